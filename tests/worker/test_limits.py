@@ -2,14 +2,16 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
 from holdfast import Busy, Fair, Limit, Ordered, Permanent, Rate
 from holdfast.commands.attempts import reap_leases
 from holdfast.core.gates import every_key
+from holdfast.core.registry import JobType, TypeOptions, job_type_of
 from holdfast.core.retry import Retry
+from holdfast.notify.base import Hint
 from holdfast.worker.job import Job
 from tests.support.until import until
 from tests.worker.workshop import Workshop
@@ -23,6 +25,7 @@ class CrowdByKey:
     def __init__(self) -> None:
         self.now: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
+        self.most_in_total = 0
         self.order: list[Any] = []
         self.go = asyncio.Event()
 
@@ -30,9 +33,25 @@ class CrowdByKey:
         key = job.input["tenant"]
         self.now[key] += 1
         self.most[key] = max(self.most[key], self.now[key])
+        self.most_in_total = max(self.most_in_total, self.now.total())
         self.order.append((key, job.input.get("n")))
         await self.go.wait()
         self.now[key] -= 1
+
+
+class Starts:
+    """A handler that notes when its jobs were claimed, by the database's clock."""
+
+    def __init__(self) -> None:
+        self.at: list[int] = []
+
+    async def __call__(self, job: Job[Any]) -> None:
+        # A fence ends in the milliseconds of the claim.
+        self.at.append(job.fence & ((1 << 42) - 1))
+
+    def most_within(self, ms: int) -> int:
+        """The most starts in any window of this length."""
+        return max(sum(first <= each < first + ms for each in self.at) for first in self.at)
 
 
 async def start(workshop: Workshop, type: str, tenant: str | None, count: int = 1) -> list[str]:
@@ -66,6 +85,7 @@ async def test_a_limit_of_all_and_one_of_each_key_hold_together(workshop: Worksh
         crowd.go.set()
         await workshop.events.seen("job_completed", count=9)
     assert max(crowd.most.values()) <= 2
+    assert crowd.most_in_total == 3
 
 
 async def test_types_share_a_limit_by_its_name(workshop: Workshop) -> None:
@@ -94,18 +114,12 @@ async def test_small_tenants_end_beside_a_large_one(workshop: Workshop) -> None:
 
 
 async def test_a_rate_holds_in_any_period(workshop: Workshop) -> None:
-    claimed: list[int] = []
-
-    async def note(job: Job[Any]) -> None:
-        # A fence ends in the milliseconds of the claim, by the database's clock.
-        claimed.append(job.fence & ((1 << 42) - 1))
-
-    workshop.handle("ask", note, rates=[Rate(4, "600ms")])
+    starts = Starts()
+    workshop.handle("ask", starts, rates=[Rate(4, "600ms")])
     await start(workshop, "ask", None, 12)
     async with workshop.working(slots=10):
         await workshop.events.seen("job_completed", count=12)
-    for first in claimed:
-        assert sum(first <= each < first + 599 for each in claimed) <= 4
+    assert starts.most_within(599) <= 4
 
 
 async def test_jobs_of_a_key_run_in_order_through_retries(workshop: Workshop) -> None:
@@ -221,6 +235,52 @@ async def test_a_killed_holder_gives_its_place_back_with_the_reap(workshop: Work
         crowd.go.set()
         await workshop.events.seen("job_completed", job_id=ids[1])
     await first.stop(times=2)
+
+
+def version(handler: Any, **options: Unpack[TypeOptions]) -> dict[str, JobType]:
+    """The type as one version of the code declares it."""
+    return {"mail": job_type_of(handler, "mail", Job, options)}
+
+
+async def test_versions_with_different_limits_never_run_more_than_the_larger(
+    workshop: Workshop,
+) -> None:
+    crowd = CrowdByKey()
+    before = version(crowd, limits=[Limit(1, by="tenant")])
+    after = version(crowd, limits=[Limit(3, by="tenant")])
+    without = version(crowd)
+    workshop.types = before
+    await start(workshop, "mail", "a", 20)
+    async with workshop.working(types=after, slots=10):
+        await until(lambda: crowd.now["a"] == 3)
+        async with (
+            workshop.working(types=before, slots=10),
+            workshop.working(types=without, slots=10, notifier=workshop.notifier) as none,
+        ):
+            # A version without the limit leaves the line alone while those that have it are there to serve it.
+            for _ in range(3):
+                await workshop.beat(none)
+                workshop.notifier.send([Hint("due", "mail")])
+            crowd.go.set()
+            await workshop.events.seen("job_completed", count=20)
+    assert crowd.most["a"] == 3
+    # Once they are gone, it empties what is left.
+    await start(workshop, "mail", "a", 5)
+    async with workshop.working(types=without, slots=10):
+        await workshop.events.seen("job_completed", count=25)
+
+
+async def test_versions_with_different_rates_never_start_more_than_the_larger(
+    workshop: Workshop,
+) -> None:
+    starts = Starts()
+    slow = version(starts, rates=[Rate(2, "600ms", by="tenant")])
+    fast = version(starts, rates=[Rate(4, "600ms", by="tenant")])
+    workshop.types = slow
+    await start(workshop, "mail", "a", 16)
+    async with workshop.working(types=slow, slots=10), workshop.working(types=fast, slots=10):
+        await workshop.events.seen("job_completed", count=16)
+    assert starts.most_within(599) <= 4
 
 
 async def test_limited_and_plain_types_share_the_slots(workshop: Workshop) -> None:

@@ -79,6 +79,13 @@ class WorkerSign(msgspec.Struct, frozen=True):
     limits: str = "{}"
 
 
+class SignAnswer(msgspec.Struct, frozen=True):
+    """What a worker learns at each heartbeat: whether it was asked to drain, and whether jobs may wait at gates."""
+
+    is_draining: bool
+    has_gates: bool
+
+
 class VanishedWorker(msgspec.Struct, frozen=True):
     """A worker that stopped sending heartbeats without having stopped."""
 

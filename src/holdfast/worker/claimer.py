@@ -85,6 +85,12 @@ class Claimer:
         self._hinted = True
         self._wake.set()
 
+    def note_gates(self, has_gates: bool) -> None:
+        """Note whether jobs may wait at gates; where none do, types without limits never ask about them."""
+        if self._limited.note_gates(has_gates):
+            self._hinted = True
+            self._wake.set()
+
     def nudge(self) -> None:
         """Try again, though nothing new may be due."""
         self._wake.set()

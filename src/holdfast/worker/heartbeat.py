@@ -129,9 +129,10 @@ class Heartbeat(BackgroundLoop):
         ours = {each.type: each for each in settings if each.type in self._context.types}
         self._fit_interval(ours)
         sign = make_sign(self._context, int(self._interval * 1000))
-        is_draining = await self._link.run(store.workers.sign(sign))
+        answer = await self._link.run(store.workers.sign(sign))
         self._events.on_settings(ours, identity)
-        if is_draining:
+        self._events.on_gates(answer.has_gates)
+        if answer.is_draining:
             self._events.on_drain_requested()
 
     def _fit_interval(self, settings: Mapping[str, TypeSetting]) -> None:
@@ -361,6 +362,10 @@ class HeartbeatEvents:
         for type in self._context.policies.configure(settings, is_paused):
             self._claimer.hint(type, full_scan=True)
         self._backlog.reconsider()
+
+    def on_gates(self, has_gates: bool) -> None:
+        """The database says whether jobs may wait at gates."""
+        self._to_loop(self._claimer.note_gates, has_gates)
 
     def on_drain_requested(self) -> None:
         """An operator asked this worker to drain."""

@@ -8,7 +8,7 @@ transactions that committed late.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.core.flow import LONGEST_TURN, Flow
@@ -45,8 +45,9 @@ LOOKED_AT_FOR_BATCHES = 100
 """So many lines that wait for more jobs may be looked at besides those that a claim can take."""
 LINE_UP_S = 0.25
 LINED_UP_AT_ONCE = 500
-UNLIMITED_CHECK_S, HINTED_CHECK_S = 60.0, 1.0
-"""How often to ask for gates of types that the code does not limit; more often where a hint found nothing."""
+UNLIMITED_CHECK_S, SERVED_CHECK_S, HINTED_CHECK_S = 60.0, 5.0, 1.0
+"""How often to ask for gates of types that the code does not limit, while there are any; more often where some were
+found, and where a hint found nothing."""
 
 
 @dataclass(slots=True)
@@ -87,6 +88,7 @@ class LimitedClaims:
         }
         self._sealers = {name: each.sealer for name, each in types.items()}
         self.plain = {name: each for name, each in types.items() if each.flow is None}
+        self._has_gates = False
         self._checked_at = -math.inf
 
     def __bool__(self) -> bool:
@@ -263,16 +265,31 @@ class LimitedClaims:
         looks.has_unlined = moved > 0 and len(jobs) == LINED_UP_AT_ONCE
         return moved
 
+    def note_gates(self, has_gates: bool) -> bool:
+        """Note whether the database has any gate; return whether types without limits are to be checked for that."""
+        is_new = has_gates and not self._has_gates and bool(self.plain)
+        self._has_gates = has_gates
+        return is_new
+
     def is_to_check(self, now: float, was_hinted: bool) -> bool:
         """Whether to ask which types have jobs at gates though the code sets no limit any more."""
-        interval = HINTED_CHECK_S if was_hinted else UNLIMITED_CHECK_S
-        if not self.plain or now < self._checked_at + interval:
+        if not self.plain or not self._has_gates:
+            return False
+        interval = SERVED_CHECK_S if self._served_unlimited else UNLIMITED_CHECK_S
+        if now < self._checked_at + (HINTED_CHECK_S if was_hinted else interval):
             return False
         self._checked_at = now
         return True
 
-    def serve_unlimited(self, lined: Iterable[str]) -> None:
-        """Look at the gates of these types too, until they are empty."""
+    @property
+    def _served_unlimited(self) -> list[str]:
+        return [name for name, each in self._looks.items() if each.flow is None]
+
+    def serve_unlimited(self, lined: set[str]) -> None:
+        """Look at the gates of these types too, until they are empty or left to workers that limit them."""
+        for name in self._served_unlimited:
+            if name not in lined:
+                del self._looks[name]
         for name in lined:
             self._looks.setdefault(name, TypeLooks(None)).next_at = -math.inf
 

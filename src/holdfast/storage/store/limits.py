@@ -52,9 +52,9 @@ class LimitStore:
         )
         return int(rows[0][0])
 
-    def lined(self, types: Sequence[str]) -> Op[set[str]]:
-        """Return those of these types that have jobs at gates. One statement."""
-        rows = yield Statement("limit_lined", {"types": texts(types)})
+    def lined(self, types: Sequence[str], now: Instant | None = None) -> Op[set[str]]:
+        """Return those of these types that have jobs at gates, and no live worker that limits them. One statement."""
+        rows = yield Statement("limit_lined", {"types": texts(types), "now": now})
         return {row[0] for row in rows}
 
     def page(

@@ -17,18 +17,18 @@ from holdfast.core.statistics import (
     Wait,
     WaitStep,
 )
-from holdfast.core.worker_presence import VanishedWorker, WorkerRecord, WorkerSign
+from holdfast.core.worker_presence import SignAnswer, VanishedWorker, WorkerRecord, WorkerSign
 from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.store.params import document, records_of, texts
+from holdfast.storage.store.params import document, record_of, records_of, texts
 
 
 class WorkerStore:
     """Presence of workers, settings of types, totals."""
 
-    def sign(self, sign: WorkerSign, now: Instant | None = None) -> Op[bool]:
-        """Write presence and counters; return whether the worker was asked to drain. One statement."""
+    def sign(self, sign: WorkerSign, now: Instant | None = None) -> Op[SignAnswer]:
+        """Write presence and counters; return what the worker has to know. One statement."""
         rows = yield Statement("worker_put", {**msgspec.structs.asdict(sign), "now": now})
-        return bool(rows[0][0])
+        return record_of(SignAnswer, rows[0])
 
     def stop(self, worker_id: str, counters: str, now: Instant | None = None) -> Op[None]:
         """Record that a worker has stopped. One statement."""

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.core.gates import (
@@ -20,6 +21,7 @@ from holdfast.core.gates import (
     gate_id,
 )
 from holdfast.core.records import ClaimedJob, Ending, LeaseClass, NewJob
+from holdfast.core.worker_presence import SignAnswer, WorkerSign
 from holdfast.storage.operation import Op
 from holdfast.testing.conformance.harness import (
     BACKOFF_CAP_MS,
@@ -615,10 +617,40 @@ class LimitSettingConformance(LimitedConformance):
         moves = [LinedUp(each.id, gate_id(MAIL, "a"), each.available_at) for each in found]
         assert await fixture.run(fixture.store.limits.line_up(moves, False, fixture.now)) == 2
         assert await fixture.run(fixture.store.limits.line_up(moves, False, fixture.now)) == 0
-        assert await fixture.run(fixture.store.limits.lined([MAIL, "other"])) == {MAIL}
+        assert await fixture.run(fixture.store.limits.lined([MAIL, "other"], fixture.now)) == {MAIL}
         assert await fixture.run(fixture.store.limits.unlined(MAIL, 10)) == []
         (first,) = await fixture.take(allowed=1)
         assert first.id == jobs[1].id
+
+    async def test_lines_are_left_to_live_workers_that_limit_them(
+        self, fixture: LimitFixture
+    ) -> None:
+        await fixture.put("a")
+        limiting = WorkerSign(
+            "w-1",
+            "w",
+            "h",
+            1,
+            "1",
+            1,
+            f'["{MAIL}"]',
+            "{}",
+            None,
+            20_000,
+            limits=f'{{"{MAIL}":{{}}}}',
+        )
+        plain = msgspec.structs.replace(limiting, id="w-2", limits="{}")
+        workers, types = fixture.store.workers, [MAIL, "other"]
+        for sign in (limiting, plain):
+            answer = await fixture.run(workers.sign(sign, fixture.now))
+            assert answer == SignAnswer(is_draining=False, has_gates=True)
+        assert await fixture.run(fixture.store.limits.lined(types, fixture.now)) == set()
+        await fixture.run(workers.drain("w-1"))
+        assert await fixture.run(fixture.store.limits.lined(types, fixture.now)) == {MAIL}
+        await fixture.run(workers.sign(msgspec.structs.replace(limiting, id="w-3"), fixture.now))
+        assert await fixture.run(fixture.store.limits.lined(types, fixture.now)) == set()
+        fixture.pass_time(seconds=20)
+        assert await fixture.run(fixture.store.limits.lined(types, fixture.now)) == {MAIL}
 
     async def test_what_people_see_of_a_type(self, fixture: LimitFixture) -> None:
         first, *_, last = await fixture.put("a", 4)

@@ -86,7 +86,8 @@ class WorkerPresenceConformance(Conformance):
     """Heartbeats, stops, and workers that vanish without one."""
 
     async def _sign(self, fixture: StoreFixture, sign: WorkerSign = SIGN) -> bool:
-        return await fixture.run(fixture.store.workers.sign(sign, fixture.now))
+        answer = await fixture.run(fixture.store.workers.sign(sign, fixture.now))
+        return answer.is_draining
 
     async def _workers(self, fixture: StoreFixture, live: bool = False) -> list[WorkerRecord]:
         return await fixture.run(fixture.store.workers.page(10, live=live, now=fixture.now))

@@ -407,11 +407,14 @@ woken as (
 select count(*) from moved;
 
 -- name: limit_lined
--- Of these types, those with jobs at gates.
+-- Of these types, those with jobs at gates that no live worker limits: as long as one does, the lines are its own.
 select t.type
   from unnest(array (select json_array_elements_text(:types::json))) t(type)
  cross join lateral (
-   select from holdfast.queue w where w.gate > t.type || '"' and w.gate < t.type || '$' order by w.gate limit 1) found;
+   select from holdfast.queue w where w.gate > t.type || '"' and w.gate < t.type || '$' order by w.gate limit 1) found
+ where (select count(*) from holdfast.worker k
+         where k.stopped_at is null and not k.draining and k.seen_at > holdfast.moment(:now::bigint) - k.live_ms * interval '1 ms'
+           and k.limits::json -> t.type is not null) = 0;
 
 -- name: limit_settings
 select id, allowed, rate, period_ms, holdfast.us(rests_until), reason, changed_by, holdfast.us(changed_at)

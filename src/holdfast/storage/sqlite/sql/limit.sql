@@ -140,9 +140,12 @@ update holdfast_queue
 returning job_id;
 
 -- name: limit_lined
--- Of these types, those with jobs at gates.
+-- Of these types, those with jobs at gates that no live worker limits: as long as one does, the lines are its own.
 select t.value from json_each(:types) t
- where exists (select 1 from holdfast_queue q where q.type = t.value and q.gate is not null);
+ where exists (select 1 from holdfast_queue q where q.type = t.value and q.gate is not null)
+   and not exists (
+     select 1 from holdfast_worker k cross join json_each(k.limits) declared
+      where k.stopped_at is null and not k.draining and k.seen_at > {now} - k.live_ms * 1000 and declared.key = t.value);
 
 -- name: limit_settings
 select id, allowed, rate, period_ms, rests_until, reason, changed_by, changed_at
