@@ -67,6 +67,7 @@ FAMILIES = (
     FigureFamily("starts:measure_starts", ("start_one", "start_many")),
     FigureFamily("drains:measure_many_types", ("drain_20_types", "drain_200_types")),
     FigureFamily("drains:measure_keys", ("flow_2000_keys", "flow_100k_keys")),
+    FigureFamily("costs:measure_keys_memory", ("flow_memory",)),
     FigureFamily("costs:measure_log", ("log_per_job",)),
     FigureFamily("costs:measure_idle", ("idle_cpu", "idle_server")),
     FigureFamily(
@@ -105,7 +106,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "standby": ("drain_no_standby", "drain_standby"),
     "start": ("start_one", "start_many"),
-    "flow": ("flow_2000_keys", "flow_100k_keys"),
+    "flow": ("flow_2000_keys", "flow_100k_keys", "flow_memory"),
     "conditions": CONDITIONS,
     "steady": ("dead_rows", "dead_rows_size", "dead_rows_claim"),
     "sqlite": ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),

@@ -6,7 +6,10 @@ import statistics
 import time
 from contextlib import closing
 
+import psycopg
+
 from holdfast.bench.baselines import LimitLoop
+from holdfast.bench.handwritten import SQL
 from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result, make_result
 from holdfast.bench.seeding import LoadCondition, reset, seed, seeded_database
 from holdfast.bench.servers import session_seconds
@@ -17,7 +20,7 @@ from holdfast.bench.subject import (
     open_progress,
     wait_for,
 )
-from holdfast.bench.workload import CHILDREN, fill
+from holdfast.bench.workload import CHILDREN, KEYED, BacklogIds, fill, fill_keys, make_app
 
 IDLE_BESIDE = LoadCondition("idle", delayed=1_000_000, unhandled=1_000_000)
 STEPS = 3
@@ -183,25 +186,60 @@ def measure_memory(bench: Bench) -> list[Result]:
     """Measure how much a worker grows after the first 10,000 jobs of a large backlog; a size needs no repetition."""
     jobs = bench.scale.memory_jobs
     with bench.server.database() as url:
-        backlog = fill(url, "noop", jobs)
-        command = WorkerCommand(url)
-        with (
-            closing(open_progress(url, command.types)) as progress,
-            RunningWorker(command) as running,
-        ):
-            wait_for(progress, backlog.early, running.check)
-            settled = largest = running.memory_bytes()
-            while not progress.has_ended(backlog.last):
-                running.check()
-                time.sleep(LOOK_S)
-                largest = max(largest, running.memory_bytes())
-    grown = (largest - settled) / MIB
+        settled, grown = _growth(WorkerCommand(url), fill(url, "noop", jobs))
     return [
         make_result(
             "memory",
             f"MiB growth over {jobs:,} jobs",
             ours=grown,
-            beside={"resident_mib": settled / MIB},
+            beside={"resident_mib": settled},
             target=FigureTarget("MiB", grown, floor=30, goal=10),
         )
     ]
+
+
+def measure_keys_memory(bench: Bench) -> list[Result]:
+    """Measure the same with a limited job of each of many keys, and that none of their gates is left by the sweep."""
+    keys = bench.scale.keys
+    with bench.server.database() as url:
+        settled, grown = _growth(WorkerCommand(url, (KEYED,)), fill_keys(url, keys, keys))
+        left = _sweep_gates(url)
+    if left:
+        raise RuntimeError(f"{left} rows of gates are left after the sweep")
+    return [
+        make_result(
+            "flow_memory",
+            f"MiB growth over {keys:,} keys",
+            ours=grown,
+            beside={"resident_mib": settled, "gates_left": left},
+            target=FigureTarget("MiB", grown, floor=30, goal=10),
+        )
+    ]
+
+
+def _growth(command: WorkerCommand, backlog: BacklogIds) -> tuple[float, float]:
+    """Return the MiB that a worker has after the first jobs, and how many more it had at most until the last."""
+    with (
+        closing(open_progress(command.url, command.types)) as progress,
+        RunningWorker(command) as running,
+    ):
+        wait_for(progress, backlog.early, running.check)
+        settled = largest = running.memory_bytes()
+        while not progress.has_ended(backlog.last):
+            running.check()
+            time.sleep(LOOK_S)
+            largest = max(largest, running.memory_bytes())
+    return settled / MIB, (largest - settled) / MIB
+
+
+def _sweep_gates(url: str) -> int:
+    """Remove what upkeep removes once gates were unused for a while; return how many rows are left."""
+    with closing(make_app(url, (KEYED,))) as app:
+        store = app.database.store
+        later = app.database.run(store.schema.clock()) + 120_000_000
+        after: str | None = ""
+        while after is not None:
+            after, _, _ = app.database.run(store.limits.sweep(after, later))
+    with psycopg.connect(url) as connection:
+        ((left,),) = connection.execute(SQL["gate_rows"]).fetchall()
+    return int(left)

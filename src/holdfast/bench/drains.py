@@ -32,8 +32,8 @@ CONDITIONS = {
 }
 MANY_TYPES = {"drain_20_types": (20, 0.9, 1.0), "drain_200_types": (200, 0.7, 0.9)}
 """How many types, the floor and the goal."""
-KEYS = {"flow_2000_keys": (2_000, 0.33, 0.5), "flow_100k_keys": (100_000, 0.3, 0.4)}
-"""How many keys, the floor and the goal."""
+KEYS = {"flow_2000_keys": (2_000, 0.33, 0.5), "flow_100k_keys": (None, 0.3, 0.4)}
+"""How many keys, the floor and the goal; without a number, one job of as many keys as the scale says."""
 IO_SLOTS = 50
 IO_CEILING = IO_SLOTS / IO_SECONDS
 
@@ -290,11 +290,11 @@ def measure_keys(bench: Bench) -> list[Result]:
         def plain() -> float:
             return _emptied_and_drained(WorkerCommand(url, ("noop",)), bench.scale.jobs)
 
-        def keyed(keys: int) -> float:
-            # One job of each key where there are more keys than jobs.
+        def keyed(keys: int | None) -> float:
+            jobs = bench.scale.keys if keys is None else bench.scale.jobs
             reset(url)
-            backlog = fill_keys(url, bench.scale.jobs, keys)
-            return drain(WorkerCommand(url, (KEYED,)), backlog, bench.scale.jobs).rate
+            backlog = fill_keys(url, jobs, keys or jobs)
+            return drain(WorkerCommand(url, (KEYED,)), backlog, jobs).rate
 
         contest = Contest(
             bench.scale.rounds,

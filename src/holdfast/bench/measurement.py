@@ -74,9 +74,11 @@ class Scale:
     """Tenders that the tenders application matches."""
     devices: int = 10_000
     """Devices that each of them is matched to."""
+    keys: int = 100_000
+    """Keys of which each has one limited job."""
 
 
-TINY = Scale("tiny", 1, 1, 2_000, 0.002, 2_000, 20, 12_000, 2, 2.0, 4.0, 0.1, 6, 5, 50)
+TINY = Scale("tiny", 1, 1, 2_000, 0.002, 2_000, 20, 12_000, 2, 2.0, 4.0, 0.1, 6, 5, 50, 12_000)
 QUICK = Scale("quick", 3, 1, 20_000, 0.05, 50_000, 60, 40_000, 10, 15.0, 60.0, 2.0, tenders=100)
 USUAL = Scale("usual", 5, 3, 50_000, 1.0, 500_000, 400, 1_000_000, 40, 60.0, 180.0, 4.0)
 FULL = Scale("full", 5, 5, 100_000, 1.0, 10_000_000, 1_000, 1_000_000, 40, 60.0, 3_600.0, 10.0)

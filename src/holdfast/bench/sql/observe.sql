@@ -47,3 +47,6 @@ select count(*), coalesce(max(finished_at) - min(started_at), 0) from holdfast_o
 
 -- name: sqlite_has_ended
 select count(*) from holdfast_outcome where job_id = ?;
+
+-- name: gate_rows
+select count(*) from holdfast.gate;
