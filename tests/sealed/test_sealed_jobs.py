@@ -360,3 +360,14 @@ def test_a_payload_in_clear_cannot_pass_for_a_sealed_one(kit: Kit) -> None:
     kit.app.declare("anything")
     with pytest.raises(errors.PayloadNotEncodable, match=r"begins like a sealed one"):
         start(kit, "anything", {"$sealed": {"key": "new", "data": ""}})
+
+
+def test_a_sealed_job_is_found_by_its_key_without_the_key_that_opens_it(
+    kit: Kit, make_kit: MakeKit
+) -> None:
+    chain, _ = start(kit, key="patient:7"), start(kit, key="patient:8")
+    stranger = make_kit(None).app
+    for search in ("key:patient:7", "key:patient:7 type:letter.write state:pending"):
+        (found,) = stranger.jobs.list(search)
+        assert found.id == chain.id
+    assert stranger.jobs.list("key:Ana").items == []

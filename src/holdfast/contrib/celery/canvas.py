@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -145,6 +146,7 @@ class TaskChain(Canvas):
         found = tuple(step for each in self.parts for step in each.steps(app))
         for step in found[1:]:
             _check_later(step)
+        _check_sealed(app, found)
         return found
 
 
@@ -297,6 +299,33 @@ def _check_later(step: Step) -> None:
             f"task_id of {step.task}, which is not the first of its chain, is not covered",
             help="give it to the first task: the chain has one id",
         )
+
+
+def _check_sealed(app: Celery, steps: Steps) -> None:
+    """Refuse a chain that is sealed in part: each job carries the arguments of the next. Raises: InvalidOption."""
+    names = dict.fromkeys(_task_names(steps))
+    sealed = [name for name in names if app.registry.get(name).sealed]
+    if not sealed:
+        return
+    if in_clear := [name for name in names if name not in sealed]:
+        raise InvalidOption(
+            f"{sealed[0]} is sealed, and {in_clear[0]} of the same canvas is not",
+            help="give sealed=True to all tasks of a canvas or to none: each carries what follows it",
+        )
+    if any(isinstance(a, GroupStep) and isinstance(b, GroupStep) for a, b in pairwise(steps)):
+        raise InvalidOption(
+            f"{sealed[0]} is sealed, and a group follows a group",
+            help="put a sealed task between them, which takes the results of the first",
+        )
+
+
+def _task_names(steps: Steps) -> Iterator[str]:
+    for step in steps:
+        if isinstance(step, TaskStep):
+            yield step.task
+        else:
+            for member in step.members:
+                yield from _task_names(member)
 
 
 def _canvases(given: tuple[Any, ...]) -> Iterator[Canvas]:

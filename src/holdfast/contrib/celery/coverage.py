@@ -149,6 +149,7 @@ FEATURES: tuple[Feature, ...] = (
         time_limit="the task's timeout",
         rate_limit="how many may start in a second, minute or hour, over all workers",
         serializer="json: always so",
+        sealed="Holdfast's own: True stores arguments and results encrypted",
     ),
     *_refuse(
         "task option",

@@ -79,6 +79,7 @@ class TaskOptions:
     time_limit: float | None = None
     rate_limit: str | int | None = None
     ignore_result: bool | None = None
+    sealed: bool = False
     defaults: CallOptions = NO_OPTIONS
 
     @classmethod
@@ -131,6 +132,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "time_limit": (int, float, type(None)),
     "rate_limit": (str, int, type(None)),
     "ignore_result": (bool,),
+    "sealed": (bool,),
 }
 _PERIODS = {"s": "1s", "m": "1m", "h": "1h"}
 
@@ -311,6 +313,8 @@ class CeleryTask:
             found["timeout"] = limit
         if self.options.rate_limit is not None:
             found["rates"] = rate_of(self.options.rate_limit)
+        if self.options.sealed:
+            found["sealed"] = True
         return found
 
     def run_job(self, job: Job[TaskCall], app: Celery) -> Any:

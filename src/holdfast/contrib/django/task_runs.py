@@ -28,9 +28,10 @@ from holdfast.contrib.django.tasks_api import (
 from holdfast.core.errors import Aborted, Busy, HoldfastError, LeaseLost
 from holdfast.core.outcome import Snooze
 from holdfast.core.redaction import clean_error, words_of
+from holdfast.core.sealing import SEALED_TEXT
 from holdfast.worker.job import Job
 from holdfast.worker.processes import ChildError, ChildFailure
-from holdfast.worker.resolve_outcome import format_stack, has_attempts_left
+from holdfast.worker.resolve_outcome import format_places, format_stack, has_attempts_left
 
 if TYPE_CHECKING:
     AnyTask = Task[..., Any]
@@ -152,18 +153,31 @@ class TaskAttempt:
             getattr(self._task, "retry", None) is not None
             and getattr(error, "retryable", True) is not False
         )
-        message = error.message if isinstance(error, HoldfastError) else words_of(error)
-        failure = ChildFailure(path_of(error), message, format_stack(error), may_retry)
-        raised = TaskRaised(failure)
-        self._result.errors.append(
-            task_error(clean_error(failure.kind, failure.message, failure.stack))
-        )
+        raised = TaskRaised(self._describe(error, may_retry))
+        self._result.errors.append(task_error(clean_error(raised.kind, str(raised), raised.stack)))
         is_over = not may_retry or not has_attempts_left(self._job.attempt_state)
         _change(self._result, status=TaskResultStatus.FAILED if is_over else TaskResultStatus.READY)
         if is_over:
             _change(self._result, finished_at=timezone.now())
-            self._send(task_finished)
+            self._send_failed(raised)
         return raised
+
+    def _describe(self, error: BaseException, may_retry: bool) -> ChildFailure:
+        """Describe what was raised; of a sealed task by its class and places only, as it is recorded."""
+        if self._job.attempt_state.sealed:
+            return ChildFailure(path_of(error), SEALED_TEXT, format_places(error), may_retry)
+        message = error.message if isinstance(error, HoldfastError) else words_of(error)
+        return ChildFailure(path_of(error), message, format_stack(error), may_retry)
+
+    def _send_failed(self, raised: TaskRaised) -> None:
+        """Send that the task has failed. Django's log writes the exception that is handled meanwhile, text and all."""
+        if not self._job.attempt_state.sealed:
+            self._send(task_finished)
+            return
+        try:
+            raise raised from None
+        except TaskRaised:
+            self._send(task_finished)
 
     def _send(self, signal: Any) -> None:
         """Send a signal; a receiver that fails is logged by Django and costs the task nothing."""

@@ -123,6 +123,8 @@ def _options(task: AnyTask) -> TypeOptions:
     options["retry"] = getattr(task, "retry", None) or CUT_OFF_RETRY
     if (timeout := getattr(task, "timeout", None)) is not None:
         options["timeout"] = timeout
+    if getattr(task, "sealed", False):
+        options["sealed"] = True
     return options
 
 

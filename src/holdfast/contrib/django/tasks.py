@@ -89,6 +89,9 @@ class DjangoTaskOptions(TypedDict, total=False):
     ordered: Ordered | None
     """Tasks of one key run one at a time, first in, first out."""
 
+    sealed: bool
+    """Whether arguments and return value are stored encrypted, and exceptions without their text."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldfastTask(AnyTask):
@@ -102,6 +105,7 @@ class HoldfastTask(AnyTask):
     rates: Sequence[Rate] = ()
     fair: Fair | None = None
     ordered: Ordered | None = None
+    sealed: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Reduce a task to its path and what `using` has changed, as Django does when a task is copied or sent."""
@@ -190,7 +194,7 @@ class HoldfastBackend(BaseTaskBackend):
         """Write a task in the caller's transaction, or in one of its own where none is open.
 
         With a key that is in use, the task that has it is returned. Raises: InvalidTask, TypeError for arguments that
-        JSON does not have, and the errors of `Holdfast.start`.
+        JSON does not have, SealKeyMissing for a sealed task, and the errors of `Holdfast.start`.
         """
         self.validate_task(task)
         result = cast("TaskResult[P, R]", new_result(task, args, kwargs, self.alias))
@@ -210,7 +214,10 @@ class HoldfastBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> AnyResult:
-        """Read a task on Django's connection, inside its transaction if one is open. Raises: TaskResultDoesNotExist."""
+        """Read a task on Django's connection, inside its transaction if one is open.
+
+        Raises: TaskResultDoesNotExist; SealError for a sealed task that this process cannot open.
+        """
         return read_result(load_django_app(), connections[database_alias()], result_id, self.alias)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
@@ -255,6 +262,8 @@ def _check_options(task: AnyTask) -> None:
         raise InvalidTask(
             "atomic=True needs a task that is not async: Django's transactions are not."
         )
+    if not isinstance(task.sealed, bool):
+        raise InvalidTask(f"sealed must be True or False, not {repr(task.sealed)[:60]}.")
     if task.retry is not None and not isinstance(task.retry, Retry):
         raise InvalidTask(f"retry must be a holdfast.Retry(), not {repr(task.retry)[:60]}.")
     if task.key is not None:
