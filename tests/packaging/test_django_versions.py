@@ -29,6 +29,67 @@ VERSIONS = {
 }
 
 NEWEST = "django 6.1"
+WITHOUT_KEYWORDS = [6, 0]
+"""The version whose decorator takes no keywords of others, as the page says."""
+
+OWN_DECORATOR = """
+    import os, time
+    from pathlib import Path
+    import django
+    from holdfast import Limit, Retry
+    from shop.models import Order
+    if django.VERSION >= (6, 0):
+        from django.tasks import task
+    else:
+        from django_tasks import task
+
+    @task(retry=Retry(base="100ms", max_attempts=2), key="once:{name}", takes_context=True)
+    def second_time(context, name):
+        if context.attempt < 2:
+            raise ValueError("not yet")
+        return [context.attempt, name]
+
+    @task(atomic=True)
+    def place(name, fails=False):
+        Order.objects.create(name=name)
+        if fails:
+            raise RuntimeError("after the insert")
+
+    @task(limits=[Limit(1, by="tenant")])
+    def alone(tenant, number):
+        Path(f"running.{number}").touch()
+        time.sleep(0.1)
+        with Path("seen").open("a") as seen:
+            print(len(list(Path().glob("running.*"))), file=seen)
+        Path(f"running.{number}").unlink()
+"""
+ENQUEUED = """
+    from shop.tasks import alone, place, second_time
+    ids = [each.id for each in (
+        second_time.enqueue("x"), place.enqueue("kept"), place.enqueue("undone", fails=True),
+        *(alone.enqueue("a", number) for number in range(4)))]
+    assert second_time.enqueue("x").id == ids[0]
+    answer(ids)
+"""
+FOUND = """
+from pathlib import Path
+from holdfast.contrib.django.tasks_api import task_backends
+from shop.models import Order
+found = [task_backends["default"].get_result(each) for each in ids]
+answer([
+    [[str(each.status), each._return_value, each.attempts] for each in found],
+    list(Order.objects.values_list("name", flat=True)),
+    max(map(int, Path("seen").read_text().split()))])
+"""
+REFUSED = """
+    from django.tasks import task
+    from holdfast import Retry
+    from shop.tasks import add
+    try:
+        task(retry=Retry())(add.func)
+    except TypeError as error:
+        answer(str(error))
+"""
 
 
 @pytest.fixture(scope="module", params=list(VERSIONS))
@@ -75,6 +136,30 @@ def test_backend_and_pages_work_with_this_version_of_django(project: Project) ->
     said = project.manage("test", "shop")
     assert "\nOK" in said
     assert "skipped" not in said
+
+
+def test_the_decorator_of_the_framework_itself_takes_our_options(project: Project) -> None:
+    asked = project.evaluate("import django\nanswer(django.VERSION[:2])")
+    if asked == WITHOUT_KEYWORDS:
+        shop = prepared(project)
+        said = shop.evaluate(REFUSED)
+        assert "unexpected keyword argument" in said
+        return
+    project.write("shop/tasks.py", OWN_DECORATOR)
+    project.manage("migrate", "--run-syncdb")
+    ids = project.evaluate(ENQUEUED)
+    for _ in range(3):
+        project.manage("holdfast", "worker", "--drain")
+        found, orders, most = project.evaluate(f"ids = {ids!r}\n{FOUND}")
+        if all(status in ("SUCCESSFUL", "FAILED") for status, _, _ in found):
+            break
+    second, kept, undone, *alone = found
+    assert second == ["SUCCESSFUL", [2, "x"], 2]
+    assert kept[0] == "SUCCESSFUL"
+    assert undone == ["FAILED", None, 1]
+    assert orders == ["kept"]
+    assert [status for status, _, _ in alone] == ["SUCCESSFUL"] * 4
+    assert most == 1
 
 
 def test_a_worker_runs_tasks_with_this_version_of_django(project: Project) -> None:
