@@ -65,7 +65,7 @@ def measure_log(bench: Bench) -> list[Result]:
 
 def measure_idle(bench: Bench) -> list[Result]:
     """Measure an idle worker beside large backlogs that are not due or that no worker handles."""
-    condition, seconds = IDLE_BESIDE.scaled(bench.scale.share), bench.scale.idle_seconds
+    condition, seconds = IDLE_BESIDE.scale(bench.scale.share), bench.scale.idle_seconds
     with bench.server.database() as url:
         seed(url, condition)
         reset(url, condition)

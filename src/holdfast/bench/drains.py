@@ -42,7 +42,7 @@ def measure_noop(bench: Bench) -> list[Result]:
     """Measure the fresh drain, and the conditions asked for with a fresh drain among them, each interleaved."""
     results = [_fresh(bench)] if "drain" in bench.wanted else []
     wanted = {
-        name: _sized(condition, bench)
+        name: _scale_condition(condition, bench)
         for name, condition in CONDITIONS.items()
         if name in bench.wanted
     }
@@ -97,10 +97,10 @@ def _under(bench: Bench, conditions: Mapping[str, LoadCondition]) -> list[Result
     ]
 
 
-def _sized(condition: LoadCondition, bench: Bench) -> LoadCondition:
+def _scale_condition(condition: LoadCondition, bench: Bench) -> LoadCondition:
     if condition.name == "after finished":
         return LoadCondition(condition.name, finished=bench.scale.finished)
-    return condition.scaled(bench.scale.share)
+    return condition.scale(bench.scale.share)
 
 
 class DrainRuns:
@@ -115,15 +115,15 @@ class DrainRuns:
 
     def ours(self) -> float:
         """Drain with the command as people type it; note what it cost."""
-        drained = self._drained(WorkerCommand(self._url))
-        self.costs.append((drained.worker_us, drained.server_us))
-        return drained.rate
+        found = self._drain_once(WorkerCommand(self._url))
+        self.costs.append((found.worker_us, found.server_us))
+        return found.rate
 
     def bare_worker(self) -> float:
         """Drain with the worker object alone."""
-        return self._drained(BareWorkerCommand(self._url)).rate
+        return self._drain_once(BareWorkerCommand(self._url)).rate
 
-    def _drained(self, command: WorkerCommand) -> DrainResult:
+    def _drain_once(self, command: WorkerCommand) -> DrainResult:
         reset(self._url, self._condition)
         with snapshot_held(self._url, self._condition.held_snapshot):
             backlog = fill(self._url, "noop", self._jobs)
@@ -201,12 +201,12 @@ def measure_standby(bench: Bench) -> list[Result]:
 
 
 def _claims_contest(bench: Bench, url: str) -> Contest:
-    def drained(**settings: str) -> float:
+    def drain_with(**settings: str) -> float:
         return _emptied_and_drained(WorkerCommand(url, settings=settings), bench.scale.jobs)
 
     return Contest(
         bench.scale.rounds,
-        {"ours": drained, "lazy": lambda: drained(HOLDFAST_CLAIMS="lazy")},
+        {"ours": drain_with, "lazy": lambda: drain_with(HOLDFAST_CLAIMS="lazy")},
     )
 
 
@@ -261,13 +261,13 @@ def measure_many_types(bench: Bench) -> list[Result]:
     wanted = {name: each for name, each in MANY_TYPES.items() if name in bench.wanted}
     with bench.server.database() as url:
 
-        def drained(types: int) -> float:
+        def drain_with(types: int) -> float:
             return _emptied_and_drained(WorkerCommand(url, numbered_types(types)), jobs)
 
         counts = {"one": 1} | {name: types for name, (types, _, _) in wanted.items()}
         contest = Contest(
             bench.scale.rounds,
-            {name: lambda types=types: drained(types) for name, types in counts.items()},  # type: ignore[misc]
+            {name: lambda types=types: drain_with(types) for name, types in counts.items()},  # type: ignore[misc]
         )
     return [
         contest.result(
@@ -290,7 +290,7 @@ def measure_keys(bench: Bench) -> list[Result]:
         def plain() -> float:
             return _emptied_and_drained(WorkerCommand(url, ("noop",)), bench.scale.jobs)
 
-        def keyed(keys: int | None) -> float:
+        def by_keys(keys: int | None) -> float:
             jobs = bench.scale.keys if keys is None else bench.scale.jobs
             reset(url)
             backlog = fill_keys(url, jobs, keys or jobs)
@@ -300,7 +300,7 @@ def measure_keys(bench: Bench) -> list[Result]:
             bench.scale.rounds,
             {
                 "plain": plain,
-                **{name: lambda keys=keys: keyed(keys) for name, (keys, _, _) in wanted.items()},  # type: ignore[misc]
+                **{name: lambda keys=keys: by_keys(keys) for name, (keys, _, _) in wanted.items()},  # type: ignore[misc]
             },
         )
     return [

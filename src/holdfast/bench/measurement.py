@@ -164,13 +164,13 @@ def make_result(
     """Make a result with its verdict and figures that a reader can take in."""
     return Result(
         name=name,
-        ours=_shown(ours),
-        limit=None if limit is None else _shown(limit),
+        ours=_round_figure(ours),
+        limit=None if limit is None else _round_figure(limit),
         ratio=None if ratio is None else round(ratio, 3),
         unit=unit,
         spread=round(spread, 3),
         against=against,
-        beside={key: _shown(value) for key, value in (beside or {}).items()},
+        beside={key: _round_figure(value) for key, value in (beside or {}).items()},
         target=None
         if target is None
         else msgspec.structs.replace(target, value=round(target.value, 4)),
@@ -180,9 +180,9 @@ def make_result(
 
 def with_beside(result: Result, more: Mapping[str, float]) -> Result:
     """Add figures shown beside a result."""
-    shown = {key: _shown(value) for key, value in more.items()}
+    shown = {key: _round_figure(value) for key, value in more.items()}
     return msgspec.structs.replace(result, beside=result.beside | shown)
 
 
-def _shown(value: float) -> float:
+def _round_figure(value: float) -> float:
     return round(value) if abs(value) >= 100 else round(value, 3)

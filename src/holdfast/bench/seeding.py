@@ -32,7 +32,7 @@ class LoadCondition:
         """Whether rows have to be put in beforehand."""
         return bool(self.finished or self.delayed or self.unhandled or self.in_flight)
 
-    def scaled(self, share: float) -> LoadCondition:
+    def scale(self, share: float) -> LoadCondition:
         """The same with fewer rows beside, for a quick run."""
         return replace(
             self,

@@ -29,7 +29,7 @@ MOST_HOLDERS = 10
 _LONGEST_REASON = 200
 
 
-class Explanation(msgspec.Struct, frozen=True):
+class JobExplanation(msgspec.Struct, frozen=True):
     """Why a job is not running, in a sentence.
 
     `waits_for` are jobs that hold the limit it waits for, `next_permit_at` is when a rate or a rest lets the next one
@@ -94,30 +94,30 @@ def why(job: JobRecord, around: Surroundings) -> str:
     return explain(job, around).sentence
 
 
-def explain(job: JobRecord, around: Surroundings) -> Explanation:
+def explain(job: JobRecord, around: Surroundings) -> JobExplanation:
     """Say what state a job is in, and what it waits for: by whom it is held back, and until when, if that is known."""
     match job.state:
         case "blocked":
-            return Explanation(_blocked(around))
+            return JobExplanation(_explain_blocked(around))
         case "pending":
-            return _waiting(job, around)
+            return _explain_waiting(job, around)
         case "running":
-            return Explanation(_running(job, around))
+            return JobExplanation(_explain_running(job, around))
         case "completed":
-            return Explanation(_completed(job, around))
+            return JobExplanation(_explain_completed(job, around))
         case "failed":
             ended = f"Failed {_ago(job.finished_at, around)} {_tries(job)}"
-            return Explanation(f"{ended}{_because(job.error)}")
+            return JobExplanation(f"{ended}{_because(job.error)}")
         case "cancelled":
-            return Explanation(f"Cancelled {_ago(job.finished_at, around)}{_because(job.error)}")
+            return JobExplanation(f"Cancelled {_ago(job.finished_at, around)}{_because(job.error)}")
 
 
-def _waiting(job: JobRecord, around: Surroundings) -> Explanation:
-    unread = _unreadable(job, around)
+def _explain_waiting(job: JobRecord, around: Surroundings) -> JobExplanation:
+    unread = _explain_unreadable(job, around)
     if unread:
-        return Explanation(unread)
-    stopped = _paused(around) or _unhandled(job, around)
-    found = Explanation(stopped) if stopped else _pending(job, around)
+        return JobExplanation(unread)
+    stopped = _explain_pause(around) or _explain_unhandled(job, around)
+    found = JobExplanation(stopped) if stopped else _explain_pending(job, around)
     failed = _because(around.last_error)
     if not failed:
         return found
@@ -198,7 +198,7 @@ def _last_error(store: Store, job: JobRecord) -> Op[str | None]:
     return error if job.attempt or _is_unreadable(error) else None
 
 
-def _blocked(around: Surroundings) -> str:
+def _explain_blocked(around: Surroundings) -> str:
     if around.circle:
         chains = " waits for ".join(f"chain {each}" for each in around.circle)
         return f"Deadlock: {chains}; cancel one of them"
@@ -220,7 +220,7 @@ def _is_unreadable(error: str | None) -> bool:
     return (error or "").partition(":")[0] in _UNREADABLE
 
 
-def _unreadable(job: JobRecord, around: Surroundings) -> str:
+def _explain_unreadable(job: JobRecord, around: Surroundings) -> str:
     due = job.available_at
     if not _is_unreadable(around.last_error) or due is None or due <= around.now:
         return ""
@@ -243,7 +243,7 @@ def _gives_up_at(job: JobRecord, around: Surroundings) -> Instant | None:
     return around.unreadable_since + min(known) * 1000
 
 
-def _paused(around: Surroundings) -> str:
+def _explain_pause(around: Surroundings) -> str:
     identity, setting = around.identity, around.setting
     if identity is not None and identity.paused:
         return f"Everything is paused{_by(identity.paused_by, identity.paused_at, around)}"
@@ -252,7 +252,7 @@ def _paused(around: Surroundings) -> str:
     return ""
 
 
-def _unhandled(job: JobRecord, around: Surroundings) -> str:
+def _explain_unhandled(job: JobRecord, around: Surroundings) -> str:
     if around.handlers(job.type):
         return ""
     if any(job.type in each.types for each in around.workers):
@@ -260,11 +260,11 @@ def _unhandled(job: JobRecord, around: Surroundings) -> str:
     return f"No live worker handles {job.type}"
 
 
-def _pending(job: JobRecord, around: Surroundings) -> Explanation:
+def _explain_pending(job: JobRecord, around: Surroundings) -> JobExplanation:
     if around.debounce is not None and around.debounce.due_at > around.now:
-        return Explanation(_debounced(around.debounce, around.now))
+        return JobExplanation(_explain_debounce(around.debounce, around.now))
     held = _held_back(around.gate, around.now) if around.gate is not None else None
-    return held or Explanation(_not_held_back(job, around))
+    return held or JobExplanation(_not_held_back(job, around))
 
 
 def _not_held_back(job: JobRecord, around: Surroundings) -> str:
@@ -288,72 +288,76 @@ def _not_held_back(job: JobRecord, around: Surroundings) -> str:
     return f"Due for {waiting}; picked up at the next poll"
 
 
-def _held_back(gate: GateView, now: Instant) -> Explanation | None:
+def _held_back(gate: GateView, now: Instant) -> JobExplanation | None:
     """Say which limit a job waits for; None if none holds it back."""
     place, state = gate.place, gate.state
     if state.is_resting(now):
-        return _resting(gate.name, state, now)
+        return _explain_rest(gate.name, state, now)
     if place.held_by is not None:
         failed = f"({place.held_by}), which failed: redrive or drop it"
-        return Explanation(f"Waits for the job before it in {gate.name} {failed}", [place.held_by])
+        return JobExplanation(
+            f"Waits for the job before it in {gate.name} {failed}", [place.held_by]
+        )
     if place.gate_at is not None and place.gate_at > now:
         return None
     if gate.declared.ordered is not None and (state.holders or place.ahead):
         running = f" ({state.holders[0]}), which is running" if state.holders else ""
         sentence = f"Waits for the job before it in {gate.name}{running}{gate.before}"
-        return Explanation(sentence, state.holders)
+        return JobExplanation(sentence, state.holders)
     full = _full(gate.name, state, gate.rule, gate.before)
-    return full or _total(gate, now) or _rated(gate, now) or _batched(gate, now)
+    return (
+        full or _explain_total(gate, now) or _explain_rate(gate, now) or _explain_batch(gate, now)
+    )
 
 
-def _resting(name: str, state: GateState, now: Instant) -> Explanation:
+def _explain_rest(name: str, state: GateState, now: Instant) -> JobExplanation:
     reason = f": {state.reason}" if state.reason else ""
     wait = format_span((state.rests_until or now) - now)
-    return Explanation(f"{name} is paused for {wait}{reason}", next_permit_at=state.rests_until)
+    return JobExplanation(f"{name} is paused for {wait}{reason}", next_permit_at=state.rests_until)
 
 
-def _full(name: str, state: GateState, rule: GateRule, before: str = "") -> Explanation | None:
+def _full(name: str, state: GateState, rule: GateRule, before: str = "") -> JobExplanation | None:
     if rule.allowed is None or state.running < rule.allowed:
         return None
     sentence = f"Waits for {name}: {state.running} of {rule.allowed} running{before}"
-    return Explanation(sentence, state.holders)
+    return JobExplanation(sentence, state.holders)
 
 
 def _spent(
     name: str, state: GateState, rule: GateRule, now: Instant, before: str = ""
-) -> Explanation | None:
+) -> JobExplanation | None:
     """Say when a rate lets the next one start, if it lets none start now."""
     at = state.next_start_at(rule, now)
     if at is None:
         return None
     next_start = f"the next may start in {format_span(at - now)}"
     sentence = f"Waits for {name}: at most {rate_words(rule)}, {next_start}{before}"
-    return Explanation(sentence, next_permit_at=at)
+    return JobExplanation(sentence, next_permit_at=at)
 
 
-def _total(gate: GateView, now: Instant) -> Explanation | None:
+def _explain_total(gate: GateView, now: Instant) -> JobExplanation | None:
     """Say which limit of all keys holds a job back."""
     for state, rule in gate.totals:
         of = split_gate(state.id)[0]
         if state.is_resting(now):
-            return _resting(of, state, now)
+            return _explain_rest(of, state, now)
         found = _full(of, state, rule) or _spent(of, state, rule, now)
         if found is not None:
             return found
     return None
 
 
-def _rated(gate: GateView, now: Instant) -> Explanation | None:
+def _explain_rate(gate: GateView, now: Instant) -> JobExplanation | None:
     return _spent(gate.name, gate.state, gate.rule, now, gate.before)
 
 
-def _batched(gate: GateView, now: Instant) -> Explanation | None:
+def _explain_batch(gate: GateView, now: Instant) -> JobExplanation | None:
     """Say how long a job waits at most for others that are handled with it."""
     batch, next_at = gate.declared.batch, gate.place.next_at
     if batch is None or not batch.wait_ms or next_at is None or next_at <= now:
         return None
     wait = format_span(next_at - now)
-    return Explanation(
+    return JobExplanation(
         f"Waits up to {wait} for more jobs of {gate.name}, for a batch of {batch.size}"
     )
 
@@ -363,7 +367,7 @@ def _number(number: int) -> str:
     return f"{number:,} or more" if number >= MOST_COUNTED else f"{number:,}"
 
 
-def _debounced(debounce: RevisionRecord, now: Instant) -> str:
+def _explain_debounce(debounce: RevisionRecord, now: Instant) -> str:
     sentence = f"Starts in {format_span(debounce.due_at - now)}"
     if debounce.latest_at is None:
         return f"{sentence} unless it is asked for again"
@@ -391,7 +395,7 @@ def _alone(job: JobRecord) -> str:
     return ", alone, because it crashed its worker" if job.crashes >= SUSPECTED_FROM else ""
 
 
-def _running(job: JobRecord, around: Surroundings) -> str:
+def _explain_running(job: JobRecord, around: Surroundings) -> str:
     expires = job.lease_expires_at
     holder = job.worker or "a worker"
     if expires is None:
@@ -406,7 +410,7 @@ def _running(job: JobRecord, around: Surroundings) -> str:
     return f"{sentence}; no live worker: run `holdfast reap`"
 
 
-def _completed(job: JobRecord, around: Surroundings) -> str:
+def _explain_completed(job: JobRecord, around: Surroundings) -> str:
     sentence = f"Completed {_ago(job.finished_at, around)} {_tries(job)}"
     return f"{sentence}; the chain continued" if job.continued else sentence
 

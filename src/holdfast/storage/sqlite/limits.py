@@ -142,7 +142,7 @@ class SqliteLimitStore(LimitStore):
             opens = [at for each in shared if (at := each.opens_at(now)) is not None]
             next_us = max(opens) - now if opens else None
             return LimitedAnswer([], next_us=next_us, held_back=True)
-        called = yield from _called(claim, now)
+        called = yield from _read_wakeups(claim, now)
         gates = yield from _open_lines(claim, called, now)
         yield from _look(claim, gates, len(called), now)
         chosen = _deal(claim, gates, room, now)
@@ -211,7 +211,7 @@ def _open_shared(claim: LimitedClaim, now: Instant) -> Op[list[OpenGate]]:
         return []
     rules = {each.id: each for each in claim.shared}
     settings = yield from _settings(rules)
-    gates = [_opened(each, settings.get(each.id)) for each in claim.shared]
+    gates = [_open_gate(each, settings.get(each.id)) for each in claim.shared]
     yield from _read_states(gates, False, now)
     return gates
 
@@ -221,7 +221,7 @@ def _settings(ids: Iterable[str]) -> Op[dict[str, Row]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def _opened(rule: GateRule, setting: Row | None) -> OpenGate:
+def _open_gate(rule: GateRule, setting: Row | None) -> OpenGate:
     """A gate with what was set for it at run time in the place of the code's own numbers."""
     if setting is None:
         return OpenGate(rule.id, rule, 0)
@@ -253,7 +253,7 @@ def _read_states(gates: Sequence[OpenGate], holds: bool, now: Instant) -> Op[Non
         each.expire(bearing, now)
 
 
-def _called(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
+def _read_wakeups(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
     """The due wakeups, the most urgent and oldest first."""
     found: list[Row] = []
     for priority in sorted({each.priority for each in claim.marks}):
@@ -276,12 +276,12 @@ def _open_lines(claim: LimitedClaim, called: Sequence[Row], now: Instant) -> Op[
         return []
     every = every_key(claim.type)
     settings = yield from _settings([*ids, every])
-    keyed = _opened(claim.line, settings.get(every)).rule
+    keyed = _open_gate(claim.line, settings.get(every)).rule
     unkeyed = gate_id(claim.type, "")
     gates = {}
     for id in ids:
         rule = GateRule(id) if id == unkeyed else msgspec.structs.replace(keyed, id=id)
-        gates[id] = _opened(rule, settings.get(id))
+        gates[id] = _open_gate(rule, settings.get(id))
     yield from _read_states(list(gates.values()), claim.holds, now)
     for _, priority, at, id, _ in reversed(called):
         if id in gates:
@@ -399,7 +399,7 @@ def _answer(
             continue
         ns += gate.wakeups
         if at is not None:
-            left = _left(gate)
+            left = _rows_left(gate)
             again.append((claim.type, left[0][1] if left else gate.priority, at, gate.id))
         if claim.allow_crashed:
             _move_front(gate)
@@ -420,7 +420,7 @@ def _next_look(claim: LimitedClaim, gate: OpenGate, now: Instant) -> Op[Instant 
         return None
     if gate.ready_at is not None and not gate.is_left and len(gate.got) == gate.room:
         return gate.ready_at
-    left = _left(gate)
+    left = _rows_left(gate)
     if left:
         if left[0][4] > now:
             due: Instant = left[0][4]
@@ -442,7 +442,7 @@ def _next_look(claim: LimitedClaim, gate: OpenGate, now: Instant) -> Op[Instant 
     return found
 
 
-def _left(gate: OpenGate) -> list[Row]:
+def _rows_left(gate: OpenGate) -> list[Row]:
     taken = {row[0] for row in gate.got}
     return [row for row in gate.seen if row[0] not in taken]
 
