@@ -21,7 +21,7 @@ from holdfast import Holdfast, Job
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.settings import load_settings
 from holdfast.testing.kit import Kit
-from tests.client.kinds.alchemy import driver_url
+from tests.client.connection_types.alchemy import driver_url
 
 
 class Undo(Exception):

@@ -11,11 +11,11 @@ import pytest
 from holdfast import Holdfast
 from holdfast.notify.base import Hint, Listener, OnHint, SendCounts
 from holdfast.notify.local import NullListener
-from tests.client.kinds.alchemy import ALCHEMY
-from tests.client.kinds.django import DJANGO
-from tests.client.kinds.drivers import DRIVERS
-from tests.client.kinds.held import Held, Kind
-from tests.client.kinds.own import OWN
+from tests.client.connection_types.alchemy import ALCHEMY
+from tests.client.connection_types.django import DJANGO
+from tests.client.connection_types.drivers import DRIVERS
+from tests.client.connection_types.held import Held, Kind
+from tests.client.connection_types.own import OWN
 from tests.support.postgres import PostgresServer
 
 EMPTY_ALL_TABLES = """

@@ -12,7 +12,7 @@ from holdfast.core.records import PRIORITIES, Claim, LeaseClass, Probe
 from holdfast.notify.base import Hint
 from holdfast.storage.id_generator import new_id
 from tests.client.conftest import Heard
-from tests.client.kinds.held import Undo
+from tests.client.connection_types.held import Undo
 from tests.client.test_hints import listening
 from tests.client.test_savepoints import Witness
 

@@ -16,9 +16,9 @@ from holdfast import Holdfast
 from holdfast.notify.base import Hint
 from holdfast.notify.encoding import channel_name, decode
 from tests.client.conftest import KINDS, Heard
-from tests.client.kinds.alchemy import driver_url, sync_engine
-from tests.client.kinds.drivers import file_of
-from tests.client.kinds.held import Held, Kind, Undo
+from tests.client.connection_types.alchemy import driver_url, sync_engine
+from tests.client.connection_types.drivers import file_of
+from tests.client.connection_types.held import Held, Kind, Undo
 from tests.support.until import PATIENCE_S
 
 END = "[]"

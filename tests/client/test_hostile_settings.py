@@ -19,8 +19,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from holdfast import Chain, Holdfast
 from holdfast.core.errors import KeyConflict, UnsupportedConnection
-from tests.client.kinds.alchemy import driver_url
-from tests.client.kinds.drivers import file_of
+from tests.client.connection_types.alchemy import driver_url
+from tests.client.connection_types.drivers import file_of
 
 
 class Base(DeclarativeBase): ...

@@ -31,10 +31,10 @@ from holdfast.core.errors import (
 )
 from holdfast.storage.operation import Statement, Value
 from tests.client.conftest import KINDS
-from tests.client.kinds.alchemy import driver_url
-from tests.client.kinds.django import database_of_django
-from tests.client.kinds.drivers import file_of
-from tests.client.kinds.held import Held, Undo
+from tests.client.connection_types.alchemy import driver_url
+from tests.client.connection_types.django import database_of_django
+from tests.client.connection_types.drivers import file_of
+from tests.client.connection_types.held import Held, Undo
 
 
 async def start(app: Holdfast, tx: Any) -> None:

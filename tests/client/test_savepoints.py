@@ -17,7 +17,7 @@ from holdfast.core.errors import NoTransaction, TransactionAborted
 from holdfast.core.events import Event
 from holdfast.testing.kit import Kit
 from tests.client.conftest import KINDS, Heard
-from tests.client.kinds.held import Held, Undo
+from tests.client.connection_types.held import Held, Undo
 
 postgresql = pytest.mark.parametrize("dialect", ["postgresql"])
 sqlite = pytest.mark.parametrize("dialect", ["sqlite"])

@@ -9,7 +9,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.core.errors import InvalidOption
 from tests.client.conftest import KINDS
-from tests.client.kinds.held import Held
+from tests.client.connection_types.held import Held
 
 of_every_kind = pytest.mark.parametrize(
     ("kind", "dialect"), [pytest.param(each, each.dialect, id=each.name) for each in KINDS]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from holdfast.cli.local_postgres import free_port, runnable_binaries, server_identity
-from tests.support import guardian
+from tests.support import orphan_guard
 from tests.support.until import SLOWNESS
 
 START_SECONDS = 30 * SLOWNESS
@@ -63,8 +63,8 @@ class PostgresProcess:
         self._login_rounds = login_rounds
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._guardian = subprocess.Popen(
-            [sys.executable, "-I", guardian.__file__, self.home],
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", orphan_guard.__file__, self.home],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
@@ -130,7 +130,7 @@ class PostgresProcess:
     def close(self) -> None:
         """End the server and remove its directory."""
         self.stop("immediate")
-        self._guardian.communicate(guardian.GO)
+        self._guard.communicate(orphan_guard.GO)
 
     def __enter__(self) -> Self:
         return self

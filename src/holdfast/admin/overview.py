@@ -15,7 +15,6 @@ from holdfast.admin.access import LOCAL, Caller, Gateway, check
 from holdfast.admin.cycles import CycleFacts, cycle_facts
 from holdfast.admin.jobs import dead_groups
 from holdfast.admin.serializers import plain, rfc3339
-from holdfast.admin.windows import STEPS_MS, Window, quantile
 from holdfast.commands.change import Effect
 from holdfast.commands.explain import MOST_WORKERS, RUN_COUNTS_MS
 from holdfast.commands.health import Health, read_health, summarize
@@ -24,7 +23,7 @@ from holdfast.core.ids import id_at
 from holdfast.core.instants import Instant
 from holdfast.core.redaction import redact
 from holdfast.core.replication import Replication
-from holdfast.core.statistics import SeriesPoint, Wait, WaitStep
+from holdfast.core.statistics import STEPS_MS, SeriesPoint, Wait, WaitStep, Window, quantile
 from holdfast.core.worker_presence import WorkerRecord
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import run_checks

@@ -14,11 +14,10 @@ import msgspec
 from holdfast.admin.access import Caller, Gateway, NounAdmin
 from holdfast.admin.serializers import plain, rfc3339, without_payloads
 from holdfast.admin.types import TypeFacts, type_facts
-from holdfast.admin.windows import STEPS_MS, Window, quantile
 from holdfast.commands.workers import unknown_type
 from holdfast.core.instants import Instant
 from holdfast.core.records import JobRecord
-from holdfast.core.statistics import FinishedJob, SeriesPoint
+from holdfast.core.statistics import STEPS_MS, FinishedJob, SeriesPoint, Window, quantile
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.storage.store.pagination import JobQuery

@@ -1,6 +1,9 @@
-"""Figures about jobs: totals, groups of dead letters, steps of a chart, and how long jobs waited and ran."""
+"""Figures about jobs: totals, groups of dead letters, charts and their windows, how long jobs waited and ran."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -107,3 +110,20 @@ class TypePace(msgspec.Struct, frozen=True):
     type: str
     ended: int
     running: int
+
+
+Window = Literal["1h", "6h", "24h"]
+
+STEPS_MS: dict[Window, tuple[int, int]] = {
+    "1h": (3_600_000, 60_000),
+    "6h": (21_600_000, 360_000),
+    "24h": (86_400_000, 1_440_000),
+}
+"""The span of each window and the step that its charts are drawn in: sixty of them."""
+
+
+def quantile(ordered: Sequence[int], share: float) -> int | None:
+    """Return the value below which a share of the ordered ones lies, never below zero; None of nothing."""
+    if not ordered:
+        return None
+    return max(0, ordered[min(len(ordered) - 1, int(len(ordered) * share))])

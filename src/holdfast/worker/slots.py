@@ -11,8 +11,8 @@ from holdfast.worker.attempt import Attempt, Backlog
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import all_ended
 from holdfast.worker.completer import Completer
+from holdfast.worker.debounced_inputs import has_debounced, settle_inputs
 from holdfast.worker.executor import AttemptResult, Executor
-from holdfast.worker.last_input import has_debounced, settle_inputs
 from holdfast.worker.worker_context import WorkerContext
 
 CALLS_WITHOUT_A_PAUSE = 32

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.admin.access import LOCAL
 from holdfast.admin.serializers import health_json, plain
-from holdfast.admin.windows import STEPS_MS
 from holdfast.core.errors import Unauthenticated
+from holdfast.core.statistics import STEPS_MS
 from holdfast.web.route import ApiResponse, BoundRequest, Param, Route
 
 

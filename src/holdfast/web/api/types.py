@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from holdfast.admin.serializers import plain, version_of
-from holdfast.admin.windows import STEPS_MS
 from holdfast.commands.workers import TypeChange
+from holdfast.core.statistics import STEPS_MS
 from holdfast.web.route import LIMIT, ApiResponse, BoundRequest, Param, Route, command
 
 

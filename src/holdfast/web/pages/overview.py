@@ -10,9 +10,9 @@ from starlette.responses import Response
 from holdfast.admin.cycles import CycleFacts
 from holdfast.admin.overview import DEAD_LOOK, WAIT_LOOK, Overview
 from holdfast.admin.serializers import plain, rfc3339
-from holdfast.admin.windows import STEPS_MS, Window
 from holdfast.commands.health import Health, unreadable_words
 from holdfast.core.duration import format_span
+from holdfast.core.statistics import STEPS_MS, Window
 from holdfast.web.pages.drawing import (
     Point,
     bars_of,

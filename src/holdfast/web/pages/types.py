@@ -9,9 +9,9 @@ from starlette.responses import Response
 from holdfast.admin.limits import limit_record, read_change
 from holdfast.admin.serializers import plain, without_payloads
 from holdfast.admin.type_statistics import SAMPLE_LOOK, TypeBoard
-from holdfast.admin.windows import STEPS_MS, Window
 from holdfast.commands.limits import LimitTarget
 from holdfast.core.duration import format_span
+from holdfast.core.statistics import STEPS_MS, Window
 from holdfast.web.pages.drawing import bars_of, draw_bars, step_starts
 from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.heat_map import LEVELS, draw_week, week_in_words, week_of

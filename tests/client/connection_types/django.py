@@ -16,8 +16,8 @@ from django.db import connections, transaction
 from django.utils.connection import ConnectionProxy
 
 from holdfast import Holdfast
-from tests.client.kinds.drivers import file_of
-from tests.client.kinds.held import Held, Kind, Opened, Undo
+from tests.client.connection_types.drivers import file_of
+from tests.client.connection_types.held import Held, Kind, Opened, Undo
 
 
 def _add(url: str) -> str:

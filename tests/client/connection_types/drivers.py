@@ -11,7 +11,7 @@ import asyncpg
 import psycopg
 
 from holdfast import Holdfast
-from tests.client.kinds.held import Held, Kind, Opened
+from tests.client.connection_types.held import Held, Kind, Opened
 
 
 def file_of(url: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.client.client import TransactionScope
-from tests.client.kinds.held import Held, Kind, Opened, Undo
+from tests.client.connection_types.held import Held, Kind, Opened, Undo
 
 
 class HeldOwn(Held):

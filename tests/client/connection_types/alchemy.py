@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from holdfast import Holdfast
-from tests.client.kinds.held import Held, Kind, Open, Opened
+from tests.client.connection_types.held import Held, Kind, Open, Opened
 
 
 def driver_url(url: str, driver: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from tests.client.conftest import KINDS, Heard
-from tests.client.kinds.held import Held, Kind
+from tests.client.connection_types.held import Held, Kind
 
 pytestmark = pytest.mark.parametrize(
     ("kind", "dialect"), [pytest.param(each, each.dialect, id=each.name) for each in KINDS]
