@@ -86,6 +86,12 @@ class PostgresProcess:
         """The address of the database `postgres`, the same after a restart."""
         return f"postgresql://postgres:{self._password}@127.0.0.1:{self._port}/postgres"
 
+    @property
+    def pid(self) -> int:
+        """The first process of the running server."""
+        assert self._process is not None, "the server is stopped"
+        return self._process.pid
+
     def start(self) -> None:
         """Start the server on its port and return when it accepts connections."""
         deadline = time.monotonic() + START_SECONDS

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, OperationalError
-from psycopg import errors as sqlstate
 from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -222,7 +221,8 @@ class PoolConnection(AsyncConnection[Any]):
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 with suppress(OperationalError):
                     await self.cancel_safe(timeout=CANCEL_S)
-                with suppress(sqlstate.QueryCanceled):
+                # The statement was cancelled, or the connection is lost; the caller's own end is what counts.
+                with suppress(OperationalError):
                     await super().wait(gen, interval)
             raise
 

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
-import socket
 import threading
 import time
 from collections.abc import Coroutine
@@ -37,6 +35,7 @@ from holdfast.storage.postgres.connection import (
     unreachable,
 )
 from holdfast.storage.postgres.hosts import connect_async
+from holdfast.storage.postgres.silence import shut_down
 
 log = logging.getLogger("holdfast.storage")
 
@@ -375,9 +374,8 @@ class PostgresLink:
 
     def _shut_down(self) -> None:
         """End the connection for those that wait on it."""
-        if self._connection is not None and not self._connection.closed:
-            with socket.socket(fileno=os.dup(self._connection.fileno())) as line, suppress(OSError):
-                line.shutdown(socket.SHUT_RDWR)
+        if self._connection is not None:
+            shut_down(self._connection)
 
     def _give_up(self) -> None:
         """Be rid of a connection whose statement may go on in the server."""

@@ -27,8 +27,9 @@ from psycopg.abc import PQGen
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
-from holdfast.core.errors import DatabaseUnreachable
+from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable
 from holdfast.storage.postgres.connection import STATEMENT_TIMEOUT_MS, PoolConnection
+from holdfast.storage.postgres.silence import LoopWatch, ThreadWatch
 
 NOTHING = b""
 """The message of those who begin with none of their own."""
@@ -227,6 +228,7 @@ class PostgresPool:
         self._sweeper: threading.Timer | None = None
         self._sweeping = threading.Lock()
         self._trouble: DatabaseUnreachable | None = None
+        self._lent: ThreadWatch[PooledConnection] = ThreadWatch()
 
     @contextmanager
     def connection(
@@ -240,7 +242,10 @@ class PostgresPool:
             connection = self._working_connection(make_ready, deadline)
             try:
                 yield connection
+            except (psycopg.Error, ConnectionClosed, DatabaseUnreachable) as error:
+                raise self._lent.trouble(connection) or error from error
             finally:
+                self._lent.remove(connection)
                 self._give_back(connection)
         finally:
             self._free.release()
@@ -274,10 +279,15 @@ class PostgresPool:
                 # Another may give its own back before the server has one for us.
                 time.sleep(RETRY_S)
                 continue
+            self._lent.add(connection)
             try:
                 make_ready(connection)
             except BaseException as error:
+                trouble = self._lent.trouble(connection)
+                self._lent.remove(connection)
                 connection.close()
+                if trouble is not None:
+                    raise trouble from error
                 if not isinstance(error, psycopg.Error) or time.monotonic() >= deadline:
                     raise
                 if is_new:
@@ -331,6 +341,7 @@ class PostgresAsyncPool:
         self._sweeper: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Future[PooledAsyncConnection]] = set()
         self._trouble: DatabaseUnreachable | None = None
+        self._lent: LoopWatch[PooledAsyncConnection] = LoopWatch()
 
     @asynccontextmanager
     async def connection(
@@ -347,7 +358,10 @@ class PostgresAsyncPool:
             connection = await self._working_connection(make_ready, deadline)
             try:
                 yield connection
+            except (psycopg.Error, ConnectionClosed, DatabaseUnreachable) as error:
+                raise self._lent.trouble(connection) or error from error
             finally:
+                self._lent.remove(connection)
                 await self._give_back(connection)
         finally:
             self._free.release()
@@ -376,10 +390,15 @@ class PostgresAsyncPool:
                     raise
                 await asyncio.sleep(RETRY_S)
                 continue
+            self._lent.add(connection)
             try:
                 await make_ready(connection)
             except BaseException as error:
+                trouble = self._lent.trouble(connection)
+                self._lent.remove(connection)
                 await connection.close()
+                if trouble is not None and not isinstance(error, asyncio.CancelledError):
+                    raise trouble from error
                 if not isinstance(error, psycopg.Error) or time.monotonic() >= deadline:
                     raise
                 if is_new:
