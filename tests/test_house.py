@@ -74,12 +74,18 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield path.parent.relative_to(SOURCE).as_posix(), path
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """A module's source as a tree."""
+    return ast.parse(path.read_text())
+
+
 def test_no_class_name_occurs_twice() -> None:
     homes = defaultdict(list)
     for folder, path in modules():
         if folder.startswith("bench/peers"):
             continue  # programs of their own, in the words of other queues
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(path.relative_to(SOURCE).as_posix())
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
@@ -102,13 +108,32 @@ def test_functions_are_named_by_verbs_and_nouns_not_by_participles() -> None:
         f"{path.relative_to(SOURCE).as_posix()}: {node.name}"
         for _, path in modules()
         if not path.relative_to(SOURCE).as_posix().startswith((PROGRAMS, "bench/page_times.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and PARTICIPLE.fullmatch(node.name)
         and node.name.lstrip("_") not in NO_PARTICIPLES
         and not any("property" in ast.unparse(each) for each in node.decorator_list)
     ]
     assert found == [], "verbs for acts, is_ for questions, on_ for callbacks, nouns for the rest"
+
+
+def test_properties_that_answer_yes_or_no_are_named_as_questions() -> None:
+    question = re.compile(r"_?(is|are|was|has|can|[a-z]+s)_.+")
+    public = {
+        "aborted",
+        "alive",
+    }  # of jobs and runs, as documented; of notifiers, which others write
+    assert [
+        f"{path.relative_to(SOURCE).as_posix()}: {node.name}"
+        for _, path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef)
+        and any("property" in ast.unparse(each) for each in node.decorator_list)
+        and node.returns is not None
+        and ast.unparse(node.returns) == "bool"
+        and not question.fullmatch(node.name)
+        and node.name not in public
+    ] == []
 
 
 def test_modules_import_in_no_circle() -> None:
@@ -135,7 +160,7 @@ def names() -> dict[str, Path]:
 def imported_at_run_time(path: Path) -> Iterator[str]:
     """The modules of the package that one imports, also within functions; not for types alone."""
     known = names()
-    nodes: list[ast.AST] = [ast.parse(path.read_text())]
+    nodes: list[ast.AST] = [tree_of(path)]
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":

@@ -59,7 +59,7 @@ class SqliteOptions:
             raise ConfigError(f"the busy timeout cannot be {self.busy_timeout_ms} ms")
 
     @property
-    def in_memory(self) -> bool:
+    def is_in_memory(self) -> bool:
         """Whether the database lives and dies with its connections."""
         return self.path == MEMORY or self.is_named_memory
 
@@ -115,7 +115,7 @@ def _open(options: SqliteOptions, wait_s: float) -> SqliteConnection:
 
 
 def _prepare(connection: sqlite3.Connection, options: SqliteOptions) -> None:
-    if not options.in_memory:
+    if not options.is_in_memory:
         use_wal = "pragma journal_mode = wal"
         mode = retry_while_locked(
             lambda: connection.execute(use_wal).fetchone()[0], options.lock_wait

@@ -290,7 +290,7 @@ def _connection_sources(
     options: SqliteOptions,
 ) -> tuple[ConnectionSource, ConnectionSource, ConnectionSource]:
     """The connections of readers, of transactions and of the writer."""
-    if options.in_memory:
+    if options.is_in_memory:
         options = name_memory(options)
         sole = MemoryConnection(
             partial(open_for_callers, options), can_reopen=options.is_named_memory
