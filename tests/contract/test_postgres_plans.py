@@ -242,6 +242,13 @@ def test_those_that_fit_are_read_by_their_ids(backlog: Connection[Any], mode: Pl
     assert_cheap(backlog, cost, 250, written=1)
 
 
+def test_retention_walks_along_what_failed(backlog: Connection[Any], mode: PlanMode) -> None:
+    asked: dict[str, Value] = {"after": FIRST_ID, "until": TOKEN, "limit": 50}
+    cost = measure(backlog, Statement("retention_dead_page", asked), mode)
+    assert cost.rows == 50
+    assert cost.blocks <= FIXED + 2 * PER_ROW * 50, cost.plan
+
+
 def test_retention_walks_along_the_key(backlog: Connection[Any], mode: PlanMode) -> None:
     asked: dict[str, Value] = {"after": FIRST_ID, "until": TOKEN, "limit": 250}
     cost = measure(backlog, Statement("retention_page", asked), mode)

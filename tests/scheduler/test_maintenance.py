@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -212,10 +212,15 @@ async def test_jobs_that_nobody_handles_become_dead_letters_if_asked(
     assert {each.kind for each in hints} >= {"due", "ended"}
 
 
-async def _finished(database: Database, clock: ManualClock, count: int) -> None:
+async def _finished(
+    database: Database,
+    clock: ManualClock,
+    count: int,
+    kind: Literal["complete", "fail"] = "complete",
+) -> None:
     await _start(database, clock, count)
     finishes = [
-        Finish(each.id, each.token, "complete", "w", each.chain_id)
+        Finish(each.id, each.token, kind, "w", each.chain_id)
         for each in await _claim(database, clock, "w")
     ]
     await database.run_async(database.store.jobs.finish(finishes, now=clock.now()))
@@ -240,6 +245,20 @@ async def test_retention_removes_a_bounded_part_in_each_tick_and_rests_when_all_
     await _finished(database, clock, 5)
     clock.advance(31 * DAY)
     assert (await tick.run()).total_processed == 5
+    await tick.close()
+
+
+async def test_dead_letters_go_in_their_own_time_even_where_completed_chains_stay(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    await _finished(database, clock, 3)
+    await _finished(database, clock, 2, "fail")
+    # Ids carry the time of their making, which is now; the test's clock has to pass that first.
+    clock.advance(50 * 365 * DAY)
+    runner = RetentionRunner(database.store, Ages(0, 7, 30))
+    tick = _tick(database, clock, recorder, runner)
+    assert (await tick.run()).total_processed == 2
+    assert (await tick.run()).total_processed == 0
     await tick.close()
 
 

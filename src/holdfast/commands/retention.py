@@ -15,12 +15,15 @@ from holdfast.storage.store import Store
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 _DAY_US = 86_400_000_000
+_NEVER: Instant = 0
+"""Nothing ended before this."""
+
 SILENT_ARCHIVE_DAYS = 7
 """An archive that verified nothing for so long, beyond the age of what retention removes, is given up."""
 
 
 class Ages(msgspec.Struct, frozen=True):
-    """How many days things are kept; 0 keeps chains, and the keys that outlive them, forever."""
+    """How many days things are kept; 0 keeps completed and cancelled chains, and keys that outlive them, forever."""
 
     chains: int
     dead_letters: int
@@ -39,20 +42,43 @@ class RetentionPage(msgspec.Struct, frozen=True):
 def remove_chains(
     store: Store, ages: Ages, after: str, limit: int, now: Instant | None = None
 ) -> Op[RetentionPage]:
-    """Remove those of the next `limit` ended chains that are old enough and that no job depends on."""
+    """Remove those of the next `limit` completed or cancelled chains that are old enough and that no job needs."""
     instant = yield from _instant(store, now)
     before = instant - ages.chains * _DAY_US
-    dead_before = instant - max(ages.chains, ages.dead_letters) * _DAY_US
     found = yield from store.retention.page(after, id_at(before), limit)
     if not found:
         return RetentionPage(0, 0, after)
-    held = yield from store.retention.hold(found, before, dead_before, now)
-    waited = (yield from store.retention.waited(held)) if held else set()
-    kept = (yield from _find_kept(store, held, instant)) if held else set()
+    held = yield from store.retention.hold(found, before, _NEVER, now)
+    return RetentionPage(len(found), (yield from _remove(store, held, instant, now)), found[-1])
+
+
+def remove_dead_letters(
+    store: Store, ages: Ages, after: str, limit: int, now: Instant | None = None
+) -> Op[RetentionPage]:
+    """Remove those of the chains of the next `limit` failed jobs that are old enough and that no job depends on.
+
+    A walk of its own, because dead letters may be kept for a shorter time than all the completed chains around them.
+    """
+    instant = yield from _instant(store, now)
+    dead_before = instant - ages.dead_letters * _DAY_US
+    found = yield from store.retention.dead_page(after, id_at(dead_before), limit)
+    if not found:
+        return RetentionPage(0, 0, after)
+    chains = sorted({each.chain_id for each in found})
+    held = yield from store.retention.hold(chains, _NEVER, dead_before, now)
+    return RetentionPage(len(found), (yield from _remove(store, held, instant, now)), found[-1].id)
+
+
+def _remove(store: Store, held: Sequence[str], instant: Instant, now: Instant | None) -> Op[int]:
+    """Remove the held chains that nothing needs any more; return how many."""
+    if not held:
+        return 0
+    waited = yield from store.retention.waited(held)
+    kept = yield from _find_kept(store, held, instant)
     doomed = [each for each in held if each not in waited and each not in kept]
     if doomed:
         yield from store.chains.delete(doomed, now, keep_keys=True)
-    return RetentionPage(len(found), len(doomed), found[-1])
+    return len(doomed)
 
 
 def _find_kept(store: Store, chains: Sequence[str], now: Instant) -> Op[set[str]]:
@@ -71,7 +97,8 @@ def chains_are_archived(store: Store, ages: Ages, now: Instant | None = None) ->
     if latest is None:
         return False
     instant = yield from _instant(store, now)
-    return instant - latest < (ages.chains + SILENT_ARCHIVE_DAYS) * _DAY_US
+    days = ages.chains or ages.dead_letters
+    return instant - latest < (days + SILENT_ARCHIVE_DAYS) * _DAY_US
 
 
 def remove_records(store: Store, ages: Ages, limit: int, now: Instant | None = None) -> Op[int]:

@@ -11,6 +11,7 @@ from holdfast.commands.retention import (
     Ages,
     chains_are_archived,
     remove_chains,
+    remove_dead_letters,
     remove_records,
 )
 from holdfast.core.errors import DatabaseUnreachable
@@ -274,7 +275,7 @@ class RetentionRunner:
         self._ages = ages
         self._archives_jobs = archives_jobs
         self._every_ms = every_ms
-        self._after = FIRST_ID
+        self._after = self._dead_after = FIRST_ID
         self._paused_until_ms = 0
         self._fold_at_ms = 0
 
@@ -282,19 +283,28 @@ class RetentionRunner:
         await self._fold(context)
         if context.mode == "background" and context.now_ms() < self._paused_until_ms:
             return RunnerReport()
-        limit = context.room(1_000)
-        seen = 0
-        if self._ages.chains and not self._archives_jobs and not await self._is_archived(context):
-            op = remove_chains(self._store, self._ages, self._after, limit, context.now())
-            page = await context.link.run_atomic(op)
-            context.counts.processed += page.removed
-            self._after, seen = page.last, page.seen
-        if seen < limit:
-            self._after = FIRST_ID
+        if self._archives_jobs or await self._is_archived(context) or await self._remove(context):
+            self._after = self._dead_after = FIRST_ID
             self._paused_until_ms = context.now_ms() + self._every_ms
-            op_records = remove_records(self._store, self._ages, limit, context.now())
-            context.counts.updated += await context.link.run_atomic(op_records)
+            op = remove_records(self._store, self._ages, context.room(_MANY), context.now())
+            context.counts.updated += await context.link.run_atomic(op)
         return context.counts
+
+    async def _remove(self, context: RunnerContext) -> bool:
+        """Remove a batch of dead letters, which are few, and one of other chains; return whether all were seen."""
+        limit = context.room(_MANY)
+        op = remove_dead_letters(self._store, self._ages, self._dead_after, limit, context.now())
+        page = await context.link.run_atomic(op)
+        context.counts.processed += page.removed
+        self._dead_after, is_done = page.last, page.seen < limit
+        if not self._ages.chains:
+            return is_done
+        limit = context.room(_MANY)
+        op = remove_chains(self._store, self._ages, self._after, limit, context.now())
+        page = await context.link.run_atomic(op)
+        context.counts.processed += page.removed
+        self._after = page.last
+        return is_done and page.seen < limit
 
     async def _is_archived(self, context: RunnerContext) -> bool:
         """Return whether another application of this database archives chains: what it has not archived must stay."""

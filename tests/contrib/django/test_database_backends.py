@@ -54,7 +54,7 @@ TESTS = """
     import django
     from django.db import connection, connections, transaction
     from django.test import TransactionTestCase
-    from holdfast.commands.retention import FIRST_ID, Ages, remove_chains
+    from holdfast.commands.retention import FIRST_ID, Ages, remove_chains, remove_dead_letters
     from holdfast.contrib.django import app
     from holdfast.contrib.django.tasks_api import TaskResultDoesNotExist, task_backends
     from holdfast.testing.django_cases import RunsTasks
@@ -78,7 +78,11 @@ TESTS = """
         now = time_ns() // 1000 + ahead_days * DAY
         ages = Ages(chains=days, dead_letters=dead_letter_days, runs=30)
         store = app.database.store
-        return app.database.run(remove_chains(store, ages, FIRST_ID, 1000, now)).removed
+        pages = [
+            app.database.run(remove(store, ages, FIRST_ID, 1000, now))
+            for remove in (remove_chains, remove_dead_letters)
+        ]
+        return sum(page.removed for page in pages)
 
     class BackendTests(RunsTasks, TransactionTestCase):
         def setUp(self):

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from holdfast.core.instants import Instant
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import texts
+
+
+class FailedJob(NamedTuple):
+    """A failed job and the chain it belongs to."""
+
+    id: str
+    chain_id: str
 
 
 class RetentionStore:
@@ -16,6 +24,13 @@ class RetentionStore:
         """Read the ids of chains between two ids, oldest first. One statement."""
         rows = yield Statement("retention_page", {"after": after, "until": until, "limit": limit})
         return [row[0] for row in rows]
+
+    def dead_page(self, after: str, until: str, limit: int) -> Op[list[FailedJob]]:
+        """Read failed jobs between two ids, oldest first. One statement."""
+        rows = yield Statement(
+            "retention_dead_page", {"after": after, "until": until, "limit": limit}
+        )
+        return [FailedJob(*row) for row in rows]
 
     def hold(
         self,

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.commands.retention import FIRST_ID, Ages, RetentionPage, remove_chains, remove_records
+from holdfast.commands.retention import (
+    FIRST_ID,
+    Ages,
+    RetentionPage,
+    remove_chains,
+    remove_dead_letters,
+    remove_records,
+)
 from holdfast.commands.start import Started, StartRequest, start_chains
 from holdfast.core.cycle import slot_at
 from holdfast.core.records import NewJob, NewKey, Reference
@@ -39,6 +46,14 @@ class RetentionConformance(Conformance):
         await fixture.run(counters_equal_rows(fixture))
         return page
 
+    async def _remove_dead(
+        self, fixture: StoreFixture, ages: Ages = AGES, after: str = FIRST_ID, limit: int = 100
+    ) -> RetentionPage:
+        op = remove_dead_letters(fixture.store, ages, after, limit, fixture.now)
+        page = await fixture.run(op)
+        await fixture.run(counters_equal_rows(fixture))
+        return page
+
     async def _exists(self, fixture: StoreFixture, job: NewJob) -> bool:
         return bool(await fixture.run(fixture.store.jobs.get([job.id])))
 
@@ -55,8 +70,47 @@ class RetentionConformance(Conformance):
         assert not await self._exists(fixture, done)
         assert not await self._exists(fixture, dropped)
         assert await self._exists(fixture, dead)
+        assert (await self._remove_dead(fixture)).removed == 0
         fixture.pass_time(seconds=60 * DAY)
-        assert (await self._remove(fixture)).removed == 1
+        assert (await self._remove(fixture)).removed == 0
+        assert (await self._remove_dead(fixture)).removed == 1
+        assert not await self._exists(fixture, dead)
+
+    async def test_dead_letters_go_before_the_completed_chains_around_them(
+        self, fixture: StoreFixture
+    ) -> None:
+        done = await self._end_one(fixture, "complete")
+        dropped = await self._end_one(fixture, "cancel")
+        dead = await self._end_one(fixture, "fail")
+        for ages in (Ages(chains=30, dead_letters=7, runs=30), Ages(0, 7, 30)):
+            assert (await self._remove_dead(fixture, ages)).removed == 0
+        fixture.pass_time(seconds=7 * DAY + 1)
+        ages = Ages(chains=30, dead_letters=7, runs=30)
+        assert (await self._remove_dead(fixture, ages)).removed == 1
+        assert not await self._exists(fixture, dead)
+        assert await self._exists(fixture, done)
+        assert await self._exists(fixture, dropped)
+
+    async def test_dead_letters_go_with_their_whole_chain_in_bounded_batches(
+        self, fixture: StoreFixture
+    ) -> None:
+        tails = []
+        for _ in range(3):
+            await fixture.start()
+            (claimed,) = await fixture.claim()
+            tails.append(fixture.next_job(claimed))
+            assert await fixture.finish_as(claimed, "continue", next=tails[-1])
+            (claimed,) = await fixture.claim("next")
+            assert await fixture.finish_as(claimed, "fail")
+            fixture.pass_time(ms=2)
+        waiting = await fixture.start_blocked(tails[2].chain_id, type="waits")
+        fixture.pass_time(seconds=91 * DAY)
+        first = await self._remove_dead(fixture, limit=2)
+        assert first == RetentionPage(2, 2, tails[1].id)
+        second = await self._remove_dead(fixture, after=first.last, limit=2)
+        assert second == RetentionPage(1, 0, tails[2].id)
+        left = {each.id for each in await fixture.read_all()}
+        assert left == {tails[2].chain_id, tails[2].id, waiting.id}
 
     async def test_with_a_chain_go_its_attempts_its_edges_and_its_key(
         self, fixture: StoreFixture

@@ -6,6 +6,15 @@ select j.id::text from holdfast.job j
  order by j.id
  limit :limit::integer;
 
+-- name: retention_dead_page
+-- The next failed jobs by age, along the index of what did not complete.
+select o.job_id::text, j.chain_id::text
+  from holdfast.outcome o
+  join holdfast.job j on j.id = o.job_id
+ where o.state in ('failed', 'cancelled') and o.state = 'failed' and o.job_id > :after::uuid and o.job_id < :until::uuid
+ order by o.job_id
+ limit :limit::integer;
+
 -- name: retention_hold
 -- Of these chains, those that ended long enough ago and whose key no longer counts; their last outcome is held against a
 -- redrive and a new waiter. What another transaction holds is left for another time.

@@ -279,9 +279,9 @@ select q.job_id
  limit :limit;
 
 -- name: job_walk_not_completed
--- The same of what failed or was cancelled.
+-- The same of what failed or was cancelled. By itself SQLite would take the index that begins with the state, and sort.
 select job_id
-  from holdfast_outcome
+  from holdfast_outcome indexed by holdfast_outcome_not_completed_id
  where state in ('failed', 'cancelled') and job_id < coalesce(:before, 'g')
  order by job_id desc
  limit :limit;

@@ -5,6 +5,15 @@ select id from holdfast_job
  order by id
  limit :limit;
 
+-- name: retention_dead_page
+-- The next failed jobs by age. By itself SQLite would take the index that begins with the state, and sort.
+select o.job_id, j.chain_id
+  from holdfast_outcome o indexed by holdfast_outcome_not_completed_id
+ cross join holdfast_job j on j.id = o.job_id
+ where o.state in ('failed', 'cancelled') and o.state = 'failed' and o.job_id > :after and o.job_id < :until
+ order by o.job_id
+ limit :limit;
+
 -- name: retention_hold
 -- Of these chains, those that ended long enough ago and whose key no longer counts. The write transaction keeps others away.
 select j.id
