@@ -19,14 +19,20 @@ import msgspec
 
 from holdfast.bench.handwritten import SQL, SQLITE
 from holdfast.bench.workload import INPUT_TEXT, KEYED, OUTPUT_TEXT, make_app
+from holdfast.commands.cycles import begin_slot, complete_slot
+from holdfast.core.cycle import NewCycle, NewRun, slot_at
 from holdfast.core.declared_limits import encode_declared
 from holdfast.core.ids import uuid7_text
+from holdfast.core.manifest import ArchivedObject
 from holdfast.core.worker_presence import WorkerSign
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
 
 if TYPE_CHECKING:
     import psycopg
 
     from holdfast.app import Holdfast
+    from holdfast.storage.store import Store
 
 AT_ONCE = 20_000
 NEVER = 9_223_372_036_854_775_807
@@ -53,6 +59,15 @@ MINUTE_US = 60_000_000
 
 KEYS, LINED_UP = 500, 5_000
 """Keys of a limited type, and the jobs that wait at their gates."""
+
+CYCLE, RUNS = "cleanup", 300
+"""A cycle that ran so often, once a minute."""
+
+MANIFEST, MANIFESTS = "jobs/2026-10/0", 200
+"""One of the parts that the archive has."""
+
+STOPPED = 200
+"""Workers that were here before."""
 
 Rows = dict[str, list[tuple[Any, ...]]]
 
@@ -183,8 +198,11 @@ def seed_history(url: str, count: int) -> None:
     else:
         _seed_postgres(url, count)
     with closing(make_app(url, (KEYED,))) as app:
-        app.database.run(app.database.store.workers.fold_tally(count))
+        store = app.database.store
+        app.database.run(store.workers.fold_tally(count))
         _line_up(app)
+        for op in (_run_cycle(store), _archive(store), _stop_workers(store)):
+            app.database.run(op)
 
 
 def _line_up(app: Holdfast) -> None:
@@ -200,6 +218,39 @@ def _line_up(app: Holdfast) -> None:
         limits=encode_declared([flow]),
     )
     app.database.run(app.database.store.workers.sign(sign))
+
+
+def _run_cycle(store: Store) -> Op[None]:
+    """Let a cycle have a history."""
+    begun = _now() - RUNS * MINUTE_US
+    yield from store.cycles.register([NewCycle(CYCLE, "every 1m", "UTC", True, "last")], begun)
+    for n in range(RUNS):
+        at = begun + (n + 1) * MINUTE_US
+        slot = slot_at(at // 1_000_000 * 1_000_000)
+        run = NewRun(new_id(), CYCLE, f"w-{n % 5}", slot.name)
+        held = yield from begin_slot(store, run, slot, new_id(), 60_000, at)
+        assert held is not None
+        yield from complete_slot(store, held, '{"processed":7,"skipped":2}', at + 700_000)
+
+
+def _archive(store: Store) -> Op[None]:
+    """Let parts of a period be in the archive."""
+    source, period, _ = MANIFEST.split("/")
+    token = new_id()
+    for part in range(MANIFESTS):
+        file = ArchivedObject("job", f"{source}/{period}/{part}.parquet", 1_000, 90_000, "ab")
+        id, write = new_id(), store.archiving
+        yield from write.claim(id, source, period, part, "{}", token, 60_000)
+        yield from write.mark_exported(id, token, [file], 1_000, "{}")
+        yield from write.mark_verified(id, token, SPAN_US)
+
+
+def _stop_workers(store: Store) -> Op[None]:
+    """Let workers have come and gone."""
+    for n in range(STOPPED):
+        names = (f"gone-{n}", "gone", "localhost", n, "0", 10, "[]", "{}", None)
+        yield from store.workers.sign(WorkerSign(*names))
+        yield from store.workers.stop(f"gone-{n}", "{}")
 
 
 def _seed_postgres(url: str, count: int) -> None:

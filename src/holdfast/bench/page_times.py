@@ -14,8 +14,8 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.bench.dashboard_process import OpenPage, ServedDashboard, visit
-from holdfast.bench.job_history import RARE_TYPE, TYPES, seed_history
-from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result, make_result
+from holdfast.bench.job_history import CYCLE, MANIFEST, RARE_TYPE, TYPES, seed_history
+from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result, Verdict, make_result
 from holdfast.bench.subject import WorkerCommand, drain
 from holdfast.bench.workload import KEYED, fill, migrate
 
@@ -23,6 +23,10 @@ OPEN: Final = ("/", "/jobs", "/types")
 FEW, MANY = 10_000, 1_000_000
 REFRESHES, REFRESH_S = 10, 1.0
 SHARE = 0.95
+SLOWEST_MS, GOAL_MS = 100, 50
+"""What any page may take at most beside a million jobs, and what it should."""
+
+_WORST_FIRST: Final[tuple[Verdict, ...]] = ("below", "floor", "goal")
 
 FILTERS: Final = (
     *("state:failed", "state:running", "state:pending", "state:blocked", "state:completed"),
@@ -34,8 +38,17 @@ WHOLE: Final = {
     "one type": f"/types/{TYPES[0]}",
     "rare type": f"/types/{RARE_TYPE}",
     "limited type": f"/types/{KEYED}",
+    "all workers": "/workers?all=yes",
+    "one cycle": f"/cycles/{CYCLE}",
     "start": "/start",
+    "start of a type": f"/start?type={TYPES[0]}",
+    "start like a job": "/start?like={id}",
+    "one job": "/jobs/{id}",
+    "one chain": "/chains/{id}",
+    "one chain as a tree": "/chains/{id}?view=tree",
+    "one chain in time": "/chains/{id}?view=time",
     "archive": "/archive",
+    "one manifest": f"/archive/{MANIFEST}",
     "api one type": f"/api/v1/types/{TYPES[0]}/statistics",
     "api limits": "/api/v1/limits",
     **{f"jobs {filter}": f"/jobs?filter={quote(filter)}" for filter in FILTERS},
@@ -115,6 +128,14 @@ class _Pair:
         answer = visit(self._browsers[number], "/api/v1/jobs?filter=state:failed&limit=1")
         return path.replace("{id}", msgspec.json.decode(answer.body)["items"][0]["id"])
 
+    def cpu_ms(self, path: str, times: int, url: str) -> float:
+        """Visit the one with many jobs; return the processor time of a visit, with that of its sessions if known."""
+        found = self._found(1, path)
+        before = self.many.cpu_seconds() + _database_seconds(url)
+        for _ in range(times):
+            visit(self._browsers[1], found)
+        return (self.many.cpu_seconds() + _database_seconds(url) - before) * 1000 / times
+
     def refresh_cpu_ms(self, paths: Sequence[str], times: int) -> dict[str, float]:
         """Refresh open pages once a second, as they do; return the processor time of the server for each."""
         spent = dict.fromkeys(paths, 0.0)
@@ -129,9 +150,8 @@ class _Pair:
 
 
 def _measured(name: str, bench: Bench, few: str, many: str) -> list[Result]:
-    whole = {**WHOLE, "one job": "/jobs/{id}", "one chain": "/chains/{id}"}
     searches = {f"search {each}": f"/jobs?filter={quote(each)}" for each in SEARCHES}
-    paths = whole | searches
+    paths = WHOLE | searches
     with ServedDashboard(few) as small, ServedDashboard(many) as large:
         pair = _Pair(small, large)
         cold = {label: pair.ms(path) for label, path in paths.items()}
@@ -139,22 +159,34 @@ def _measured(name: str, bench: Bench, few: str, many: str) -> list[Result]:
         for _ in range(bench.scale.visits):
             for label, path in paths.items():
                 warm[label].append(pair.ms(path))
+        cpu = {label: pair.cpu_ms(path, bench.scale.visits, many) for label, path in paths.items()}
         refresh = pair.refresh_cpu_ms(REFRESHED, REFRESHES)
     results = [
-        _result(f"{name}: {label}", warm[label], cold[label], label in whole) for label in paths
+        _result(f"{name}: {label}", warm[label], cold[label], cpu[label], label in WHOLE)
+        for label in paths
     ]
     return [*results, _cpu(name, refresh)]
 
 
+def page_target(few: float, many: float, is_compared: bool) -> FigureTarget:
+    """Return what a page is held to: a time that any must keep, and few jobs' time where it must not grow with them.
+
+    Of the two the one that is missed, or missed by more.
+    """
+    targets = [FigureTarget("ms", many, floor=SLOWEST_MS, goal=GOAL_MS)]
+    if is_compared:
+        targets.insert(0, FigureTarget("× with 10 k jobs", many / few, floor=2.0, goal=1.5))
+    return min(targets, key=lambda each: _WORST_FIRST.index(each.verdict))
+
+
 def _result(
-    name: str, times: Sequence[tuple[float, float]], cold: tuple[float, float], is_compared: bool
+    name: str,
+    times: Sequence[tuple[float, float]],
+    cold: tuple[float, float],
+    cpu: float,
+    is_compared: bool,
 ) -> Result:
     few, many = (_p95([each[place] for each in times]) for place in (0, 1))
-    target = (
-        FigureTarget("× with 10 k jobs", many / few, floor=2.0, goal=1.5)
-        if is_compared
-        else FigureTarget("ms", many, floor=1000, goal=500)
-    )
     return make_result(
         name,
         "ms p95",
@@ -163,9 +195,18 @@ def _result(
         ratio=many / few,
         spread=(max(times)[1] - min(each[1] for each in times)) / many,
         against="with 10 k jobs",
-        beside={"cold": cold[1], "cold with 10 k": cold[0]},
-        target=target,
+        beside={"cpu": cpu, "cold": cold[1], "cold with 10 k": cold[0]},
+        target=page_target(few, many, is_compared),
     )
+
+
+def _database_seconds(url: str) -> float:
+    """Return what our sessions on a server of this machine have used."""
+    if url.startswith("sqlite"):
+        return 0.0
+    from holdfast.bench.servers import session_seconds
+
+    return sum((session_seconds(url) or {}).values())
 
 
 def _cpu(name: str, spent: dict[str, float]) -> Result:

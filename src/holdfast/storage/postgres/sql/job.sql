@@ -693,8 +693,15 @@ select 1
  limit 1;
 
 -- fragment: job_conditions
--- Every filter is optional. A word may be anywhere in what people know a job by.
-j.id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
+-- Every filter is optional. A word may be anywhere in what people know a job by: jobs without it are left out before the rest is
+-- read of them. Lower case is compared because ILIKE would turn the words into it again for every row.
+j.id = any (case when :words::json is null
+         then array (select i::uuid from json_array_elements_text(:ids::json) i)
+         else array (
+           select t.id from holdfast.job t left join holdfast.outcome o on o.job_id = t.id
+            where t.id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
+              and lower(concat_ws(e'\n', t.type, t.key, o.error, t.id::text)) like all (array (
+                    select lower(w) from json_array_elements_text(:words::json) w))) end)
    and (:states::json is null or state in (select json_array_elements_text(:states::json)))
    and (:types::json is null or type in (select json_array_elements_text(:types::json)))
    and (:type_like::text is null or type like :type_like)
@@ -710,9 +717,6 @@ j.id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
    and (:attempt_max::integer is null or attempt <= :attempt_max::integer)
    and (:age_min_ms::bigint is null or created_at <= holdfast.moment(:now::bigint) - :age_min_ms::bigint * interval '1 ms')
    and (:age_max_ms::bigint is null or created_at >= holdfast.moment(:now::bigint) - :age_max_ms::bigint * interval '1 ms')
-   and (:words::json is null or not exists (
-         select from json_array_elements_text(:words::json) w(word)
-          where concat_ws(e'\n', type, key, error, j.id::text) not ilike w.word))
 
 -- name: job_list
 -- Those of these jobs that fit, the newest first.
