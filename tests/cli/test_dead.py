@@ -56,6 +56,17 @@ def test_redriving_spreads_letters_at_the_rate(run: Run, scene: Scene) -> None:
     assert [deed[:2] for deed in scene.deeds()] == [("dead.redrive", "3 jobs")]
 
 
+def test_redriving_is_called_that_and_shows_what_it_took_once(run: Run, scene: Scene) -> None:
+    id = scene.failed()
+    done = scene.ended("complete")
+    tried = run("dead", "redrive", "type:mail.*", "--dry-run")
+    assert tried.stderr == "would redrive 1 job; nothing was changed\n"
+    assert "about to redrive 1 job:" in run("dead", "redrive", "type:mail.*").stderr
+    assert "cannot redrive a job that is completed" in run("dead", "redrive", done).stderr
+    redriven = run("dead", "redrive", "type:mail.*", "--yes")
+    assert redriven.output.count(id) == 1
+
+
 def test_an_action_in_several_batches_is_one_entry_of_the_audit(
     run: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

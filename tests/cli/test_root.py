@@ -92,6 +92,13 @@ def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
         assert (command.help or "").split("\n\n")[0].replace("\n", " ").strip() == entry.text
 
 
+def test_no_summary_is_cut(run: Run) -> None:
+    groups = [path for path, command in commands() if isinstance(command, click.Group)]
+    shown = [run(*path[1:], "--help").stdout.partition("Commands:")[2] for path in groups]
+    assert all(shown)
+    assert not [each for each in shown if "...\n" in each]
+
+
 def test_no_help_imports_anything_slow() -> None:
     script = (
         "import sys\n"

@@ -30,11 +30,11 @@ def shown(url: str, scene: Scene) -> Shown:
 
     @asynccontextmanager
     async def shown(
-        filter: str = "", read_only: bool = False
+        filter: str = "", read_only: bool = False, interval: float = NEVER
     ) -> AsyncIterator[tuple[TopApp, Pilot[None]]]:
         app = Holdfast(url)
         caller = Caller(Principal("ana", Role.DEVELOPER), reason="by hand")
-        top = TopApp(TopSource(Gateway(app), caller, filter), NEVER, read_only)
+        top = TopApp(TopSource(Gateway(app), caller, filter), interval, read_only)
         async with top.run_test(size=SIZE) as pilot:
             await until(lambda: head(top) != "…")
             yield top, pilot
@@ -200,6 +200,20 @@ async def test_enter_shows_a_job_in_full(shown: Shown, scene: Scene) -> None:
         assert 'input:\n  {\n    "width": 640\n  }' in text
         await pilot.press("escape")
         await until(lambda: not isinstance(top.screen, DetailDialog))
+
+
+async def test_a_job_shown_in_full_is_kept_current(shown: Shown, scene: Scene) -> None:
+    scene.start("resize")
+    async with shown(interval=0.05) as (top, pilot):
+        await pilot.press("enter")
+        await until(lambda: isinstance(top.screen, DetailDialog) and top.screen.query(Static))
+        (job,) = scene.claim("resize")
+        scene.finish(job, "complete")
+        await until(lambda: detail_of(top).startswith("resize · completed\n"))
+
+
+def detail_of(top: TopApp) -> str:
+    return str(top.screen.query_one(Static).content)
 
 
 async def test_a_failed_job_is_shown_with_its_traceback(shown: Shown, scene: Scene) -> None:

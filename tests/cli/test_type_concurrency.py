@@ -174,7 +174,7 @@ def test_a_type_shows_variable_override_code_and_default(
     assert run("types", "set", RENDER, "--concurrency", "7", "--lease", "30s").exit_code == 0
     bare = run("types", "show", RENDER).stdout
     assert "holdfast types set" in bare
-    assert "pass APP to see it" in bare
+    assert "--app module:attribute shows it" in bare
     with Command("types", "show", RENDER, "billing:app") as command:
         text = command.process.communicate()[0]
     assert [line.split()[:2] for line in text.splitlines() if "holdfast types set" in line] == [

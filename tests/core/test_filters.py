@@ -105,6 +105,12 @@ def test_what_has_no_meaning_is_refused(text: str, says: str) -> None:
     assert caught.value.help
 
 
+def test_a_value_that_the_shell_took_apart_is_named_by_its_term() -> None:
+    with pytest.raises(FilterError, match=r"missing after '500:'$") as caught:
+        parse_filter("state:failed fingerprint:HTTPError HTTP Error 500:")
+    assert "'error:\"HTTP Error 500\"'" in caught.value.help
+
+
 @pytest.mark.parametrize("text", ["0193a6f0-7c0x", "state:failed mail", '"timed out"'])
 def test_a_command_takes_no_word_without_a_key(text: str) -> None:
     with pytest.raises(FilterError, match="not a term") as caught:

@@ -110,9 +110,10 @@ def confirm_change(
         return False
     if not many or not records:
         return True
-    sample = ", for example" if len(records) > 1 else ""
-    print_info(f"about to {verb} {pluralize(len(records), noun)}{sample}:")
-    write_table(records[:SAMPLE], columns, to_stderr=True)
+    if not change.yes:
+        sample = ", for example" if len(records) > 1 else ""
+        print_info(f"about to {verb} {pluralize(len(records), noun)}{sample}:")
+        write_table(records[:SAMPLE], columns, to_stderr=True)
     if has_more:
         print_warning(f"more than {len(records)} match; run the command again for the rest")
     if change.yes:

@@ -116,8 +116,8 @@ def redrive(
         redriven += len(moved)
         return moved
 
-    selection = select(session, "job", targets, limit, lifecycle.RETRY.states)
-    action = BulkAction(lifecycle.RETRY, "re-queued", "job", run_batch)
+    selection = select(session, "job", targets, limit, lifecycle.REDRIVE.states)
+    action = BulkAction(lifecycle.REDRIVE, "re-queued", "job", run_batch)
     return run_bulk_action(session, selection, change, action)
 
 

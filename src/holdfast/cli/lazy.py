@@ -64,6 +64,9 @@ def takes_filter(params: Sequence[click.Parameter]) -> bool:
     return any("FILTER" in (each.metavar or "") for each in params)
 
 
+_WHOLE_SENTENCE = 1_000
+
+
 class HelpGroup(ExamplesFirst, click.Group):
     """The commands of one noun; an unknown name gets a suggestion, `synonyms` first."""
 
@@ -85,6 +88,17 @@ class HelpGroup(ExamplesFirst, click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of their definition."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command with its whole first sentence; click would cut it to a line."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, each.get_short_help_str(_WHOLE_SENTENCE))
+            for name, each in found
+            if each is not None and not each.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -180,7 +180,7 @@ class ConfirmDialog(ModalScreen[bool]):
 
 
 class DetailDialog(ModalScreen[None]):
-    """A text to read."""
+    """A text to read, read again at an interval if there is something to read it from."""
 
     CSS = """
     DetailDialog { align: center middle; }
@@ -188,13 +188,30 @@ class DetailDialog(ModalScreen[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q,escape,enter", "dismiss", "close")]
 
-    def __init__(self, text: str) -> None:
+    def __init__(
+        self, text: str, read: Callable[[], Awaitable[str]] | None = None, interval: float = 1.0
+    ) -> None:
         super().__init__()
         self._text = text
+        self._read = read
+        self._interval = interval
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
             yield Static(Text(self._text))
+
+    def on_mount(self) -> None:
+        """Refresh the text regularly."""
+        if self._read is not None:
+            self.set_interval(self._interval, self._refresh_text)
+
+    async def _refresh_text(self) -> None:
+        assert self._read is not None
+        try:
+            text = await self._read()
+        except HoldfastError as error:
+            text = str(error)
+        self.query_one(Static).update(Text(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,7 +459,8 @@ class TopApp(App[None]):
         if self.pane.id != "jobs" or key is None:
             return
         try:
-            self.push_screen(DetailDialog(await self._source.detail(key)))
+            text = await self._source.detail(key)
+            self.push_screen(DetailDialog(text, lambda: self._source.detail(key), self._interval))
         except HoldfastError as error:
             self.notify(str(error), severity="error")
 

@@ -211,7 +211,7 @@ def _source(option: str, job_type: JobType | None, setting: TypeSetting) -> str:
     if getattr(setting, field) is not None:
         return "holdfast types set"
     if job_type is None:
-        return "code (pass APP to see it)"
+        return "code (--app module:attribute shows it)"
     if option in job_type.variables:
         given = job_type.variables[option]
         return f"{given.variable} ({given.origin})"

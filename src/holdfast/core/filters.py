@@ -213,7 +213,10 @@ def _values(text: str, position: int) -> tuple[list[str], int]:
             break
         position += 1
     else:
-        raise FilterError(f"a value is missing after {text[max(0, position - 40) : position]!r}")
+        raise FilterError(
+            f"a value is missing after {text[:position].split()[-1][-40:]!r}",
+            help="""quote text that has spaces or signs; a shell takes 'error:"HTTP Error 500"'""",
+        )
     if position < len(text) and not text[position].isspace():
         raise FilterError(
             f"{text[position : position + 40]!r} is unexpected after the previous value"

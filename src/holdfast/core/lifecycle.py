@@ -107,6 +107,8 @@ class Command:
 
 
 RETRY = Command("retry", sources("redrive"))
+REDRIVE = Command("redrive", sources("redrive"))
+"""The same, where jobs are called dead letters."""
 CANCEL = Command("cancel", sources("cancel"))
 RUN_NOW = Command("run", sources("trigger"))
 COMPLETE = Command("complete", sources("complete_outside"))
