@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.exit_codes import Exit
+from holdfast.core.ids import short_id
 from holdfast.storage.id_generator import new_id
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
@@ -80,6 +81,24 @@ def test_a_unique_beginning_or_end_of_an_id_is_enough(run: Run, scene: Scene) ->
         assert shown(run, part)["id"] == second
     assert run("chains", "show", f"…{first[-12:]}").exit_code == 0
     assert run("jobs", "cancel", first[-12:], "-o", "id").stdout.split() == [first]
+
+
+def test_the_short_form_of_an_id_is_enough_for_every_command(run: Run, scene: Scene) -> None:
+    dead, done = scene.failed(), scene.ended("complete", "mail.count", output="7")
+    later = scene.start("mail.send", at=4_000_000_000_000_000)
+    scene.start("mail.send")
+    assert shown(run, short_id(later))["id"] == later
+    assert dead in run("dead", "show", short_id(dead)).stdout
+    assert run("chains", "wait", short_id(done)).stdout == "7\n"
+    for noun, verb, id in (
+        ("jobs", "run-now", later),
+        ("jobs", "cancel", later),
+        ("dead", "redrive", dead),
+        ("chains", "cancel", dead),
+        ("chains", "delete", done),
+    ):
+        result = run(noun, verb, short_id(id), "--yes", "-o", "id")
+        assert (result.exit_code, result.stdout.split()) == (0, [id]), result.stderr
 
 
 def test_a_part_that_several_ids_have_is_refused_with_them(run: Run, scene: Scene) -> None:

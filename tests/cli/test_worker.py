@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.exit_codes import Exit
+from holdfast.core.ids import short_id
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
 from tests.cli.scene import Scene
+from tests.support.terminal import Terminal
 from tests.support.until import PATIENCE_S
 
 APPLICATION = """
@@ -114,6 +116,23 @@ def test_only_the_types_that_were_named_are_run(folder: Path, scene: Scene) -> N
 def test_logs_can_be_json(folder: Path, scene: Scene) -> None:
     done = drained("--log-format", "json", "--log-level", "info")
     assert '"event": "worker_started"' in done.stderr
+
+
+@pytest.mark.parametrize("command", ["worker", "dev"])
+def test_a_terminal_gets_words_and_colours(
+    folder: Path, scene: Scene, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    id = scene.start("hello", input="{}")
+    words = ("--drain",) if command == "worker" else ("--no-dashboard",)
+    with Terminal(folder, command, "shop:app", *words, module="holdfast") as terminal:
+        terminal.wait_for(rf"warning: job retried hello job_id={short_id(id)} ")
+        terminal.wait_for(r"\n(?:worker │ )? {9}KeyError: 'name'")
+        terminal.wait_for(r"\n(?:worker │ )? {11}File ")
+    assert "\x1b[33mwarning: job retried" in terminal.painted
+    assert id not in terminal.painted
 
 
 def test_one_signal_lets_handlers_end_a_second_stops_them_now(folder: Path, scene: Scene) -> None:

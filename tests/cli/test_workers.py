@@ -43,6 +43,22 @@ def test_a_worker_that_a_reaper_gave_up_did_not_stop(run: Run, scene: Scene) -> 
     assert standings(run, "--all") == {"w-1": "vanished", "w-2": "stopped"}
 
 
+def test_what_is_held_is_what_has_not_ended(run: Run, scene: Scene) -> None:
+    scene.worker("mail.send", slots=3)
+    for _ in range(3):
+        scene.start("mail.send")
+    held = scene.claim("mail.send")
+    waiting = scene.start("mail.send")
+    for left in (3, 2, 1):
+        (row,) = json.loads(run("workers", "list", "-o", "json").stdout)
+        assert (row["held"], row["slots"]) == (left, 3)
+        heads, cells = (line.split() for line in run("workers", "list").stdout.splitlines())
+        assert cells[heads.index("HELD")] == str(left)
+        why = json.loads(run("jobs", "show", waiting, "-o", "json").stdout)["why"]
+        assert ("all workers are busy" in why) == (left == 3)
+        scene.finish(held.pop(), "complete")
+
+
 def test_an_unknown_worker_is_answered_with_the_nearest(run: Run, scene: Scene) -> None:
     scene.worker(id="mailer-1")
     result = run("workers", "drain", "mailer-2")

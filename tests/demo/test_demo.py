@@ -18,7 +18,7 @@ from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.core.records import JobRecord
 from holdfast.demo import demo_database, story, tables
-from tests.demo.terminal import PATIENCE_S
+from tests.support.terminal import PATIENCE_S
 from tests.support.warm_python import LIBRARIES
 
 QUICK = ("--rate", "100", "--lease", "1500ms")

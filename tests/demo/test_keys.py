@@ -8,7 +8,7 @@ import httpx
 import psutil
 
 from holdfast.cli.exit_codes import Exit
-from tests.demo.terminal import PATIENCE_S, Terminal
+from tests.support.terminal import PATIENCE_S, Terminal
 
 QUICK = ("--rate", "100", "--lease", "1500ms", "--port", "0")
 

@@ -1,5 +1,6 @@
 """What is in the wheel and the sdist: everything that is needed, and nothing else."""
 
+import os
 import re
 import subprocess
 import sys
@@ -88,6 +89,39 @@ def test_the_sdist_has_no_junk(sdist: Path) -> None:
         assert path.suffix not in JUNK, path
         assert BYTECODE not in path.parts, path
     assert set(map(str, paths)) >= BESIDE
+
+
+def planned(tmp_path: Path, *words: str) -> str:
+    """What make would do where nothing is installed yet."""
+    # What `make test` was called with would be passed on.
+    passed_on = ("ARGS", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    env = {name: text for name, text in os.environ.items() if name not in passed_on}
+    command = ["make", "--dry-run", f"VENV={tmp_path / 'venv'}", *words]
+    return subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, check=True
+    ).stdout
+
+
+@pytest.mark.parametrize("target", ["demo", "invoicing", "tenders"])
+def test_a_first_look_installs_its_own_few_packages_and_says_so(
+    target: str, tmp_path: Path
+) -> None:
+    for words, expected in (
+        ((), [f"requirements-{target}.txt"]),
+        (
+            ("ARGS=--postgres",),
+            [f"requirements-{target}.txt", f"requirements-{target}-postgres.txt"],
+        ),
+    ):
+        plan = planned(tmp_path, target, *words)
+        assert re.findall(r"pip install .*-r (\S+)", plan) == expected
+        assert plan.count('echo "setup: ') == 1 + len(expected)
+
+
+def test_make_docs_says_where_they_are(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "docs").splitlines()
+    (built,) = [line.split()[-1] for line in plan if "sphinx" in line]
+    assert plan[-1] == f'echo "The documentation is in {built}/index.html"'
 
 
 # `holdfast` on PyPI is a project that has nothing to do with this one.

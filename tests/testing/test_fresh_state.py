@@ -6,6 +6,7 @@ import asyncio
 import re
 import sqlite3
 import time
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,11 @@ def test_a_test_that_cannot_end_says_why(url: str) -> None:
     assert time.monotonic() - began < 20 * SLOWNESS
     assert "queue" in str(raised.value)
     kit.close()
+
+
+def test_no_run_of_a_test_is_without_a_limit() -> None:
+    runs = (Kit.run_until_idle, Kit.run_until_idle_async, Kit.run_one, Kit.run_one_async)
+    assert {signature(each).parameters["timeout"].default for each in runs} == {"30s"}
 
 
 def test_a_handler_that_hangs_is_named(sqlite_url: str) -> None:

@@ -72,6 +72,17 @@ async def test_behind_a_proxy_that_encrypts_the_cookie_is_never_sent_in_the_clea
         assert ("secure" in answer.headers["set-cookie"].lower()) is secure
 
 
+async def test_the_leases_of_a_worker_are_those_that_have_not_ended(api: Api, scene: Scene) -> None:
+    scene.worker("mail.send")
+    for _ in range(3):
+        scene.start("mail.send")
+    held = scene.claim("mail.send")
+    for left in ("3", "2"):
+        page = (await api.call(Role.VIEWER, "GET", "/workers")).text
+        assert re.findall(r'data-label="Leases"><a [^>]+>(\d+)</a>', page) == [left]
+        scene.finish(held.pop(), "complete")
+
+
 async def test_while_the_database_is_away_people_get_a_page_that_says_so(api: Api) -> None:
     api.app.bind("sqlite:////nowhere/at/all.db")
     for accept, media in (("text/html", "text/html"), ("*/*", "application/problem+json")):

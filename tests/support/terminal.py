@@ -1,4 +1,4 @@
-"""A demo in a terminal of its own: what it shows is read, keys are pressed."""
+"""A program in a terminal of its own: what it shows is read, keys are pressed."""
 
 import fcntl
 import os
@@ -25,9 +25,15 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """A pseudo-terminal with the demo in it; leaving its block ends it."""
+    """A pseudo-terminal with a module in it, the demo unless another is named; leaving its block ends it."""
 
-    def __init__(self, cwd: Path, *words: str, size: tuple[int, int] = SIZE) -> None:
+    def __init__(
+        self,
+        cwd: Path,
+        *words: str,
+        size: tuple[int, int] = SIZE,
+        module: str = "holdfast.demo",
+    ) -> None:
         self.pid, self._descriptor = pty.fork()
         if self.pid == 0:
             os.chdir(cwd)
@@ -35,9 +41,10 @@ class Terminal:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             # readline adds a size to the real environment, behind Python's back.
             env = {name: text for name, text in os.environ.items() if name not in _SIZES}
-            os.execve(sys.executable, [sys.executable, "-m", "holdfast.demo", *words], env)
+            os.execve(sys.executable, [sys.executable, "-m", module, *words], env)
         fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self._shown = ""
+        self.painted = ""
         self._read_to = 0
         self._code: int | None = None
 
@@ -61,7 +68,7 @@ class Terminal:
         return re.findall(pattern, self._shown)
 
     def end(self) -> int:
-        """Wait for the demo's end; return its exit code."""
+        """Wait for the program's end; return its exit code."""
         while self._read():
             pass
         if self._code is None:
@@ -74,7 +81,7 @@ class Terminal:
         return next(each for each in children if "worker" in each.cmdline())
 
     def kill(self) -> None:
-        """Kill the demo itself."""
+        """Kill the program itself."""
         os.kill(self.pid, signal.SIGKILL)
 
     def _read(self) -> bool:
@@ -86,6 +93,7 @@ class Terminal:
             new = os.read(self._descriptor, 65_536)
         except OSError:
             return False
+        self.painted += new.decode("utf-8", "replace")
         self._shown += _ESCAPE.sub("", new.decode("utf-8", "replace"))
         return bool(new)
 
