@@ -98,6 +98,7 @@ check: setup ## Check format, lint, types and layers.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy src tests docs apps
+	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
 
 format: setup ## Format the code and repair what the linter can.
