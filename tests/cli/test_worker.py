@@ -243,6 +243,7 @@ def test_a_list_of_no_types_is_refused(folder: Path, run: Run, types: str) -> No
 
 def test_an_application_of_nothing_but_cycles_is_run(folder: Path, scene: Scene) -> None:
     with Command("worker", "shop:clockwork") as command:
+        command.wait_for_word("worker · 10 slots · 0 job types · 1 cycle · ")
         assert command.line() == "swept\n"
         command.process.send_signal(signal.SIGTERM)
         _, said = command.process.communicate(timeout=PATIENCE_S)

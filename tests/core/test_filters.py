@@ -106,7 +106,7 @@ def test_what_has_no_meaning_is_refused(text: str, says: str) -> None:
 
 
 def test_a_value_that_the_shell_took_apart_is_named_by_its_term() -> None:
-    with pytest.raises(FilterError, match=r"missing after '500:'$") as caught:
+    with pytest.raises(FilterError, match=r"missing after '500:' ") as caught:
         parse_filter("state:failed fingerprint:HTTPError HTTP Error 500:")
     assert "'error:\"HTTP Error 500\"'" in caught.value.help
 

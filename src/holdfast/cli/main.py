@@ -113,6 +113,8 @@ def _usage_error(error: click.UsageError) -> CommandUsage:
 def _nearest_option(name: str, params: Sequence[click.Parameter]) -> str:
     """Suggest an option, or the filter's term for a word that is none: `--state failed` is state:failed."""
     options = [each for param in params for each in param.opts if each.startswith("-")]
+    if name == "--url":
+        return "the application names its database; HOLDFAST_URL is that of one that names none"
     if not takes_filter(params):
         return nearest(name, options)
     from holdfast.core.filters import FIELDS

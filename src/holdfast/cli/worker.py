@@ -119,8 +119,10 @@ def worker(
                 help="start them separately, or omit --probe-port",
             )
         return _supervise(settings.holdfast.processes)
-    size = f"{pluralize(settings.holdfast.slots, 'slot')} · {pluralize(len(chosen), 'job type')}"
-    print_info(f"worker · {size} · {app.database.url}")
+    parts = [pluralize(settings.holdfast.slots, "slot"), pluralize(len(chosen), "job type")]
+    if app.cycle_specs and not drain:
+        parts.append(pluralize(len(app.cycle_specs), "cycle"))
+    print_info(f"worker · {' · '.join(parts)} · {app.database.url}")
     probes = None if probe_port is None else (probe_host, probe_port)
     return _run(app, settings, list(chosen), drain, probes).exit_code
 
