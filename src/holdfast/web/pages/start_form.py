@@ -117,6 +117,15 @@ async def _draft(context: PageContext, type: str, like: str, as_json: bool) -> D
     return Draft(wanted, fields, found.id, found.input, found.options, version)
 
 
+def _json_because(context: PageContext, draft: Draft) -> str:
+    """Say why there are no fields, where the reader did not ask for that."""
+    if _fields_of(context, draft.type) is not None:
+        return ""
+    if context.service.app.registry.find(draft.type) is None:
+        return "this process does not know the type"
+    return "the type's input names no fields"
+
+
 def _fields_of(context: PageContext, type: str) -> list[InputField] | None:
     known = context.service.app.registry.find(type)
     return None if known is None else input_fields(known.input.schema())
@@ -154,7 +163,7 @@ def _render(
         "wrong": path.removeprefix("$.").partition(".")[0].partition("[")[0],
         "is_too_large": size > MAX_EDITED,
         "as_json": context.here(type=draft.type, like=draft.like, **{"as": "json"}),
-        "is_known": _fields_of(context, draft.type) is not None,
+        "json_because": _json_because(context, draft),
     }
     title = "Run again" if draft.like else "Start a job"
     status = 200 if error is None else status_of(error)
