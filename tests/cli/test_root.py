@@ -133,6 +133,7 @@ def test_help_answers_at_once() -> None:
     [
         ("stats", "holdfast has no command 'stats'", "help: "),
         ("expain HF017", "holdfast has no command 'expain'", "did you mean explain?"),
+        ("help", "holdfast has no command 'help'", "did you mean --help?"),
         ("explain --outptu json", "no such option '--outptu'", "did you mean --output?"),
         ("jobs why 7", "holdfast jobs has no command 'why'", "did you mean show?"),
         ("jobs list --state failed", "no such option '--state'", "as in state:failed"),

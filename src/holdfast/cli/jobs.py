@@ -133,7 +133,11 @@ def show_options(command: Callable[..., None]) -> Callable[..., None]:
 @show_options
 @with_database
 def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
-    """Show a job in full, and why it isn't running."""
+    """Show a job in full, and why it isn't running.
+
+    Of an id, a beginning or an end that no other job has is enough, such as …7c00a1b2; so in every
+    command that takes one. Jobs that were started together begin alike.
+    """
     wanted = session.find_id("job", id)
     write_job(session.run(session.admin.jobs.get(session.caller(), wanted, raw)), output)
 

@@ -218,6 +218,7 @@ SECTIONS = {
 @click.group(
     cls=Root,
     sections=SECTIONS,
+    synonyms={"help": "--help"},
     examples=("holdfast demo", "holdfast status", "holdfast jobs list state:failed"),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
