@@ -44,8 +44,7 @@ async def blocks(job: Job[None]) -> None:
     print("begins\\n", end="", flush=True)
     time.sleep(3600)
 """
-ENDLESS = ("deaf", "blocks")
-KINDS = ("sleeps", *ENDLESS)
+KINDS = ("sleeps", "deaf", "blocks")
 
 
 @contextmanager
@@ -122,14 +121,14 @@ async def test_a_worker_whose_every_slot_is_stuck_ends_when_told_to(
 async def test_a_worker_whose_every_slot_is_stuck_ends_at_its_own_limits(
     sqlite_workshop: Workshop, tmp_path: Path
 ) -> None:
-    started = {kind: await sqlite_workshop.start(kind, count=3 * SLOTS) for kind in ENDLESS}
+    started = {kind: await sqlite_workshop.start(kind, count=3 * SLOTS) for kind in KINDS}
     url = f"sqlite:///{tmp_path}/holdfast.db"
     with ExitStack() as stack:
-        # Its patience is long, so both kinds try it at once.
-        workers = [stack.enter_context(working(tmp_path, url, "1s", kind)) for kind in ENDLESS]
+        # Its patience is long, so all kinds try it at once.
+        workers = [stack.enter_context(working(tmp_path, url, "1s", kind)) for kind in KINDS]
         ends = [asyncio.to_thread(each.communicate, timeout=PATIENCE_S) for each in workers]
         answers = await asyncio.gather(*ends)
-    for kind, process, (_, said) in zip(ENDLESS, workers, answers, strict=True):
+    for kind, process, (_, said) in zip(KINDS, workers, answers, strict=True):
         assert process.returncode == 1, said
         assert re.search(rf"{kind} \(job [0-9a-f-]+, for \d+ s, at \S*shop.py:\d+", said), said
         records = await sqlite_workshop.run(sqlite_workshop.store.jobs.get(started[kind]))

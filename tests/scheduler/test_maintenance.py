@@ -69,10 +69,10 @@ async def _start(database: Database, clock: ManualClock, count: int) -> list[New
     return jobs
 
 
-async def _claim(database: Database, clock: ManualClock, worker: str) -> list[Any]:
+async def _claim(database: Database, clock: ManualClock, worker: str, most: int = 100) -> list[Any]:
     token = new_id()
-    probe = Probe("mail", 5, token, 100, 0, FIRST)
-    claim = Claim(worker, 100, (probe,), (LeaseClass(token, 60_000, 25, 1_000, 5_000),))
+    probe = Probe("mail", 5, token, most, 0, FIRST)
+    claim = Claim(worker, most, (probe,), (LeaseClass(token, 60_000, 25, 1_000, 5_000),))
     return await database.run_async(database.store.jobs.claim(claim, clock.now()))
 
 
@@ -97,6 +97,18 @@ async def test_the_reaper_takes_back_what_a_dead_worker_held_and_tells_everybody
         ("due", "mail", ""),
         ("lost", "", "w-dead"),
     }
+
+
+async def test_the_reaper_takes_no_more_pages_once_its_items_are_spent(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    await _start(database, clock, 3)
+    for number in range(3):
+        await _claim(database, clock, f"w-dead-{number}", most=1)
+    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 1, 3), items=2)
+    clock.advance(60)
+    assert [(await tick.run()).total_processed for _ in range(3)] == [2, 1, 0]
+    await tick.close()
 
 
 async def test_the_reaper_tells_those_who_wait_that_a_chain_failed(
