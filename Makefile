@@ -79,7 +79,7 @@ torture: setup ## Go deeper and longer: timing, interleavings, random moves.
 		-m "torture or not torture" tests/worker tests/contract/test_interleavings.py tests/model $(ARGS)
 	@$(BIN)/python -m pytest -s --timeout 7200 -m torture tests/failover tests/chaos/test_failover.py $(ARGS)
 	@HOLDFAST_SATURATED_JOBS=1000000 HOLDFAST_TURNS=20000 $(BIN)/python -m pytest --timeout 3600 -m "torture or not torture" \
-		tests/contract/test_postgres_limit_costs.py tests/chaos/test_limit_race.py $(ARGS)
+		tests/contract/test_postgres_limit_costs.py tests/contract/test_sqlite_limit_costs.py tests/chaos/test_limit_race.py $(ARGS)
 
 .PHONY: failover
 failover: setup ## Lose the primary of a Patroni cluster, once by each means; needs root and Linux.

@@ -1,50 +1,50 @@
 """One process of a race for limited jobs, `python -m tests.chaos.limit_racer URL RACE`; it tells what it held when.
 
-A claimer claims, ends, gives back and abandons jobs; a producer starts them in transactions that stay open for a while;
-an operator locks rows and lets them go. `planted` is a mistake in the protocol that a race must find.
+A claimer claims, ends, gives back and abandons jobs, on PostgreSQL sometimes by a snapshot that is no longer fresh; a
+producer starts them in transactions that stay open for a while; an operator locks rows and lets them go, which on
+SQLite locks out every writer. `planted` is a mistake in how limits are kept that a race must find.
 """
 
 import os
 import random
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.gates import GateRule, LimitedClaim, WakeupMark, gate_id
+from holdfast.core.gates import LimitedClaim, WakeupMark, gate_id
 from holdfast.core.records import ClaimedJob, Finish, LeaseClass, NewJob
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import run
-from holdfast.storage.postgres import store as postgres_store
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from holdfast.storage.store.pagination import JobQuery
+from tests.support.limit_checks import Bounds, Start
+from tests.support.limit_plants import NAP, Planted, planted
 
 Part = Literal["claimer", "producer", "operator"]
-Planted = Literal["", "no freshness check", "older turn accepted"]
 
-TYPE = "mail"
 MARKS = tuple(WakeupMark(priority) for priority in range(10))
 
 
 class Race(msgspec.Struct):
-    """What one process is told."""
+    """What one process is told. Every producer has so many keys of its own."""
 
     part: Part
     seed: int
+    bounds: Bounds
     keys: int = 20
-    allowed: int = 2
+    types: tuple[str, ...] = ("mail",)
     jobs: int = 600
     lease_ms: int = 400
-    ordered: bool = False
     planted: Planted = ""
 
 
-class Span(msgspec.Struct):
+class Span(msgspec.Struct, tag=True):
     """How long a claimer held a job of a gate by its own belief, on the clock that all processes share.
 
     A key has one producer, whose ids sort in the order of its starts. The database's times need not: its clock may be
@@ -57,32 +57,6 @@ class Span(msgspec.Struct):
     id: str = ""
 
 
-def plant(mistake: Planted) -> None:
-    """Break the claim of this process."""
-    if not mistake:
-        return
-    load = vars(postgres_store)["load_statements"]
-
-    def broken(package: str) -> Mapping[str, str]:
-        texts = dict(load(package))
-        text = texts["limit_claim"]
-        newest = "order by n.turn desc limit 1)\n        for update skip locked"
-        assert "where has_changed and place is not null" in text
-        assert newest in text
-        text = text.replace("where has_changed and place is not null", "where false")
-        served = "from judged j cross join clock where j.has_changed"
-        text = text.replace(served, f"{served} on conflict do nothing")
-        if mistake == "older turn accepted":
-            by_snapshot = "where g.ctid = (select n.ctid from holdfast.gate n where n.id = a.id and n.turn > 0 "
-            any_turn = (
-                "where g.id = a.id and g.turn > 0 order by g.turn limit 1 for update skip locked"
-            )
-            text = text.replace(by_snapshot + newest, any_turn)
-        return {**texts, "limit_claim": text}
-
-    vars(postgres_store)["load_statements"] = broken
-
-
 class Racer:
     """A process at work."""
 
@@ -90,30 +64,42 @@ class Racer:
         self.database, self.store, self.race = database, database.store, race
         self.random = random.Random(race.seed)
         self.name = f"racer-{race.seed}"
+        self.left, self.pending = race.jobs, list[NewJob]()
 
     def produce(self) -> None:
         """Start jobs, some in transactions that stay open while others commit."""
-        left = self.race.jobs
-        while left > 0:
-            number = min(left, self.random.randint(1, 4))
-            with self.database.transaction() as tx:
-                for _ in range(number):
-                    id, key = new_id(), f"{self.race.seed}-{self.random.randrange(self.race.keys)}"
-                    job = NewJob(
-                        id, id, TYPE, "{}", gate=gate_id(TYPE, key), ordered=self.race.ordered
-                    )
-                    run(self.store.jobs.insert([job]), tx)
-                if self.random.random() < 0.3 and self.store.dialect == "postgresql":
-                    time.sleep(self.random.random() * 0.03)
-            left -= number
+        while self.left > 0:
+            if not self._has_committed():
+                number = min(self.left, self.random.randint(1, 4))
+                self.pending = self.pending or [self._job() for _ in range(number)]
+                with self.database.transaction() as tx:
+                    for job in self.pending:
+                        run(self.store.jobs.insert([job]), tx)
+                    if self.random.random() < 0.3:
+                        time.sleep(self.random.random() * 0.03)
+            self.left -= len(self.pending)
+            self.pending = []
+
+    def _has_committed(self) -> bool:
+        """Whether a start that ended with an error took place all the same."""
+        ids = [each.id for each in self.pending]
+        return bool(ids and self.database.read(self.store.jobs.get(ids)))
+
+    def _job(self) -> NewJob:
+        id, type = new_id(), self.random.choice(self.race.types)
+        key = f"{self.race.seed}-{self.random.randrange(self.race.keys)}"
+        gate = gate_id(type, key)
+        priority = 5 if self.race.bounds.ordered else self.random.randrange(10)
+        ordered = self.race.bounds.ordered
+        return NewJob(id, id, type, f'"{key}"', priority=priority, gate=gate, ordered=ordered)
 
     def operate(self) -> None:
         """Lock rows of others for a moment."""
         while True:
-            ids = self.database.run(self.store.jobs.page(JobQuery(20, states=("pending",))))
+            ids = self.database.read(self.store.jobs.page(JobQuery(20, states=("pending",))))
             with self.database.transaction() as tx:
                 run(self.store.jobs.lock([each.id for each in ids]), tx)
-                time.sleep(0.02 if self.store.dialect == "postgresql" else 0.0)
+                time.sleep(0.02)
             time.sleep(0.02)
 
     def claim(self) -> None:
@@ -126,23 +112,32 @@ class Racer:
                 self.database.run(self.store.leases.reap(50, 1_000))
                 time.sleep(0.005)
                 continue
+            _tell(
+                Start(each.id, each.gate or "", each.claimed_at, each.token) for each in answer.jobs
+            )
             if self.random.random() < 0.4:
                 time.sleep(self.random.random() * 0.02)
             self._end(answer.jobs, sent_at, got_at)
 
     def _look(self) -> LimitedClaim:
-        race = self.race
+        race, bounds = self.race, self.race.bounds
+        type = self.random.choice(race.types)
         return LimitedClaim(
             worker=self.name,
-            type=TYPE,
+            type=type,
             limit=self.random.choice((1, 3, 10, 30)),
             lease=LeaseClass(new_id(), race.lease_ms, 0, 10, 50),
-            line=GateRule(TYPE, race.allowed),
-            ordered=race.ordered,
-            holds=race.ordered,
+            line=bounds.line(type),
+            shared=bounds.shared(type),
+            ordered=bounds.ordered,
+            holds=bounds.holds,
             marks=MARKS,
             window=self.random.choice((20, 200)),
             gates=self.random.choice((5, 40)),
+            allow_crashed=self.random.random() < 0.7,
+            turn=bounds.batch.size if bounds.batch else 1,
+            batch=bounds.batch,
+            calls=bounds.calls,
         )
 
     def _end(self, jobs: list[ClaimedJob], sent_at: float, got_at: float) -> None:
@@ -159,11 +154,18 @@ class Racer:
             if chance < 0.1:
                 kind = "retry" if chance < 0.06 else "release"
             finishes.append(
-                Finish(job.id, job.token, kind, self.name, job.chain_id, gate=job.gate, delay_ms=5)
+                Finish(
+                    job.id,
+                    job.token,
+                    kind,
+                    self.name,
+                    job.chain_id,
+                    job.claimed_at,
+                    gate=job.gate,
+                    delay_ms=5,
+                )
             )
-        for span in spans:
-            if span.ends > span.begins:
-                os.write(1, msgspec.json.encode(span) + b"\n")
+        _tell(span for span in spans if span.ends > span.begins)
         alike = [each for each in finishes if each.kind == "complete"]
         others = [each for each in finishes if each.kind != "complete"]
         for batch in (alike, others):
@@ -171,22 +173,28 @@ class Racer:
                 self.database.run(self.store.jobs.finish(batch))
 
 
+def _tell(told: Iterable[Start | Span]) -> None:
+    os.write(1, b"".join(msgspec.json.encode(each) + b"\n" for each in told))
+
+
 def main() -> None:
     """Take part until the work is done, or until killed."""
     url, text = sys.argv[1:]
     race = msgspec.json.decode(text, type=Race)
-    plant(race.planted)
-    database: Database = (
-        PostgresDatabase(url, pool_size=2) if url.startswith("postgresql") else SqliteDatabase(url)
-    )
-    racer = Racer(database, race)
-    act = {"claimer": racer.claim, "producer": racer.produce, "operator": racer.operate}[race.part]
-    while True:
-        try:
-            act()
-            return
-        except HoldfastError:
-            time.sleep(0.01)
+    with planted(race.planted, NAP):
+        database: Database = (
+            PostgresDatabase(url, pool_size=2)
+            if url.startswith("postgresql")
+            else SqliteDatabase(url)
+        )
+        racer = Racer(database, race)
+        parts = {"claimer": racer.claim, "producer": racer.produce, "operator": racer.operate}
+        while True:
+            try:
+                parts[race.part]()
+                return
+            except HoldfastError:
+                time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast import Limit
 from holdfast.core.events import Event
 from holdfast.core.registry import JobType, job_type_of
 from holdfast.core.retry import Retry
@@ -20,24 +21,34 @@ from holdfast.worker.job import Job
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
 
+BATCH = 4
+LONG = "1h"
 AT_ONCE = Retry(base="100ms", cap="100ms")
 
 
 class Scene(msgspec.Struct):
-    """What one process is told: its lease and slots, and the named pipe through which handlers hear the test."""
+    """What one process is told: its lease and slots, and the named pipe through which handlers hear the test.
+
+    `batch_wait` is how long a part of a batch waits for more; where it is long, calls never end.
+    """
 
     lease: str = "30s"
     slots: int = 10
     gate: str = ""
     write_effect: str = ""
+    batch_wait: str = "10ms"
 
 
 class Lines:
     """An observer that writes lines to standard output."""
 
     def observe(self, event: Event) -> None:
-        line = msgspec.json.encode({"name": event.name, **event.fields}) + b"\n"
-        os.write(sys.stdout.fileno(), line)
+        tell(event.name, **event.fields)
+
+
+def tell(name: str, **fields: Any) -> None:
+    """Write a line to standard output."""
+    os.write(sys.stdout.fileno(), msgspec.json.encode({"name": name, **fields}) + b"\n")
 
 
 def types_of(scene: Scene) -> dict[str, JobType]:
@@ -65,12 +76,26 @@ def types_of(scene: Scene) -> dict[str, JobType]:
     async def brief(job: Job[Any]) -> None:
         await asyncio.sleep(0.005)
 
+    async def gathered(jobs: list[Job[Any]]) -> None:
+        """Tell which jobs came in one call."""
+        tell("gathered", ids=[job.id for job in jobs], keys=[job.input["key"] for job in jobs])
+        if scene.batch_wait == LONG:
+            await asyncio.Event().wait()
+
     handlers = {"gated": gated, "poison": poison, "neighbour": neighbour, "brief": brief}
     options: dict[str, Any] = {"retry": AT_ONCE, "lease": scene.lease, "timeout": "1h"}
-    return {
+    types = {
         name: job_type_of(handler, name, Job, options)  # type: ignore[arg-type]
         for name, handler in handlers.items()
     }
+    batch: dict[str, Any] = {
+        "batch": BATCH,
+        "batch_by": "key",
+        "batch_wait": scene.batch_wait,
+        "limits": [Limit(2 * BATCH, by="key")],
+    }
+    types["gathered"] = job_type_of(gathered, "gathered", Job, {**options, **batch})  # type: ignore[typeddict-item]
+    return types
 
 
 def database_of(url: str) -> Database:

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.chaos.actors import Actor
-from tests.chaos.process import Scene, types_of
+from tests.chaos.process import BATCH, LONG, Scene, types_of
 from tests.support.until import until
 from tests.worker.workshop import Workshop
 
@@ -145,3 +145,41 @@ async def test_a_second_signal_ends_the_handlers_now(workshop: Workshop, start: 
     record: Any = await workshop.job(job_id)
     assert (record.state, record.attempt) == ("pending", 0)
     assert workshop.ledger.rows("lease") == 0
+
+
+async def gather(workshop: Workshop, key: str, count: int) -> list[str]:
+    """Start jobs that wait for one another in the line of a key."""
+    return await workshop.start("gathered", {"key": key}, count, gate=f"gathered#{key}")
+
+
+async def waits_for_more(workshop: Workshop, job_id: str) -> bool:
+    """Whether a worker has looked at a job's line and left it until the wait is over."""
+    (place,) = await workshop.run(workshop.store.limits.place([job_id]))
+    now = await workshop.run(workshop.store.schema.clock())
+    return place.next_at is not None and place.next_at > now
+
+
+async def test_a_process_killed_while_its_batch_fills_or_runs_loses_nothing(
+    workshop: Workshop, start: Start
+) -> None:
+    waiting = await start(Scene(batch_wait=LONG))
+    ids = await gather(workshop, "a", BATCH - 1)
+    await until(lambda: waits_for_more(workshop, ids[0]))
+    await waiting.kill()
+    assert await workshop.states(ids) == ["pending"] * (BATCH - 1)
+    holding = await start(Scene(batch_wait=LONG))
+    ids += await gather(workshop, "a", BATCH + 1)
+    ids += await gather(workshop, "b", BATCH)
+    await holding.tells("gathered", count=3)
+    await holding.kill()
+    workshop.ledger.expire()
+    last = await start(Scene())
+    await until(lambda: workshop.ledger.live() == 0)
+    last.send(signal.SIGTERM)
+    assert await last.ended() == 0
+    assert await workshop.states(ids) == ["completed"] * len(ids)
+    calls = [each for each in last.told if each["name"] == "gathered"]
+    assert sorted(id for each in calls for id in each["ids"]) == sorted(ids)
+    for each in [*calls, *(one for one in holding.told if one["name"] == "gathered")]:
+        assert len(each["ids"]) <= BATCH
+        assert len(set(each["keys"])) == 1

@@ -3,8 +3,10 @@
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from holdfast.core.gates import BatchRule, GateRule, LimitedClaim, LinedUp, WakeupMark, gate_id
@@ -14,40 +16,53 @@ from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
-from tests.support.limit_checks import LimitChecker, PostgresLimitChecker, SqliteLimitChecker
+from tests.support.limit_checks import (
+    Bounds,
+    LimitChecker,
+    PostgresLimitChecker,
+    SqliteLimitChecker,
+    Start,
+)
+from tests.support.limit_plants import planted
 
 TYPE = "mail"
+TYPES = (TYPE, "text")
 STEPS = 250
 SECOND = 1_000_000
 MARKS = tuple(WakeupMark(priority) for priority in range(10))
 
 
 class Fleet:
-    """Jobs of a few keys and all that workers and operators do to them, one step after the other."""
+    """Jobs of a few keys and all that workers and operators do to them, one step after the other.
+
+    Claims are told to hold the same bounds that are checked, unless told others.
+    """
 
     def __init__(
         self,
         database: Database,
         checker: LimitChecker,
         seed: int,
-        allowed: int,
-        ordered: str | None,
-        batch: BatchRule | None = None,
+        bounds: Bounds,
+        told: Bounds | None = None,
     ) -> None:
         self.run = database.run
         self.store = database.store
         self.checker = checker
         self.random = random.Random(seed)
-        self.allowed, self.ordered, self.batch = allowed, ordered, batch
+        self.bounds, self.told = bounds, told or bounds
         self.now = 1_760_000_000_000_000
         self.held: dict[str, ClaimedJob] = {}
         self.started: list[str] = []
+        self.starts: list[Start] = []
+        self.oversized: list[str] = []
         self.runs: defaultdict[str, list[str]] = defaultdict(list)
         self.ids = IdMaker(lambda: self.now // 1000, self.random.randbytes)
 
     def check(self, what: str) -> None:
         """Refuse to go on when something is broken."""
-        broken = self.checker.broken(self.allowed, self.ordered == "hold", self.now)
+        broken = self.checker.broken(self.bounds, now=self.now)
+        broken += [*self.bounds.crowded(self.starts), *self.oversized]
         assert not broken, f"after {what}: {broken}"
 
     def step(self) -> None:
@@ -56,6 +71,11 @@ class Fleet:
         act()
         self.check(act.__name__)
         self.now += self.random.choice((0, 1_000, 50_000, SECOND))
+
+    def walk(self) -> None:
+        """Do many things."""
+        for _ in range(STEPS):
+            self.step()
 
     def acts(self) -> list[Callable[[], None]]:
         """All that may happen, some of it more often."""
@@ -76,14 +96,14 @@ class Fleet:
 
     def job(self, lined: bool) -> NewJob:
         """Make a job of any key; some are planned, some urgent."""
-        id = self.ids.next()
+        id, type = self.ids.next(), self.random.choice(TYPES)
         key = self.random.choice("abc")
         at = self.random.choice((None, None, self.now + SECOND))
-        priority = 5 if self.ordered else self.random.choice((5, 5, 2))
+        priority = 5 if self.bounds.ordered else self.random.choice((5, 5, 2))
         place: dict[str, Any] = {}
         if lined:
-            place = {"gate": gate_id(TYPE, key), "ordered": self.ordered is not None}
-        return NewJob(id, id, TYPE, f'"{key}"', at=at, priority=priority, **place)
+            place = {"gate": gate_id(type, key), "ordered": self.bounds.ordered}
+        return NewJob(id, id, type, f'"{key}"', at=at, priority=priority, **place)
 
     def start(self) -> None:
         jobs = [self.job(True) for _ in range(self.random.randint(1, 4))]
@@ -93,36 +113,44 @@ class Fleet:
         self.started += self.run(self.store.jobs.insert([self.job(False)], now=self.now))
 
     def line_up(self) -> None:
-        found = self.run(self.store.limits.unlined(TYPE, 10))
-        moves = [
-            LinedUp(each.id, gate_id(TYPE, each.input.strip('"')), each.available_at)
-            for each in found
-        ]
-        if moves:
-            self.run(self.store.limits.line_up(moves, self.ordered is not None, self.now))
+        for type in TYPES:
+            found = self.run(self.store.limits.unlined(type, 10))
+            moves = [
+                LinedUp(each.id, gate_id(type, each.input.strip('"')), each.available_at)
+                for each in found
+            ]
+            if moves:
+                self.run(self.store.limits.line_up(moves, self.bounds.ordered, self.now))
 
     def claim(self) -> None:
+        told, type = self.told, self.random.choice(TYPES)
         claim = LimitedClaim(
             worker="w",
-            type=TYPE,
+            type=type,
             limit=self.random.randint(1, 6),
             lease=LeaseClass(self.ids.next(), 5_000, 3, 100, 400),
-            line=GateRule(TYPE, self.allowed),
-            shared=self.random.choice(((), (GateRule("@all", 5),))),
-            ordered=self.ordered is not None,
-            holds=self.ordered == "hold",
+            line=told.line(type),
+            shared=told.shared(type),
+            ordered=told.ordered,
+            holds=told.holds,
             marks=MARKS,
             window=self.random.choice((2, 50)),
             gates=self.random.choice((1, 50)),
-            turn=self.batch.size if self.batch else 1,
-            batch=self.batch,
+            allow_crashed=self.random.random() < 0.8,
+            turn=told.batch.size if told.batch else 1,
+            batch=told.batch,
             calls=self.random.randint(1, 3),
         )
-        for job in self.run(self.store.limits.claim(claim, self.now)).jobs:
+        jobs = self.run(self.store.limits.claim(claim, self.now)).jobs
+        for job in jobs:
             self.held[job.id] = job
             self.runs[job.gate or ""].append(job.id)
-            if self.ordered:
+            if self.bounds.ordered:
                 assert not self.checker.ahead(job.id), "a job passed another in its line"
+        starts = [Start(job.id, job.gate or "", self.now, job.token) for job in jobs]
+        self.starts += starts
+        asked = msgspec.structs.replace(self.bounds, calls=claim.calls)
+        self.oversized += asked.oversized(starts)
 
     def finish(self) -> None:
         if not self.held:
@@ -140,8 +168,15 @@ class Fleet:
                 "gate": job.gate,
                 "delay_ms": self.random.choice((0, 300, 1_500)),
             }
-            finishes.append(Finish(id, job.token, kind, "w", job.chain_id, self.now, **fields))
+            finishes.append(
+                Finish(id, job.token, kind, "w", job.chain_id, job.claimed_at, **fields)
+            )
         self.run(self.store.jobs.finish(finishes, now=self.now))
+
+    def completion(self, job: ClaimedJob) -> Finish:
+        """The end of a job that went well."""
+        at = job.claimed_at
+        return Finish(job.id, job.token, "complete", "w", job.chain_id, at, gate=job.gate)
 
     def reap(self) -> None:
         self.now += 6 * SECOND
@@ -181,7 +216,7 @@ class Fleet:
             self.redrive()
             self.claim()
             for job in self.held.values():
-                finish = Finish(job.id, job.token, "complete", "w", job.chain_id, gate=job.gate)
+                finish = self.completion(job)
                 self.run(self.store.jobs.finish([finish], now=self.now))
             self.held.clear()
             self.check("settling")
@@ -190,12 +225,16 @@ class Fleet:
         raise AssertionError("something waits for ever")
 
 
-@pytest.fixture(params=["postgres", "sqlite"])
-def stores(request: pytest.FixtureRequest) -> Iterator[tuple[Database, Any]]:
-    """A fresh database of each kind, and what checks it."""
+Kind = Literal["postgres", "sqlite"]
+KINDS: tuple[Kind, ...] = ("postgres", "sqlite")
+
+
+@contextmanager
+def opened(kind: Kind, request: pytest.FixtureRequest) -> Iterator[tuple[Database, LimitChecker]]:
+    """A fresh database, and what checks it."""
     database: Database
     checker: LimitChecker
-    if request.param == "postgres":
+    if kind == "postgres":
         url = request.getfixturevalue("postgres_url")
         database, checker = PostgresDatabase(url), PostgresLimitChecker(url)
     else:
@@ -206,28 +245,67 @@ def stores(request: pytest.FixtureRequest) -> Iterator[tuple[Database, Any]]:
     database.close()
 
 
+@pytest.fixture(params=KINDS)
+def stores(request: pytest.FixtureRequest) -> Iterator[tuple[Database, LimitChecker]]:
+    """A fresh database of each kind, and what checks it."""
+    with opened(request.param, request) as made:
+        yield made
+
+
 @pytest.mark.parametrize(
-    ("seed", "allowed", "ordered", "batch"),
+    ("seed", "bounds"),
     [
-        (1, 1, None, None),
-        (2, 3, None, None),
-        (3, 1, "hold", None),
-        (4, 1, "skip", None),
-        (5, 4, None, BatchRule(3, 2_000)),
+        (1, Bounds(allowed=1)),
+        (2, Bounds(allowed=3, total=5)),
+        (3, Bounds(allowed=1, ordered=True, holds=True)),
+        (4, Bounds(allowed=1, ordered=True)),
+        (5, Bounds(allowed=4, batch=BatchRule(3, 2_000))),
+        (6, Bounds(allowed=2, rate=3, period_ms=8_000)),
+        (7, Bounds(rate=4, period_ms=9_000, counted="type")),
+        (8, Bounds(total=4, rate=5, period_ms=9_000, counted="name")),
+        (9, Bounds(total=6, batch=BatchRule(4, 3_000))),
     ],
 )
 def test_nothing_is_broken_after_any_step_and_all_ends(
-    stores: tuple[Database, Any],
-    seed: int,
-    allowed: int,
-    ordered: str | None,
-    batch: BatchRule | None,
+    stores: tuple[Database, LimitChecker], seed: int, bounds: Bounds
 ) -> None:
-    fleet = Fleet(*stores, seed, allowed, ordered, batch)
-    for _ in range(STEPS):
-        fleet.step()
+    fleet = Fleet(*stores, seed, bounds)
+    fleet.walk()
     fleet.settle()
     assert sum(map(len, fleet.runs.values())) > 100
+    if bounds.rate is not None:
+        lower = msgspec.structs.replace(bounds, rate=bounds.rate - 1)
+        assert lower.crowded(fleet.starts), "the rate was never reached"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "higher", "found"),
+    [
+        (Bounds(allowed=1), {"allowed": 2}, "more than allowed run"),
+        (Bounds(total=3), {"total": 4}, "more than allowed run in all"),
+        (Bounds(rate=3, period_ms=9_000), {"rate": 4}, "too many starts"),
+        (Bounds(rate=3, period_ms=9_000, counted="type"), {"rate": 4}, "too many starts"),
+        (Bounds(rate=3, period_ms=9_000, counted="name"), {"rate": 4}, "too many starts"),
+        (Bounds(batch=BatchRule(3)), {"batch": BatchRule(4)}, "too large a batch"),
+    ],
+)
+def test_a_limit_that_is_one_too_high_is_found(
+    stores: tuple[Database, LimitChecker], bounds: Bounds, higher: dict[str, Any], found: str
+) -> None:
+    fleet = Fleet(*stores, 1, bounds, msgspec.structs.replace(bounds, **higher))
+    with pytest.raises(AssertionError, match=f"after claim: .*{found}: "):
+        fleet.walk()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("counted", ["key", "type", "name"])
+def test_starts_that_are_forgotten_early_are_found_as_too_many(
+    kind: Kind, counted: Any, request: pytest.FixtureRequest
+) -> None:
+    with planted("starts forgotten early"), opened(kind, request) as made:
+        fleet = Fleet(*made, 1, Bounds(rate=3, period_ms=9_000, counted=counted))
+        with pytest.raises(AssertionError, match=r"after claim: \[.too many starts: "):
+            fleet.walk()
 
 
 def test_small_keys_end_within_the_first_five_hundred_beside_twenty_thousand_jobs(

@@ -1,23 +1,114 @@
 """What must hold of limits at any moment, asked of the database itself and of nothing that keeps them.
 
-Never more than allowed bear a token at a gate; every one of them was let in by it and has a lease; and no job waits for
-nothing: where a line has room and a due job, a wakeup is on record.
+Never more than allowed bear a token, of a key and in all; never more start in any period than a rate allows, by the
+database's clock; and no job waits for nothing: where a line has room and a due job, a wakeup is on record. Checks that
+know how gates are kept are apart: what breaks a limit must be found without them.
 """
 
+import math
 import sqlite3
-from typing import Any, Protocol
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Protocol
 
+import msgspec
 import psycopg
+
+from holdfast.core.gates import BatchRule, GateRule
+
+Counted = Literal["key", "type", "name"]
+SHARED = "everything"
+UNBOUNDED = 1 << 30
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    """A job that was claimed: at which line, when by the database's clock, and in which claim."""
+
+    id: str
+    gate: str
+    at: int
+    token: str
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What claims are told to hold, and checkers that it holds: of a key, of all that share a name, in a period.
+
+    `counted` says whose starts the rate is for. With a `batch`, a claim is for so many `calls`.
+    """
+
+    allowed: int | None = None
+    total: int | None = None
+    rate: int | None = None
+    period_ms: int = 0
+    counted: Counted = "key"
+    ordered: bool = False
+    holds: bool = False
+    batch: BatchRule | None = None
+    calls: int = 1
+
+    def line(self, type: str) -> GateRule:
+        """What holds for each key of a type."""
+        return self._rule(type, self.allowed, "key")
+
+    def shared(self, type: str) -> tuple[GateRule, ...]:
+        """What holds for all keys of a type, and for all types."""
+        rules = (self._rule(type, None, "type"), self._rule(f"@{SHARED}", self.total, "name"))
+        return tuple(each for each in rules if (each.allowed, each.rate) != (None, None))
+
+    def _rule(self, id: str, allowed: int | None, counted: Counted) -> GateRule:
+        if self.rate is None or self.counted != counted:
+            return GateRule(id, allowed)
+        return GateRule(id, allowed, self.rate, self.period_ms)
+
+    def crowded(self, starts: Iterable[Start]) -> list[str]:
+        """Find more starts in a period than the rate allows."""
+        if self.rate is None:
+            return []
+        lines: defaultdict[str, list[int]] = defaultdict(list)
+        for each in starts:
+            owner = each.gate.partition("#")[0]
+            lines[{"key": each.gate, "type": owner, "name": "all"}[self.counted]].append(each.at)
+        return [
+            f"too many starts: {self.rate + 1} of {line} within {later - first} µs"
+            for line, ats in lines.items()
+            for first, later in zip(sorted(ats), sorted(ats)[self.rate :], strict=False)
+            if later - first < self.period_ms * 1000
+        ]
+
+    def oversized(self, starts: Iterable[Start]) -> list[str]:
+        """Find claims of more calls than they asked for, where a call takes a batch of one key at most."""
+        if self.batch is None:
+            return []
+        claims: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for each in starts:
+            claims[each.token][each.gate] += 1
+        return [
+            f"too large a batch: {dict(lines)}"
+            for lines in claims.values()
+            if sum(math.ceil(number / self.batch.size) for number in lines.values()) > self.calls
+        ]
+
 
 _POSTGRES = {
     "more than allowed run": """
 select gate, count(*) from holdfast.queue
  where token is not null and gate is not null and right(gate, 1) <> '#' group by gate having count(*) > %(allowed)s""",
-    "a job runs that its gate did not let in": """
-select q.job_id, q.gate from holdfast.queue q
- where q.token is not null and q.gate is not null and right(q.gate, 1) <> '#' and not exists (
-   select from (select holders from holdfast.gate g where g.id = q.gate order by turn desc limit 1) g
-    where q.job_id = any (g.holders))""",
+    "more than allowed run in all": """
+select count(*) from holdfast.queue where token is not null and gate is not null having count(*) > %(total)s""",
+    "too many starts": """
+select s.line, s.at, s.at - s.earlier
+  from (
+    select x.line, x.at, lag(x.at, %(rate)s) over (partition by x.line order by x.at) as earlier
+      from (
+        select n.at, case %(counted)s when 'key' then j.type || '#' || j.input when 'type' then j.type end as line
+          from (
+            select job_id, started_at as at from holdfast.outcome where started_at is not null
+            union
+            select job_id, started_at from holdfast.attempt where started_at is not null
+            union
+            select q.job_id, l.claimed_at from holdfast.queue q join holdfast.lease l on l.token = q.token) n
+          join holdfast.job j on j.id = n.job_id) x) s
+ where s.at - s.earlier < %(period_ms)s * interval '1 ms'""",
     "a job bears a token without a lease": """
 select q.job_id from holdfast.queue q
  where q.token is not null and not exists (
@@ -31,6 +122,13 @@ select w.gate, count(*) from holdfast.queue w
      select from (select holders from holdfast.gate g where g.id = w.gate order by turn desc limit 1) g
        join holdfast.outcome o on o.job_id = any (g.holders) and o.state = 'failed'))
  group by w.gate""",
+}
+_POSTGRES_INSIDE = {
+    "a job runs that its gate did not let in": """
+select q.job_id, q.gate from holdfast.queue q
+ where %(allowed)s < 1 << 30 and q.token is not null and q.gate is not null and right(q.gate, 1) <> '#' and not exists (
+   select from (select holders from holdfast.gate g where g.id = q.gate order by turn desc limit 1) g
+    where q.job_id = any (g.holders))""",
     "two states of one gate": """
 select id, count(*) from holdfast.gate where turn > 0 group by id having count(*) > 1""",
 }
@@ -39,10 +137,22 @@ _SQLITE = {
     "more than allowed run": """
 select gate, count(*) from holdfast_queue
  where token is not null and gate is not null and substr(gate, -1) <> '#' group by gate having count(*) > :allowed""",
-    "a job runs that its gate did not let in": """
-select q.job_id, q.gate from holdfast_queue q
- where q.token is not null and q.gate is not null and substr(q.gate, -1) <> '#' and not exists (
-   select 1 from holdfast_gate g join json_each(g.holders) h where g.id = q.gate and h.value = q.job_id)""",
+    "more than allowed run in all": """
+select count(*) from holdfast_queue where token is not null and gate is not null having count(*) > :total""",
+    "too many starts": """
+select s.line, s.at, s.at - s.earlier
+  from (
+    select x.line, x.at, lag(x.at, :rate) over (partition by x.line order by x.at) as earlier
+      from (
+        select n.at, case :counted when 'key' then j.type || '#' || j.input when 'type' then j.type end as line
+          from (
+            select job_id, started_at as at from holdfast_outcome where started_at is not null
+            union
+            select job_id, started_at from holdfast_attempt where started_at is not null
+            union
+            select q.job_id, l.claimed_at from holdfast_queue q join holdfast_lease l on l.token = q.token) n
+          join holdfast_job j on j.id = n.job_id) x) s
+ where s.at - s.earlier < :period_ms * 1000""",
     "a job bears a token without a lease": """
 select q.job_id from holdfast_queue q
  where q.token is not null and not exists (
@@ -56,6 +166,12 @@ select w.gate, count(*) from holdfast_queue w
      select 1 from holdfast_gate g join json_each(g.holders) h join holdfast_outcome o
          on o.job_id = h.value and o.state = 'failed' where g.id = w.gate))
  group by w.gate""",
+}
+_SQLITE_INSIDE = {
+    "a job runs that its gate did not let in": """
+select q.job_id, q.gate from holdfast_queue q
+ where :allowed < 1 << 30 and q.token is not null and q.gate is not null and substr(q.gate, -1) <> '#' and not exists (
+   select 1 from holdfast_gate g join json_each(g.holders) h where g.id = q.gate and h.value = q.job_id)""",
 }
 
 
@@ -73,8 +189,8 @@ class LimitChecker(Protocol):
     def ahead(self, id: str) -> list[str]:
         """Return the jobs that wait before this one in its line: none when it has just begun in its order."""
 
-    def broken(self, allowed: int, holds: bool = False, now: int | None = None) -> list[str]:
-        """Say what does not hold, at an instant or by the database's clock."""
+    def broken(self, bounds: Bounds, inside: bool = True, now: int | None = None) -> list[str]:
+        """Say what does not hold, at an instant or by the database's clock; `inside` asks how gates are kept too."""
 
     def close(self) -> None:
         """Give the connection up."""
@@ -92,16 +208,17 @@ class PostgresLimitChecker:
                 row[0] for row in self._connection.execute(_POSTGRES_AHEAD, {"id": id}).fetchall()
             ]
 
-    def broken(self, allowed: int, holds: bool = False, now: int | None = None) -> list[str]:
+    def broken(self, bounds: Bounds, inside: bool = True, now: int | None = None) -> list[str]:
+        texts = {**_POSTGRES, **(_POSTGRES_INSIDE if inside else {})}
         with self._connection.transaction():
             self._connection.execute("set transaction isolation level repeatable read, read only")
             instant: Any = self._connection.execute(
                 "select coalesce(to_timestamp(%s / 1000000.0), now() - interval '1 s')", [now]
             ).fetchone()
-            params = {"allowed": allowed, "holds": holds, "now": instant[0]}
+            params = _params(bounds, instant[0])
             return [
                 f"{claim}: {row}"
-                for claim, text in _POSTGRES.items()
+                for claim, text in texts.items()
                 for row in self._connection.execute(text, params).fetchmany(3)
             ]
 
@@ -113,19 +230,22 @@ class SqliteLimitChecker:
     """See `LimitChecker`."""
 
     def __init__(self, path: str) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connection = sqlite3.connect(
+            path, timeout=60, isolation_level=None, check_same_thread=False
+        )
 
     def ahead(self, id: str) -> list[str]:
         return [row[0] for row in self._connection.execute(_SQLITE_AHEAD, {"id": id}).fetchall()]
 
-    def broken(self, allowed: int, holds: bool = False, now: int | None = None) -> list[str]:
+    def broken(self, bounds: Bounds, inside: bool = True, now: int | None = None) -> list[str]:
+        texts = {**_SQLITE, **(_SQLITE_INSIDE if inside else {})}
         self._connection.execute("begin")
         try:
             (clock,) = self._connection.execute("select now from holdfast_clock").fetchone()
-            params = {"allowed": allowed, "holds": holds, "now": clock if now is None else now}
+            params = _params(bounds, clock if now is None else now)
             return [
                 f"{claim}: {row}"
-                for claim, text in _SQLITE.items()
+                for claim, text in texts.items()
                 for row in self._connection.execute(text, params).fetchmany(3)
             ]
         finally:
@@ -133,3 +253,15 @@ class SqliteLimitChecker:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _params(bounds: Bounds, now: Any) -> Mapping[str, Any]:
+    return {
+        "allowed": UNBOUNDED if bounds.allowed is None else bounds.allowed,
+        "total": UNBOUNDED if bounds.total is None else bounds.total,
+        "rate": UNBOUNDED if bounds.rate is None else bounds.rate,
+        "period_ms": bounds.period_ms,
+        "counted": bounds.counted,
+        "holds": bounds.holds,
+        "now": now,
+    }

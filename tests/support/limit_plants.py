@@ -1,0 +1,84 @@
+"""Mistakes in how limits are kept, planted in a process to see that they are found as what they are."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias
+from unittest.mock import patch
+
+from holdfast.core.instants import Instant
+from holdfast.storage.postgres import store as postgres_store
+from holdfast.storage.sqlite.limits import OpenGate
+
+Planted: TypeAlias = Literal[
+    "", "no freshness check", "older turn accepted", "starts forgotten early"
+]
+
+_SERVED = "from judged j cross join clock where j.has_changed"
+_SHARED_SERVED = "where j.place is null or j.got > 0"
+_MAY_EXIST = {each: f"{each} on conflict do nothing" for each in (_SERVED, _SHARED_SERVED)}
+# Old turns stay, so that a claim whose snapshot is older than another's grant still finds and locks its gate.
+_NO_FRESHNESS = {
+    "where has_changed and place is not null": "where false",
+    "select place from shared_state where": "select place from shared_state where false and",
+    **_MAY_EXIST,
+}
+# A claim that cannot lock the newest turn slides on to the one with which the gate was made, which holds nobody.
+_OLDER_TURN = {
+    "g.ctid = (select n.ctid from holdfast.gate n where n.id = a.id and n.turn > 0 order by n.turn desc limit 1)": (
+        "g.id = a.id order by g.turn desc limit 1"
+    ),
+    **_MAY_EXIST,
+}
+_FORGOTTEN = {"x.at > clock.us - o.period_ms * 1000": "x.at > clock.us - o.period_ms * 500"}
+
+_CHANGES: dict[Planted, dict[str, str]] = {
+    "": {},
+    "no freshness check": _NO_FRESHNESS,
+    "older turn accepted": _OLDER_TURN,
+    "starts forgotten early": _FORGOTTEN,
+}
+# Where a claim may stop between its snapshot and its locks, as on a busy server. This is no mistake.
+_BEFORE_LOCKS = {
+    "as lowest_fence,": "as lowest_fence, {stop} as stop,",
+    "from rule a cross join lateral (": (
+        "from (select r.* from rule r where (select now from clock) is not null) a cross join lateral ("
+    ),
+}
+NAP = "case when random() < 0.3 then pg_sleep(0.02 * random()) end"
+
+
+@contextmanager
+def planted(mistake: Planted, stop: str | None = None) -> Iterator[None]:
+    """Break the claims of this process on PostgreSQL; on SQLite, which has one writer, only how starts are counted.
+
+    `stop` is evaluated by each claim between its snapshot and its locks.
+    """
+    changes = dict(_CHANGES[mistake])
+    if stop is not None:
+        changes |= {old: new.replace("{stop}", stop) for old, new in _BEFORE_LOCKS.items()}
+    load: Callable[[str], Mapping[str, str]] = vars(postgres_store)["load_statements"]
+
+    def broken(package: str) -> Mapping[str, str]:
+        texts = dict(load(package))
+        for old, new in changes.items():
+            assert old in texts["limit_claim"], f"the claim does not say {old!r}"
+            texts["limit_claim"] = texts["limit_claim"].replace(old, new)
+        return texts
+
+    expire = OpenGate.expire
+
+    def forget(gate: OpenGate, bearing: set[str], now: Instant) -> None:
+        expire(gate, bearing, now)
+        half = (gate.rule.period_ms or 0) * 500
+        gate.spent = [each for each in gate.spent if each[0] > now - half]
+
+    changed: Any = forget if mistake == "starts forgotten early" else expire
+    postgres_store.postgres_statements.cache_clear()
+    with (
+        patch.object(postgres_store, "load_statements", broken),
+        patch.object(OpenGate, "expire", changed),
+    ):
+        try:
+            yield
+        finally:
+            postgres_store.postgres_statements.cache_clear()
