@@ -83,6 +83,7 @@ def test_render_shows_details_rule_and_help_below_the_message() -> None:
 def test_busy_reads_its_delay_and_refuses_a_bad_one() -> None:
     assert Busy("1m30s").delay_ms == 90_000
     assert "next attempt in 1m30s" in str(Busy(90))
+    assert "next attempt" not in str(Busy(90, "429", key=True))
     with pytest.raises(InvalidDuration):
         Busy("soon")
 

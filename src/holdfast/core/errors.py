@@ -869,7 +869,8 @@ class Busy(AttemptError):
         self.delay_ms, self.at = pause_of(delay, at)
         until = to_datetime(self.at)
         when = f"in {format_duration(self.delay_ms)}" if until is None else f"at {until:%FT%TZ}"
-        super().__init__(f"{message}, next attempt {when}", help="")
+        # The reason of a key's pause is read while the pause passes, beside the time that is left.
+        super().__init__(message if key else f"{message}, next attempt {when}", help="")
 
 
 class Permanent(AttemptError):
