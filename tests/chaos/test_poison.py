@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.until import PATIENCE_S
+from tests.support.until import PATIENCE_S, wait_until
 from tests.worker.workshop import Workshop
 
 POISON_LIMIT = 3
@@ -66,13 +65,6 @@ def supervised(folder: Path, url: str) -> Iterator["subprocess.Popen[str]"]:
             process.wait()
 
 
-def _wait_until_all_ended(workshop: Workshop) -> None:
-    ends = time.monotonic() + 4 * PATIENCE_S
-    while workshop.ledger.live():
-        assert time.monotonic() < ends, "some jobs do not end"
-        time.sleep(0.2)
-
-
 @pytest.mark.timeout(300)
 async def test_different_poison_jobs_end_in_the_dead_letters_and_no_innocent_does(
     workshop: Workshop, request: pytest.FixtureRequest, tmp_path: Path
@@ -87,7 +79,9 @@ async def test_different_poison_jobs_end_in_the_dead_letters_and_no_innocent_doe
     innocent = await workshop.start("innocent", count=10)
     innocent += await workshop.start("innocent.threaded", count=6)
     with supervised(tmp_path, url) as process:
-        await asyncio.to_thread(_wait_until_all_ended, workshop)
+        await asyncio.to_thread(
+            wait_until, lambda: not workshop.ledger.live(), patience_s=4 * PATIENCE_S
+        )
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
     records = await workshop.run(workshop.store.jobs.get([*poison, *innocent]))

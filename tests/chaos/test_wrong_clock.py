@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,7 @@ import pytest
 from holdfast import Holdfast
 from tests.cli.processes import Command
 from tests.support.process import PostgresProcess
-from tests.support.until import PATIENCE_S
+from tests.support.until import PATIENCE_S, wait_until
 from tests.support.wrong_clock import WrongClock, serve_with_clock
 
 APPLICATION = """
@@ -93,10 +92,7 @@ class Rig:
 
     def wait_until(self, happened: Callable[[], object]) -> None:
         """Wait for what processes bring about."""
-        end = time.monotonic() + PATIENCE_S
-        while not happened():
-            assert time.monotonic() < end, self.ask(STATES)
-            time.sleep(0.05)
+        wait_until(happened, lambda: self.ask(STATES))
 
     @contextmanager
     def worker(self) -> Iterator[Command]:

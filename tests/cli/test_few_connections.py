@@ -1,6 +1,5 @@
 """Workers on a server with too few connections for all of them: they work with what they get, and say so."""
 
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from holdfast import Holdfast
 from tests.cli.processes import Command
 from tests.support.postgres import StartPostgres
+from tests.support.until import PATIENCE_S, wait_until
 
 APPLICATION = """
 import asyncio
@@ -22,7 +22,6 @@ async def hello(job: Job[int]) -> None:
     await asyncio.sleep(0.02)
 """
 WORKERS, JOBS = 6, 1_000
-PATIENCE_S = 120
 ENDED = "select count(*) from holdfast.outcome where state = 'completed'"
 # As few as a server can have reserved, so that all others are there for the workers.
 SETTINGS = {"max_connections": "20", "superuser_reserved_connections": "3"}
@@ -45,11 +44,12 @@ def test_six_workers_finish_on_a_server_that_allows_20_connections(
             stack.enter_context(Command("worker", "shop:app", cwd=tmp_path, env=environ))
             for _ in range(WORKERS)
         ]
-        end = time.monotonic() + PATIENCE_S
-        while observer.execute(ENDED).fetchone() != (JOBS,):
-            assert time.monotonic() < end, observer.execute(ENDED).fetchone()
+
+        def have_all_ended() -> bool:
             assert [each.process.poll() for each in workers] == [None] * WORKERS
-            time.sleep(0.1)
+            return observer.execute(ENDED).fetchone() == (JOBS,)
+
+        wait_until(have_all_ended, lambda: observer.execute(ENDED).fetchone())
         attempts = observer.execute("select max(attempts), max(crashes) from holdfast.outcome")
         assert attempts.fetchone() == (1, 0)
         for each in workers:

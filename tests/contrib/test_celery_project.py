@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from holdfast.settings.load import PREFIXES
 from tests.docs.snippets import ROOT, text_blocks
 from tests.notify.servers import LeashedServer, redis_server
-from tests.support.until import PATIENCE_S, SLOWNESS
+from tests.support.until import PATIENCE_S, SLOWNESS, wait_until
 from tests.support.warm_python import LIBRARIES
 
 SOURCES = Path(__file__).parent / "celery_shop"
@@ -112,10 +111,9 @@ class Shop:
 
     def wait_for(self, name: str, count: int) -> list[str]:
         """Wait until so much was recorded."""
-        deadline = time.monotonic() + PATIENCE_S
-        while len(self.lines(name)) < count:
-            assert time.monotonic() < deadline, f"only {self.lines(name)} of {name}"
-            time.sleep(0.05)
+        wait_until(
+            lambda: len(self.lines(name)) >= count, lambda: f"only {self.lines(name)} of {name}"
+        )
         return self.lines(name)
 
 

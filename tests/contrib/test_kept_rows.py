@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -16,7 +15,7 @@ from holdfast.contrib.leases import Claimed, LeasedTable, Retried, RowRetry
 from holdfast.core.cycle import HeldSlot, Slot
 from holdfast.core.errors import DatabaseUnreachable, LeaseLost
 from holdfast.scheduler.cycle_run import WHOLE
-from tests.support.until import PATIENCE_S
+from tests.support.until import wait_until
 
 _TABLES = {
     "postgres_url": "create table delivery (id integer primary key, status text not null default 'pending',"
@@ -54,17 +53,9 @@ def _one(app: Holdfast, statement: str) -> Any:
         return tx.execute(statement).fetchone()[0]
 
 
-def _until(condition: Any) -> None:
-    """Wait as a handler would that blocks its thread, be it that of an event loop."""
-    ends_at = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < ends_at
-        time.sleep(0.01)
-
-
 def _await_renewal(app: Holdfast) -> None:
     before = _one(app, _UNTIL)
-    _until(lambda: _one(app, _UNTIL) > before)
+    wait_until(lambda: _one(app, _UNTIL) > before)
 
 
 def _await_renewals(app: Holdfast) -> None:
@@ -114,7 +105,7 @@ def test_the_block_learns_that_a_row_was_taken_away(app: Holdfast) -> None:
     with deliveries.keep(app, claimed, told.append) as kept:
         _await_renewal(app)
         _take_the_second_away(app)
-        _until(lambda: kept.lost)
+        wait_until(lambda: kept.lost)
         assert kept.lost == {2}
         assert not kept.holds(2)
         with pytest.raises(LeaseLost, match="taken_by_another_worker"):
@@ -145,7 +136,7 @@ def test_a_callback_that_fails_does_not_end_the_renewals(app: Holdfast) -> None:
 
     with deliveries.keep(app, _claim(app), fail) as kept:
         _take_the_second_away(app)
-        _until(lambda: kept.lost)
+        wait_until(lambda: kept.lost)
         _await_renewals(app)
 
 
@@ -156,7 +147,7 @@ def test_an_aborted_run_keeps_no_rows(app: Holdfast) -> None:
         run.abort("timeout")
         with pytest.raises(Aborted):
             kept.checkpoint()
-        _until(lambda: not _renews())
+        wait_until(lambda: not _renews())
 
 
 def test_a_run_that_lost_its_slot_loses_its_rows(app: Holdfast) -> None:
@@ -164,7 +155,7 @@ def test_a_run_that_lost_its_slot_loses_its_rows(app: Holdfast) -> None:
     token = str(app.new_id())
     held = HeldSlot("dispatch", slot, token, token, 1)
     with deliveries.keep(_run(app, held), _claim(app)) as kept:
-        _until(lambda: kept.lost)
+        wait_until(lambda: kept.lost)
         assert kept.lost == {1, 2, 3}
         with pytest.raises(LeaseLost, match="slot_lost"):
             kept.checkpoint()
@@ -181,6 +172,6 @@ def test_rows_count_as_lost_before_a_lease_that_cannot_be_renewed_ends(app: Hold
     claimed = _claim(app)
     with deliveries.keep(_Cut(), claimed) as kept:
         kept.checkpoint()
-        _until(lambda: kept.lost)
+        wait_until(lambda: kept.lost)
         with pytest.raises(LeaseLost, match="error"):
             kept.checkpoint()

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 
 import httpx
 
 from holdfast.settings.load import PREFIXES
 from tests.docs.newcomer import PATIENCE_S
 from tests.docs.snippets import blocks
+from tests.support.serving import answers
+from tests.support.until import wait_until
 
 PAGE = "docs/start/web-frameworks.md"
 
@@ -84,7 +85,8 @@ class WebApplication:
                 with httpx.Client(
                     base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S
                 ) as client:
-                    wait_for(client, process, log)
+                    wait_until(lambda: process.poll() is not None or answers(client), log.read_text)
+                    assert process.poll() is None, log.read_text()
                     yield client
                 process.terminate()
                 process.wait(PATIENCE_S)
@@ -104,19 +106,6 @@ APPLICATIONS = (
         "flask_reports", ("flask", "--app", "{module}:site", "run", "--port", "{port}"), False
     ),
 )
-
-
-def wait_for(client: httpx.Client, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until a server answers anything."""
-    end = monotonic() + PATIENCE_S
-    while True:
-        try:
-            client.get("/")
-            return
-        except httpx.TransportError:
-            assert process.poll() is None, log.read_text()
-            assert monotonic() < end, log.read_text()
-            sleep(0.1)
 
 
 def free_port() -> str:

@@ -116,6 +116,17 @@ def test_an_empty_database_has_pages_too(open_page: OpenPage) -> None:
         check(page, path)
 
 
+def test_scripts_and_styles_are_fetched_for_the_first_page_only(open_filled: OpenPage) -> None:
+    page = open_filled("/jobs")
+    page.goto("/dead", wait_until="load")
+    files = page.evaluate(
+        """() => performance.getEntriesByType("resource").filter((each) => each.name.includes("/static/"))
+          .map((each) => [each.name, each.transferSize])"""
+    )
+    assert len(files) > 10
+    assert [name for name, size in files if size] == []
+
+
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
 def test_a_cycle_shows_its_runs_on_a_time_line_and_in_a_table(
     open_filled: OpenPage, scripts: bool

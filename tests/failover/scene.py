@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +19,7 @@ from tests.failover.checker import (
 )
 from tests.support.hosts import Host, Network
 from tests.support.patroni import PatroniCluster
-from tests.support.until import PATIENCE_S, SLOWNESS
+from tests.support.until import PATIENCE_S, SLOWNESS, wait_until
 
 Kind = Literal["power-off", "cut"]
 STARTS_PER_S = 250
@@ -135,14 +134,6 @@ class FailoverScene:
             self.failovers,
             GRACE_S,
         )
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Wait for something that no signal announces."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "what was waited for did not come"
-        time.sleep(POLL_S)
 
 
 def _files(folders: list[Path], name: str) -> list[Path]:

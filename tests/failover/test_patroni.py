@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.failover.checker import fences_back, read_handled
-from tests.failover.scene import UNFINISHED, FailoverScene, Kind, wait_until
+from tests.failover.scene import UNFINISHED, FailoverScene, Kind
 from tests.support.hosts import Network, require_hosts
 from tests.support.patroni import PatroniCluster
-from tests.support.until import SLOWNESS, TEST_TIMEOUT_S
+from tests.support.until import SLOWNESS, TEST_TIMEOUT_S, wait_until
 
 RECOVERY_S = 2.0 * SLOWNESS
 TORTURE_FAILOVERS = 20

@@ -20,8 +20,9 @@ from holdfast.storage.postgres.connection import connection_string, url_without_
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.hosts import STAGGER_S, Race, connect
 from tests.support.proxy import Proxy
+from tests.support.reuse import CLEANER
 from tests.support.silent_port import silent_port
-from tests.support.until import PATIENCE_S, SLOWNESS
+from tests.support.until import PATIENCE_S, SLOWNESS, wait_until
 
 ALIVE_S = 5.0 * SLOWNESS
 
@@ -162,10 +163,11 @@ def test_a_connection_that_comes_after_the_race_is_closed(postgres_url: str) -> 
         with connect(Connection[Any], text, autocommit=True) as connection:
             assert connection.info.port == parts.port
             slow.pass_all()
-            count = "select count(*) from pg_stat_activity where datname = current_database()"
-            deadline = time.monotonic() + PATIENCE_S
-            while connection.execute(count).fetchall() != [(1,)]:
-                assert time.monotonic() < deadline
+            count = (
+                "select count(*) from pg_stat_activity"
+                " where datname = current_database() and application_name <> %s"
+            )
+            wait_until(lambda: connection.execute(count, [CLEANER]).fetchall() == [(1,)])
 
 
 def test_the_hosts_of_a_url_are_shown_with_their_ports() -> None:

@@ -15,7 +15,7 @@ from psycopg import sql
 from holdfast.storage.postgres.database import PostgresDatabase
 from tests.support.installation import embedded_binaries
 from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess
-from tests.support.reuse import business_tables, emptied, shape_of
+from tests.support.reuse import business_tables, dismiss, emptied, shape_of
 
 URL_VARIABLE = "HOLDFAST_TEST_URL"
 
@@ -93,11 +93,14 @@ class PostgresServer:
 
     def leave(self) -> None:
         """End the use of the server: one that outlives the tests keeps nothing of them."""
+        for name in self.idle:
+            dismiss(with_database(self.url, name))
         if self.is_lasting:
             self.drop_idle()
 
     def drop(self, name: str) -> None:
         """Drop a database and end whoever is still connected to it."""
+        dismiss(with_database(self.url, name))
         self._execute(
             sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name))
         )

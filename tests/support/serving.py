@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import uvicorn
 
 from tests.support.until import PATIENCE_S
@@ -21,6 +22,16 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
+
+
+def answers(client: httpx.Client, path: str = "") -> bool:
+    """Whether a server answers yet, and well."""
+    try:
+        answer = client.get(path)
+    except httpx.TransportError:
+        return False
+    assert not answer.is_server_error, answer.text
+    return True
 
 
 @contextmanager

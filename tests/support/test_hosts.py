@@ -2,15 +2,14 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.support.hosts import Host, Network, require_hosts
-from tests.support.until import PATIENCE_S
+from tests.support.until import PATIENCE_S, wait_until
 
 PORT = 7000
 LISTEN = f"""
@@ -52,13 +51,6 @@ def reach(client: Host, server: Host) -> str:
 def serve(host: Host) -> None:
     host.start([sys.executable, "-I", "-c", LISTEN])
     wait_until(lambda: "listening" in host.log_tail())
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "what was waited for did not come"
-        time.sleep(0.02)
 
 
 def test_a_host_is_reached_unless_it_is_cut_off_or_swallows_packets_or_has_no_power(

@@ -25,8 +25,24 @@ async def until(condition: Callable[[], object]) -> None:
     began = time.monotonic()
     async with asyncio.timeout(PATIENCE_S):
         while not await _look(condition):
-            waited = time.monotonic() - began
-            await asyncio.sleep(min(0.1, max(0.001, waited / 20)))
+            pause = _pause(began)
+            await asyncio.sleep(pause)
+
+
+def wait_until(
+    condition: Callable[[], object],
+    said: Callable[[], object] = lambda: "what was waited for did not come",
+    patience_s: float = PATIENCE_S,
+) -> None:
+    """Do the same without a loop, in the thread that asks; `said` is what to fail with."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < patience_s, said()
+        time.sleep(_pause(began))
+
+
+def _pause(began: float) -> float:
+    return min(0.1, max(0.001, (time.monotonic() - began) / 20))
 
 
 async def _look(condition: Callable[[], object]) -> object:

@@ -19,6 +19,7 @@ from psycopg import sql
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.support.postgres import with_database
+from tests.support.reuse import dismiss
 from tests.support.until import until
 
 from holdfast.testing.kit import Kit
@@ -111,6 +112,7 @@ async def restore(url: str, copy: str) -> None:
     """Copy a database as it is, as a restored backup would be."""
     await cast(AsyncEngine, Session.kw["bind"]).dispose()
     await jobs.aclose()
+    dismiss(url)  # nobody may be connected
     names = [sql.Identifier(urlsplit(each).path[1:]) for each in (copy, url)]
     with psycopg.connect(with_database(url, "postgres"), autocommit=True) as connection:
         connection.execute(sql.SQL("create database {} template {}").format(*names))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
-from time import monotonic, sleep
 
 import httpx
 import pytest
 
 from tests.contrib.django.project import PATIENCE_S, Project
+from tests.support.serving import answers
+from tests.support.until import wait_until
 
 pytestmark = pytest.mark.timeout(4 * PATIENCE_S)
 
@@ -190,14 +191,7 @@ def test_a_page_is_live_on_servers_that_can_stream(server: str, sqlite_project: 
             timeout=PATIENCE_S,
         ) as client,
     ):
-        end = monotonic() + PATIENCE_S
-        while True:
-            try:
-                assert client.get("").status_code == 200
-                break
-            except httpx.TransportError:
-                assert monotonic() < end, project.log
-                sleep(0.1)
+        wait_until(lambda: answers(client), lambda: project.log)
         with client.stream("GET", "api/v1/live") as stream:
             lines = stream.iter_lines()
             assert next(lines) == "retry: 2000"

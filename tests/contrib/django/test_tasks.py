@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
 from tests.contrib.django.project import PATIENCE_S, Project
+from tests.support.until import wait_until
 
 pytestmark = pytest.mark.timeout(4 * PATIENCE_S)
 
@@ -102,13 +101,6 @@ def prepared(project: Project) -> Project:
     project.write("shop/tasks.py", TASKS)
     project.manage("migrate", "--run-syncdb")
     return project
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    end = monotonic() + PATIENCE_S
-    while not condition():
-        assert monotonic() < end
-        sleep(0.05)
 
 
 def test_a_worker_runs_what_was_enqueued(shop: Project) -> None:
@@ -206,7 +198,7 @@ def test_the_task_of_a_killed_worker_is_run_by_another(shop: Project, tmp_path: 
     shop.manage("holdfast", "jobs", "list", "state:running")
     expire_leases(shop)
     shop.manage("holdfast", "reap")
-    sleep(1.1)
+    shop.manage("holdfast", "jobs", "run-now", id)
     shop.manage("holdfast", "worker", "--drain", "--name", "second")
     shop.write("shown.py", SHOWN)
     found = shop.evaluate(

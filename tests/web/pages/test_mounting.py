@@ -43,6 +43,22 @@ async def test_every_link_of_a_mounted_dashboard_stays_below_its_path(
         assert style.status_code == 200
 
 
+async def test_a_page_names_files_by_their_version_and_browsers_keep_those(app: Holdfast) -> None:
+    site = Starlette(routes=[Mount("/ops", create(app, settings=read_settings({})))])
+    async with client(site) as visitor:
+        page = (await visitor.get("/ops/jobs")).text
+        (script,) = re.findall(r'src="(/ops/static/[^"]+)"', page)
+        kept = await visitor.get(script)
+        assert kept.headers["Cache-Control"] == "max-age=31536000, immutable"
+        version = script.split("/")[-2]
+        # What another replica's page names, or what has no version, is checked each time.
+        for other in (script.replace(version, "0123456789ab"), "/ops/static/dashboard.js"):
+            checked = await visitor.get(other)
+            assert (checked.text, checked.headers["Cache-Control"]) == (kept.text, "no-cache")
+        for absent in ("nothing.js", "../pages/layout.html", "%2e%2e/templates/layout.html"):
+            assert (await visitor.get(f"/ops/static/{version}/{absent}")).status_code == 404
+
+
 async def test_where_it_is_mounted_does_not_decide_what_is_a_page(app: Holdfast) -> None:
     site = Starlette(routes=[Mount("/api/ops", create(app, settings=read_settings({})))])
     async with client(site) as visitor:

@@ -25,6 +25,7 @@ from tenders.push import (
     Sent,
 )
 from tenders.settings import Settings
+from tenders.trust import trusted_authorities
 
 T = TypeVar("T")
 
@@ -95,7 +96,9 @@ class ExpoPush:
         """Take the address of the API, up to and including its version; nothing is opened yet."""
         headers = {"Authorization": f"Bearer {access_token}"} if access_token else {}
         # asyncio.timeout limits the whole call: httpx starts again with every byte.
-        self._client = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s)
+        self._client = httpx.AsyncClient(
+            base_url=url, headers=headers, timeout=timeout_s, verify=trusted_authorities()
+        )
         self._timeout_s = timeout_s
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlencode
@@ -11,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from holdfast.admin.access import Caller, check, least_of
 from holdfast.core.errors import HoldfastError, Unauthenticated
@@ -36,7 +38,7 @@ from holdfast.web.pages.forms import (
     render_confirmation,
 )
 from holdfast.web.pages.page_context import FRAGMENT_HEADER, PageContext, render_page
-from holdfast.web.pages.templates import STATIC, environment, static_url
+from holdfast.web.pages.templates import STATIC, environment, static_url, static_version
 from holdfast.web.problems import failure, failure_response, problem, problem_response
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ log = logging.getLogger("holdfast.web")
 COOKIE_AGE_S = 12 * 3_600
 
 _READS = ("GET", "HEAD")
+_LASTING = "max-age=31536000, immutable"
 
 
 class PageRoute(NamedTuple):
@@ -220,11 +223,26 @@ def _is_script(request: Request) -> bool:
 
 
 class _StaticFiles(StaticFiles):
-    """Scripts and styles; browsers revalidate them, because scripts import one another without a version."""
+    """Scripts and styles: browsers keep what has this process's version in its path, and revalidate the rest.
 
-    def file_response(self, *arguments: Any, **options: Any) -> Response:
-        response = super().file_response(*arguments, **options)
-        response.headers["Cache-Control"] = "no-cache"
+    A replica of another version answers with the file it has, so that pages work during a deployment.
+    """
+
+    def get_path(self, scope: Scope) -> str:
+        """Return the path of a file in the directory: without the version, if there is one."""
+        first, _, rest = super().get_path(scope).partition(os.sep)
+        return rest or first
+
+    def file_response(
+        self,
+        full_path: str | os.PathLike[str],
+        stat_result: os.stat_result,
+        scope: Scope,
+        status_code: int = 200,
+    ) -> Response:
+        response = super().file_response(full_path, stat_result, scope, status_code)
+        is_lasting = f"/static/{static_version()}/" in scope["path"]
+        response.headers["Cache-Control"] = _LASTING if is_lasting else "no-cache"
         return response
 
 

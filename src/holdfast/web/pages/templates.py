@@ -233,12 +233,16 @@ def environment() -> Environment:
 
 
 def static_url(root: str, name: str) -> str:
-    """Return the address of a static file, with the version that makes browsers fetch a changed one."""
-    return f"{root}/static/{name}?v={_static_version()}"
+    """Return the address of a static file, with the version that makes browsers fetch a changed one.
+
+    The version is part of the path, so that it is part of what scripts import too.
+    """
+    return f"{root}/static/{static_version()}/{name}"
 
 
 @cache
-def _static_version() -> str:
+def static_version() -> str:
+    """Return the version of all static files together."""
     digest = hashlib.blake2b(digest_size=6)
     for file in sorted(STATIC.iterdir()):
         digest.update(file.read_bytes())

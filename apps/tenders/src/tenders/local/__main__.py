@@ -76,7 +76,8 @@ def _run(options: LocalOptions, tenders: int, devices: int, url: str, guard: Orp
         processes.run("tenders", "seed", "--devices", str(devices))
         print_ready(f"tables, {devices} devices", f"{time.monotonic() - began:.1f} s")
         processes.start_web("tenders.web:web", listening)
-        victim, *_ = [processes.start_worker() for _ in range(WORKERS)]
+        for _ in range(WORKERS):
+            processes.start_worker()
         print_ready("workers", f"{WORKERS} processes")
         _print_addresses(address, settings)
         # The application's modules read the environment when they are imported, also here.
@@ -92,7 +93,7 @@ def _run(options: LocalOptions, tenders: int, devices: int, url: str, guard: Orp
         stack.callback(engine.dispose)
         scene = Scene(processes, sources, push, PUSHES, ARCHIVE, engine, jobs, _say)
         story = Story(Plan(tenders, options.kill), scene)
-        is_sound = story.play(victim)
+        is_sound = story.play()
         if not options.exits:
             _say("Ctrl-C stops everything")
             story.keep_running()

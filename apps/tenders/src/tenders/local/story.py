@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import Engine, func, select, update
+from sqlalchemy import Engine, select, update
 from sqlalchemy.orm import Session
 
 from holdfast import Holdfast
@@ -27,7 +28,8 @@ FIGURES_S = 1.0
 POLL_S = 0.1
 PATIENCE_S = 120.0
 LISTED = 5
-SLOW_S = 0.3
+SLOW_S = 1.0
+"""How long the push service takes while a worker is to be killed: several looks, and less than a lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +67,18 @@ class Story:
         self.seconds = 0.0
         """From the first list to the last receipt."""
 
-    def play(self, victim: str) -> bool:
+    def play(self) -> bool:
         """List, follow, kill, list more, let the night pass, check."""
         started = time.monotonic()
         half = self._plan.tenders // 2
         self._scene.sources.api_faults = SourceFaults(status=503)
         self._list(range(half))
         self._scene.say(f"the pages list {half} tenders; the API is down")
-        self._follow(victim)
+        self._follow()
         self._scene.sources.api_faults = SourceFaults()
         self._list(range(half, self._plan.tenders))
         self._scene.say(f"the API is back, and both list {self._plan.tenders - half} more")
-        self._follow(victim)
+        self._follow()
         self.seconds = time.monotonic() - started
         nights = ArchiveStory(
             self._scene.jobs, self._scene.engine, self._scene.bucket, self._scene.say
@@ -105,7 +107,7 @@ class Story:
                 self._scene.sources.api.append(half if place % 3 else tender)
         self._listed += new
 
-    def _follow(self, victim: str) -> None:
+    def _follow(self) -> None:
         """Watch until everything that is listed has been pushed and confirmed."""
         codes = [each.code for each in self._listed]
         until = time.monotonic() + PATIENCE_S
@@ -114,20 +116,21 @@ class Story:
             self._print_figures(progress)
             self._replace_exited()
             if self._kill_pending and progress.tenders:
-                self._kill(victim)
+                self._kill()
             self._skip_backoff()
             if progress.tenders == len(codes) and not progress.open:
                 return
             sleep_unless_interrupted(POLL_S)
         self._scene.say(f"not everything was delivered within {PATIENCE_S:.0f} s")
 
-    def _kill(self, name: str) -> None:
-        """Kill a worker that holds deliveries, and start another one."""
+    def _kill(self) -> None:
+        """Kill a worker that holds deliveries, and start another one; look again later if none does."""
         self._scene.push.fault = slow_push(SLOW_S)
-        mine = [each.id for each in self._scene.jobs.workers.list() if each.name == name]
+        names = {each.id: each.name for each in self._scene.jobs.workers.list()}
         with Session(self._scene.engine) as session:
-            leased = select(func.count()).where(Delivery.locked_by.in_([*mine, name]))
-            held = session.scalar(leased.select_from(Delivery)) or 0
+            leased = select(Delivery.locked_by).where(Delivery.locked_by.is_not(None))
+            holders = Counter(names.get(each or "") for each in session.scalars(leased))
+        name, held = next(((name, held) for name, held in holders.items() if name), ("", 0))
         if not held:
             return
         self._scene.processes.kill(name)
