@@ -26,7 +26,7 @@ from holdfast.core.errors import InvalidOption
 from holdfast.observe.prometheus import PrometheusObserver
 from holdfast.settings import load_settings
 from holdfast.storage.id_generator import new_id
-from tests.support.serving import serve
+from tests.support.serving import authorities, serve
 from tests.support.until import PATIENCE_S, until
 
 ABSENT = "0193a6f0-7c00-7000-8000-000000000000"
@@ -105,7 +105,9 @@ def address(shop: Shop) -> Iterator[str]:
 @pytest.fixture
 async def client(address: str) -> AsyncIterator[httpx.AsyncClient]:
     limits = httpx.Limits(max_connections=200)
-    async with httpx.AsyncClient(base_url=address, timeout=PATIENCE_S, limits=limits) as client:
+    async with httpx.AsyncClient(
+        base_url=address, timeout=PATIENCE_S, limits=limits, verify=authorities()
+    ) as client:
         yield client
 
 

@@ -19,6 +19,10 @@ from tests.support.until import PATIENCE_S
 
 expect.set_options(timeout=PATIENCE_S * 1000)
 
+# For what happens in the browser. That pages send every command to both stores, and show what both answer, is tested
+# without one: in tests/contract/test_surfaces.py and tests/web.
+on_one_store = pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
+
 
 # For the package, not the session: while Playwright runs, this thread has an event loop, which others must not meet.
 @pytest.fixture(scope="package")

@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 from holdfast.app import Holdfast
 from tests.archive.scene import OCTOBER, Deliveries, damage, declare
 from tests.cli.scene import Scene
+from tests.e2e.conftest import on_one_store
 from tests.e2e.tabs import OpenPage
 from tests.e2e.test_moves import confirm
 
@@ -48,6 +49,7 @@ def test_a_manifest_is_found_verified_and_restored(
     assert ("archive.verify", f"manifest {OCTOBER}", "the yearly check") in scene.deeds()
 
 
+@on_one_store
 def test_without_scripts_a_restore_is_confirmed_on_a_page(
     deliveries: Deliveries, open_page: OpenPage
 ) -> None:
@@ -60,6 +62,7 @@ def test_without_scripts_a_restore_is_confirmed_on_a_page(
     assert deliveries.count() == 50
 
 
+@on_one_store
 def test_a_damaged_object_is_reported(
     deliveries: Deliveries, root: Path, open_page: OpenPage
 ) -> None:

@@ -1,4 +1,4 @@
-"""Axe-core's rules for WCAG 2.2 AA on every page, in light and dark, wide and on a phone, with dialogs open too."""
+"""Every page is sound and keeps axe-core's rules for WCAG 2.2 AA: light and dark, wide and on a phone, with dialogs."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from playwright.sync_api import Page
 
 from tests.e2e.conftest import Filled
 from tests.e2e.tabs import OpenPage
-from tests.e2e.test_pages import PATHS, SCHEMES, Scheme, address, looks
+from tests.e2e.test_pages import PATHS, SCHEMES, Scheme, address, check, looks
 from tests.support.absent import skip_because_absent
 
 # What axe would fetch by itself, the pages' policy forbids; it sees all styles without.
@@ -75,10 +75,13 @@ def findings_in_each_scheme(axe: Any, page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_axe_finds_nothing_wrong_with_any_page(
-    axe: Any, filled: Filled, open_filled: OpenPage, path: str
+def test_every_page_is_sound_and_axe_finds_nothing_wrong_with_it(
+    request: pytest.FixtureRequest, filled: Filled, open_filled: OpenPage, path: str
 ) -> None:
     page = open_filled(address(path, filled.afternoon))
+    for look in looks(page):
+        check(page, f"{path} {look}")
+    axe = request.getfixturevalue("axe")  # what comes before does not need it
     found = {look: findings(axe, page, look[0]) for look in looks(page)}
     assert not any(found.values()), found
 

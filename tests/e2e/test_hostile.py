@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from itertools import cycle, islice
 from urllib.parse import urlencode
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from holdfast.core.worker_presence import WorkerSign
 from tests.cli.scene import Scene
+from tests.e2e.conftest import on_one_store
 from tests.e2e.tabs import OpenPage
 
 COUNT = 200
@@ -98,7 +98,7 @@ def _job_of(scene: Scene, texts: list[str]) -> str:
 
 
 # Only its words are searched, as on any other page.
-@pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
+@on_one_store
 def test_hostile_texts_typed_into_the_filter_are_shown_as_texts(
     scene: Scene, open_page: OpenPage
 ) -> None:
@@ -116,6 +116,7 @@ def test_hostile_texts_typed_into_the_filter_are_shown_as_texts(
         assert page.locator("#filter").input_value() == filter.strip()
 
 
+@on_one_store
 def test_hostile_texts_typed_into_the_audit_log_s_fields_are_shown_as_texts(
     scene: Scene, open_page: OpenPage
 ) -> None:
@@ -127,6 +128,7 @@ def test_hostile_texts_typed_into_the_audit_log_s_fields_are_shown_as_texts(
         check_unbroken(page)
 
 
+@on_one_store
 def test_a_hostile_reason_is_kept_and_shown_as_a_text(scene: Scene, open_page: OpenPage) -> None:
     reason = "<script>window.broken=1</script>\"'&lt;"
     page = open_page(f"/jobs/{scene.failed()}")
@@ -139,6 +141,7 @@ def test_a_hostile_reason_is_kept_and_shown_as_a_text(scene: Scene, open_page: O
     check_unbroken(page)
 
 
+@on_one_store
 def test_a_form_leads_back_to_our_own_pages_only(scene: Scene, open_page: OpenPage) -> None:
     id = scene.failed()
     page = open_page(f"/jobs/{id}")

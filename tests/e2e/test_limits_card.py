@@ -7,6 +7,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from holdfast import Rate
 from tests.cli.scene import Scene
+from tests.e2e.conftest import on_one_store
 from tests.e2e.tabs import OpenPage
 from tests.e2e.test_axe import axe as axe
 from tests.e2e.test_axe import findings
@@ -48,6 +49,7 @@ def test_the_card_tells_which_keys_are_full_open_and_paused(
     expect(page.get_by_role("row").filter(has_text="mail.send")).to_contain_text("2 keys full")
 
 
+@on_one_store
 def test_the_card_is_sound_and_accessible_in_every_look(
     axe: Any, limited: LimitedScene, open_page: OpenPage
 ) -> None:

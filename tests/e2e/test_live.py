@@ -5,6 +5,7 @@ from playwright.sync_api import Page, expect
 from holdfast.admin.access import Role, new_secret, new_token
 from holdfast.app import Holdfast
 from tests.cli.scene import Scene
+from tests.e2e.conftest import on_one_store
 from tests.e2e.tabs import OpenPage
 
 REFRESHED = "(count) => Number(document.body.dataset.refreshes || 0) >= count"
@@ -25,6 +26,7 @@ def test_new_jobs_appear_and_change_by_themselves(scene: Scene, open_page: OpenP
     expect(row.locator(".chip")).to_have_text("completed")
 
 
+@on_one_store
 def test_selected_rows_survive_ten_hints_and_the_page_goes_on_afterwards(
     app: Holdfast, scene: Scene, open_page: OpenPage
 ) -> None:
@@ -54,6 +56,7 @@ def test_selected_rows_survive_ten_hints_and_the_page_goes_on_afterwards(
     expect(page.locator("tbody tr")).to_have_count(25)
 
 
+@on_one_store
 def test_rows_do_not_move_under_the_pointer(scene: Scene, open_page: OpenPage) -> None:
     first = scene.start()
     page = open_page("/jobs")
@@ -68,6 +71,7 @@ def test_rows_do_not_move_under_the_pointer(scene: Scene, open_page: OpenPage) -
     expect(page.locator("tbody tr").first).to_have_attribute("data-key", second)
 
 
+@on_one_store
 def test_refreshing_rests_while_a_dialog_is_open(scene: Scene, open_page: OpenPage) -> None:
     job = scene.failed()
     page = open_page(f"/jobs/{job}")
@@ -77,6 +81,7 @@ def test_refreshing_rests_while_a_dialog_is_open(scene: Scene, open_page: OpenPa
     expect(page.locator("#live")).to_have_attribute("data-mode", "on")
 
 
+@on_one_store
 def test_refreshing_can_be_stopped_by_hand(scene: Scene, open_page: OpenPage) -> None:
     page = open_page("/jobs")
     page.locator("#live-switch").click()
@@ -92,6 +97,7 @@ TURN_AWAY = """(away) => {
 }"""
 
 
+@on_one_store
 def test_tabs_that_nobody_sees_leave_their_connections_to_the_others(
     scene: Scene, open_page: OpenPage
 ) -> None:
@@ -118,6 +124,7 @@ def test_the_tail_tells_what_happens(scene: Scene, open_page: OpenPage) -> None:
     expect(line).to_contain_text("Boom: it broke")
 
 
+@on_one_store
 def test_a_tail_says_when_its_stream_is_broken_and_takes_it_up_again(
     scene: Scene, open_page: OpenPage
 ) -> None:
@@ -132,6 +139,7 @@ def test_a_tail_says_when_its_stream_is_broken_and_takes_it_up_again(
     expect(page.locator("#tail li")).to_have_count(1)
 
 
+@on_one_store
 def test_a_page_whose_token_was_revoked_says_so(
     app: Holdfast, scene: Scene, open_page: OpenPage
 ) -> None:

@@ -4,6 +4,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.cli.scene import Scene
+from tests.e2e.conftest import on_one_store
 from tests.e2e.tabs import OpenPage
 
 MANY = 230
@@ -61,6 +62,7 @@ def test_everything_that_matches_a_filter_is_cancelled_page_by_page(
     expect(page.locator("tbody tr")).to_contain_text("matching type:mail.send")
 
 
+@on_one_store
 def test_a_job_is_made_due_by_its_own_page(scene: Scene, open_page: OpenPage) -> None:
     now = scene.database.read(scene.store.schema.clock())
     id = scene.start(at=now + 3_600_000_000)
@@ -89,6 +91,7 @@ def test_dead_letters_of_one_kind_are_redriven_at_a_rate(scene: Scene, open_page
     assert scene.state(other) == "failed"
 
 
+@on_one_store
 def test_a_wrong_rate_is_corrected_in_the_dialog(scene: Scene, open_page: OpenPage) -> None:
     id = scene.failed()
     page = open_page("/dead", later=400)
@@ -105,6 +108,7 @@ def test_a_wrong_rate_is_corrected_in_the_dialog(scene: Scene, open_page: OpenPa
     assert scene.deeds() == [("dead.redrive", f"job {id}", "the provider is back")]
 
 
+@on_one_store
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
 def test_what_destroys_is_not_confirmed_by_a_green_button(
     scene: Scene, open_page: OpenPage, scripts: bool
@@ -118,6 +122,7 @@ def test_what_destroys_is_not_confirmed_by_a_green_button(
         dialog.locator("text=Go back").click()
 
 
+@on_one_store
 def test_dead_letters_are_dropped(scene: Scene, open_page: OpenPage) -> None:
     scene.failed()
     page = open_page("/dead")
@@ -127,6 +132,7 @@ def test_dead_letters_are_dropped(scene: Scene, open_page: OpenPage) -> None:
     expect(page.locator("main")).to_contain_text("No dead letters")
 
 
+@on_one_store
 def test_a_type_is_paused_and_says_by_whom(scene: Scene, open_page: OpenPage) -> None:
     id = scene.start()
     page = open_page("/types")
@@ -141,6 +147,7 @@ def test_a_type_is_paused_and_says_by_whom(scene: Scene, open_page: OpenPage) ->
     expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
 
 
+@on_one_store
 def test_a_paused_type_is_on_the_overview(scene: Scene, open_page: OpenPage) -> None:
     scene.start()
     scene.worker("mail.send")
@@ -153,6 +160,7 @@ def test_a_paused_type_is_on_the_overview(scene: Scene, open_page: OpenPage) -> 
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
 
 
+@on_one_store
 def test_a_worker_is_drained(scene: Scene, open_page: OpenPage) -> None:
     scene.worker("mail.send")
     page = open_page("/workers")
@@ -161,6 +169,7 @@ def test_a_worker_is_drained(scene: Scene, open_page: OpenPage) -> None:
     expect(page.locator("tbody")).to_contain_text("draining")
 
 
+@on_one_store
 def test_a_chain_is_cancelled_and_deleted(scene: Scene, open_page: OpenPage) -> None:
     id = scene.start()
     page = open_page(f"/chains/{id}")
@@ -188,6 +197,7 @@ def test_a_chain_is_waited_for_on_its_page(scene: Scene, open_page: OpenPage) ->
     expect(page.get_by_label("Output")).to_have_text('"done"')
 
 
+@on_one_store
 def test_a_refusal_is_explained_on_a_page(scene: Scene, open_page: OpenPage) -> None:
     awaited = scene.start()
     scene.start(blockers=(awaited,))
@@ -197,6 +207,7 @@ def test_a_refusal_is_explained_on_a_page(scene: Scene, open_page: OpenPage) -> 
     expect(page.get_by_role("alert")).to_contain_text("still wait")
 
 
+@on_one_store
 def test_the_message_about_one_change_is_not_shown_after_the_next(
     scene: Scene, open_page: OpenPage
 ) -> None:
@@ -208,6 +219,7 @@ def test_the_message_about_one_change_is_not_shown_after_the_next(
     expect(page.locator("main [role=status]")).to_have_text("1 job re-queued")
 
 
+@on_one_store
 def test_a_change_without_a_response_is_reported_in_the_dialog(
     scene: Scene, open_page: OpenPage
 ) -> None:
@@ -220,6 +232,7 @@ def test_a_change_without_a_response_is_reported_in_the_dialog(
     expect(page.get_by_role("dialog")).to_contain_text("0 done, then: the server could not be")
 
 
+@on_one_store
 def test_selecting_every_job_says_that_there_is_no_filter(
     scene: Scene, open_page: OpenPage
 ) -> None:
@@ -231,6 +244,7 @@ def test_selecting_every_job_says_that_there_is_no_filter(
     expect(page.get_by_role("dialog")).to_contain_text("Cancel the only job in the database?")
 
 
+@on_one_store
 def test_without_scripts_the_question_comes_as_a_page(scene: Scene, open_page: OpenPage) -> None:
     refused = [scene.failed("Declined: no") for _ in range(2)]
     other = scene.failed("Timeout: late")

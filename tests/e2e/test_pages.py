@@ -12,7 +12,7 @@ from playwright.sync_api import Page, ViewportSize, expect
 from holdfast.core.worker_presence import WorkerSign
 from tests.cli.scene import Scene
 from tests.e2e.afternoon import Afternoon
-from tests.e2e.conftest import Filled
+from tests.e2e.conftest import Filled, on_one_store
 from tests.e2e.tabs import OpenPage
 
 Scheme = Literal["light", "dark"]
@@ -65,14 +65,6 @@ def looks(page: Page) -> Iterator[tuple[Scheme, str]]:
         for scheme in SCHEMES:
             page.emulate_media(color_scheme=scheme)
             yield scheme, size
-
-
-def test_every_page_is_sound(filled: Filled, open_filled: OpenPage) -> None:
-    page = open_filled("/")
-    for path in paths(filled.afternoon):
-        page.goto(path)
-        for look in looks(page):
-            check(page, f"{path} {look}")
 
 
 def test_every_page_is_sound_on_postgresql_too(
@@ -337,18 +329,15 @@ def test_what_is_not_there_is_said_with_a_code(open_filled: OpenPage) -> None:
     expect(page.locator("main")).to_contain_text("HF")
 
 
-@pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
-@pytest.mark.parametrize("size", SIZES)
-def test_the_longest_name_of_a_type_widens_no_page(
-    scene: Scene, open_page: OpenPage, size: str
-) -> None:
+@on_one_store
+def test_the_longest_name_of_a_type_widens_no_page(scene: Scene, open_page: OpenPage) -> None:
     name = "x" * 200
     scene.worker(name, id="w" * 100)
     failed = scene.failed(f"Error: {name}", name)
     running = scene.running(name)
     scene.subscribe(name, name)
     scene.database.run(scene.store.workers.set_type(name, paused=True, by="b" * 100))
-    page = open_page("/", viewport=SIZES[size])
+    page = open_page("/")
     for path in (
         *("/", "/jobs", "/dead", "/types", "/workers", "/tail", "/audit", "/system"),
         *(f"/jobs/{failed}", f"/jobs/{running.id}"),
@@ -356,10 +345,12 @@ def test_the_longest_name_of_a_type_widens_no_page(
         *(f"/types/{name}", f"/start?type={name}", f"/start?like={failed}"),
     ):
         page.goto(path)
-        check(page, path)
+        for size, viewport in SIZES.items():
+            page.set_viewport_size(viewport)
+            check(page, f"{path} {size}")
 
 
-@pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
+@on_one_store
 def test_characters_that_reorder_text_are_shown_as_escapes(
     scene: Scene, open_page: OpenPage
 ) -> None:
@@ -382,27 +373,29 @@ def test_characters_that_reorder_text_are_shown_as_escapes(
     expect(page.locator("main [role=status]")).to_contain_text("1 job re-queued")
 
 
-@pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
-@pytest.mark.parametrize("size", SIZES)
-def test_very_long_words_leave_the_actions_within_reach(
-    scene: Scene, open_page: OpenPage, size: str
-) -> None:
+@on_one_store
+def test_very_long_words_leave_the_actions_within_reach(scene: Scene, open_page: OpenPage) -> None:
     scene.failed("LongWord" * 60, "a" * 120)
     scene.failed()
     sign = WorkerSign("w", "w", "host" * 30, 1, "0.1.0", 4, '["mail.send"]', "{}", "E" * 3_000)
     scene.database.run(scene.store.workers.sign(sign))
-    page = open_page("/tail", viewport=SIZES[size])
+    page = open_page("/tail")
     expect(page.locator("#tail li")).to_have_count(2)
-    check(page, "/tail")
+    for viewport in SIZES.values():
+        page.set_viewport_size(viewport)
+        check(page, "/tail")
     for path, button in (("/dead", "Drop"), ("/types", "Pause"), ("/workers", "Drain")):
         page.goto(path)
-        check(page, path)
-        for each in page.get_by_role("button", name=button, exact=True).all():
-            box = each.bounding_box()
-            assert box is not None
-            assert box["x"] + box["width"] <= SIZES[size]["width"], f"{path} hides {button}"
+        for viewport in SIZES.values():
+            page.set_viewport_size(viewport)
+            check(page, path)
+            for each in page.get_by_role("button", name=button, exact=True).all():
+                box = each.bounding_box()
+                assert box is not None
+                assert box["x"] + box["width"] <= viewport["width"], f"{path} hides {button}"
 
 
+@on_one_store
 def test_a_wide_graph_opens_at_the_job_its_chain_has_come_to(
     scene: Scene, open_page: OpenPage
 ) -> None:

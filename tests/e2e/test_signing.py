@@ -6,6 +6,7 @@ from playwright.sync_api import Page, expect
 from holdfast.admin.access import Role, new_secret, new_token
 from holdfast.app import Holdfast
 from tests.cli.scene import Scene
+from tests.e2e.conftest import on_one_store
 from tests.e2e.tabs import OpenPage
 
 
@@ -41,6 +42,7 @@ def test_whoever_has_no_token_is_sent_to_sign_in_and_back(
     expect(page.get_by_label("Token")).to_be_visible()
 
 
+@on_one_store
 def test_a_phone_can_sign_out(app: Holdfast, open_page: OpenPage) -> None:
     secret = token(app, Role.VIEWER)
     size = {"width": 360, "height": 740}
@@ -58,6 +60,7 @@ def test_a_phone_can_sign_out(app: Holdfast, open_page: OpenPage) -> None:
     expect(page.get_by_label("Token")).to_be_visible()
 
 
+@on_one_store
 @pytest.mark.parametrize(
     ("role", "buttons"),
     [
@@ -77,6 +80,7 @@ def test_a_role_sees_the_actions_it_may_take(
     assert page.locator("tbody button").all_inner_texts() == buttons
 
 
+@on_one_store
 def test_a_user_without_rights_sees_no_page(app: Holdfast, open_page: OpenPage) -> None:
     secret = token(app, Role.USER)
     page = open_page("/jobs", later=403)

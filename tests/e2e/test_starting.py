@@ -5,6 +5,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.cli.scene import Scene
+from tests.e2e.conftest import on_one_store
 from tests.e2e.tabs import OpenPage
 
 INPUT = '{"order":7,"to":"ana@example.org","api_key":"sk_live_12345678","currency":"CHF"}'
@@ -51,6 +52,7 @@ def test_a_job_is_started_from_a_form_made_from_its_input(
     assert (action, reason) == ("chain.start", "by hand")
 
 
+@on_one_store
 def test_a_job_is_run_again_with_edited_input_and_secrets_are_kept(
     scene: Scene, open_page: OpenPage
 ) -> None:
@@ -66,6 +68,7 @@ def test_a_job_is_run_again_with_edited_input_and_secrets_are_kept(
     assert id not in page.url
 
 
+@on_one_store
 def test_an_input_that_the_process_does_not_know_is_edited_as_json(
     scene: Scene, open_page: OpenPage
 ) -> None:
@@ -84,6 +87,7 @@ def test_an_input_that_the_process_does_not_know_is_edited_as_json(
     assert input_of(scene, page) == msgspec.json.decode(INPUT) | {"to": "bob@example.org"}
 
 
+@on_one_store
 def test_an_option_that_makes_no_sense_is_explained_beside_what_was_typed(
     scene: Scene, open_page: OpenPage
 ) -> None:

@@ -25,6 +25,7 @@ from holdfast.files import Files, open_files
 from holdfast.files.directory import ABANDONED_S
 from tests.files import crashing
 from tests.files.contract import KEY, PDF, FilesContract, sha256
+from tests.support.warm_python import LIBRARIES
 
 
 class TestDirectory(FilesContract):
@@ -80,7 +81,7 @@ def test_a_crash_at_any_step_leaves_the_old_content_or_the_new_one(tmp_path: Pat
         files = open_files(root)
         files.put(KEY, old)
         arguments = [str(root), KEY, new.decode(), str(died + 1)]
-        child = subprocess.run([sys.executable, crashing.__file__, *arguments], check=False)
+        child = LIBRARIES.run([crashing.__file__, *arguments], tmp_path, os.environ)
         content = files.get(KEY)
         assert files.verify(KEY) == files.head(KEY)
         assert files.head(KEY).sha256 == sha256(content)

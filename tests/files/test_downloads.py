@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
@@ -18,10 +19,16 @@ from holdfast.core.errors import ConfigError, LinkInvalid, SigningSecretMissing
 from holdfast.files import Files, open_files
 from tests.files.conftest import SECRET
 from tests.files.contract import PDF
+from tests.support.serving import authorities
 from tests.support.until import PATIENCE_S
 
 KEY = "rechnungen/März 2026/ä+#?.pdf"
 NOW = 1_790_000_000.0
+
+
+def get(url: str, **options: Any) -> httpx.Response:
+    """Ask for a file."""
+    return httpx.get(url, verify=authorities(), **options)
 
 
 class Site:
@@ -77,7 +84,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def test_a_link_downloads_the_object_under_a_name(site: Site) -> None:
     site.files.put(KEY, PDF)
-    answer = httpx.get(site.files.url(KEY, "10m", filename="Rechnung März.pdf"))
+    answer = get(site.files.url(KEY, "10m", filename="Rechnung März.pdf"))
     assert (answer.status_code, answer.content) == (200, PDF)
     headers = answer.headers
     assert headers["content-type"] == "application/pdf"
@@ -97,7 +104,7 @@ def test_a_link_downloads_the_object_under_a_name(site: Site) -> None:
 )
 def test_a_range_of_bytes_is_served_alone(site: Site, wanted: str, part: bytes) -> None:
     site.files.put(KEY, PDF)
-    answer = httpx.get(site.files.url(KEY), headers={"Range": wanted})
+    answer = get(site.files.url(KEY), headers={"Range": wanted})
     assert (answer.status_code, answer.content) == (206, part)
     first = PDF.index(part) if wanted != "bytes=-4" else len(PDF) - 4
     shown = f"bytes {first}-{first + len(part) - 1}/{len(PDF)}"
@@ -108,7 +115,7 @@ def test_a_range_of_bytes_is_served_alone(site: Site, wanted: str, part: bytes) 
 @pytest.mark.parametrize("wanted", ["bytes=999999-", "bytes=5-2", "bytes=-0"])
 def test_a_range_that_is_not_there_is_refused_with_the_size(site: Site, wanted: str) -> None:
     site.files.put(KEY, PDF)
-    answer = httpx.get(site.files.url(KEY), headers={"Range": wanted})
+    answer = get(site.files.url(KEY), headers={"Range": wanted})
     assert (answer.status_code, answer.content) == (416, b"")
     assert answer.headers["content-range"] == f"bytes */{len(PDF)}"
 
@@ -116,7 +123,7 @@ def test_a_range_that_is_not_there_is_refused_with_the_size(site: Site, wanted: 
 @pytest.mark.parametrize("wanted", ["bytes=0-1,3-4", "lines=1-2", "bytes=-", "bytes=a-b"])
 def test_other_ranges_are_answered_with_the_whole(site: Site, wanted: str) -> None:
     site.files.put(KEY, PDF)
-    answer = httpx.get(site.files.url(KEY), headers={"Range": wanted})
+    answer = get(site.files.url(KEY), headers={"Range": wanted})
     assert (answer.status_code, answer.content) == (200, PDF)
 
 
@@ -124,23 +131,23 @@ def test_a_download_resumes_only_if_the_object_is_the_same(site: Site) -> None:
     site.files.put(KEY, PDF)
     link = site.files.url(KEY)
     etag = httpx.head(link).headers["etag"]
-    resumed = httpx.get(link, headers={"Range": "bytes=4-", "If-Range": etag})
+    resumed = get(link, headers={"Range": "bytes=4-", "If-Range": etag})
     assert (resumed.status_code, resumed.content) == (206, PDF[4:])
     site.files.put(KEY, b"other")
-    again = httpx.get(link, headers={"Range": "bytes=4-", "If-Range": etag})
+    again = get(link, headers={"Range": "bytes=4-", "If-Range": etag})
     assert (again.status_code, again.content) == (200, b"other")
 
 
 def test_a_link_without_a_name_is_saved_as_the_key_ends(site: Site) -> None:
     site.files.put("a/b.txt", PDF)
-    answer = httpx.get(site.files.url("a/b.txt"))
+    answer = get(site.files.url("a/b.txt"))
     assert answer.headers["content-disposition"] == 'attachment; filename="b.txt"'
 
 
 def test_a_large_object_is_streamed(site: Site) -> None:
     content = b"0123456789" * 500_000
     site.files.put("large.bin", content)
-    assert httpx.get(site.files.url("large.bin")).content == content
+    assert get(site.files.url("large.bin")).content == content
 
 
 def test_head_answers_without_the_content(site: Site) -> None:
@@ -154,9 +161,9 @@ def test_a_link_expires(site: Site) -> None:
     site.files.put(KEY, PDF)
     link = site.files.url(KEY, "10m")
     site.now = NOW + 599
-    assert httpx.get(link).status_code == 200
+    assert get(link).status_code == 200
     site.now = NOW + 600
-    answer = httpx.get(link)
+    answer = get(link)
     assert (answer.status_code, answer.text) == (403, "the link has expired\n")
 
 
@@ -179,14 +186,14 @@ def test_a_changed_link_is_refused(site: Site, part: str, other: str) -> None:
     site.files.put("b.pdf", PDF)
     link = site.files.url("a.pdf")
     assert part in link
-    answer = httpx.get(link.replace(part, other, 1))
+    answer = get(link.replace(part, other, 1))
     assert (answer.status_code, answer.text) == (403, "the link's signature is wrong\n")
 
 
 def test_a_link_of_another_secret_is_refused(site: Site) -> None:
     site.files.put(KEY, PDF)
     link = site.open(secret="another secret that is long enough").url(KEY)
-    assert httpx.get(link).status_code == 403
+    assert get(link).status_code == 403
 
 
 def test_without_a_secret_no_link_is_made_and_none_is_accepted(site: Site) -> None:
@@ -195,8 +202,8 @@ def test_without_a_secret_no_link_is_made_and_none_is_accepted(site: Site) -> No
         with pytest.raises(SigningSecretMissing, match="secret="):
             site.open(secret=secret).url(KEY)
     link = site.files.url(KEY)
-    assert httpx.get(link.replace("/files/", "/closed/")).status_code == 403
-    assert httpx.get(f"{site.base}/closed/a.pdf").status_code == 403
+    assert get(link.replace("/files/", "/closed/")).status_code == 403
+    assert get(f"{site.base}/closed/a.pdf").status_code == 403
 
 
 def test_a_short_secret_is_refused_without_being_shown(site: Site) -> None:
@@ -209,7 +216,7 @@ def test_a_link_to_what_was_deleted_is_not_found(site: Site) -> None:
     site.files.put(KEY, PDF)
     link = site.files.url(KEY)
     site.files.delete(KEY)
-    assert httpx.get(link).status_code == 404
+    assert get(link).status_code == 404
 
 
 def test_only_downloads_are_served(site: Site) -> None:
@@ -224,7 +231,7 @@ def test_damaged_content_breaks_off(site: Site) -> None:
     with (site.root / "large.bin").open("r+b") as file:
         file.write(b"y")
     with pytest.raises(httpx.RemoteProtocolError):
-        httpx.get(site.files.url("large.bin"))
+        get(site.files.url("large.bin"))
 
 
 def test_other_frameworks_check_a_link_by_its_query(site: Site) -> None:

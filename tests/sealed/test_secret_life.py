@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -38,6 +36,7 @@ from holdfast.web.pages.page_dispatch import ROUTES as PAGES
 from tests.sealed.clinic import SECRET, Record, make_app
 from tests.sealed.conftest import NEW
 from tests.support.postgres import PostgresServer
+from tests.support.warm_python import LIBRARIES
 from tests.web.conftest import Api
 
 ANA = Record(SECRET)
@@ -186,13 +185,7 @@ def logging_to(file: Path) -> Iterator[None]:
 def command(url: str, *words: str, keys: str = "") -> str:
     """Run a command as a process; return all it says."""
     env = {**os.environ, "HOLDFAST_URL": url, "CLINIC_URL": url, "HOLDFAST_SEAL_KEYS": keys}
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *words],
-        capture_output=True,
-        text=True,
-        env=env,
-        check=False,
-    )
+    done = LIBRARIES.run(["-m", "holdfast", *words], Path.cwd(), env)
     return done.stdout + done.stderr
 
 

@@ -1,6 +1,8 @@
 """An ASGI application as its users meet it: served by uvicorn on a free port of this machine."""
 
+import functools
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +24,12 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
+
+
+@functools.cache
+def authorities() -> ssl.SSLContext:
+    """Return what clients check servers by, read once: reading it takes longer than most of what they ask."""
+    return httpx.create_ssl_context()
 
 
 def answers(client: httpx.Client, path: str = "") -> bool:

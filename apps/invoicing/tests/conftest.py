@@ -15,6 +15,7 @@ from tests import conftest as shared
 from tests.support import application
 from tests.support.application import Commands, MakeTables
 from tests.support.saved_rows import BeginWith
+from tests.support.serving import authorities
 from tests.support.until import until
 
 from holdfast.contrib.sqlalchemy_url import open_async_engine
@@ -122,7 +123,9 @@ async def login(address: str) -> AsyncIterator[Login]:
     def make(position: int) -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {BUSINESSES[position].token}"}
         limits = httpx.Limits(max_connections=100)
-        client = httpx.AsyncClient(base_url=address, headers=headers, timeout=60, limits=limits)
+        client = httpx.AsyncClient(
+            base_url=address, headers=headers, timeout=60, limits=limits, verify=authorities()
+        )
         clients.append(client)
         return client
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from apps.invoicing.tests.conftest import TODAY, TOKEN, run_command
 from sqlalchemy import func, select
+from tests.support.serving import authorities
 
 from holdfast.scheduler.cycle_run import Shard
 from holdfast.testing.kit import Kit
@@ -44,7 +45,7 @@ def headers(key: str = "slot-1", token: str = TOKEN) -> dict[str, str]:
 async def call(address: str, path: str, on: date = TODAY, **given: Any) -> httpx.Response:
     """Call an internal endpoint as a cycle would."""
     body = {"on": on.isoformat()} | given.pop("body", {})
-    async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=address, timeout=60, verify=authorities()) as client:
         return await client.post(path, json=body, headers=headers(**given))
 
 

@@ -21,6 +21,7 @@ from tenders.settings import read_settings
 from tenders.sources.api import ApiSource
 from tenders.sources.opening import open_sources
 from tenders.sources.pages import PageSource
+from tenders.trust import trusted_authorities
 
 CYCLES = {"dispatch": send_due, "receipt": fetch_due}
 
@@ -64,4 +65,5 @@ async def take_in() -> None:
 
 
 if __name__ == "__main__":
+    trusted_authorities()  # read before the first fork
     fork_for_each_line(work)
