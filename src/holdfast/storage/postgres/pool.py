@@ -243,7 +243,10 @@ class PostgresPool:
             try:
                 yield connection
             except (psycopg.Error, ConnectionClosed, DatabaseUnreachable) as error:
-                raise self._lent.trouble(connection) or error from error
+                trouble = self._lent.trouble(connection)
+                if trouble is None:
+                    raise
+                raise trouble from error
             finally:
                 self._lent.remove(connection)
                 self._give_back(connection)
@@ -359,7 +362,10 @@ class PostgresAsyncPool:
             try:
                 yield connection
             except (psycopg.Error, ConnectionClosed, DatabaseUnreachable) as error:
-                raise self._lent.trouble(connection) or error from error
+                trouble = self._lent.trouble(connection)
+                if trouble is None:
+                    raise
+                raise trouble from error
             finally:
                 self._lent.remove(connection)
                 await self._give_back(connection)
