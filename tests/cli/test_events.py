@@ -43,9 +43,9 @@ def test_nobody_who_subscribes_is_said_on_stderr(run: Run, scene: Scene) -> None
 
 
 def test_a_removed_subscription_is_told_with_what_is_left_of_it(run: Run, orders: Scene) -> None:
+    assert "about to remove 1 subscription:" in run(*UNSUBSCRIBE, "mail").stderr
     result = run(*UNSUBSCRIBE, "mail", "--yes", "--reason", "handler was removed")
     assert result.exit_code == Exit.OK
-    assert "about to remove 1 subscription:" in result.stderr
     assert "order.placed is no longer delivered to mail" in result.stderr
     assert (
         "1 job already delivered will still run: `holdfast jobs list type:order.placed/mail`"

@@ -69,13 +69,13 @@ REFRESHED: Final = ("/", "/jobs", "/dead", "/types", f"/types/{TYPES[0]}", "/wor
 def measure_pages(bench: Bench) -> list[Result]:
     """Measure every page and list on PostgreSQL."""
     with _on_postgres(bench) as (few, many):
-        return _measured("pages", bench, few, many)
+        return _measure_pages("pages", bench, few, many)
 
 
 def measure_sqlite_pages(bench: Bench) -> list[Result]:
     """Measure every page and list on SQLite."""
     with _on_sqlite(bench) as (few, many):
-        return _measured("pages_sqlite", bench, few, many)
+        return _measure_pages("pages_sqlite", bench, few, many)
 
 
 def _many(bench: Bench) -> int:
@@ -116,12 +116,12 @@ class _Pair:
         return few, many
 
     def _ms(self, number: int, path: str) -> float:
-        answer = visit(self._browsers[number], self._found(number, path))
+        answer = visit(self._browsers[number], self._fill_ids(number, path))
         if answer.status != 200:
             raise RuntimeError(f"{path} answered {answer.status}: {answer.body[:200]!r}")
         return answer.seconds * 1000
 
-    def _found(self, number: int, path: str) -> str:
+    def _fill_ids(self, number: int, path: str) -> str:
         """Put the id of a failed job where a path asks for one."""
         if "{id}" not in path:
             return path
@@ -130,7 +130,7 @@ class _Pair:
 
     def cpu_ms(self, path: str, times: int, url: str) -> float:
         """Visit the one with many jobs; return the processor time of a visit, with that of its sessions if known."""
-        found = self._found(1, path)
+        found = self._fill_ids(1, path)
         before = self.many.cpu_seconds() + _database_seconds(url)
         for _ in range(times):
             visit(self._browsers[1], found)
@@ -149,7 +149,7 @@ class _Pair:
         return spent
 
 
-def _measured(name: str, bench: Bench, few: str, many: str) -> list[Result]:
+def _measure_pages(name: str, bench: Bench, few: str, many: str) -> list[Result]:
     searches = {f"search {each}": f"/jobs?filter={quote(each)}" for each in SEARCHES}
     paths = WHOLE | searches
     with ServedDashboard(few) as small, ServedDashboard(many) as large:
@@ -232,7 +232,7 @@ def measure_open_dashboards(bench: Bench) -> list[Result]:
     refreshes = [0]
     with bench.server.database() as url:
 
-        def drained(pages: Sequence[str]) -> float:
+        def drain_beside(pages: Sequence[str]) -> float:
             reset(url)
             backlog = fill(url, "noop", jobs)
             with _kept_open(url, pages) as opened:
@@ -241,7 +241,8 @@ def measure_open_dashboards(bench: Bench) -> list[Result]:
             return found
 
         contest = Contest(
-            bench.scale.side_rounds, {"with": lambda: drained(OPEN), "without": lambda: drained(())}
+            bench.scale.side_rounds,
+            {"with": lambda: drain_beside(OPEN), "without": lambda: drain_beside(())},
         )
     share = contest.ratio("with", "without")
     if not refreshes[0]:
