@@ -46,12 +46,14 @@ UNFINISHED = "select count(*) from holdfast.queue"
 class FailoverScene:
     """Producers and a worker on a host of clients; more of both beside a primary that is to be cut off."""
 
-    def __init__(self, network: Network, cluster: PatroniCluster) -> None:
+    def __init__(self, network: Network, cluster: PatroniCluster, url: str | None = None) -> None:
+        """Clients use the URL with all servers, or this one."""
         self.network = network
         self.cluster = cluster
+        self.url = url or cluster.url
         self.clients = network.add("clients")
         self.failovers: list[Failover] = []
-        self.clients.run(sys.executable, "-c", MIGRATE, cluster.url)
+        self.clients.run(sys.executable, "-c", MIGRATE, self.url)
 
     def work_on(self, host: Host) -> subprocess.Popen[bytes]:
         """Run `holdfast worker` on a host."""
@@ -59,7 +61,7 @@ class FailoverScene:
         (host.folder / "handled").touch()
         return host.start(
             [sys.executable, "-m", "holdfast", "worker", "shop:app"],
-            env={"HOLDFAST_URL": self.cluster.url, "HOST_NAME": host.name},
+            env={"HOLDFAST_URL": self.url, "HOST_NAME": host.name},
             folder=host.folder,
         )
 
@@ -68,7 +70,7 @@ class FailoverScene:
         file = host.folder / "acknowledged"
         file.touch()
         module = "tests.failover.producer"
-        return host.start([sys.executable, "-m", module, self.cluster.url, file, str(per_second)])
+        return host.start([sys.executable, "-m", module, self.url, file, str(per_second)])
 
     def fail_over(self, kind: Kind) -> Failover:
         """Lose the primary's host under load, wait until clients are on the next primary, and bring the host back."""

@@ -14,6 +14,7 @@ from tests.support.patroni import PatroniCluster
 from tests.support.until import SLOWNESS, TEST_TIMEOUT_S, wait_until
 
 RECOVERY_S = 2.0 * SLOWNESS
+PROXY_RECOVERY_S = 3.0 * SLOWNESS
 TORTURE_FAILOVERS = 20
 LEAST_STARTS_PER_S = 200 / SLOWNESS
 # Longer than a failover takes: time alone must not make up for it.
@@ -53,6 +54,20 @@ def test_a_failover_loses_no_acknowledged_start_and_clients_are_back_in_two_seco
     doctor = scene.doctor()
     assert doctor["hosts"].count("timeline 2") == len(scene.cluster.hosts)
     assert "Nothing that was acknowledged: commits wait for" in doctor["replication"]
+
+
+@pytest.mark.timeout(3 * TEST_TIMEOUT_S)
+def test_behind_haproxy_a_failover_loses_nothing_and_clients_are_back_in_three_seconds(
+    network: Network,
+) -> None:
+    cluster = PatroniCluster(network)
+    scene = FailoverScene(network, cluster, cluster.balance_on(network.add("proxy")))
+    scene.work_on(scene.clients)
+    producer = scene.produce_on(scene.clients)
+    scene.fail_over("power-off")
+    verdict = scene.finish(producer)
+    print(verdict)
+    assert verdict.broken(PROXY_RECOVERY_S) == []
 
 
 @pytest.mark.timeout(3 * TEST_TIMEOUT_S)

@@ -36,11 +36,16 @@ _IN_RECOVERY = "select pg_is_in_recovery()"
 _GET = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=2).read().decode())"
 
 
+def printed_file(name: str) -> str:
+    """Return a file that the page prints."""
+    _, found, rest = PAGE.read_text().partition(f"# {name}\n")
+    assert found, f"the page prints no {name}"
+    return rest.partition("```")[0]
+
+
 def recommended_configuration() -> dict[str, Any]:
     """Return the configuration of the first server as the page prints it."""
-    _, _, rest = PAGE.read_text().partition("# patroni.yml\n")
-    text, _, _ = rest.partition("```")
-    configuration: dict[str, Any] = yaml.safe_load(text)
+    configuration: dict[str, Any] = yaml.safe_load(printed_file("patroni.yml"))
     return configuration
 
 
@@ -75,7 +80,20 @@ class PatroniCluster:
     def url(self) -> str:
         """The address that names all servers, as the page shows it."""
         hosts = ",".join(f"{each.address}:5432" for each in self.hosts.values())
-        return f"postgresql://postgres:{self._password}@{hosts}/postgres?target_session_attrs=read-write"
+        return f"{self._url_at(hosts)}?target_session_attrs=read-write"
+
+    def balance_on(self, host: Host) -> str:
+        """Run HAProxy on a host as the page configures it; return the one address that leads to the primary."""
+        program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+        if program is None:
+            skip_because_absent("HAProxy is not installed", "Install the package haproxy.")
+        file = host.folder / "haproxy.cfg"
+        file.write_text(printed_file("haproxy.cfg"))
+        host.start([program, "-db", "-f", file], is_unprivileged=True)
+        return self._url_at(f"{host.address}:5432")
+
+    def _url_at(self, hosts: str) -> str:
+        return f"postgresql://postgres:{self._password}@{hosts}/postgres"
 
     def start(self, name: str) -> None:
         """Start Patroni on a server that has power."""
