@@ -1,8 +1,8 @@
 """One process of a race for limited jobs, `python -m tests.chaos.limit_racer URL RACE`; it tells what it held when.
 
-A claimer claims, ends, gives back and abandons jobs, on PostgreSQL sometimes by a snapshot that is no longer fresh; a
-producer starts them in transactions that stay open for a while; an operator locks rows and lets them go, which on
-SQLite locks out every writer. `planted` is a mistake in how limits are kept that a race must find.
+A claimer claims, ends, gives back and abandons jobs; a producer starts them in transactions that stay open for a while;
+an operator locks rows and lets them go, which on SQLite locks out every writer. `planted` is a mistake in how limits
+are kept that a race must find.
 """
 
 import os
@@ -24,7 +24,7 @@ from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from holdfast.storage.store.pagination import JobQuery
 from tests.support.limit_checks import Bounds, Start
-from tests.support.limit_plants import NAP, Planted, planted
+from tests.support.limit_plants import Planted, planted
 
 Part = Literal["claimer", "producer", "operator"]
 
@@ -89,9 +89,7 @@ class Racer:
         id, type = new_id(), self.random.choice(self.race.types)
         key = f"{self.race.seed}-{self.random.randrange(self.race.keys)}"
         gate = gate_id(type, key)
-        priority = 5 if self.race.bounds.ordered else self.random.randrange(10)
-        ordered = self.race.bounds.ordered
-        return NewJob(id, id, type, f'"{key}"', priority=priority, gate=gate, ordered=ordered)
+        return NewJob(id, id, type, f'"{key}"', gate=gate, ordered=self.race.bounds.ordered)
 
     def operate(self) -> None:
         """Lock rows of others for a moment."""
@@ -134,7 +132,6 @@ class Racer:
             marks=MARKS,
             window=self.random.choice((20, 200)),
             gates=self.random.choice((5, 40)),
-            allow_crashed=self.random.random() < 0.7,
             turn=bounds.batch.size if bounds.batch else 1,
             batch=bounds.batch,
             calls=bounds.calls,
@@ -181,7 +178,7 @@ def main() -> None:
     """Take part until the work is done, or until killed."""
     url, text = sys.argv[1:]
     race = msgspec.json.decode(text, type=Race)
-    with planted(race.planted, NAP):
+    with planted(race.planted):
         database: Database = (
             PostgresDatabase(url, pool_size=2)
             if url.startswith("postgresql")

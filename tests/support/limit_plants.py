@@ -44,7 +44,6 @@ _BEFORE_LOCKS = {
         "from (select r.* from rule r where (select now from clock) is not null) a cross join lateral ("
     ),
 }
-NAP = "case when random() < 0.3 then pg_sleep(0.02 * random()) end"
 
 
 @contextmanager
