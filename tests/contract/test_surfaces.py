@@ -319,7 +319,7 @@ VERBS = {
     "job.retry": "retry",
     "job.cancel": "cancel",
     "job.run_now": "run",
-    "dead.redrive": "retry",
+    "dead.redrive": "redrive",
     "dead.drop": "drop",
     "chain.cancel": "cancel",
 }
@@ -354,7 +354,10 @@ async def test_a_command_is_refused_alike_where_the_state_forbids_it(
         old = len(scene.deeds())
         assert await surfaces[name](command, [id]) == "HF067", name
         noun = "chain" if command == "chain.cancel" else "job"
-        words = f"cannot {VERBS[command]} a {noun} that is {WRONG[command]}"
+        # In Python a failed job is retried by redriving it.
+        is_python = name in ("sync", "async")
+        verb = "redrive" if is_python and command == "job.retry" else VERBS[command]
+        words = f"cannot {verb} a {noun} that is {WRONG[command]}"
         assert words in surfaces.words, (name, surfaces.words)
         assert state_of(scene, id) == WRONG[command], name
         assert len(scene.deeds()) == old, name
@@ -607,7 +610,7 @@ def test_every_command_is_compared_or_has_but_one_surface() -> None:
             answers = str(getattr(value, "__annotations__", {}).get("return", ""))
             if not name.startswith("_") and answers.startswith("Op[Change["):
                 found.add(name)
-    wrappers = {"counted", "unanswered", "with_audit"}
+    wrappers = {"count_answer", "drop_answer", "with_audit"}
     assert found - wrappers == COMMANDS.keys() | ON_ONE_SURFACE
     assert set(COMMANDS.values()) <= WORDS.keys()
 

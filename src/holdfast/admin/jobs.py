@@ -35,6 +35,7 @@ from holdfast.core.errors import InvalidId, InvalidOption, JobNotFound
 from holdfast.core.filters import parse_filter
 from holdfast.core.ids import digits_of_part, parse_id
 from holdfast.core.instants import Instant
+from holdfast.core.lifecycle import REDRIVE
 from holdfast.core.records import JobRecord
 from holdfast.core.sealing import Sealer
 from holdfast.storage.operation import Op
@@ -300,7 +301,7 @@ class DeadLetterAdmin(NounAdmin):
 
         def redrive(store: Store, wanted: Sequence[str]) -> Op[Change[list[str]]]:
             first = (yield from store.schema.clock()) + behind * spacing
-            return (yield from redrive_jobs(store, wanted, spacing, first))
+            return (yield from redrive_jobs(store, wanted, spacing, first, REDRIVE))
 
         return await self._handle(caller, "dead.redrive", ids, filter, redrive)
 

@@ -16,6 +16,7 @@ from holdfast.commands.chains import drop_jobs
 from holdfast.commands.change import count_answer
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now, spacing_us
 from holdfast.core.errors import JobNotFound
+from holdfast.core.lifecycle import REDRIVE
 from holdfast.storage.operation import Op
 
 
@@ -148,7 +149,7 @@ class DeadLetterCommands(Resource):
         """
         spacing, wanted = spacing_us(rate), id_texts(ids)
         return self._client.write(
-            tx, lambda store, _: count_answer(redrive_jobs(store, wanted, spacing))
+            tx, lambda store, _: count_answer(redrive_jobs(store, wanted, spacing, command=REDRIVE))
         )
 
     @overload

@@ -152,7 +152,11 @@ def run_jobs_now(
 
 
 def redrive_jobs(
-    store: Store, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
+    store: Store,
+    ids: Sequence[str],
+    spacing_us: int = 0,
+    now: Instant | None = None,
+    command: Command = RETRY,
 ) -> Op[Change[list[str]]]:
     """Put those of the jobs that failed back into the queue, `spacing_us` apart; return their ids.
 
@@ -164,7 +168,7 @@ def redrive_jobs(
     yield from store.blockers.lock_ended(wanted)
     moved = yield from store.jobs.redrive(wanted, spacing_us, now)
     if wanted and not moved:
-        yield from refuse(store, wanted, RETRY)
+        yield from refuse(store, wanted, command)
     return _redriven(moved)
 
 
