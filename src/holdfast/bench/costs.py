@@ -19,6 +19,7 @@ from holdfast.bench.subject import (
     drain,
     open_progress,
     wait_for,
+    wait_for_all,
 )
 from holdfast.bench.workload import CHILDREN, KEYED, BacklogIds, fill, fill_keys, make_app
 
@@ -186,7 +187,7 @@ def measure_memory(bench: Bench) -> list[Result]:
     """Measure how much a worker grows after the first 10,000 jobs of a large backlog; a size needs no repetition."""
     jobs = bench.scale.memory_jobs
     with bench.server.database() as url:
-        settled, grown = _growth(WorkerCommand(url), fill(url, "noop", jobs))
+        settled, grown = _growth(WorkerCommand(url), fill(url, "noop", jobs), jobs)
     return [
         make_result(
             "memory",
@@ -202,7 +203,7 @@ def measure_keys_memory(bench: Bench) -> list[Result]:
     """Measure the same with a limited job of each of many keys, and that none of their gates is left by the sweep."""
     keys = bench.scale.keys
     with bench.server.database() as url:
-        settled, grown = _growth(WorkerCommand(url, (KEYED,)), fill_keys(url, keys, keys))
+        settled, grown = _growth(WorkerCommand(url, (KEYED,)), fill_keys(url, keys, keys), keys)
         left = _sweep_gates(url)
     if left:
         raise RuntimeError(f"{left} rows of gates are left after the sweep")
@@ -217,7 +218,7 @@ def measure_keys_memory(bench: Bench) -> list[Result]:
     ]
 
 
-def _growth(command: WorkerCommand, backlog: BacklogIds) -> tuple[float, float]:
+def _growth(command: WorkerCommand, backlog: BacklogIds, jobs: int) -> tuple[float, float]:
     """Return the MiB that a worker has after the first jobs, and how many more it had at most until the last."""
     with (
         closing(open_progress(command.url, command.types)) as progress,
@@ -229,6 +230,8 @@ def _growth(command: WorkerCommand, backlog: BacklogIds) -> tuple[float, float]:
             running.check()
             time.sleep(LOOK_S)
             largest = max(largest, running.memory_bytes())
+        # Where keys take turns, the last one started is not the last to end.
+        wait_for_all(progress, backlog.last, jobs, running.check)
     return settled / MIB, (largest - settled) / MIB
 
 
