@@ -340,6 +340,17 @@ class LimitConformance(LimitedConformance):
         (again,) = await fixture.take()
         assert (again.id, again.crashes) == (first.id, 1)
 
+    async def test_a_crashed_job_that_is_due_later_is_not_forgotten_by_who_may_not_take_it(
+        self, fixture: LimitFixture
+    ) -> None:
+        (first,) = await fixture.put("a")
+        await fixture.take(lease_ms=1_000)
+        fixture.pass_time(seconds=1)
+        await fixture.run(fixture.store.leases.reap(10, 3, now=fixture.now))
+        assert (await fixture.look(allow_crashed=False)).next_us is not None
+        fixture.pass_time(seconds=60)
+        assert [each.id for each in await fixture.take()] == [first.id]
+
     async def test_a_gate_nobody_needs_is_removed_and_made_again(
         self, fixture: LimitFixture
     ) -> None:
