@@ -89,7 +89,9 @@ class Racer:
         id, type = new_id(), self.random.choice(self.race.types)
         key = f"{self.race.seed}-{self.random.randrange(self.race.keys)}"
         gate = gate_id(type, key)
-        return NewJob(id, id, type, f'"{key}"', gate=gate, ordered=self.race.bounds.ordered)
+        ordered = self.race.bounds.ordered
+        priority = 5 if ordered else self.random.randrange(10)
+        return NewJob(id, id, type, f'"{key}"', priority=priority, gate=gate, ordered=ordered)
 
     def operate(self) -> None:
         """Lock rows of others for a moment."""
@@ -132,6 +134,7 @@ class Racer:
             marks=MARKS,
             window=self.random.choice((20, 200)),
             gates=self.random.choice((5, 40)),
+            allow_crashed=self.random.random() < 0.7,
             turn=bounds.batch.size if bounds.batch else 1,
             batch=bounds.batch,
             calls=bounds.calls,
