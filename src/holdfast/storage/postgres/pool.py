@@ -256,6 +256,7 @@ class PostgresPool:
     def close(self) -> None:
         """Close what is idle now, and what is lent when it comes back."""
         self._closed.set()
+        self._lent.close()
         with self._sweeping:
             sweeper, self._sweeper = self._sweeper, None
         if sweeper is not None:
@@ -375,6 +376,7 @@ class PostgresAsyncPool:
     async def close(self) -> None:
         """Close what is idle now, and what is lent when it comes back."""
         self._closed = True
+        self._lent.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._opening:

@@ -25,6 +25,8 @@ SILENT_S = 5.0
 ANSWER_S = 10.0
 """How long a server may take to react: a busy machine is slow, and is not given up."""
 
+CLOSE_S = 1.0
+
 _ENCRYPTION_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 """The first words of libpq to any server, which answers them with a letter."""
 
@@ -119,6 +121,7 @@ class ThreadWatch(LentConnections[C]):
     def __init__(self) -> None:
         super().__init__()
         self._timer: threading.Timer | None = None
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def add(self, connection: C) -> None:
@@ -129,7 +132,18 @@ class ThreadWatch(LentConnections[C]):
                 if self._timer is None:
                     self._look_later()
 
+    def close(self) -> None:
+        """Look no more; a look that has begun ends by itself."""
+        with self._lock:
+            timer, self._timer = self._timer, None
+            self._is_closed = True
+        if timer is not None:
+            timer.cancel()
+            timer.join(CLOSE_S)
+
     def _look_later(self) -> None:
+        if self._is_closed:
+            return
         self._timer = threading.Timer(SILENT_S, self._look)
         self._timer.daemon = True
         self._timer.start()
@@ -159,6 +173,11 @@ class LoopWatch(LentConnections[C]):
         super().add(connection)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SILENT_S, self._begin)
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _begin(self) -> None:
         self._looking = asyncio.create_task(self._look())
