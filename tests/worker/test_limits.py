@@ -258,16 +258,19 @@ async def test_versions_with_different_limits_never_run_more_than_the_larger(
             workshop.working(types=without, slots=10, notifier=workshop.notifier) as none,
         ):
             # A version without the limit leaves the line alone while those that have it are there to serve it.
-            for _ in range(3):
-                await workshop.beat(none)
+            await workshop.beat(none)
+            for _ in range(5):
+                # A start has the full key looked at.
+                await start(workshop, "mail", "a")
                 workshop.notifier.send([Hint("due", "mail")])
+                await workshop.beat(none)
             crowd.go.set()
-            await workshop.events.seen("job_completed", count=20)
+            await workshop.events.seen("job_completed", count=25)
     assert crowd.most["a"] == 3
     # Once they are gone, it empties what is left.
     await start(workshop, "mail", "a", 5)
     async with workshop.working(types=without, slots=10):
-        await workshop.events.seen("job_completed", count=25)
+        await workshop.events.seen("job_completed", count=30)
 
 
 async def test_versions_with_different_rates_never_start_more_than_the_larger(
