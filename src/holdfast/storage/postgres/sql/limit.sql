@@ -276,32 +276,33 @@ judged as materialized (
            then 'epoch'::timestamptz + h.ready_us * interval '1 microsecond'
            when p.next_at > clock.now and :ordered::boolean then p.next_at
            when p.seen > p.got then case when p.got > 0 then clock.now else h.at end
-           -- What only a worker without other crashed jobs may take was not looked at, due or not.
-           when not :allow_crashed::boolean and not :ordered::boolean and c.crashed_at is not null
-           then least(p.next_at, greatest(c.crashed_at, clock.now + interval '250 ms'))
-           when p.next_at > clock.now then p.next_at
-           when :batch::integer is not null then (
-             select min(x.gate_at)
-               from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
-              cross join lateral (
-                select w.gate_at from holdfast.queue w
-                 where w.gate = h.id and w.priority = level.priority and w.token is null and w.gate_at > clock.now
-                   and h.mask & (1 << level.priority) <> 0
-                 order by w.gate_at, w.job_id limit 1) x)
+           -- What only a worker without other crashed jobs may take was not looked at. Nothing else waits before the next one that
+           -- was seen, so the search meets few rows.
+           else coalesce(
+             case when not :allow_crashed::boolean and not :ordered::boolean then (
+               select least(p.next_at, greatest(min(x.gate_at), clock.now + interval '250 ms'))
+                 from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
+                cross join lateral (
+                  select w.gate_at from holdfast.queue w
+                   where w.gate = h.id and w.priority = level.priority and w.token is null
+                     and (w.gate_at, w.job_id) > (h.front_at, h.front_id) and w.gate_at <= coalesce(p.next_at, 'infinity') and w.crashes > 0
+                     and h.mask & (1 << level.priority) <> 0
+                   order by w.gate_at, w.job_id limit 1) x
+               having count(*) > 0) end,
+             case
+               when p.next_at > clock.now then p.next_at
+               when :batch::integer is not null then (
+                 select min(x.gate_at)
+                   from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
+                  cross join lateral (
+                    select w.gate_at from holdfast.queue w
+                     where w.gate = h.id and w.priority = level.priority and w.token is null and w.gate_at > clock.now
+                       and h.mask & (1 << level.priority) <> 0
+                     order by w.gate_at, w.job_id limit 1) x)
+             end)
          end as again
     from (held h full join outcome_of p on p.id = h.id)
    cross join clock
-   cross join lateral (
-     select case when not :allow_crashed::boolean and not :ordered::boolean then (
-       select min(x.gate_at)
-         from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
-        cross join lateral (
-          select w.gate_at from holdfast.queue w
-           where w.gate = h.id and w.priority = level.priority and w.token is null
-             and (w.gate_at, w.job_id) > (h.front_at, h.front_id) and w.crashes > 0
-             and h.mask & (1 << level.priority) <> 0
-           order by w.gate_at, w.job_id limit 1) x) end as crashed_at
-     offset 0) c
    -- What was passed over must not be forgotten: the front moves only where all before it was taken, at one priority.
    cross join lateral (
      select coalesce(p.got > 0 and p.got = p.last_card and h.mask & (h.mask - 1) = 0 and :allow_crashed::boolean, false)
