@@ -39,7 +39,9 @@ select 'mail', 5, min(at), gate, min(at) from made group by gate
 """
 
 
-def look(limit: int = LIMIT, window: int = 2 * LIMIT, gates: int = 2 * LIMIT) -> Statement:
+def look(
+    limit: int = LIMIT, window: int = 2 * LIMIT, gates: int = 2 * LIMIT, allow_crashed: bool = True
+) -> Statement:
     """One look for jobs of other keys, behind what is known."""
     claim = LimitedClaim(
         "worker",
@@ -50,6 +52,7 @@ def look(limit: int = LIMIT, window: int = 2 * LIMIT, gates: int = 2 * LIMIT) ->
         marks=(WakeupMark(5),),
         window=window,
         gates=gates,
+        allow_crashed=allow_crashed,
     )
     return next(LimitStore().claim(claim))
 
@@ -106,9 +109,11 @@ def test_a_saturated_key_slows_no_other_and_costs_little_itself(
     connection.execute(
         "insert into holdfast.wakeup (type, priority, at, gate) values ('mail', 5, now() - interval '2 h', 'mail#big0')"
     )
-    full = measure_prepared(connection, look(1, 2, 8))
-    assert full.rows == 1
-    assert full.blocks <= 40, full.plan
+    for allow_crashed in (True, False):
+        # A worker without a free slot looks on, and takes no job that crashed.
+        full = measure_prepared(connection, look(1, 2, 8, allow_crashed))
+        assert full.rows == 1
+        assert full.blocks <= 40, full.plan
     assert LIMIT * 8 < without < LIMIT * 80
 
 
