@@ -50,6 +50,8 @@ async def test_viewers_read_manifests_and_totals(api: Api, deliveries: Deliverie
     after = {"limit": 1, "after": first["next"]}
     second = (await api.call(Role.VIEWER, "GET", MANIFESTS, params=after)).json()
     assert ([each["name"] for each in second["items"]], second["next"]) == ([SEPTEMBER], None)
+    wrong = await api.call(Role.VIEWER, "GET", MANIFESTS, params={"after": "no cursor"})
+    assert (wrong.status_code, wrong.json()["code"]) == (400, "HF071")
     failed = await api.call(Role.VIEWER, "GET", MANIFESTS, params={"state": "failed"})
     assert failed.json()["items"] == []
     one = (await api.call(Role.VIEWER, "GET", f"{MANIFESTS}/{OCTOBER}")).json()

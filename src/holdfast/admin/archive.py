@@ -17,7 +17,15 @@ from holdfast.client.pagination import check_length
 from holdfast.commands.change import Effect
 from holdfast.commands.cycles import request_cycle
 from holdfast.core.codec import decode_any
-from holdfast.core.errors import Aborted, ArchiveBusy, ArchiveCorrupted, CycleNotFound
+from holdfast.core.errors import (
+    Aborted,
+    ArchiveBusy,
+    ArchiveCorrupted,
+    CycleNotFound,
+    InvalidCursor,
+    InvalidId,
+)
+from holdfast.core.ids import parse_id
 from holdfast.core.instants import Instant
 from holdfast.core.manifest import Manifest, ManifestState, ManifestTotals
 from holdfast.settings.load import load_some
@@ -143,12 +151,13 @@ class ArchiveAdmin(NounAdmin):
         limit: int = 50,
         after: str | None = None,
     ) -> ManifestPage:
-        """Read manifests, the newest period first. Raises: InvalidOption."""
+        """Read manifests, the newest period first. Raises: InvalidOption, InvalidCursor."""
         check_length(limit)
+        place = None if after is None else _read_cursor(after)
 
         def op(store: Store) -> Op[tuple[Instant, builtins.list[Manifest]]]:
             now = yield from store.schema.clock()
-            return now, (yield from store.manifests.page(source, state, limit + 1, after))
+            return now, (yield from store.manifests.page(source, state, limit + 1, place))
 
         now, found = await self._gateway.read(caller, "archive.list", op)
         items = [ManifestFacts(now, each) for each in found[:limit]]
@@ -318,3 +327,11 @@ class ArchiveAdmin(NounAdmin):
 def definition_of(manifest: Manifest) -> Any:
     """Return what a restore knows of the table."""
     return decode_any(manifest.definition)
+
+
+def _read_cursor(text: str) -> str:
+    """Return the manifest that a page ended with."""
+    try:
+        return str(parse_id(text))
+    except InvalidId:
+        raise InvalidCursor("the cursor is invalid") from None
