@@ -114,6 +114,15 @@ class LimitedConformance(Conformance):
         return LimitFixture(harness)
 
 
+async def _crash(fixture: LimitFixture) -> NewJob:
+    """Let a job's worker die."""
+    (job,) = await fixture.put("a")
+    await fixture.take(lease_ms=1_000)
+    fixture.pass_time(seconds=1)
+    await fixture.run(fixture.store.leases.reap(10, 3, now=fixture.now))
+    return job
+
+
 class LimitConformance(LimitedConformance):
     """No more than allowed run at once, of a key and of all."""
 
@@ -330,10 +339,7 @@ class LimitConformance(LimitedConformance):
     async def test_a_crashed_job_is_left_to_a_worker_that_may_take_it(
         self, fixture: LimitFixture
     ) -> None:
-        (first,) = await fixture.put("a")
-        await fixture.take(lease_ms=1_000)
-        fixture.pass_time(seconds=1)
-        await fixture.run(fixture.store.leases.reap(10, 3, now=fixture.now))
+        first = await _crash(fixture)
         fixture.pass_time(seconds=10)
         assert await fixture.take(allow_crashed=False) == []
         fixture.pass_time(seconds=1)
@@ -343,10 +349,7 @@ class LimitConformance(LimitedConformance):
     async def test_a_crashed_job_that_is_due_later_is_not_forgotten_by_who_may_not_take_it(
         self, fixture: LimitFixture
     ) -> None:
-        (first,) = await fixture.put("a")
-        await fixture.take(lease_ms=1_000)
-        fixture.pass_time(seconds=1)
-        await fixture.run(fixture.store.leases.reap(10, 3, now=fixture.now))
+        first = await _crash(fixture)
         assert (await fixture.look(allow_crashed=False)).next_us is not None
         fixture.pass_time(seconds=60)
         assert [each.id for each in await fixture.take()] == [first.id]
