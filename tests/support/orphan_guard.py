@@ -20,12 +20,23 @@ def end_server(pid_file: Path) -> None:
     """Shut the server down at once, by force if it does not obey."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, IndexError, ValueError):
         pid = int(pid_file.read_text().splitlines()[0])
+        _wake(pid)
         os.kill(pid, signal.SIGQUIT)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while pid_file.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         if pid_file.exists():
             os.kill(pid, signal.SIGKILL)
+
+
+def _wake(pid: int) -> None:
+    """Let the processes of a server go on that a test stopped: none of them would notice its end."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        first = psutil.Process(pid)
+        for each in [*first.children(recursive=True), first]:
+            each.resume()
 
 
 def main(home: Path) -> None:

@@ -4,10 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
 from tests.support.installation import embedded_binaries
+from tests.support.orphan_guard import end_server
 from tests.support.postgres import PostgresServer, StartPostgres
 from tests.support.process import StopMode
 from tests.support.until import PATIENCE_S
@@ -150,3 +152,14 @@ def test_a_killed_test_run_leaves_no_server_and_no_files() -> None:
     assert not Path(home).exists()
     with pytest.raises(psycopg.OperationalError, match="refused"):
         ask(url, "select 1")
+
+
+def test_a_stopped_server_is_ended_with_all_its_processes(private_postgres: StartPostgres) -> None:
+    server = private_postgres()
+    first = psutil.Process(server.pid)
+    processes = [first, *first.children(recursive=True)]
+    for each in processes:
+        each.suspend()
+    end_server(server.home / "data" / "postmaster.pid")
+    _, alive = psutil.wait_procs(processes[1:], timeout=PATIENCE_S)
+    assert alive == []
