@@ -26,7 +26,7 @@ from holdfast.core.replication import Replication
 from holdfast.core.statistics import STEPS_MS, SeriesPoint, Wait, WaitStep, Window, quantile
 from holdfast.core.worker_presence import WorkerRecord
 from holdfast.scheduler.doctor import Finding
-from holdfast.scheduler.doctor.checks import run_checks
+from holdfast.scheduler.doctor.checks import ServerFacts, read_server, run_checks
 from holdfast.scheduler.runner import TICK, TickSkipped, TickSummary, is_single_tick
 from holdfast.settings import Settings, effective
 from holdfast.storage.operation import Op
@@ -75,12 +75,11 @@ class Sizes(msgspec.Struct, frozen=True):
     tables: list[TableSize]
 
 
-def read_sizes(store: Store, path: Path | None) -> Op[Sizes]:
-    """Read the database's size; `path` is its file, if it has one."""
-    document = yield from store.server_stats.document()
+def sizes_of(document: str, path: Path | None) -> Sizes:
+    """Return the database's size from what it says of itself; `path` is its file, if it has one."""
     vitals: dict[str, Any] = msgspec.json.decode(document)
-    if store.dialect == "sqlite":
-        page = vitals["page_size"]
+    page = vitals.get("page_size")
+    if page is not None:
         return Sizes(vitals["pages"] * page, vitals["free_pages"] * page, _log_bytes(path), [])
     tables = [
         TableSize(each["name"], each["live"], each["dead"], each["bytes"])
@@ -204,34 +203,40 @@ class Overviews:
             median_wait_us=waits.median_us,
         )
 
-    async def system(self, caller: Caller) -> System:
+    async def installation(self, caller: Caller) -> tuple[System, list[Finding]]:
+        """Read both of the following for a page, and ask the server about itself once."""
+        check(caller.principal, "system.read")
+        server = await read_server(self._gateway.app.database)
+        return await asyncio.gather(self.system(caller, server), self.findings(caller, server))
+
+    async def system(self, caller: Caller, server: ServerFacts | None = None) -> System:
         """Read what the database and the settings are."""
+        check(caller.principal, "system.read")
         database = self._gateway.app.database
+        document, replication = server or await read_server(database)
 
         def op(store: Store) -> Op[System]:
             applied = yield from store.schema.applied()
             identity = yield from store.schema.identity()
-            sizes = yield from read_sizes(store, getattr(database, "path", None))
             return System(
                 dialect=store.dialect,
                 url=redact(database.url),
-                sizes=sizes,
+                sizes=sizes_of(document, getattr(database, "path", None)),
                 migrations=[msgspec.structs.asdict(each) for each in applied],
                 identity=None if identity is None else plain(identity),
                 configuration=[msgspec.structs.asdict(each) for each in effective(self._settings)],
+                replication=replication,
             )
 
-        found = await self._gateway.read(caller, "system.read", op)
-        replication = await asyncio.to_thread(database.replication)
-        return msgspec.structs.replace(found, replication=replication)
+        return await self._gateway.read(caller, "system.read", op)
 
-    async def findings(self, caller: Caller) -> list[Finding]:
+    async def findings(self, caller: Caller, server: ServerFacts | None = None) -> list[Finding]:
         """Run the doctor's checks, the worst first; nothing is fixed from here."""
         check(caller.principal, "doctor.read")
         app = self._gateway.app
         leases = {each.name: each.lease for each in app.registry if each.lease is not None}
         owners = [*app.registry, *app.cycle_specs.values()]
-        found = await run_checks(app.database, self._settings, leases, owners)
+        found = await run_checks(app.database, self._settings, leases, owners, server)
         ordered = sorted(found, key=lambda each: _VERDICTS.index(each.verdict))
         return [msgspec.structs.replace(each, measured=redact(each.measured)) for each in ordered]
 

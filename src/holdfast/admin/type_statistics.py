@@ -6,7 +6,7 @@ All reads are bounded: counts come from the tally, times from a sample of the ne
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -41,22 +41,28 @@ SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """Ended jobs of a type and its week by the hour, as they were read at some time."""
+    """What ended jobs of a type say of it and its week by the hour, as they were read at some time.
+
+    Times are quantiles, in microseconds, of how long jobs ran and waited; the slowest ran the longest.
+    """
 
     read_at: Instant
-    jobs: list[FinishedJob]
-    week: list[SeriesPoint]
+    size: int
+    times: dict[str, dict[str, int | None]]
+    slowest: list[FinishedJob]
+    week: tuple[SeriesPoint, ...]
 
-    def times(self) -> dict[str, dict[str, int | None]]:
-        """Return the quantiles of how long jobs ran and waited, in microseconds."""
-        return {
-            "run": quantiles([each.ran_us for each in self.jobs]),
-            "wait": quantiles([each.waited_us for each in self.jobs]),
-        }
 
-    def slowest(self) -> list[FinishedJob]:
-        """Return those that ran the longest, the slowest first."""
-        return sorted(self.jobs, key=lambda each: -(each.ran_us or 0))[:SLOWEST]
+def make_sample(
+    read_at: Instant, jobs: Sequence[FinishedJob], week: Iterable[SeriesPoint]
+) -> Sample:
+    """Work out once what every refresh of the next seconds shows."""
+    times = {
+        "run": quantiles([each.ran_us for each in jobs]),
+        "wait": quantiles([each.waited_us for each in jobs]),
+    }
+    slowest = sorted(jobs, key=lambda each: -(each.ran_us or 0))[:SLOWEST]
+    return Sample(read_at, len(jobs), times, slowest, tuple(week))
 
 
 class TypeBoard(msgspec.Struct, frozen=True):
@@ -83,13 +89,13 @@ class TypeBoard(msgspec.Struct, frozen=True):
             "at": rfc3339(self.facts.now),
             "window": self.window,
             "error_rate": self.error_rate,
-            "times_us": self.sample.times(),
-            "sampled": len(self.sample.jobs),
+            "times_us": self.sample.times,
+            "sampled": self.sample.size,
             "series": [plain(each) for each in self.series],
             "week": [plain(each) for each in self.sample.week],
             "slowest": [
                 {**plain(each), "ran_us": each.ran_us, "waited_us": each.waited_us}
-                for each in self.sample.slowest()
+                for each in self.sample.slowest
             ],
             "latest": [without_payloads(each) for each in self.latest],
         }
@@ -105,7 +111,7 @@ def read_type_board(
     store: Store, type: str, window: Window, sample: Sample | None = None
 ) -> Op[TypeBoard]:
     """Read a type in figures; a sample that is new enough is taken as it is. Raises: UnknownJobType."""
-    known = yield from type_facts(store)
+    known = yield from type_facts(store, type)
     if type not in known:
         raise unknown_type(type, known)
     facts = known[type]
@@ -114,7 +120,7 @@ def read_type_board(
     if sample is None:
         jobs = yield from store.statistics.finished(type, SAMPLED, SAMPLE_LOOK)
         week = yield from store.statistics.series(WEEK_MS, HOUR_MS, type=type)
-        sample = Sample(facts.now, jobs, week)
+        sample = make_sample(facts.now, jobs, week)
     latest = yield from store.jobs.walk(JobQuery(limit=LATEST, types=(type,)), LATEST_LOOK)
     return TypeBoard(facts, window, step_ms * 1000, series, sample, latest.records)
 

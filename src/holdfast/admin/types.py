@@ -81,8 +81,8 @@ class TypeFacts(msgspec.Struct, frozen=True):
         return " · ".join(filter(None, parts)) or None
 
 
-def type_facts(store: Store) -> Op[dict[str, TypeFacts]]:
-    """Read what is known of every type that was ever started, handled or set."""
+def type_facts(store: Store, only: str | None = None) -> Op[dict[str, TypeFacts]]:
+    """Read what is known of every type that was ever started, handled or set; `only` of one, if its keys are full."""
     now = yield from store.schema.clock()
     totals = {each.type: each for each in (yield from store.workers.type_totals())}
     settings = {each.type: each for each in (yield from store.workers.settings())}
@@ -90,7 +90,8 @@ def type_facts(store: Store) -> Op[dict[str, TypeFacts]]:
     handled = yield from _count_workers(store)
     live = [each for each in everyone if each.is_live(now)]
     limits = declared_in_fleet(live)
-    full = yield from count_full_keys(store, limits.values(), now)
+    asked = [each for each in limits.values() if only in (None, each.type)]
+    full = yield from count_full_keys(store, asked, now)
     names = {*totals, *settings, *(type for each in everyone for type in each.types)}
     return {
         name: TypeFacts(

@@ -158,14 +158,17 @@ class Database(Protocol):
     def migrate(self) -> list[AppliedMigration]:
         """Bring the schema up to date under a lock; return what was applied."""
 
-    def is_pooled(self) -> bool:
-        """Say whether a pooler is between this process and the server. Opens a connection to see."""
-
-    def replication(self) -> Replication | None:
-        """Ask the URL's hosts for their part in replication; None where the store has no hosts. Opens connections."""
-
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""
+
+    async def check_async(self) -> list[AppliedMigration]:
+        """Async version of `check`."""
+
+    async def is_pooled(self) -> bool:
+        """Say whether a pooler is between this process and the server."""
+
+    async def replication(self) -> Replication | None:
+        """Ask the URL's hosts for their part in replication; None where the store has no hosts."""
 
     def close(self) -> None:
         """Close every sync connection."""

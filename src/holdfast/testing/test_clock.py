@@ -98,11 +98,14 @@ class TimedDatabase:
     def check(self) -> list[AppliedMigration]:
         return self._database.check()
 
-    def is_pooled(self) -> bool:
-        return self._database.is_pooled()
+    async def check_async(self) -> list[AppliedMigration]:
+        return await self._database.check_async()
 
-    def replication(self) -> Replication | None:
-        return self._database.replication()
+    async def is_pooled(self) -> bool:
+        return await self._database.is_pooled()
+
+    async def replication(self) -> Replication | None:
+        return await self._database.replication()
 
     def close(self) -> None:
         self._database.close()

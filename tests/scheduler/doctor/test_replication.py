@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -125,21 +124,21 @@ async def test_a_role_that_may_not_see_standbys_is_told_what_to_grant(servers: S
 async def test_the_service_shows_hosts_and_standbys(servers: Servers) -> None:
     await until(lambda: servers.ask(STREAMING) == 1)
     app = Holdfast(servers.url)
-    replication = await asyncio.to_thread(app.database.replication)
+    replication = await app.database.replication()
     await app.aclose()
     assert replication is not None
     assert [each.role for each in replication.hosts] == ["standby", "primary"]
     assert [each.state for each in replication.standbys] == ["streaming"]
 
 
-def test_a_server_without_standby_says_what_losing_it_costs(sqlite_url: str) -> None:
+async def test_a_server_without_standby_says_what_losing_it_costs(sqlite_url: str) -> None:
     alone = with_failover_loss(Replication([PRIMARY]))
     (_, replication) = check_replication(alone, SETTINGS)
     assert replication.verdict == "ok"
     assert "Everything since the last backup" in replication.measured
     app = Holdfast(sqlite_url)
-    assert app.database.replication() is None
-    app.close()
+    assert await app.database.replication() is None
+    await app.aclose()
 
 
 @pytest.mark.parametrize(

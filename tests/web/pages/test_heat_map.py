@@ -34,11 +34,12 @@ def test_the_busiest_hour_is_the_strongest_and_a_single_job_is_seen() -> None:
 
 
 def test_hours_are_drawn_with_what_happened_in_them() -> None:
-    drawn = draw_week(week_of([point(0, 1_200, 2), point(30, 4)], NOW))
+    drawn, words = draw_week((point(0, 1_200, 2), point(30, 4)), NOW)
     assert drawn.count("<rect") == 6 * 24 + 15 + 1
     assert "Thu 19, 14:00 UTC: 1\u202f200 started, 2 failed" in drawn
     assert drawn.count('class="heat-5"') == 1
     assert drawn.count('class="heat-1"') == 1
+    assert words in drawn
 
 
 def test_words_say_what_the_map_shows() -> None:

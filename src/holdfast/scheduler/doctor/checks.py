@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from holdfast.core.cycle import CycleSpec
 from holdfast.core.duration import pluralize
 from holdfast.core.errors import ConfigError, HoldfastError
 from holdfast.core.lease import Lease
 from holdfast.core.registry import JobType
+from holdfast.core.replication import Replication
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.scheduler.doctor.failover import check_replication
@@ -37,17 +39,32 @@ FIXABLE = frozenset({"schema", "expired_leases"})
 """The checks whose problems `fix_problems` fixes."""
 
 
+class ServerFacts(NamedTuple):
+    """What the database says of itself, as a document of its dialect, and what its hosts say of replication."""
+
+    document: str
+    replication: Replication | None
+
+
+async def read_server(database: Database) -> ServerFacts:
+    """Ask the database and its hosts about themselves."""
+    document = await database.read_async(database.store.server_stats.document(), READ_TIMEOUT_MS)
+    return ServerFacts(document, await database.replication())
+
+
 async def run_checks(
     database: Database,
     settings: Settings,
     leases: Mapping[str, Lease] | None = None,
     owners: Owners = (),
+    server: ServerFacts | None = None,
 ) -> list[Finding]:
     """Check everything; what cannot be read becomes a finding. Nothing is written.
 
     Leases are those of the application, if it is given, and those that the live workers say their types have.
+    The server is asked about itself, unless its answers are given.
     """
-    own, about_database = leases or {}, [await asyncio.to_thread(_check_schema, database)]
+    own, about_database = leases or {}, [await _check_schema(database)]
     known: Mapping[str, Lease] = {}
     if about_database[0].verdict == "ok":
         try:
@@ -58,29 +75,31 @@ async def run_checks(
             about_database += check_limits(limits, fleet.workers)
             facts = await database.read_async(read_archive(database.store), READ_TIMEOUT_MS)
             about_database += check_archive(facts)
-            about_database += await _check_database(database, settings, len(fleet.workers))
+            server = server or await read_server(database)
+            about_database += await _check_database(database, server, settings, len(fleet.workers))
         except HoldfastError as error:
             text = "it could not be checked"
             about_database.append(problem("database", error.message, text, error.help))
     return [*check_configuration(settings, {**known, **own}, owners), *about_database]
 
 
-def _check_schema(database: Database) -> Finding:
+async def _check_schema(database: Database) -> Finding:
     try:
-        applied = database.check()
+        applied = await database.check_async()
     except HoldfastError as error:
         return problem("schema", error.message, "nothing else can be checked", error.help)
     return ok("schema", f"version {max(each.version for each in applied)} at {database.url}")
 
 
-async def _check_database(database: Database, settings: Settings, workers: int) -> list[Finding]:
-    document = await database.read_async(database.store.server_stats.document(), READ_TIMEOUT_MS)
+async def _check_database(
+    database: Database, server: ServerFacts, settings: Settings, workers: int
+) -> list[Finding]:
     if database.store.dialect == "sqlite":
-        return check_sqlite(document, database.url.removeprefix("sqlite:///"))
-    is_pooled = await asyncio.to_thread(database.is_pooled)
-    found = check_postgres(document, settings, is_pooled, workers)
-    replication = await asyncio.to_thread(database.replication)
-    return found if replication is None else [*found, *check_replication(replication, settings)]
+        return check_sqlite(server.document, database.url.removeprefix("sqlite:///"))
+    found = check_postgres(server.document, settings, await database.is_pooled(), workers)
+    if server.replication is not None:
+        found += check_replication(server.replication, settings)
+    return found
 
 
 async def fix_problems(

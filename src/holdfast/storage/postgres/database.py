@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg import Connection, IsolationLevel
 
+from holdfast.core.errors import WrongDatabase
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.core.replication import Replication
 from holdfast.storage.id_generator import new_id
@@ -40,6 +41,7 @@ from holdfast.storage.postgres.hosts import connect, connect_async
 from holdfast.storage.postgres.migrations import PACKAGE, apply_migrations, read_applied
 from holdfast.storage.postgres.pool import (
     NOTHING,
+    WAIT_S,
     PooledAsyncConnection,
     PooledConnection,
     PostgresAsyncPool,
@@ -61,6 +63,7 @@ T = TypeVar("T")
 
 POOL_SIZE = 10
 LOCK_ANSWER_MS = 10_000
+CHECK_WAIT_S = 1.0
 
 
 class PostgresDatabase:
@@ -180,13 +183,6 @@ class PostgresDatabase:
             check_version(connection.info.server_version)
             return apply_migrations(connection, self.schema, new_id)
 
-    def is_pooled(self) -> bool:
-        with self._direct("doctor") as connection:
-            return is_pooled(connection)
-
-    def replication(self) -> Replication:
-        return read_replication(self._url, self.schema)
-
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""
         with self._direct("check") as connection:
@@ -194,6 +190,25 @@ class PostgresDatabase:
             applied = read_applied(connection, self.schema)
         check_schema(load_migrations(PACKAGE), applied)
         return applied
+
+    async def check_async(self) -> list[AppliedMigration]:
+        # Who asks whether all is well does not wait for a server to come back.
+        async with self._connection_async(wait_s=CHECK_WAIT_S) as connection:
+            check_version(connection.info.server_version)
+            try:
+                executor = PsycopgAsyncExecutor(connection, self.schema)
+                applied = await run_async(self.store.schema.applied(), executor)
+            except WrongDatabase:
+                applied = []
+        check_schema(load_migrations(PACKAGE), applied)
+        return applied
+
+    async def is_pooled(self) -> bool:
+        async with self._connection_async() as connection:
+            return await is_pooled_async(connection)
+
+    async def replication(self) -> Replication:
+        return await read_replication(self._url, self.schema, self.read_async)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -252,7 +267,10 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def _connection_async(
-        self, first: bytes = NOTHING, limit_ms: int = STATEMENT_TIMEOUT_MS
+        self,
+        first: bytes = NOTHING,
+        limit_ms: int = STATEMENT_TIMEOUT_MS,
+        wait_s: float = WAIT_S,
     ) -> AsyncIterator[PooledAsyncConnection]:
         self._forget_parent()
         loop = asyncio.get_running_loop()
@@ -263,7 +281,7 @@ class PostgresDatabase:
             )
         try:
             ready = partial(make_ready_async, first=first, limit_ms=limit_ms)
-            async with pool.connection(ready) as connection:
+            async with pool.connection(ready, wait_s) as connection:
                 yield connection
         except psycopg.Error as error:
             raise translate(error) or error from error

@@ -183,7 +183,9 @@ class _IdleConnections(Generic[C]):
         return len(self._idle)
 
 
-def _none_free(size: int, trouble: DatabaseUnreachable | None) -> DatabaseUnreachable:
+def _none_free(
+    size: int, trouble: DatabaseUnreachable | None, wait_s: float = WAIT_S
+) -> DatabaseUnreachable:
     """Return the error of a caller who waited in vain; `trouble` is what keeps those before it from connecting."""
     if trouble is not None:
         return DatabaseUnreachable(
@@ -192,7 +194,7 @@ def _none_free(size: int, trouble: DatabaseUnreachable | None) -> DatabaseUnreac
             help=trouble.help,
         )
     return DatabaseUnreachable(
-        f"all {size} connections of this process were in use for {WAIT_S:g} s",
+        f"all {size} connections of this process were in use for {wait_s:g} s",
         help="raise HOLDFAST_CONNECTIONS, or hold transactions for a shorter time",
     )
 
@@ -349,15 +351,17 @@ class PostgresAsyncPool:
 
     @asynccontextmanager
     async def connection(
-        self, make_ready: Callable[[PooledAsyncConnection], Awaitable[None]]
+        self,
+        make_ready: Callable[[PooledAsyncConnection], Awaitable[None]],
+        wait_s: float = WAIT_S,
     ) -> AsyncIterator[PooledAsyncConnection]:
         """Lend a connection that was made ready; one on which that fails is replaced. Raises: DatabaseUnreachable."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + wait_s
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(wait_s):
                 await self._free.acquire()
         except TimeoutError:
-            raise _none_free(self._size, self._trouble) from None
+            raise _none_free(self._size, self._trouble, wait_s) from None
         try:
             connection = await self._working_connection(make_ready, deadline)
             try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import asyncio
+from typing import Protocol, TypeVar
 
 import msgspec
 import psycopg
@@ -10,13 +11,21 @@ from psycopg.conninfo import make_conninfo
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.replication import HostStatus, Replication, StandbyStatus, with_failover_loss
-from holdfast.storage.operation import Statement
+from holdfast.storage.operation import Op, Statement, run
 from holdfast.storage.postgres.connection import PsycopgExecutor, connection_string, parse_url
 from holdfast.storage.postgres.hosts import HOST_TIMEOUT_S, hosts_of
+
+T = TypeVar("T")
 
 _TIMEOUT_MS = 5_000
 _MOST_HOSTS = 16
 _USUAL_PORT = "5432"
+
+
+class ReadAsync(Protocol):
+    """Runs an operation on a connection of the database's pool."""
+
+    async def __call__(self, op: Op[T], timeout_ms: int | None = None, /) -> T: ...
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -29,15 +38,20 @@ class _Answer(msgspec.Struct, frozen=True):
     standbys: list[StandbyStatus]
 
 
-def read_replication(url: str, schema: str) -> Replication:
-    """Ask every host; one that gives no answer is in the result with the reason."""
+async def read_replication(url: str, schema: str, read: ReadAsync) -> Replication:
+    """Ask every host; one that gives no answer is in the result with the reason. A single host is asked by `read`."""
     known = parse_url(url)
-    # Addresses beside the names cannot be asked one by one; the server that answers still knows its standbys.
-    hosts = hosts_of(known)[: 1 if "hostaddr" in known else _MOST_HOSTS]
-    with ThreadPoolExecutor(len(hosts)) as threads:
-        answers = list(threads.map(lambda each: _ask(url, schema, *each), hosts))
+    hosts = hosts_of(known)
+    if "hostaddr" in known:
+        # Addresses beside the names cannot be asked one by one; the server that answers still knows its standbys.
+        del hosts[1:]
+    if len(hosts) == 1:
+        answers = [await _read_answer(read)]
+    else:
+        asked = (asyncio.to_thread(_ask, url, schema, *each) for each in hosts[:_MOST_HOSTS])
+        answers = await asyncio.gather(*asked)
     statuses = [
-        _status(host, port, answer) for (host, port), answer in zip(hosts, answers, strict=True)
+        _status(host, port, answer) for (host, port), answer in zip(hosts, answers, strict=False)
     ]
     servers = [each for each in answers if isinstance(each, _Answer)]
     primary = next((each for each in servers if not each.is_standby), None)
@@ -53,25 +67,38 @@ def read_replication(url: str, schema: str) -> Replication:
     )
 
 
+async def _read_answer(read: ReadAsync) -> _Answer | str:
+    """Return the answer of the server that every connection goes to, or the reason why there is none."""
+    try:
+        return await read(_answer(), _TIMEOUT_MS)
+    except HoldfastError as error:
+        return _reason(error)
+
+
 def _ask(url: str, schema: str, host: str, port: str) -> _Answer | str:
     """Return one host's answer, or the reason why there is none."""
-    text = connection_string(url, "doctor", _TIMEOUT_MS)
-    if "hostaddr" not in parse_url(url):
-        text = make_conninfo(
-            text,
-            host=host,
-            port=port or _USUAL_PORT,
-            connect_timeout=HOST_TIMEOUT_S,
-            target_session_attrs="any",
-        )
+    text = make_conninfo(
+        connection_string(url, "doctor", _TIMEOUT_MS),
+        host=host,
+        port=port or _USUAL_PORT,
+        connect_timeout=HOST_TIMEOUT_S,
+        target_session_attrs="any",
+    )
     try:
         with psycopg.connect(text, autocommit=True) as connection:
-            ((document,),) = PsycopgExecutor(connection, schema).execute(
-                Statement("replication", {})
-            )
-        return msgspec.json.decode(document, type=_Answer)
+            return run(_answer(), PsycopgExecutor(connection, schema))
     except (psycopg.Error, OSError, HoldfastError) as error:
-        return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        return _reason(error)
+
+
+def _answer() -> Op[_Answer]:
+    ((document,),) = yield Statement("replication", {})
+    return msgspec.json.decode(document, type=_Answer)
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[-1] if text else type(error).__name__
 
 
 def _status(host: str, port: str, answer: _Answer | str) -> HostStatus:

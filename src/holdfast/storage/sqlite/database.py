@@ -162,12 +162,6 @@ class SqliteDatabase:
             # SQLite compiles a statement once: what a migration has run would be noticed no more.
             source.give(connection, broken=True)
 
-    def is_pooled(self) -> bool:
-        return False
-
-    def replication(self) -> None:
-        return None
-
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""
         source = self._resources.readers
@@ -178,6 +172,15 @@ class SqliteDatabase:
             source.give(connection)
         check_schema(load_migrations(PACKAGE), applied)
         return applied
+
+    async def check_async(self) -> list[AppliedMigration]:
+        return await asyncio.to_thread(self.check)
+
+    async def is_pooled(self) -> bool:
+        return False
+
+    async def replication(self) -> None:
+        return None
 
     def close(self) -> None:
         if self._held is not None:

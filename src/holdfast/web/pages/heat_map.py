@@ -60,8 +60,15 @@ def _hour(found: dict[Instant, SeriesPoint], at: Instant, now: Instant) -> Hour 
 
 # A live page is rendered every second and its map changes by the minute.
 @lru_cache(maxsize=16)
-def draw_week(days: tuple[Day, ...]) -> Markup:
-    """Draw the map; a mark in a box says that jobs failed in that hour."""
+def draw_week(series: tuple[SeriesPoint, ...], now: Instant) -> tuple[Markup, str]:
+    """Draw the map of the last seven days, and say what it shows."""
+    days = week_of(series, now)
+    words = week_in_words(days)
+    return _draw_days(days, words), words
+
+
+def _draw_days(days: Sequence[Day], words: str) -> Markup:
+    """Draw a box for each hour; a mark in it says that jobs failed then."""
     most = max((hour.started for day in days for hour in day.hours if hour), default=0)
     parts = [
         text(_MARGIN + hour * _STEP, _HEAD - 5, f"{hour:02d}", kind="hour")
@@ -73,7 +80,7 @@ def draw_week(days: tuple[Day, ...]) -> Markup:
         for place, hour in enumerate(day.hours):
             if hour is not None:
                 parts += _draw_hour(_MARGIN + place * _STEP, y, hour, most, day.label, place)
-    return picture(_MARGIN + HOURS * _STEP, _HEAD + len(days) * _STEP, week_in_words(days), parts)
+    return picture(_MARGIN + HOURS * _STEP, _HEAD + len(days) * _STEP, words, parts)
 
 
 def _draw_hour(x: float, y: float, hour: Hour, most: int, day: str, place: int) -> list[Markup]:

@@ -46,10 +46,11 @@ def _brief(entry: dict[str, Any]) -> dict[str, Any]:
 async def get(context: PageContext) -> Response:
     """Show the installation."""
     subscriptions = await context.service.subscriptions.list(context.caller)
+    system, findings = await context.service.overview.installation(context.caller)
     values = {
         "replay": {name: context.query.get(f"replay_{name}", "") for name in ("type", "since")},
-        "system": await context.service.overview.system(context.caller),
-        "findings": await context.service.overview.findings(context.caller),
+        "system": system,
+        "findings": findings,
         "subscriptions": [each.as_json() for each in subscriptions],
     }
     return render_page(context, "system.html", "System", "system", values)

@@ -14,7 +14,7 @@ from holdfast.core.duration import format_span
 from holdfast.core.statistics import STEPS_MS, Window
 from holdfast.web.pages.drawing import bars_of, draw_bars, step_starts
 from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
-from holdfast.web.pages.heat_map import LEVELS, draw_week, week_in_words, week_of
+from holdfast.web.pages.heat_map import HOUR_US, LEVELS, draw_week
 from holdfast.web.pages.page_context import PageContext, render_page
 
 SHOWN_LIMITS, LIMIT_LOOK = 20, 200
@@ -35,11 +35,11 @@ async def get(context: PageContext) -> Response:
         "type": board.facts.as_json(),
         "flow": _flow(board),
         "times": _times(board),
-        "sampled": len(board.sample.jobs),
+        "sampled": board.sample.size,
         "look": SAMPLE_LOOK,
         "spans": list(STEPS_MS),
         "span": span,
-        "slowest": [_finished_row(each) for each in board.sample.slowest()],
+        "slowest": [_finished_row(each) for each in board.sample.slowest],
         "week": _week(board),
         "latest": [without_payloads(each) for each in board.latest],
         "limits": await _limits(context, board),
@@ -90,14 +90,15 @@ def _flow(board: TypeBoard) -> dict[str, Any]:
 
 
 def _week(board: TypeBoard) -> dict[str, Any]:
-    days = week_of(board.sample.week, board.facts.now)
-    return {"map": draw_week(days), "words": week_in_words(days), "levels": range(LEVELS + 1)}
+    now = board.facts.now
+    drawn, words = draw_week(board.sample.week, now - now % HOUR_US)
+    return {"map": drawn, "words": words, "levels": range(LEVELS + 1)}
 
 
 def _times(board: TypeBoard) -> dict[str, dict[str, str]]:
     return {
         word: {name: "–" if us is None else format_span(us) for name, us in found.items()}
-        for word, found in board.sample.times().items()
+        for word, found in board.sample.times.items()
     }
 
 
