@@ -127,16 +127,25 @@ def other_postgres_url(other_postgres_server: PostgresServer) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def model_postgres() -> Iterator[PostgresProcess]:
+    """A stopped server with our schema, as private ones begin."""
+    with PostgresProcess(embedded_binaries(), None, QUICK_LOGIN_ROUNDS) as process:
+        prepare_template(process.url)
+        process.stop()
+        yield process
+
+
 @pytest.fixture
-def private_postgres() -> Iterator[StartPostgres]:
+def private_postgres(model_postgres: PostgresProcess) -> Iterator[StartPostgres]:
     """Start servers, with settings if given, that the test may stop, crash and restart."""
     with ExitStack() as stack:
 
         def start(settings: Mapping[str, str] | None = None) -> PostgresProcess:
-            process = PostgresProcess(embedded_binaries(), settings, QUICK_LOGIN_ROUNDS)
-            stack.enter_context(process)
-            prepare_template(process.url)
-            return process
+            process = PostgresProcess(
+                embedded_binaries(), settings, QUICK_LOGIN_ROUNDS, model=model_postgres
+            )
+            return stack.enter_context(process)
 
         yield start
 

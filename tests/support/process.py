@@ -52,6 +52,7 @@ class PostgresProcess:
         login_rounds: int = USUAL_LOGIN_ROUNDS,
         primary: "PostgresProcess | None" = None,
         environment: Mapping[str, str] | None = None,
+        model: "PostgresProcess | None" = None,
     ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
         self._data = self.home / "data"
@@ -59,7 +60,8 @@ class PostgresProcess:
         self._identity = server_identity()
         self._settings = SETTINGS | dict(settings or {})
         self._environment = os.environ | dict(environment or {})
-        self._password: str = primary._password if primary else secrets.token_urlsafe(16)
+        origin = primary or model
+        self._password: str = origin._password if origin else secrets.token_urlsafe(16)
         self._login_rounds = login_rounds
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,7 +75,9 @@ class PostgresProcess:
                 self.home.chmod(0o711)
             self._binaries = runnable_binaries(binaries, self._identity, self.home / "installation")
             if primary:
-                self._copy(primary)
+                self._follow(primary)
+            elif model:
+                self._copy(model)
             else:
                 self._initialise()
             self._start_on_a_free_port()
@@ -166,7 +170,11 @@ class PostgresProcess:
         if done.returncode != 0:
             raise RuntimeError(f"initdb failed:\n{self._end_of_log()}")
 
-    def _copy(self, primary: "PostgresProcess") -> None:
+    def _copy(self, model: "PostgresProcess") -> None:
+        """Begin with the data of a server that is stopped: a tenth of what it costs to make them again."""
+        subprocess.run(["cp", "-a", model._data, self._data], check=True)
+
+    def _follow(self, primary: "PostgresProcess") -> None:
         """Begin as a standby that follows another server."""
         backup: list[str | Path] = [self._binaries / "pg_basebackup", "--pgdata", self._data]
         backup += ["--dbname", primary.url, "--write-recovery-conf"]
