@@ -188,10 +188,13 @@ class JoinedDatabase:
     def check(self) -> list[AppliedMigration]:
         return self.run(self.store.schema.applied())
 
-    def replication(self) -> None:
+    async def check_async(self) -> list[AppliedMigration]:
+        return self.check()
+
+    async def replication(self) -> None:
         return None
 
-    def is_pooled(self) -> bool:
+    async def is_pooled(self) -> bool:
         return False
 
     def close(self) -> None:
