@@ -164,6 +164,28 @@ def test_a_chain_that_others_wait_for_is_not_deleted_unless_they_go_too(app: Hol
         app.chains.get(blocker.id)
 
 
+def test_a_cascade_passes_over_chains_that_were_deleted_before(app: Holdfast) -> None:
+    blocker = started(app)
+    waiting = started(app, "sum", blockers=[blocker])
+    with app.transaction() as tx:
+        app.chains.complete(tx, blocker.id)
+        app.chains.delete(tx, blocker.id)
+    with app.transaction() as tx:
+        assert app.chains.delete(tx, waiting.id, cascade=True) == 1
+
+
+def test_commands_on_no_jobs_at_all_change_nothing(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        for command in (
+            app.jobs.cancel,
+            app.jobs.trigger,
+            app.dead_letters.redrive,
+            app.dead_letters.drop,
+            app.chains.delete,
+        ):
+            assert command(tx) == 0
+
+
 async def test_the_same_writes_are_awaited_on_an_async_transaction(app: Holdfast) -> None:
     async with app.transaction() as tx:
         chain = await app.start(tx, "report", {"n": 1})

@@ -164,8 +164,9 @@ def delete_chains(
     doomed = set(chain_ids)
     tails = yield from tails_of(store, doomed)
     if cascade:
-        doomed = yield from _with_blockers(store, doomed)
-        tails = yield from store.chains.tails(sorted(doomed))
+        tails = yield from store.chains.tails(sorted((yield from _with_blockers(store, doomed))))
+        # Of those that it waited for, some may have been removed long ago.
+        doomed = {tail.chain_id for tail in tails}
     # Attaching a waiter touches the live tail or holds the ended one; both conflict with these locks.
     live = [tail.job_id for tail in tails if tail.state not in TERMINAL]
     yield from store.jobs.lock(live)
@@ -210,6 +211,8 @@ def drop_jobs(store: Store, ids: Sequence[str]) -> Op[Change[list[str]]]:
     Those that did not fail, and those that other jobs wait for, are left alone.
     Raises: JobNotFound, WrongState, StillReferenced when none could be dropped.
     """
+    if not ids:
+        return Change([])
     records = yield from store.jobs.get(ids)
     failed = [each for each in records if each.state in DROP.states]
     if not failed:
