@@ -219,6 +219,14 @@ async def test_an_id_that_belongs_to_another_chain_is_refused(app: Holdfast) -> 
         app.start(tx, "sms", id=made)
 
 
+@pytest.mark.parametrize("other", ["mail.send", "mail.count"])
+async def test_one_id_for_two_chains_of_a_batch_is_refused(app: Holdfast, other: str) -> None:
+    id = app.new_id()
+    with pytest.raises(InvalidId, match="twice"), app.transaction() as tx:
+        app.start_all(tx, [Start("mail.send", id=id), Start(other, id=id)])
+    assert len(app.chains.list()) == 0
+
+
 async def test_ids_have_to_be_of_version_7(app: Holdfast) -> None:
     bad_ids: list[Any] = ["", "nonsense", str(uuid4()), uuid4(), 7]
     with app.transaction() as tx:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack, get_args
+from typing import Any, Unpack, get_args
 from uuid import UUID
 
 import msgspec
@@ -54,12 +54,11 @@ from holdfast.storage.id_generator import new_id, new_ids
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
-if TYPE_CHECKING:
-    pass
-
 SCOPES = get_args(KeyScope)
 
 POLICIES = get_args(OnBlockerFailure)
+
+_OTHER_ID = "make a new id for each chain"
 
 
 class Start:
@@ -102,6 +101,11 @@ class Starter:
         for each in starts:
             check_options(each.options, StartOptions)
         pairs = [self._pair(each.target, each.input, **each.options) for each in starts]
+        seen: set[str] = set()
+        for request, _ in pairs:
+            if request.job.id in seen:
+                raise InvalidId(f"{request.job.id} was given twice", help=_OTHER_ID)
+            seen.add(request.job.id)
         delays = [delay for _, delay in pairs]
         return Batch([request for request, _ in pairs], delays if any(delays) else None)
 
@@ -414,9 +418,7 @@ def _earlier(
     if answer.state == "removed":
         return removed_chain(answer.id, job.type, job.key)
     if record is None or record.type != job.type:
-        raise InvalidId(
-            f"{job.id} is already the id of another job", help="make a new id for each chain"
-        )
+        raise InvalidId(f"{job.id} is already the id of another job", help=_OTHER_ID)
     return chain_of(record, sealer, deduplicated=True)
 
 
