@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,7 +14,7 @@ from holdfast import Holdfast
 from holdfast.client import waiting
 from holdfast.commands.chains import end_chain
 from holdfast.core.duration import Duration
-from holdfast.core.errors import ChainCancelled, ChainNotFound, WaitTimeout
+from holdfast.core.errors import ChainCancelled, ChainNotFound, WaitTimeout, WrongDatabase
 from holdfast.notify.base import Hint
 from holdfast.notify.local import LocalNotifier
 from tests.support.proxy import Proxy
@@ -103,6 +104,31 @@ async def test_no_time_to_wait_is_still_time_to_look(app: Holdfast, timeout: Dur
         with pytest.raises(expected):
             await app.aio.chains.wait(id, timeout)
     await app.aclose()
+
+
+@pytest.mark.parametrize("timeout", [0, "60s"])
+def test_the_id_of_a_later_job_is_refused_with_the_id_of_its_chain(
+    app: Holdfast, timeout: Duration
+) -> None:
+    with app.transaction() as tx:
+        chain = app.start(tx, "report")
+        app.chains.continue_with(tx, chain.id, "report")
+    later = app.chains.jobs(chain.id)[1]
+    with pytest.raises(ChainNotFound) as refused:
+        app.chains.wait(later.id, timeout)
+    assert str(chain.id) in str(refused.value.help)
+
+
+@pytest.mark.parametrize("timeout", [0, "60s", None])
+async def test_a_wait_in_a_database_without_tables_ends_with_what_to_do(
+    tmp_path: Path, timeout: Duration | None
+) -> None:
+    empty = Holdfast(f"sqlite:///{tmp_path}/empty.db", open_types=True)
+    with pytest.raises(WrongDatabase):
+        empty.chains.wait(empty.new_id(), timeout)
+    with pytest.raises(WrongDatabase):
+        await empty.aio.chains.wait(empty.new_id(), timeout)
+    await empty.aclose()
 
 
 def test_with_a_notifier_that_cannot_be_made_the_next_look_finds_the_end(

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from holdfast.client.start_options import Id, id_text
@@ -17,8 +17,6 @@ from holdfast.core.errors import (
     ChainDeleted,
     ChainFailed,
     ChainNotFound,
-    ConnectionClosed,
-    DatabaseError,
     HoldfastError,
     WaitTimeout,
 )
@@ -75,7 +73,7 @@ class Waiting:
             finally:
                 self._leave(chain, waiter)
         database = self._database()
-        return _found_at_once(chain, database.read(_read_ended(database.store, [chain])), timeout)
+        return database.read(_look_once(database.store, chain, timeout))
 
     async def wait_async(self, id: Id, timeout: Duration | None = None) -> ChainRecord:
         """Async version of `wait`; cancelling the caller stops the wait."""
@@ -91,9 +89,7 @@ class Waiting:
             finally:
                 self._leave(chain, waiter)
         database = self._database()
-        return _found_at_once(
-            chain, await database.read_async(_read_ended(database.store, [chain])), timeout
-        )
+        return await database.read_async(_look_once(database.store, chain, timeout))
 
     def _join(self, chain: str) -> Waiter:
         waiter = Waiter()
@@ -156,7 +152,10 @@ class Waiting:
                     for each in batch
                     if each not in found
                 }
-            except (ConnectionClosed, DatabaseError):
+            except Exception as error:
+                if not isinstance(error, HoldfastError) or not error.retryable:
+                    answered += sum(self._answer(chain, error) for chain in batch)
+                    continue
                 # The waiters' own timeouts bound this; it resumes when the database is back.
                 with self._lock:
                     for chain in batch:
@@ -167,7 +166,7 @@ class Waiting:
                 answered += self._answer(chain, found.get(chain) or missing[chain])
         return answered
 
-    def _answer(self, chain: str, found: ChainRecord | ChainNotFound) -> int:
+    def _answer(self, chain: str, found: ChainRecord | Exception) -> int:
         with self._lock:
             if isinstance(found, ChainRecord) and found.state not in TERMINAL:
                 self._seen.add(chain)
@@ -180,7 +179,7 @@ class Waiting:
                 continue
             if isinstance(found, ChainRecord):
                 each.set_result(found)
-            elif existed:
+            elif existed and isinstance(found, ChainNotFound):
                 each.set_exception(ChainDeleted(f"chain {chain} was deleted"))
             else:
                 each.set_exception(found)
@@ -227,11 +226,10 @@ def _announce(
     return known | dict.fromkeys(fresh, now)
 
 
-def _found_at_once(
-    chain: str, found: Sequence[ChainRecord], timeout: Duration | None
-) -> ChainRecord:
+def _look_once(store: Store, chain: str, timeout: Duration | None) -> Op[ChainRecord]:
+    found = yield from _read_ended(store, [chain])
     if not found:
-        raise ChainNotFound(f"there is no chain {chain}")
+        raise (yield from no_such_chain(store, chain))
     if found[0].state not in TERMINAL:
         raise _too_long(chain, timeout)
     return _outcome(found[0])
