@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -215,4 +216,18 @@ async def test_closing_leaves_no_thread_and_a_closed_one_opens_again(tmp_path: P
 def test_migrating_twice_changes_nothing_the_second_time(app: Holdfast) -> None:
     assert [each.version for each in app.migrate()] != []
     assert app.migrate() == []
+    app.close()
+
+
+def test_what_binds_the_previous_database_again_binds_its_clock_too(
+    app: Holdfast, sqlite_url: str, tmp_path: Path
+) -> None:
+    first = app.bind(sqlite_url, lambda: 1_000_000)
+    second = app.bind(f"sqlite:///{tmp_path / 'other.db'}")
+    second()
+    app.declare("report")
+    with app.transaction() as tx:
+        chain = app.start(tx, "report")
+    assert app.chains.get(chain.id).created_at == datetime.fromtimestamp(1, UTC)
+    first()
     app.close()

@@ -129,14 +129,16 @@ class Holdfast(Registration, Producer):
         """
         parse_url(url)
         options = self._options if schema is None else self._options.in_schema(schema)
-        previous = partial(self._rebind, self._url, self._bound)
+        previous = partial(self._rebind, self._url, self._bound, self._instant)
         self._resources.close()
         self._bind(url, options if database is None else options.without_hints(), instant, database)
         return previous
 
-    def _rebind(self, url: str, options: ResourceOptions) -> None:
+    def _rebind(
+        self, url: str, options: ResourceOptions, instant: Callable[[], Instant | None]
+    ) -> None:
         self._resources.close()
-        self._bind(url, options)
+        self._bind(url, options, instant)
 
     def _bind(
         self,
