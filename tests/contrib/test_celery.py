@@ -133,6 +133,13 @@ def test_options_of_a_call_have_their_effect(store: Store) -> None:
     assert timed.get() == 2
 
 
+def test_the_results_of_a_group_have_the_ids_that_were_chosen_for_its_members(store: Store) -> None:
+    chosen, other = group(store.add.s(1).set(task_id="chosen"), store.add.s(2)).apply_async()
+    assert (chosen.id, other.id) == ("chosen", str(other.app.chains.list().items[0].id))
+    store.run()
+    assert (chosen.get(), AsyncResult("chosen", store.app).get(), other.get()) == (1, 1, 2)
+
+
 def test_a_task_that_expired_is_cancelled_and_not_run(store: Store) -> None:
     soon = store.add.apply_async((1,), expires=30, countdown=60)
     fixed = store.add.apply_async((2,), expires=datetime.now(UTC) + timedelta(days=1))
@@ -407,19 +414,21 @@ def test_modules_with_tasks_are_imported_before_tasks_are_looked_up(
     (package / "app.py").write_text(
         "from holdfast.contrib.celery import Celery\n"
         f"app = Celery('lazy', url={sqlite_url!r}, include=['lazy_shop.mails'])\n"
+        "app.conf.include = ['lazy_shop.orders']\n"
         "app.autodiscover_tasks(['lazy_shop', 'json'])\n"
         "@app.on_after_configure.connect\n"
         "def schedule(sender, **_):\n"
         "    sender.add_periodic_task(60, sender.signature('lazy_shop.tasks.grow'), name='grow')\n"
     )
-    for name in ("tasks", "mails"):
+    for name in ("tasks", "mails", "orders"):
         (package / f"{name}.py").write_text(
             "from lazy_shop.app import app\n@app.task\ndef grow():\n    return 1\n"
         )
     monkeypatch.syspath_prepend(str(tmp_path))
     app = __import__("lazy_shop.app", fromlist=["app"]).app
     assert "lazy_shop.tasks" not in sys.modules
-    assert {"lazy_shop.tasks.grow", "lazy_shop.mails.grow"} <= {each.name for each in app.registry}
+    expected = {"lazy_shop.tasks.grow", "lazy_shop.mails.grow", "lazy_shop.orders.grow"}
+    assert expected <= {each.name for each in app.registry}
     assert set(app.cycle_specs) == {"grow"}
     app.close()
 

@@ -280,7 +280,7 @@ class Celery(Holdfast):
 
     def _load(self) -> None:
         self.on_after_configure.call()
-        for module in [*self._modules, *self.conf.imports]:
+        for module in [*self._modules, *self.conf.imports, *self.conf.include]:
             _import_tasks(module)
         self.on_after_configure.call()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
@@ -53,10 +54,7 @@ class Canvas:
         """
         app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
         with transaction_of(app) as tx:
-            chain = start_steps(app, tx, steps)
-        first = steps[0]
-        chosen = first.options.task_id if isinstance(first, TaskStep) else None
-        return AsyncResult(chosen or chain.id, app, chain.id)
+            return _result(app, steps, start_steps(app, tx, steps))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Start it, as Celery does with a canvas."""
@@ -167,13 +165,10 @@ class TaskGroup(Canvas):
         """Start all of them in one transaction. Raises: see `Canvas.apply_async`."""
         app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
         assert isinstance(steps[0], GroupStep)
+        members = steps[0].members
         with transaction_of(app) as tx:
-            chains = start_members(app, tx, steps[0].members)
-        return GroupResult([AsyncResult(each.id, app, each.id) for each in chains])
-
-    def __or__(self, other: object) -> TaskChain:
-        """Return a chord: the other one runs once, after all of them."""
-        return TaskChain((self, _canvas_of(other)))
+            chains = start_members(app, tx, members)
+        return GroupResult(list(map(partial(_result, app), members, chains)))
 
     def __len__(self) -> int:
         """Count the members."""
@@ -243,6 +238,13 @@ def start_steps(app: Celery, tx: Any, steps: Steps, given: Sequence[Any] = ()) -
     members = start_members(app, tx, first.members, given)
     call = input_of(body, (), then, collect=True)
     return _start(app, tx, start_of(body, call, blockers=members))
+
+
+def _result(app: Celery, steps: Steps, started: Chain) -> AsyncResult:
+    """Return the result of a canvas that was started, by the id that was chosen for it or that of its chain."""
+    first = steps[0]
+    chosen = first.options.task_id if isinstance(first, TaskStep) else None
+    return AsyncResult(chosen or started.id, app, started.id)
 
 
 def _start(app: Celery, tx: Any, start: Start) -> Chain:
