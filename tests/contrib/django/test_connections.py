@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -54,3 +55,20 @@ def test_a_handler_gets_a_new_connection_after_its_old_one_broke(
         ("completed", "gone"),
         ("completed", 0),
     ]
+
+
+def test_what_leads_to_the_server_in_django_s_options_leads_holdfast_there_too(
+    postgres_url: str, tmp_path: Path, django_python: str
+) -> None:
+    shop = make_project(tmp_path, postgres_url, django_python)
+    shop.configure(
+        'DATABASES["default"]["OPTIONS"] = {"service": "shop", "passfile": "/etc/pgpass"}\n'
+    )
+    url = shop.evaluate(
+        """
+        from holdfast.contrib.django import database_url
+        answer(database_url())
+        """
+    )
+    asked = parse_qs(urlsplit(str(url)).query)
+    assert (asked["service"], asked["passfile"]) == (["shop"], ["/etc/pgpass"])

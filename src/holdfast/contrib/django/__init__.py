@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 _SQLITE = "django.db.backends.sqlite3"
 _POSTGRESQL = frozenset({"django.db.backends.postgresql", "django.contrib.gis.db.backends.postgis"})
+_CONNECTION_OPTIONS = (
+    "service",
+    "passfile",
+    "channel_binding",
+    "target_session_attrs",
+    *("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl"),
+)
+"""What of OPTIONS decides which server is reached and how it is trusted; the rest is about Django's own sessions."""
 
 
 def __getattr__(name: str) -> Any:
@@ -67,7 +75,7 @@ def _postgresql_url(settings: dict[str, Any], name: str) -> str:
             query[option] = str(settings[key])
     if settings.get("PASSWORD"):
         query["password"] = str(settings["PASSWORD"])
-    for option in ("service", "sslmode", "sslrootcert", "sslcert", "sslkey"):
+    for option in _CONNECTION_OPTIONS:
         if settings.get("OPTIONS", {}).get(option):
             query[option] = str(settings["OPTIONS"][option])
     return f"postgresql:///?{urlencode(query, quote_via=quote)}"
