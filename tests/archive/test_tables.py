@@ -10,6 +10,7 @@ import pytest
 from holdfast.core.errors import (
     ArchiveCorrupted,
     ArchiveNotConfigured,
+    InvalidCursor,
     InvalidOption,
     ManifestNotFound,
     RestoreConflict,
@@ -304,3 +305,15 @@ def test_a_declaration_that_does_not_fit_the_table_fails_with_the_reason(
     assert report.failed == 1
     assert words in report.errors[0]
     assert len(place.rows()) == 1
+
+
+def test_the_list_is_read_page_by_page_and_refuses_what_is_no_page(place: Place) -> None:
+    _deliveries(place)
+    place.archive.run()
+    (newest,) = place.archive.list(limit=1)
+    (older,) = place.archive.list(limit=10, after=newest.id)
+    assert (newest.period, older.period) == ("2026-10", "2026-09")
+    with pytest.raises(InvalidOption):
+        place.archive.list(limit=-1)
+    with pytest.raises(InvalidCursor):
+        place.archive.list(after="deliveries/2026-10")

@@ -34,6 +34,7 @@ from holdfast.core.errors import (
     ArchiveCorrupted,
     ArchiveIncomplete,
     ArchiveNotConfigured,
+    InvalidCursor,
     InvalidOption,
     ManifestNotFound,
 )
@@ -216,7 +217,14 @@ class Archive:
         limit: int = 100,
         after: str | None = None,
     ) -> list[Manifest]:
-        """Return manifests, the newest period first; `after` is the id of the last one you have."""
+        """Return manifests, the newest period first; `after` is the id of the last one you have.
+
+        Raises: InvalidOption, InvalidCursor.
+        """
+        if limit < 1:
+            raise InvalidOption(f"limit={limit} is not a positive whole number")
+        if after is not None and not _ID.fullmatch(after):
+            raise InvalidCursor(f"{after[:60]!r} is not the id of a manifest")
         database = self._database()
         return database.read(database.store.manifests.page(source, state, limit, after))
 
