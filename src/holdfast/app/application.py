@@ -107,7 +107,8 @@ class Holdfast(Registration, Producer):
         self._options = ResourceOptions.of(values, None if isinstance(notifier, str) else notifier)
         self._time_zone = str(values["WORKER_TIME_ZONE"])
         self.registry.sealer = seal_of(seal, cast("str | None", values[SEAL_KEYS]))
-        self._archive: Archive | None = None
+        self.declared_archive: Archive | None = None
+        """The archive, if `archive` was called."""
         self._moves: dict[str, Moves] = {}
         self._sender = HintSender(lambda: self.notifier)
         self._targets = Targets(self.registry, open_types, payload_limit)
@@ -128,10 +129,14 @@ class Holdfast(Registration, Producer):
         Raises: UnusableUrl, InvalidIdentifier.
         """
         parse_url(url)
-        options = self._options if schema is None else self._options.in_schema(schema)
+        options = self._options
+        if schema is not None:
+            options = replace(options, schema=check_identifier(schema))
+        if database is not None:
+            options = replace(options, hints=False)  # nobody else can see it
         previous = partial(self._rebind, self._url, self._bound, self._instant)
         self._resources.close()
-        self._bind(url, options if database is None else options.without_hints(), instant, database)
+        self._bind(url, options, instant, database)
         return previous
 
     def _rebind(
@@ -246,7 +251,7 @@ class Holdfast(Registration, Producer):
         options.setdefault("timeout", ARCHIVE_TIMEOUT)
         options.setdefault("max_items", ARCHIVE_PERIODS)
         self.cycle(ARCHIVE_CYCLE, **options)(archive_handler(archive))
-        self._archive = archive
+        self.declared_archive = archive
         return archive
 
     def move_rows(
@@ -286,11 +291,6 @@ class Holdfast(Registration, Producer):
         options.setdefault("max_items", MOVE_ROWS)
         self.cycle(name, **options)(moves.handler())
         self._moves[name] = moves
-
-    @property
-    def declared_archive(self) -> Archive | None:
-        """The archive, if `archive` was called."""
-        return self._archive
 
     def make_worker(
         self,
@@ -336,7 +336,7 @@ class Holdfast(Registration, Producer):
             wrap_run=self._wrap_cycle_run or wrap_nothing,
             notifier=self.notifier if self._bound.hints else None,
             observer=self._observer(),
-            archives_jobs=self._archive is not None and self._archive.removes_jobs,
+            archives_jobs=self.declared_archive is not None and self.declared_archive.removes_jobs,
         )
 
     def transaction(self) -> TransactionScope:
@@ -419,14 +419,6 @@ class ResourceOptions:
                 synchronous=values["HOLDFAST_SYNCHRONOUS"],
             ),
         )
-
-    def in_schema(self, schema: str) -> ResourceOptions:
-        """Return the same options for another schema. Raises: InvalidIdentifier."""
-        return replace(self, schema=check_identifier(schema))
-
-    def without_hints(self) -> ResourceOptions:
-        """Return the same options for a database that nobody else can see: it needs no hints."""
-        return replace(self, hints=False)
 
     def channel(self, address: Address) -> str | None:
         """Return the channel for hints inside a raw connection's transaction, None if hints take another way."""

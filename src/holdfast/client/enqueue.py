@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, ov
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Client, Command, Conditions
-from holdfast.client.start_options import (
-    SharedOptions,
-    StartOptions,
-    check_options,
-)
+from holdfast.client.start_options import SharedOptions, StartOptions, check_options
 from holdfast.client.start_plan import (
     Start,
     Starter,

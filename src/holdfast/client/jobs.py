@@ -166,14 +166,9 @@ class DeadLetterCommands(Resource):
         return self._client.write(tx, lambda store, _: count_answer(drop_jobs(store, wanted)))
 
     def _page(self, filter: str, limit: int, after: str | None) -> Op[Page[JobInfo]]:
-        return read_page(
-            "jobs",
-            f"state:failed {filter}".strip(),
-            limit,
-            after,
-            self._client.store.jobs.walk,
-            partial(job_of, sealer=self._client.sealer),
-        )
+        show = partial(job_of, sealer=self._client.sealer)
+        walk = self._client.store.jobs.walk
+        return read_page("jobs", f"state:failed {filter}".strip(), limit, after, walk, show)
 
 
 class DeadLetters(DeadLetterCommands):
@@ -182,7 +177,7 @@ class DeadLetters(DeadLetterCommands):
     def list(
         self, filter: str = "", *, limit: int = PAGE_LENGTH, after: str | None = None
     ) -> Page[JobInfo]:
-        """Read a page of dead letters, newest first. Raises: FilterError, InvalidCursor."""
+        """Read a page of dead letters, newest first. Raises: FilterError, InvalidOption, InvalidCursor."""
         return self._client.read(self._page(filter, limit, after))
 
 

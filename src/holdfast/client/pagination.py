@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -114,20 +114,12 @@ def read_cursor(subject: str, filter: str, cursor: str) -> str:
     """Return the id at which the previous page ended. Raises: InvalidCursor."""
     try:
         raw = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
-    except (AttributeError, UnicodeEncodeError, binascii.Error):
+        digest, id = raw[:_DIGEST_BYTES], parse_id(str(UUID(bytes=raw[_DIGEST_BYTES:])))
+    except (AttributeError, ValueError, InvalidId):
         raise InvalidCursor("the cursor is invalid") from None
-    digest, id = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES:]
     if digest != _digest(subject, filter):
         raise InvalidCursor(f"the cursor belongs to another list or filter than these {subject}")
-    return _id(id)
-
-
-def _id(raw: bytes) -> str:
-    text = raw.hex()
-    try:
-        return str(parse_id("-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))))
-    except InvalidId:
-        raise InvalidCursor("the cursor is invalid") from None
+    return str(id)
 
 
 def _digest(subject: str, filter: str) -> bytes:

@@ -30,10 +30,7 @@ from holdfast.commands.change import Change, due_hints
 from holdfast.commands.debounce import Unsealed
 from holdfast.commands.start import Started, StartRequest, publish_events, start_chains
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.errors import (
-    InvalidId,
-    InvalidOption,
-)
+from holdfast.core.errors import InvalidId, InvalidOption
 from holdfast.core.events import Event, event
 from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.instants import Instant
@@ -143,7 +140,7 @@ class Starter:
         id: UUID | str | None = None,
         **shared: Unpack[SharedOptions],
     ) -> tuple[StartRequest, int | None]:
-        plan = self._plan(target, **shared) if shared else _plain(self._targets.entry(target))
+        plan = self._plan(target, **shared) if shared else StartPlan(self._targets.entry(target))
         if key is None and plan.is_about_keys:
             raise InvalidOption("scope, window, exclude and debounce need a key")
         if id is not None and plan.debounce is not None:
@@ -213,15 +210,15 @@ class StartPlan(msgspec.Struct, frozen=True):
     """The checked options that chains of one type are started with."""
 
     entry: StartableType
-    priority: int
-    at: Instant | None
-    after_ms: int | None
-    scope: KeyScope
-    window_ms: int | None
-    exclude: list[str]
-    blockers: list[str]
-    on_blocker_failure: OnBlockerFailure
-    max_attempts: int | None
+    priority: int = DEFAULT_PRIORITY
+    at: Instant | None = None
+    after_ms: int | None = None
+    scope: KeyScope = "open"
+    window_ms: int | None = None
+    exclude: list[str] = []
+    blockers: list[str] = []
+    on_blocker_failure: OnBlockerFailure = "fail"
+    max_attempts: int | None = None
     debounce: Debounce | None = None
 
     @property
@@ -269,11 +266,6 @@ class StartPlan(msgspec.Struct, frozen=True):
         )
 
 
-def _plain(entry: StartableType) -> StartPlan:
-    """Return the plan of a start without options, which has nothing to check."""
-    return StartPlan(entry, DEFAULT_PRIORITY, None, None, "open", None, [], [], "fail", None)
-
-
 class Batch(msgspec.Struct, frozen=True):
     """Chains to be started together; `delays_ms` count from the database's clock, None where there is none."""
 
@@ -283,13 +275,13 @@ class Batch(msgspec.Struct, frozen=True):
     def at_times(self, now: Instant) -> list[StartRequest]:
         """Return the requests with their delays as times."""
         return [
-            request if delay is None else _postpone(request, now + delay * 1000)
+            request if delay is None else _with_job(request, at=now + delay * 1000)
             for request, delay in zip(self.requests, self.delays_ms or (), strict=True)
         ]
 
 
-def _postpone(request: StartRequest, at: Instant) -> StartRequest:
-    job = msgspec.structs.replace(request.job, at=at)
+def _with_job(request: StartRequest, **changes: Any) -> StartRequest:
+    job = msgspec.structs.replace(request.job, **changes)
     return msgspec.structs.replace(request, job=job)
 
 
@@ -424,9 +416,4 @@ def _earlier(
 
 def _with_traces(requests: Sequence[StartRequest], trace: Trace) -> list[StartRequest]:
     traces = {type: trace(type) for type in {each.job.type for each in requests}}
-    return [
-        msgspec.structs.replace(
-            each, job=msgspec.structs.replace(each.job, trace=traces[each.job.type])
-        )
-        for each in requests
-    ]
+    return [_with_job(each, trace=traces[each.job.type]) for each in requests]

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 
-from holdfast.client.start_options import (
-    check_priority,
-)
+from holdfast.client.start_options import check_priority
 from holdfast.core.codec import SIZE_LIMIT, TypeCodec
-from holdfast.core.errors import (
-    InvalidOption,
-)
+from holdfast.core.errors import InvalidOption
 from holdfast.core.flow import Flow
-from holdfast.core.records import (
-    DEFAULT_PRIORITY,
-    JobRecord,
-)
+from holdfast.core.records import DEFAULT_PRIORITY, JobRecord
 from holdfast.core.registry import JobType, Registry, Target, check_name
 from holdfast.core.sealing import Sealer, is_sealed, seal_input, seal_output
 from holdfast.core.signatures import check_kind
 from holdfast.core.upgrades import check_version
-
-if TYPE_CHECKING:
-    pass
 
 _ANYTHING = TypeCodec(Any)
 
@@ -88,11 +78,6 @@ def _startable(type: JobType) -> StartableType:
     )
 
 
-def _of_version(type: StartableType, version: int) -> StartableType:
-    stored = None if check_version(version) == 1 else version
-    return msgspec.structs.replace(type, version=stored)
-
-
 class Targets:
     """Finds job types in the registry and encodes their inputs, within the size limit."""
 
@@ -109,7 +94,10 @@ class Targets:
         known = self._registry.find(target)
         if known is None:
             found = self.successor(target)
-            return found if version is None else _of_version(found, version)
+            if version is None:
+                return found
+            stored = None if check_version(version) == 1 else version
+            return msgspec.structs.replace(found, version=stored)
         if version is not None and version != known.version:
             raise InvalidOption(
                 f"{known.name} has version {known.version} here, not {repr(version)[:20]}",
@@ -126,8 +114,7 @@ class Targets:
         """Return the type a chain continues with, whether or not a chain may begin with it. Raises: see `entry`."""
         if self._open_types and isinstance(target, str) and target not in self._registry:
             return StartableType(check_name(target), _ANYTHING, sealer=self._registry.sealer)
-        found = self._registry.get(target)
-        return _startable(found)
+        return _startable(self._registry.get(target))
 
     def output_of(self, type: str) -> TypeCodec | None:
         """Return the codec of a type's output, None for a type that is not registered here."""

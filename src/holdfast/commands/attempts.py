@@ -152,8 +152,6 @@ def _renewal_ms(worker: WorkerRecord) -> int:
 AHEAD_US = 60_000_000
 """Less than this is no reason to move anything."""
 
-FIRST_ID = "00000000-0000-0000-0000-000000000000"
-
 
 def ahead_us(store: Store, now: Instant) -> Op[int]:
     """Return how far the clock is behind what it showed before, by the newest records of each kind."""

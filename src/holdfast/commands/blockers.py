@@ -63,11 +63,6 @@ class FanIn(msgspec.Struct):
     failed: list[EndedJob]
 
 
-def check_blockers(store: Store, edges: Sequence[NewBlocker]) -> Op[None]:
-    """Refuse blockers that do not exist before anything is written."""
-    yield from tails_of(store, (edge.chain_id for edge in edges))
-
-
 def check_waits(type: str, waits_for: Sequence[str], chains: Sequence[ChainRecord]) -> None:
     """Refuse chains that a job type does not declare to wait for. Raises: UnknownJobType."""
     for chain in chains:

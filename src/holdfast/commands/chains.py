@@ -23,7 +23,7 @@ from holdfast.commands.jobs import EndReport, end_jobs, redrive_jobs, refuse, ru
 from holdfast.core.errors import ChainNotFound, DatabaseBusy, StillReferenced
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import CANCEL, COMPLETE, DROP
-from holdfast.core.records import TERMINAL, Ending, JobRecord, NewJob, State, TerminalState
+from holdfast.core.records import TERMINAL, Ending, JobRecord, NewJob, TerminalState
 from holdfast.core.redaction import clean_error
 from holdfast.storage.after_commit import Witness
 from holdfast.storage.operation import Op
@@ -53,15 +53,16 @@ def complete_chain(
     seal: SealOutput | None = None,
 ) -> Op[Change[str]]:
     """Complete a chain with an output, whichever worker holds its job. Raises: ChainNotFound, WrongState."""
-    ending = _end_chain(store, chain_id, "completed", output=output, now=now, seal=seal)
-    return (yield from ending)
+    report = yield from end_chain(store, chain_id, "completed", output=output, now=now, seal=seal)
+    return _end_change(chain_id, "completed", report)
 
 
 def continue_chain(
     store: Store, chain_id: str, next: NewJob, now: Instant | None = None
 ) -> Op[Change[str]]:
     """Complete a chain's present job and continue with another. Raises: ChainNotFound, WrongState."""
-    return (yield from _end_chain(store, chain_id, "completed", next=next, now=now))
+    report = yield from end_chain(store, chain_id, "completed", next=next, now=now)
+    return _end_change(chain_id, "completed", report, next_type=next.type)
 
 
 def cancel_chain(
@@ -69,39 +70,27 @@ def cancel_chain(
 ) -> Op[Change[str]]:
     """Cancel the live job of a chain, whichever it is by then. Raises: ChainNotFound, WrongState."""
     error = clean_error("Cancelled", reason)
-    return (
-        yield from _end_chain(store, chain_id, "cancelled", error=error, reason=reason, now=now)
-    )
+    report = yield from end_chain(store, chain_id, "cancelled", error=error, now=now)
+    return _end_change(chain_id, "cancelled", report, reason)
 
 
-def _end_chain(
-    store: Store,
+def _end_change(
     chain_id: str,
     state: TerminalState,
-    *,
-    output: str | None = None,
-    error: str | None = None,
-    next: NewJob | None = None,
+    report: EndReport,
     reason: str | None = None,
-    now: Instant | None = None,
-    seal: SealOutput | None = None,
-) -> Op[Change[str]]:
-    report = yield from end_chain(
-        store, chain_id, state, output=output, error=error, next=next, now=now, seal=seal
-    )
-    next_type = None if next is None else next.type
-    before: State = report.ended[0].was
+    next_type: str | None = None,
+) -> Change[str]:
+    after: dict[str, str] = {"state": state}
+    if next_type is not None:
+        after = {"state": "pending", "type": next_type}
     return Change(
         chain_id,
-        [Effect(f"chain {chain_id}", {"state": before}, _after(state, next_type))],
+        [Effect(f"chain {chain_id}", {"state": report.ended[0].was}, after)],
         [*due_hints([next_type] if next_type else ()), *report.hints(next_type is not None)],
         report.events(state, reason, next_type),
         report.witness(state),
     )
-
-
-def _after(state: State, next_type: str | None) -> dict[str, str]:
-    return {"state": state} if next_type is None else {"state": "pending", "type": next_type}
 
 
 def end_chain(

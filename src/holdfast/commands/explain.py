@@ -193,8 +193,7 @@ def _debounce(store: Store, job: JobRecord) -> Op[RevisionRecord | None]:
 def _last_error(store: Store, job: JobRecord) -> Op[str | None]:
     if job.state != "pending" or not job.fence:
         return None
-    attempts = yield from store.attempts.of(job.id)
-    error = attempts[-1].error if attempts else None
+    error = (yield from store.attempts.last_errors([job.id])).get(job.id)
     return error if job.attempt or _is_unreadable(error) else None
 
 
@@ -304,9 +303,11 @@ def _held_back(gate: GateView, now: Instant) -> JobExplanation | None:
         running = f" ({state.holders[0]}), which is running" if state.holders else ""
         sentence = f"Waits for the job before it in {gate.name}{running}{gate.before}"
         return JobExplanation(sentence, state.holders)
-    full = _full(gate.name, state, gate.rule, gate.before)
     return (
-        full or _explain_total(gate, now) or _explain_rate(gate, now) or _explain_batch(gate, now)
+        _full(gate.name, state, gate.rule, gate.before)
+        or _explain_total(gate, now)
+        or _spent(gate.name, state, gate.rule, now, gate.before)
+        or _explain_batch(gate, now)
     )
 
 
@@ -345,10 +346,6 @@ def _explain_total(gate: GateView, now: Instant) -> JobExplanation | None:
         if found is not None:
             return found
     return None
-
-
-def _explain_rate(gate: GateView, now: Instant) -> JobExplanation | None:
-    return _spent(gate.name, gate.state, gate.rule, now, gate.before)
 
 
 def _explain_batch(gate: GateView, now: Instant) -> JobExplanation | None:

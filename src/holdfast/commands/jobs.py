@@ -23,7 +23,7 @@ from holdfast.core.errors import InvalidOption, JobNotFound
 from holdfast.core.events import Event, event
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import CANCEL, RETRY, RUN_NOW, Command
-from holdfast.core.records import EndedJob, Ending, JobRef, State, TerminalState
+from holdfast.core.records import EndedJob, Ending, State, TerminalState
 from holdfast.core.redaction import clean_error, clean_text, fingerprint
 from holdfast.notify.base import Hint
 from holdfast.storage.after_commit import Fate, Witness
@@ -122,7 +122,7 @@ def cancel_jobs(
     return Change(
         [each.id for each in report.ended],
         [
-            _move_effect(each.id, {"state": each.was}, {"state": "cancelled"})
+            Effect(f"job {each.id}", {"state": each.was}, {"state": "cancelled"})
             for each in report.ended
         ],
         report.hints(),
@@ -146,7 +146,7 @@ def run_jobs_now(
         yield from refuse(store, wanted, RUN_NOW)
     return Change(
         [each.id for each in moved],
-        [_move_effect(each.id, {"state": "pending"}, {"due": "now"}) for each in moved],
+        [Effect(f"job {each.id}", {"state": "pending"}, {"due": "now"}) for each in moved],
         due_hints(each.type for each in moved),
     )
 
@@ -169,13 +169,9 @@ def redrive_jobs(
     moved = yield from store.jobs.redrive(wanted, spacing_us, now)
     if wanted and not moved:
         yield from refuse(store, wanted, command)
-    return _redriven(moved)
-
-
-def _redriven(moved: Sequence[JobRef]) -> Change[list[str]]:
     return Change(
         [each.id for each in moved],
-        [_move_effect(each.id, {"state": "failed"}, {"state": "pending"}) for each in moved],
+        [Effect(f"job {each.id}", {"state": "failed"}, {"state": "pending"}) for each in moved],
         due_hints(each.type for each in moved),
         job_events("job_redriven", moved),
         next((Witness(each.id, "redriven") for each in moved), None),
@@ -203,7 +199,3 @@ def refuse(store: Store, ids: Sequence[str], command: Command) -> Op[None]:
     if not records:
         raise JobNotFound(f"there is no job {ids[0]}")
     raise command.refusal([(each.id, each.state) for each in records])
-
-
-def _move_effect(id: str, before: dict[str, str], after: dict[str, str]) -> Effect:
-    return Effect(f"job {id}", before, after)

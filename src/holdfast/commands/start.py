@@ -10,7 +10,7 @@ from itertools import groupby
 
 import msgspec
 
-from holdfast.commands.blockers import FanIn, attach_blockers, check_blockers, check_waits
+from holdfast.commands.blockers import FanIn, attach_blockers, check_waits, tails_of
 from holdfast.commands.change import Change, Effect, due_hints
 from holdfast.commands.debounce import DebouncedStart, Unsealed, start_debounced
 from holdfast.commands.jobs import EndReport, end_jobs
@@ -70,7 +70,8 @@ def start_chains(
         return (yield from _start_some_debounced(store, requests, channel, now))
     edges = [edge for request in requests for edge in request.blockers]
     if edges:
-        yield from check_blockers(store, edges)
+        # Blockers that do not exist are refused before anything is written.
+        yield from tails_of(store, (edge.chain_id for edge in edges))
         yield from _check_waits(store, requests)
     winners = yield from _claim_keys(store, requests, now)
     fresh = [each for each in requests if each.key is None or each.job.id in winners]
@@ -271,25 +272,22 @@ def deliver_waiting(store: Store, event: str, now: Instant | None = None) -> Op[
     subscriptions = yield from store.events.subscriptions([event])
     if not subscriptions:
         return NOTHING
-    jobs, endings = [], []
+    jobs: list[NewJob] = []
+    endings = []
     for each in waiting:
-        ids = []
-        for subscription in subscriptions:
-            job_id = delivery_id(each.id, subscription.job_type)
-            ids.append(job_id)
-            jobs.append(
-                NewJob(
-                    id=job_id,
-                    chain_id=job_id,
-                    type=subscription.job_type,
-                    input=each.input,
-                    priority=each.priority,
-                    at=each.planned_at,
-                    trace=each.trace,
-                    version=each.version,
-                )
-            )
-        output = msgspec.json.encode({"delivered": ids}).decode()
+        published = NewJob(
+            id=each.id,
+            chain_id=each.id,
+            type=event,
+            input=each.input,
+            priority=each.priority,
+            at=each.planned_at,
+            trace=each.trace,
+            version=each.version,
+        )
+        deliveries = _deliveries(published, subscriptions)
+        jobs += deliveries
+        output = msgspec.json.encode({"delivered": [job.id for job in deliveries]}).decode()
         endings.append(Ending(id=each.id, state="completed", output=output))
     yield from store.jobs.insert(jobs, now=now)
     end = yield from end_jobs(store, endings, now)

@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only
 
 from holdfast.client.adapters import adapter_of
@@ -52,7 +51,9 @@ class AsyncSessionAdapter(AsyncAdapter):
         )
 
     async def open(self, need: Need) -> Access[AsyncExecutor]:
-        adapter = await self._session.run_sync(_session_adapter)
+        adapter = await self._session.run_sync(
+            lambda each: _async_driver_adapter(session_connection(each))
+        )
         access = await adapter.open(need)
 
         def review(hooks: Hooks) -> None:
@@ -67,10 +68,6 @@ async def driver_below_async(
 ) -> Any:
     """Async version of `driver_below`."""
     return await (tx() if isinstance(tx, async_scoped_session) else tx).run_sync(driver_below)
-
-
-def _session_adapter(session: Session) -> AsyncAdapter:
-    return _async_driver_adapter(session_connection(session))
 
 
 def _async_driver_adapter(connection: Connection) -> AsyncAdapter:

@@ -45,13 +45,10 @@ class SqliteAdapter(SyncAdapter):
         A transaction that begins by reading may find the file changed when it comes to write.
         """
         # From Python 3.12 on `autocommit` may be True; before, and by default, it has no effect.
-        if self._connection.isolation_level is None or _autocommits(self._connection):
+        autocommits = getattr(self._connection, "autocommit", None) is True
+        if self._connection.isolation_level is None or autocommits:
             raise NoTransaction("the sqlite3 connection has no open transaction", help=self._fix)
         sqlite3.Cursor(self._connection).execute("begin immediate")
-
-
-def _autocommits(connection: sqlite3.Connection) -> bool:
-    return getattr(connection, "autocommit", None) is True
 
 
 class AiosqliteAdapter(AsyncAdapter):
