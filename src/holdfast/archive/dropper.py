@@ -34,7 +34,10 @@ def drop(work: Work, source: Source, manifest: Manifest) -> int:
     with work.hold(manifest, ["verified"]) as hold:
         try:
             with work.fetch_all(hold) as readers:
-                removed = _drop(work, source, hold, readers)
+                if isinstance(source, ChainSource):
+                    removed = _drop_chains(work, hold, readers)
+                else:
+                    removed = _drop_rows(work, source, hold, readers[source.table])
             work.report(hold, "drop", hold.manifest.rows, hold.manifest.rows)
             hold.check(
                 work.database.run(archiving.mark_dropped(manifest.id, hold.token, work.now()))
@@ -46,13 +49,6 @@ def drop(work: Work, source: Source, manifest: Manifest) -> int:
                 hold, describe(error), "failed" if isinstance(error, ArchiveCorrupted) else None
             )
             raise
-
-
-def _drop(work: Work, source: Source, hold: Hold, readers: dict[str, ParquetFileReader]) -> int:
-    if isinstance(source, ChainSource):
-        return _drop_chains(work, hold, readers)
-    assert isinstance(source, TableSource)
-    return _drop_rows(work, source, hold, readers[source.table])
 
 
 def _drop_rows(work: Work, source: TableSource, hold: Hold, reader: ParquetFileReader) -> int:
@@ -70,7 +66,7 @@ def _drop_rows(work: Work, source: TableSource, hold: Hold, reader: ParquetFileR
             shape = shape.with_columns(reader.columns)
             rows = reader.values(batch)
             keys = [[row[place] for place in shape.places] for row in rows]
-            found = access.lookup(tx.connection, shape, keys, (selection, span), lock=True)
+            found = access.lookup(tx.connection, shape, keys, (selection, span))
             present = set(access.prints(shape.columns, found)) - {None}
             covered = access.prints_of(shape.columns, batch)
             equal = [key for key, each in zip(keys, covered, strict=True) if each in present]
@@ -119,19 +115,17 @@ def _drop_chains(work: Work, hold: Hold, readers: dict[str, ParquetFileReader]) 
 
 def _chains(work: Work, readers: dict[str, ParquetFileReader]) -> Iterator[tuple[str, Chain]]:
     """Yield the archived chains with all their rows; every file has them in the same order."""
-    jobs = _Peekable(_rows(work, readers["job"], "chain_id"))
-    ids = _Peekable(_rows(work, readers["job"], "id"))
+    jobs = _Peekable(_rows(work, readers["job"], "chain_id", "id"))
     others = {
         name: _Peekable(_rows(work, reader, "job_id"))
         for name, reader in readers.items()
         if name != "job"
     }
     while jobs:
-        chain_id, rows, members = jobs.key, list[tuple[str, Print]](), set[Any]()
-        while jobs and jobs.key == chain_id:
+        chain_id, rows, members = jobs.key[0], list[tuple[str, Print]](), set[Any]()
+        while jobs and jobs.key[0] == chain_id:
+            members.add(jobs.key[1:])
             rows.append(("job", jobs.take()))
-            members.add(ids.key)
-            ids.take()
         for name in MEMBERS:
             while name in others and others[name] and others[name].key in members:
                 rows.append((name, others[name].take()))
@@ -157,7 +151,7 @@ def _present(
             shapes[name] = shape if own is None else shape.with_columns(own.columns)
         shape = shapes[name]
         rows = work.access.chain_lookup(connection, shape, name, texts(chains))
-        places = _places(shape, ("id", "chain_id") if name == "job" else ("job_id", "job_id"))
+        places = shape.places_of("id", "chain_id") if name == "job" else shape.places_of("job_id")
         for row, each in zip(rows, work.access.prints(shape.columns, rows), strict=True):
             if name == "job":
                 chain_of[row[places[0]]] = row[places[1]]
@@ -165,14 +159,9 @@ def _present(
     return {id: tuple(rows) for id, rows in found.items()}
 
 
-def _places(shape: Shape, names: Sequence[str]) -> list[int]:
-    columns = [each.name for each in shape.columns]
-    return [columns.index(each) for each in names]
-
-
-def _rows(work: Work, reader: ParquetFileReader, key: str) -> Iterator[tuple[Any, Print]]:
+def _rows(work: Work, reader: ParquetFileReader, *key: str) -> Iterator[tuple[Any, Print]]:
     for batch in reader.batches():
-        keys = batch.column(key).to_pylist()
+        keys = zip(*(batch.column(each).to_pylist() for each in key), strict=True)
         yield from zip(keys, work.access.prints_of(reader.columns, batch), strict=True)
 
 

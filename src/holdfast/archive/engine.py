@@ -348,8 +348,8 @@ class _Run:
 
     def run(self) -> None:
         """Drop, then export."""
-        self._attempt(f"{self._source.name}", self._drop_eligible)
-        self._attempt(f"{self._source.name}", self._export_closed)
+        self._attempt(self._source.name, self._drop_eligible)
+        self._attempt(self._source.name, self._export_closed)
 
     @property
     def _is_spent(self) -> bool:

@@ -10,6 +10,7 @@ import hashlib
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,6 @@ from holdfast.archive.table_access import Shape, Unfit
 from holdfast.archive.work import FOLDER, Hold, Work, keep_renewed
 from holdfast.core.errors import Aborted, ArchiveCorrupted, FilesError
 from holdfast.core.manifest import ArchivedObject, Manifest, Period
-from holdfast.files.content import BLOCK
 from holdfast.storage.id_generator import new_id
 
 MEDIA_TYPE = "application/vnd.apache.parquet"
@@ -175,7 +175,7 @@ def _write_member(work: Work, hold: Hold, member: Member, path: Path) -> tuple[S
                 work.access.loosen(each) if each.name == error.column.name else each
                 for each in shape.columns
             )
-            shape = Shape(shape.table, tuple(loosened), shape.key)
+            shape = replace(shape, columns=tuple(loosened))
 
 
 def _write_rows(work: Work, hold: Hold, member: Member, shape: Shape, path: Path) -> int:
@@ -204,11 +204,9 @@ def _write_rows(work: Work, hold: Hold, member: Member, shape: Shape, path: Path
 def _object(
     source: Source, period: Period, hold: Hold, table: str, path: Path, rows: int
 ) -> ArchivedObject:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    sha256, part = digest.hexdigest(), hold.manifest.part
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    part = hold.manifest.part
     prefix = f"{table}-" if isinstance(source, ChainSource) else ""
     key = f"{source.name}/{period.name}/{prefix}{part}-{sha256}.parquet"
     return ArchivedObject(table, key, rows, path.stat().st_size, sha256)

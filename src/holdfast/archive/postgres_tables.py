@@ -83,10 +83,7 @@ class PostgresTables(TableAccess):
         is_unique = self._run(connection, self._statement("unique"), given)[0][0] == "t"
         if not is_unique or not all(row[4] == "t" for row in rows if row[0] in key):
             raise not_unique(table, key)
-        return Shape(named, _columns(rows), tuple(key))
-
-    def columns(self, connection: Any, table: str) -> tuple[TableColumn, ...]:
-        return _columns(self._describe_table(connection, table))
+        return Shape(named, self._columns_of(rows), tuple(key))
 
     def member(self, connection: Any, name: str) -> Shape:
         return self.shape(connection, f"{self._schema}.{name}", MEMBERS[name])
@@ -98,42 +95,23 @@ class PostgresTables(TableAccess):
         found = self._run(connection, self._statement("first", **parts, instant=instant), params)
         return None if found[0][0] is None else int(found[0][0])
 
-    def count(self, connection: Any, selection: RowSelection, span: Span) -> int:
-        parts, params = self._range(connection, selection, span)
-        return int(self._run(connection, self._statement("count", **parts), params)[0][0])
-
-    def fit_kinds(
-        self, connection: Any, shape: Shape, selection: RowSelection, span: Span
-    ) -> Shape:
-        return shape
-
-    def rows(self, connection: Any, shape: Shape, selection: RowSelection, span: Span) -> Batches:
-        parts, params = self._range(connection, selection, span)
-        order = ", ".join(map(quote, shape.key))
-        columns = self._columns(shape)
-        return self._stream(
-            connection, self._statement("rows", **parts, columns=columns, key=order), params
-        )
-
     def lookup(
         self,
         connection: Any,
         shape: Shape,
         keys: Sequence[Sequence[Any]],
-        selection: tuple[RowSelection, Span] | None = None,
-        lock: bool = False,
+        locked_in: tuple[RowSelection, Span] | None = None,
     ) -> list[Row]:
         parts, params = self._keys(shape, keys)
-        if selection is not None:
+        if locked_in is not None:
             # So that the server looks only into the partitions of the span.
-            ranged, more = self._range(connection, *selection)
+            ranged, more = self._range(connection, *locked_in)
             parts["range"] = "and {at} >= :start::{type} and {at} < :until::{type}".format(
                 at=ranged["at"], type=ranged["at_type"]
             )
             params |= more
-        statement = self._statement(
-            "lock" if lock else "lookup", **parts, columns=self._columns(shape)
-        )
+        name = "lookup" if locked_in is None else "lock"
+        statement = self._statement(name, **parts, columns=self._columns(shape))
         return self._run(connection, statement, params)
 
     def delete(self, connection: Any, shape: Shape, keys: Sequence[Sequence[Any]]) -> None:
@@ -247,13 +225,14 @@ class PostgresTables(TableAccess):
             return cursor.fetchall() if cursor.description else []
 
     def _stream(self, connection: Any, statement: Compiled, params: Mapping[str, Any]) -> Batches:
-        return _ServerBatches(connection, statement, _as_texts(params))
+        cursor = _OwnServerCursor(connection, f"holdfast_archive_{next(_numbers)}")
+        return _ServerBatches(cursor.execute(statement.data, _as_texts(params)))
 
-
-def _columns(rows: Sequence[Row]) -> tuple[TableColumn, ...]:
-    return tuple(
-        TableColumn(row[0], row[1], _KINDS.get(row[2], "text"), row[3] == "t") for row in rows
-    )
+    def _columns_of(self, described: Sequence[Row]) -> tuple[TableColumn, ...]:
+        return tuple(
+            TableColumn(row[0], row[1], _KINDS.get(row[2], "text"), row[3] == "t")
+            for row in described
+        )
 
 
 class OwnTextCursor(psycopg.Cursor[Row]):
@@ -274,17 +253,6 @@ _numbers = count(1)
 
 
 class _ServerBatches(Batches):
-    def __init__(self, connection: Any, statement: Compiled, params: dict[str, str | None]) -> None:
-        super().__init__()
-        self._cursor = _OwnServerCursor(connection, f"holdfast_archive_{next(_numbers)}")
-        self._cursor.execute(statement.data, params)
-
-    def __next__(self) -> list[Row]:
-        rows = self._cursor.fetchmany(self.size)
-        if not rows:
-            raise StopIteration
-        return rows
-
     def close(self) -> None:
         # After a failed statement the server takes no other, and has closed the cursor itself.
         with suppress(psycopg.Error):

@@ -119,8 +119,7 @@ def _identities(work: Work, shape: Shape, rows: Sequence[Row]) -> list[Any]:
 
 
 def _states(shape: Shape, rows: Sequence[Row]) -> list[tuple[str, str]]:
-    names = [each.name for each in shape.columns]
-    type, state = names.index("type"), names.index("state")
+    type, state = shape.places_of("type", "state")
     return [(row[type], row[state]) for row in rows]
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
 from holdfast.archive.table_access import (
@@ -55,37 +55,6 @@ class Member:
         return kept
 
 
-class Source(Protocol):
-    """Rows by period: where they are, and what makes one file or several of them."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def length(self) -> PeriodLength: ...
-    @property
-    def zone(self) -> ZoneInfo: ...
-    @property
-    def grace_ms(self) -> int: ...
-    @property
-    def keep_ms(self) -> int | None: ...
-    @property
-    def table(self) -> str: ...
-
-    def first(self, access: TableAccess, connection: Any, span: Span) -> Instant | None:
-        """Return when the first item of a span is."""
-
-    def count(self, access: TableAccess, connection: Any, period: Period) -> int:
-        """Count the items of a period."""
-
-    def members(
-        self, access: TableAccess, connection: Any, period: Period, covered: Seen
-    ) -> Iterator[Member]:
-        """Yield the tables to be exported, one after the other; items in `covered` are left out."""
-
-    def cover(self, access: TableAccess, table: str, columns: Any, batch: Any) -> list[Any]:
-        """Return what `members` will find of a file's rows in `covered`."""
-
-
 @dataclass(frozen=True, slots=True)
 class TableSource:
     """A table of the application's own; an item is a row."""
@@ -107,17 +76,17 @@ class TableSource:
         return self.selection.table
 
     def first(self, access: TableAccess, connection: Any, span: Span) -> Instant | None:
-        """See `Source`."""
+        """Return when the first item of a span is."""
         return access.first(connection, self.selection, span)
 
     def count(self, access: TableAccess, connection: Any, period: Period) -> int:
-        """See `Source`."""
+        """Count the items of a period."""
         return access.count(connection, self.selection, span_of(period))
 
     def members(
         self, access: TableAccess, connection: Any, period: Period, covered: Seen
     ) -> Iterator[Member]:
-        """See `Source`."""
+        """Yield the tables to be exported, one after the other; items in `covered` are left out."""
         span = span_of(period)
         shape = access.shape(connection, self.table, self.selection.key)
         shape = access.fit_kinds(connection, shape, self.selection, span)
@@ -139,7 +108,7 @@ class TableSource:
         )
 
     def cover(self, access: TableAccess, table: str, columns: Any, batch: Any) -> list[Any]:
-        """See `Source`."""
+        """Return what `members` will find of a file's rows in `covered`."""
         return access.prints_of(columns, batch)
 
 
@@ -156,19 +125,19 @@ class ChainSource:
     table: str = field(default="job")
 
     def first(self, access: TableAccess, connection: Any, span: Span) -> Instant | None:
-        """See `Source`."""
+        """See `TableSource`."""
         ends = (to_instant(span[0]), to_instant(span[1]))
         return access.first_chain(connection, texts(self.states), ends)
 
     def count(self, access: TableAccess, connection: Any, period: Period) -> int:
-        """See `Source`."""
+        """See `TableSource`."""
         ends = (period.start_at, period.end_at)
         return access.count_chains(connection, texts(self.states), ends)
 
     def members(
         self, access: TableAccess, connection: Any, period: Period, covered: Seen
     ) -> Iterator[Member]:
-        """See `Source`. The jobs come first: what is left out of them decides about the rest."""
+        """See `TableSource`. The jobs come first: what is left out of them decides about the rest."""
         states, ends = texts(self.states), (period.start_at, period.end_at)
         for name in MEMBERS:
             shape = access.member(connection, name)
@@ -178,14 +147,17 @@ class ChainSource:
             yield Member(name, shape, rows, select)
 
     def cover(self, access: TableAccess, table: str, columns: Any, batch: Any) -> list[Any]:
-        """See `Source`."""
+        """See `TableSource`."""
         chains = batch.column("chain_id").to_pylist() if table == "job" else []
         return [("chain", each) for each in chains]
 
 
+Source: TypeAlias = TableSource | ChainSource
+"""Rows by period: where they are, and what makes one file or several of them."""
+
+
 def _select_jobs(covered: Seen, shape: Shape, rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
-    names = [each.name for each in shape.columns]
-    id, chain, index = (names.index(each) for each in ("id", "chain_id", "chain_index"))
+    id, chain, index = shape.places_of("id", "chain_id", "chain_index")
     if covered:
         left_out = [row for row in rows if ("chain", row[chain]) in covered]
         covered.add(("job", row[id]) for row in left_out)

@@ -58,35 +58,22 @@ class SqliteTables(TableAccess):
             raise not_unique(table, key)
         if not all(row[3] for row in rows if row[0] in key):
             raise not_unique(table, key)
-        return Shape(named, _columns(rows), tuple(key))
-
-    def columns(self, connection: Any, table: str) -> tuple[TableColumn, ...]:
-        return _columns(self._describe_table(connection, table))
+        return Shape(named, self._columns_of(rows), tuple(key))
 
     def member(self, connection: Any, name: str) -> Shape:
         return self.shape(connection, f"holdfast_{name}", MEMBERS[name])
 
     def first(self, connection: Any, selection: RowSelection, span: Span) -> Instant | None:
-        parts, params, factor = self._range(connection, selection, span)
+        parts, params = self._range(connection, selection, span)
         found = self._run(connection, self._statement("first", **parts), params)[0][0]
-        return None if found is None else found * factor
-
-    def count(self, connection: Any, selection: RowSelection, span: Span) -> int:
-        parts, params, _ = self._range(connection, selection, span)
-        return int(self._run(connection, self._statement("count", **parts), params)[0][0])
+        return None if found is None else found * int(parts["factor"])
 
     def fit_kinds(
         self, connection: Any, shape: Shape, selection: RowSelection, span: Span
     ) -> Shape:
-        parts, params, _ = self._range(connection, selection, span)
+        parts, params = self._range(connection, selection, span)
         statement = self._statement("types", **parts, types=_types(shape))
         return _with_kinds(shape, self._run(connection, statement, params)[0])
-
-    def rows(self, connection: Any, shape: Shape, selection: RowSelection, span: Span) -> Batches:
-        parts, params, _ = self._range(connection, selection, span)
-        order = ", ".join(map(quote, shape.key))
-        statement = self._statement("rows", **parts, columns=self._columns(shape), key=order)
-        return self._stream(connection, statement, params)
 
     def chain_shape(
         self, connection: Any, shape: Shape, name: str, states: str, period: tuple[Instant, Instant]
@@ -103,8 +90,7 @@ class SqliteTables(TableAccess):
         connection: Any,
         shape: Shape,
         keys: Sequence[Sequence[Any]],
-        selection: tuple[RowSelection, Span] | None = None,
-        lock: bool = False,
+        locked_in: tuple[RowSelection, Span] | None = None,
     ) -> list[Row]:
         match, columns = _match(shape), self._columns(shape)
         text = self._statement("lookup", table=shape.table, columns=columns, match=match).text
@@ -151,7 +137,7 @@ class SqliteTables(TableAccess):
         until: datetime,
         limit: int,
     ) -> int:
-        parts, params, _ = self._range(connection, selection, (until, until))
+        parts, params = self._range(connection, selection, (until, until))
         source, names = parts.pop("table"), ", ".join(map(quote, columns))
         del params["start"]
         statement = self._statement("moved_rows", **parts, source=source)
@@ -166,7 +152,7 @@ class SqliteTables(TableAccess):
 
     def _range(
         self, connection: Any, selection: RowSelection, span: Span
-    ) -> tuple[dict[str, str], dict[str, Any], int]:
+    ) -> tuple[dict[str, str], dict[str, Any]]:
         table, at = quote_table(selection.table), quote(selection.at)
         self._describe_table(connection, selection.table, [selection.at])
         sample = self._run(connection, self._statement("sample", table=table, at=at), {})
@@ -176,9 +162,10 @@ class SqliteTables(TableAccess):
             "table": table,
             "instant": _FROM_TEXT.format(at=at) if is_text else at,
             "filter": selection.where,
+            "factor": str(factor),
         }
         bounds = [to_instant(each) // factor for each in span]
-        return parts, {"start": bounds[0], "until": bounds[1]}, factor
+        return parts, {"start": bounds[0], "until": bounds[1]}
 
     def _describe_table(self, connection: Any, table: str, wanted: Sequence[str] = ()) -> list[Row]:
         rows = self._run(connection, self._statement("columns"), {"table": table})
@@ -189,26 +176,10 @@ class SqliteTables(TableAccess):
         return _cursor(connection).execute(statement.text, params).fetchall()
 
     def _stream(self, connection: Any, statement: Compiled, params: Mapping[str, Any]) -> Batches:
-        return _CursorBatches(_cursor(connection).execute(statement.text, params))
+        return Batches(_cursor(connection).execute(statement.text, params))
 
-
-def _columns(rows: Sequence[Row]) -> tuple[TableColumn, ...]:
-    return tuple(TableColumn(row[0], row[1], "mixed", bool(row[2])) for row in rows)
-
-
-class _CursorBatches(Batches):
-    def __init__(self, cursor: sqlite3.Cursor) -> None:
-        super().__init__()
-        self._cursor = cursor
-
-    def __next__(self) -> list[Row]:
-        rows = self._cursor.fetchmany(self.size)
-        if not rows:
-            raise StopIteration
-        return rows
-
-    def close(self) -> None:
-        self._cursor.close()
+    def _columns_of(self, described: Sequence[Row]) -> tuple[TableColumn, ...]:
+        return tuple(TableColumn(row[0], row[1], "mixed", bool(row[2])) for row in described)
 
 
 def _cursor(connection: Any) -> sqlite3.Cursor:

@@ -73,8 +73,12 @@ class Shape:
     @property
     def places(self) -> list[int]:
         """Where the columns of the key are."""
-        names = [each.name for each in self.columns]
-        return [names.index(each) for each in self.key]
+        return self.places_of(*self.key)
+
+    def places_of(self, *names: str) -> list[int]:
+        """Return where columns are."""
+        columns = [each.name for each in self.columns]
+        return [columns.index(each) for each in names]
 
     def with_columns(self, columns: Sequence[TableColumn]) -> Shape:
         """Return the table with columns as a file has them. Raises: ArchiveSourceInvalid."""
@@ -131,9 +135,9 @@ class TableAccess(ABC):
     def shape(self, connection: Any, table: str, key: Sequence[str]) -> Shape:
         """Look at a table. Raises: ArchiveSourceInvalid when it is missing or the key does not identify a row."""
 
-    @abstractmethod
     def columns(self, connection: Any, table: str) -> tuple[TableColumn, ...]:
         """Return the columns of a table. Raises: ArchiveSourceInvalid when there is no such table."""
+        return self._columns_of(self._describe_table(connection, table))
 
     @abstractmethod
     def member(self, connection: Any, name: str) -> Shape:
@@ -143,19 +147,23 @@ class TableAccess(ABC):
     def first(self, connection: Any, selection: RowSelection, span: Span) -> Instant | None:
         """Return when the first row of a span is."""
 
-    @abstractmethod
     def count(self, connection: Any, selection: RowSelection, span: Span) -> int:
         """Count the rows of a span."""
+        parts, params = self._range(connection, selection, span)
+        return int(self._run(connection, self._statement("count", **parts), params)[0][0])
 
-    @abstractmethod
     def fit_kinds(
         self, connection: Any, shape: Shape, selection: RowSelection, span: Span
     ) -> Shape:
         """Return the shape with kinds that hold every value of a span."""
+        return shape
 
-    @abstractmethod
     def rows(self, connection: Any, shape: Shape, selection: RowSelection, span: Span) -> Batches:
         """Read the rows of a span in the order of their keys."""
+        parts, params = self._range(connection, selection, span)
+        order = ", ".join(map(quote, shape.key))
+        statement = self._statement("rows", **parts, columns=self._columns(shape), key=order)
+        return self._stream(connection, statement, params)
 
     @abstractmethod
     def lookup(
@@ -163,10 +171,9 @@ class TableAccess(ABC):
         connection: Any,
         shape: Shape,
         keys: Sequence[Sequence[Any]],
-        selection: tuple[RowSelection, Span] | None = None,
-        lock: bool = False,
+        locked_in: tuple[RowSelection, Span] | None = None,
     ) -> list[Row]:
-        """Read rows by their keys, of a span if one is given; with `lock` nobody else changes them."""
+        """Read rows by their keys; with a span only those in it, and nobody else changes them then."""
 
     @abstractmethod
     def delete(self, connection: Any, shape: Shape, keys: Sequence[Sequence[Any]]) -> None:
@@ -199,6 +206,20 @@ class TableAccess(ABC):
     @abstractmethod
     def loosen(self, column: TableColumn) -> TableColumn:
         """Return a column that can hold any value, as text."""
+
+    @abstractmethod
+    def _describe_table(
+        self, connection: Any, table: str, wanted: Sequence[str] = ()
+    ) -> list[Row]: ...
+
+    @abstractmethod
+    def _columns_of(self, described: Sequence[Row]) -> tuple[TableColumn, ...]: ...
+
+    @abstractmethod
+    def _range(
+        self, connection: Any, selection: RowSelection, span: Span
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """Return the parts and the parameters of a statement on the rows of a span."""
 
     @abstractmethod
     def _run(
@@ -262,16 +283,24 @@ class TableAccess(ABC):
 
 
 class Batches(Iterator[list[Row]]):
-    """Rows in batches; `expect` says how large one is, so that the next ones take about as much memory."""
+    """Rows of a cursor; `expect` says how large a batch is, so that the next ones take about as much memory."""
 
     FIRST, MOST = 50, 500
     BYTES = 4 * 1024 * 1024
 
-    def __init__(self) -> None:
+    def __init__(self, cursor: Any) -> None:
         self.size = self.FIRST
+        self._cursor = cursor
+
+    def __next__(self) -> list[Row]:
+        rows: list[Row] = self._cursor.fetchmany(self.size)
+        if not rows:
+            raise StopIteration
+        return rows
 
     def close(self) -> None:
         """Leave the rest unread."""
+        self._cursor.close()
 
     def expect(self, rows: int, size: int) -> None:
         """Choose how many rows to read at a time, by the size of the last ones."""

@@ -124,16 +124,14 @@ class Work:
             self.database.run(archiving.release(id, hold.token, reason, state, self.now()))
 
     @contextmanager
-    def fetch_all(
-        self, hold: Hold, step: Step = "verify"
-    ) -> Iterator[dict[str, ParquetFileReader]]:
+    def fetch_all(self, hold: Hold) -> Iterator[dict[str, ParquetFileReader]]:
         """Read back every object of a manifest, compare it, and open the copies. Raises: ArchiveCorrupted."""
         readers: dict[str, ParquetFileReader] = {}
         with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
             try:
                 done = 0
                 for place, each in enumerate(hold.manifest.objects):
-                    self.report(hold, step, done, hold.manifest.rows)
+                    self.report(hold, "verify", done, hold.manifest.rows)
                     readers[each.table] = self.fetch(each, Path(folder) / str(place))
                     done += each.rows
                 yield readers
