@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 from holdfast import Holdfast, Job, Permanent, Retry
+from holdfast.archive.progress import Progress
 from holdfast.archive.table_access import MEMBERS
 from holdfast.core.instants import to_instant
 from holdfast.settings import load_settings
@@ -60,6 +61,16 @@ async def _ended(place: Place) -> Holdfast:
     await _finish(place, app)
     place.now = datetime.now(UTC) + timedelta(days=2)
     return app
+
+
+async def test_the_progress_of_an_upload_counts_the_rows_of_all_its_files(place: Place) -> None:
+    await _ended(place)
+    place.archive.jobs()
+    heard: list[Progress] = []
+    place.archive.run("jobs", on_progress=heard.append)
+    # Two jobs with an outcome each, and what one of them waited for.
+    uploads = [(each.rows, each.total) for each in heard if each.step == "upload"]
+    assert uploads == [(0, 5), (2, 5), (4, 5), (5, 5)]
 
 
 async def test_ended_chains_are_archived_removed_and_restored_as_they_were(place: Place) -> None:

@@ -92,13 +92,15 @@ def _export(
     archiving, now = work.database.store.archiving, work.now
     with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
         exported, items, definition = _write(work, source, period, hold, live, Path(folder))
-        work.report(hold, "upload", 0, sum(each.rows for each, _ in exported))
+        uploaded, total = 0, sum(each.rows for each, _ in exported)
+        work.report(hold, "upload", uploaded, total)
         if not exported:
             _leave_nothing(work, hold)
             return None
         for found, path in exported:
             work.files.put(found.key, path, MEDIA_TYPE)
-            work.report(hold, "upload", found.rows)
+            uploaded += found.rows
+            work.report(hold, "upload", uploaded, total)
     objects = [found for found, _ in exported]
     hold.check(
         work.database.run(
