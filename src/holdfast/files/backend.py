@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 import re
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Protocol
 
 from holdfast.files.content import Content
 
+DEFAULT_TYPE = "application/octet-stream"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -75,6 +77,11 @@ class FileBackend(Protocol):
 
     def url(self, key: str, expires_s: int, filename: str | None, now: float) -> str:
         """Return a signed link that downloads the object until it expires."""
+
+
+def guess_type(key: str) -> str:
+    """Return the media type that a key's ending stands for."""
+    return mimetypes.guess_type(key)[0] or DEFAULT_TYPE
 
 
 def known_sha256(text: str | None) -> str:

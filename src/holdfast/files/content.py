@@ -6,7 +6,7 @@ import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import BytesIO
+from io import SEEK_END, BytesIO
 from pathlib import Path
 from typing import IO, Self, TypeAlias, cast
 
@@ -26,7 +26,9 @@ class Content:
     def __init__(self, file: IO[bytes]) -> None:
         """Measure a seekable file from its beginning."""
         self._file = file
-        self.sha256, self.size = self._measure()
+        file.seek(0)
+        self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        self.size = file.seek(0, SEEK_END)
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the content in blocks; raises ObjectCorrupted at the end if it has changed."""
@@ -41,14 +43,6 @@ class Content:
     def read_all(self) -> bytes:
         """Return all of it."""
         return b"".join(self.blocks())
-
-    def _measure(self) -> tuple[str, int]:
-        digest, size = hashlib.sha256(), 0
-        self._file.seek(0)
-        while block := self._file.read(BLOCK):
-            digest.update(block)
-            size += len(block)
-        return digest.hexdigest(), size
 
 
 class Collector:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mimetypes
 import os
 import stat
 import time
@@ -30,9 +29,9 @@ from holdfast.core.errors import (
     ObjectCorrupted,
     ObjectNotFound,
 )
-from holdfast.files.backend import ListedFile, ObjectReader, StoredFile
+from holdfast.files.backend import ListedFile, ObjectReader, StoredFile, guess_type
 from holdfast.files.content import BLOCK, Content
-from holdfast.files.folders import Folders, disk_errors, names_in, open_file, write_new
+from holdfast.files.folders import Folders, disk_errors, mode_of, names_in, open_file, write_new
 from holdfast.files.keys import RESERVED
 from holdfast.files.links import LinkSigner
 
@@ -43,7 +42,6 @@ except ImportError as error:
         "a directory of files needs a POSIX system", help="use an s3:// URL here"
     ) from error
 
-DEFAULT_TYPE = "application/octet-stream"
 ABANDONED_S = 86_400.0
 """An unfinished file this old belongs to a process that died."""
 
@@ -94,7 +92,8 @@ class DirectoryBackend:
         *parts, name = key.split("/")
         with disk_errors(self._root), suppress(FileNotFoundError, NotADirectoryError):
             with self._folders.enter(parts) as folder:
-                if not _exists(folder, name) or _is_folder(folder, name):
+                mode = mode_of(folder, name)
+                if not mode or stat.S_ISDIR(mode):
                     return
             with self._lock(key):
                 with self._folders.enter(parts) as folder:
@@ -134,9 +133,10 @@ class DirectoryBackend:
         *parts, name = key.split("/")
         temporary, source = unfinished
         with self._folder_of(key, parts) as folder:
-            if _is_folder(folder, name):
+            mode = mode_of(folder, name)
+            if stat.S_ISDIR(mode):
                 raise InvalidObjectKey(f"{key} is a folder of other objects")
-            if not replace and _exists(folder, name):
+            if not replace and mode:
                 return False
             self._remember(key, content, content_type)
             os.replace(source, name, src_dir_fd=temporary, dst_dir_fd=folder)
@@ -273,23 +273,15 @@ def _identify(key: str, file: int, kept: list[StoredFile]) -> StoredFile:
     """Return the record whose checksum fits the file; with several of its size the content decides."""
     size = os.fstat(file).st_size
     if not kept:
-        guessed = mimetypes.guess_type(key)[0] or DEFAULT_TYPE
-        return StoredFile(key, size, "", guessed)
+        return StoredFile(key, size, "", guess_type(key))
     fitting = [each for each in kept if each.size == size]
     if len(fitting) > 1:
-        found = _sha256_of(file)
+        with os.fdopen(os.dup(file), "rb") as copy:
+            found = hashlib.file_digest(copy, "sha256").hexdigest()
         fitting = [each for each in fitting if each.sha256 == found]
     if not fitting:
         raise ObjectCorrupted(f"{key} has {size} bytes, which is not what was stored")
     return fitting[0]
-
-
-def _sha256_of(file: int) -> str:
-    digest, position = hashlib.sha256(), 0
-    while block := os.pread(file, BLOCK, position):
-        digest.update(block)
-        position += len(block)
-    return digest.hexdigest()
 
 
 def _read_checksum(key: str, folder: int, name: str) -> StoredFile:
@@ -311,19 +303,6 @@ def _entries(folder: int) -> Iterator[str]:
                 yield f"{each.name}/"
             elif each.is_file(follow_symlinks=False):
                 yield each.name
-
-
-def _is_folder(folder: int, name: str) -> bool:
-    with suppress(FileNotFoundError):
-        return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    return False
-
-
-def _exists(folder: int, name: str) -> bool:
-    with suppress(FileNotFoundError):
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-        return True
-    return False
 
 
 def _sums(key: str) -> tuple[str, ...]:

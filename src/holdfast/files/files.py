@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
-import mimetypes
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
-from typing import IO, TYPE_CHECKING
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Callable,
+    Generator,
+    Iterator,
+    Mapping,
+)
+from contextlib import aclosing, closing, suppress
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidOption, ObjectCorrupted, ObjectExists, ObjectNotFound
-from holdfast.files.async_files import AsyncFiles
-from holdfast.files.backend import FileBackend, ListedFile, ObjectReader, StoredFile
-from holdfast.files.content import BLOCK, Data, content_of
+from holdfast.files.backend import FileBackend, ListedFile, ObjectReader, StoredFile, guess_type
+from holdfast.files.content import BLOCK, Collector, Data, content_of
 from holdfast.files.keys import check_key, check_prefix
 from holdfast.files.links import LinkSigner
 
 if TYPE_CHECKING:
     from holdfast.files.downloads import Downloads
 
+T = TypeVar("T")
+
 DEFAULT_EXPIRES = "10m"
 MAX_EXPIRES_S = 7 * 86_400
 """S3 signs nothing for longer."""
 
 _TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(; ?[\w.+-]+=[\w.+-]+)*", re.ASCII)
-_DEFAULT_TYPE = "application/octet-stream"
+_END = object()
 
 
 class Files:
@@ -161,6 +169,98 @@ class Files:
         return info
 
 
+class AsyncFiles:
+    """`Files` for async code: each call runs in a thread, so that the loop never waits for a disk or a server.
+
+    A cancelled write may still be completed in its thread, as a whole.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    async def put(
+        self, key: str, data: Data | AsyncIterable[bytes], content_type: str | None = None
+    ) -> StoredFile:
+        """See `Files.put`; the data may also be an async iterable of bytes."""
+        return await _store(self._files.put, key, data, content_type)
+
+    async def put_once(
+        self, key: str, data: Data | AsyncIterable[bytes], content_type: str | None = None
+    ) -> StoredFile:
+        """See `Files.put_once`; the data may also be an async iterable of bytes."""
+        return await _store(self._files.put_once, key, data, content_type)
+
+    async def get(self, key: str, *, sha256: str | None = None) -> bytes:
+        """See `Files.get`."""
+        return await asyncio.to_thread(self._files.get, key, sha256=sha256)
+
+    async def stream(self, key: str, *, sha256: str | None = None) -> AsyncGenerator[bytes, None]:
+        """See `Files.stream`."""
+        blocks = await asyncio.to_thread(self._files.stream, key, sha256=sha256)
+        async with aclosing(_in_threads(blocks)) as steps:
+            async for block in steps:
+                yield block
+
+    async def verify(self, key: str, *, sha256: str | None = None) -> StoredFile:
+        """See `Files.verify`."""
+        return await asyncio.to_thread(self._files.verify, key, sha256=sha256)
+
+    async def head(self, key: str) -> StoredFile:
+        """See `Files.head`."""
+        return await asyncio.to_thread(self._files.head, key)
+
+    async def exists(self, key: str) -> bool:
+        """See `Files.exists`."""
+        return await asyncio.to_thread(self._files.exists, key)
+
+    async def delete(self, key: str) -> None:
+        """See `Files.delete`."""
+        await asyncio.to_thread(self._files.delete, key)
+
+    async def list(self, prefix: str = "") -> AsyncGenerator[ListedFile, None]:
+        """See `Files.list`."""
+        async with aclosing(_in_threads(self._files.list(prefix))) as steps:
+            async for each in steps:
+                yield each
+
+    async def url(
+        self, key: str, expires: Duration = DEFAULT_EXPIRES, filename: str | None = None
+    ) -> str:
+        """See `Files.url`."""
+        return await asyncio.to_thread(self._files.url, key, expires, filename)
+
+
+async def _store(
+    put: Callable[[str, Data, str | None], StoredFile],
+    key: str,
+    data: Data | AsyncIterable[bytes],
+    content_type: str | None,
+) -> StoredFile:
+    if not isinstance(data, AsyncIterable):
+        return await asyncio.to_thread(put, key, data, content_type)
+    with Collector() as collector:
+        async for block in data:
+            await asyncio.to_thread(collector.add, block)
+        return await asyncio.to_thread(put, key, collector, content_type)
+
+
+async def _in_threads(items: Iterator[T]) -> AsyncGenerator[T, None]:
+    step: asyncio.Task[T | object] | None = None
+    try:
+        while True:
+            step = asyncio.create_task(asyncio.to_thread(next, items, _END))
+            item = await asyncio.shield(step)
+            if item is _END:
+                return
+            yield item  # type: ignore[misc]
+    finally:
+        if step is not None and not step.done():
+            # A generator cannot be closed while a thread is inside it.
+            await asyncio.wait({step})
+        with suppress(AttributeError):
+            items.close()  # type: ignore[attr-defined]
+
+
 class _ReaderFile(io.RawIOBase):
     """A reader as Python's own kind of file."""
 
@@ -223,7 +323,7 @@ def _compare(key: str, found: str, expected: str) -> None:
 
 def _media_type(key: str, given: str | None) -> str:
     if given is None:
-        return mimetypes.guess_type(key)[0] or _DEFAULT_TYPE
+        return guess_type(key)
     if not _TYPE.fullmatch(given):
         raise InvalidOption(
             f"{repr(given)[:60]} is not a media type", help="use one like image/png"

@@ -66,18 +66,18 @@ def _open_folder(folder: int, part: str) -> int:
     try:
         return os.open(part, _FOLDER, dir_fd=folder)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR) and is_link(folder, part):
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and stat.S_ISLNK(mode_of(folder, part)):
             raise InvalidObjectKey(
                 f"{part} is a symbolic link", help="use keys that lead through real folders only"
             ) from None
         raise
 
 
-def is_link(folder: int, name: str) -> bool:
-    """Return whether a name in a folder is a symbolic link."""
+def mode_of(folder: int, name: str) -> int:
+    """Return what a name in a folder is, itself and not what it links to; 0 if it does not exist."""
     with suppress(FileNotFoundError):
-        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    return False
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    return 0
 
 
 def names_in(folder: int) -> list[str]:

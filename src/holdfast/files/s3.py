@@ -22,7 +22,7 @@ from holdfast.core.errors import (
     ObjectCorrupted,
     ObjectNotFound,
 )
-from holdfast.files.backend import ListedFile, ObjectReader, StoredFile, known_sha256
+from holdfast.files.backend import DEFAULT_TYPE, ListedFile, ObjectReader, StoredFile, known_sha256
 from holdfast.files.content import BLOCK, Content
 from holdfast.files.links import attachment
 
@@ -45,7 +45,6 @@ PART = 8 * 1024 * 1024
 _MAX_PARTS = 9_000
 _PARALLEL_PARTS = 3
 _CHECKSUM = "sha256"
-_DEFAULT_TYPE = "application/octet-stream"
 _DENIED = re.compile(r"status code: 40[13]\b")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _CLIENT: ClientConfig = {
@@ -280,7 +279,7 @@ def _info(key: str, found: GetResult) -> StoredFile:
         key,
         found.meta["size"],
         known_sha256(attributes.get(_CHECKSUM)),
-        attributes.get("Content-Type", _DEFAULT_TYPE),
+        attributes.get("Content-Type", DEFAULT_TYPE),
     )
 
 
