@@ -10,6 +10,7 @@ from typing import Any
 import aiosqlite
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -161,6 +162,28 @@ async def test_leases_commit_and_roll_back_with_the_application_s_own_rows(
         assert done == {1}
         rows = await execute("select id, status, lock_token from delivery order by id")
         assert [tuple(each) for each in rows] == [(1, "sent", None), (2, "pending", None)]
+
+
+def _as_dict(cursor: Any, row: Any) -> dict[str, Any]:
+    return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
+
+
+@pytest.mark.parametrize("kind", ["driver", "async driver"])
+async def test_rows_are_leased_whatever_rows_the_connection_makes_of_them(
+    url: str, kind: str
+) -> None:
+    moment = "integer" if url.startswith("sqlite") else "timestamptz"
+    async with OPENERS[kind](url) as (tx, execute):
+        await execute(f"create table delivery ({COLUMNS} {moment})")
+        await execute("insert into delivery (id, status) values (1, 'pending'), (2, 'pending')")
+        tx.row_factory = _as_dict if url.startswith("sqlite") else dict_row
+        claimed = await call(kind, tx, "claim", "w-1", 2)
+        assert [(each["id"], each["status"]) for each in claimed.rows] == [
+            (1, "pending"),
+            (2, "pending"),
+        ]
+        assert await call(kind, tx, "finish", claimed.token, {1: {"status": "sent"}}) == {1}
+        assert await call(kind, tx, "release", claimed.token) == {2}
 
 
 @pytest.mark.parametrize("connection", [object(), "postgresql://127.0.0.1/shop"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -323,8 +323,10 @@ class _TransactionExecutor:
         self._connection = connection
         self.dialect = "sqlite" if "sqlite" in type(connection).__module__ else "postgresql"
 
-    def keep_columns(self, description: Any) -> None:
-        self.columns = [column[0] for column in description or ()]
+    def rows_of(self, cursor: Any, rows: Iterable[Any]) -> list[Row]:
+        """Return rows as tuples, whatever row factory the connection has."""
+        self.columns = [column[0] for column in cursor.description or ()]
+        return [tuple(row.values() if isinstance(row, Mapping) else row) for row in rows]
 
 
 _LIBRARIES = ("holdfast", "psycopg", "sqlite3", "aiosqlite")
@@ -341,8 +343,7 @@ class _Executor(_TransactionExecutor):
 
     def execute(self, statement: Statement) -> list[Row]:
         cursor = self._connection.execute(statement.name, dict(statement.params))
-        self.keep_columns(cursor.description)
-        return list(cursor.fetchall()) if cursor.description else []
+        return self.rows_of(cursor, cursor.fetchall() if cursor.description else ())
 
 
 class _AsyncExecutor(_TransactionExecutor):
@@ -356,8 +357,7 @@ class _AsyncExecutor(_TransactionExecutor):
 
     async def execute(self, statement: Statement) -> list[Row]:
         cursor = await self._connection.execute(statement.name, dict(statement.params))
-        self.keep_columns(cursor.description)
-        return list(await cursor.fetchall()) if cursor.description else []
+        return self.rows_of(cursor, await cursor.fetchall() if cursor.description else ())
 
 
 class _Operations:
