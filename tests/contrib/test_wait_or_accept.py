@@ -357,10 +357,7 @@ async def test_a_hundred_things_that_are_waited_for_are_looked_at_twenty_times_a
         looks.append(loop.time())
         return None
 
-    waits = [
-        asyncio.create_task(module._condition_found(None, None, look, None, 3.0))
-        for _ in range(100)
-    ]
+    waits = [asyncio.create_task(module._find(None, None, look, None, 3.0)) for _ in range(100)]
     await asyncio.gather(*waits)
     assert 100 <= len(looks) <= 100 + 3 * module.LOOKS_PER_S
 
@@ -377,7 +374,7 @@ async def test_the_pauses_between_looks_grow_to_a_second(monkeypatch: pytest.Mon
         return Ready("found") if len(pauses) == 10 else None
 
     monkeypatch.setattr(module.SharedLook, "_pause", pause)
-    assert await module._condition_found(None, None, look, None, 20.0) is not None
+    assert await module._find(None, None, look, None, 20.0) is not None
     assert pauses[:3] == pytest.approx([0.1, 0.15, 0.225])
     assert pauses == sorted(pauses)
     assert pauses[-2:] == [1.0, 1.0]
@@ -393,10 +390,10 @@ async def test_a_request_that_joins_is_not_answered_from_an_older_look() -> None
         await go_on.wait()
         return seen
 
-    first = asyncio.create_task(module._condition_found(None, None, look, "key", 20.0))
+    first = asyncio.create_task(module._find(None, None, look, "key", 20.0))
     await begun.wait()
     found = Ready("since")
-    second = asyncio.create_task(module._condition_found(None, None, look, "key", 0.0))
+    second = asyncio.create_task(module._find(None, None, look, "key", 0.0))
     await asyncio.sleep(0)
     go_on.set()
     assert await second == Ready("since")
@@ -407,7 +404,7 @@ async def test_what_a_look_raises_reaches_all_who_wait() -> None:
     async def look() -> Found[str]:
         raise LookupError("no table")
 
-    waits = [module._condition_found(None, None, look, "key", 5.0) for _ in range(3)]
+    waits = [module._find(None, None, look, "key", 5.0) for _ in range(3)]
     raised = await asyncio.gather(*waits, return_exceptions=True)
     assert [type(each) for each in raised] == [LookupError] * 3
     assert not module._WATCHES[asyncio.get_running_loop()]

@@ -26,7 +26,7 @@ from holdfast.archive.sources import (
     closed_until,
     tables_of,
 )
-from holdfast.archive.table_access import RowSelection, Unit, quote, quote_table
+from holdfast.archive.table_access import RowSelection, Unit
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import (
     Aborted,
@@ -51,6 +51,7 @@ from holdfast.core.manifest import (
 from holdfast.files.files import Files
 from holdfast.files.open_files import open_files
 from holdfast.storage.database import Database
+from holdfast.storage.sql_loader import quote, quote_table
 
 if TYPE_CHECKING:
     from holdfast.archive.work import Work

@@ -10,12 +10,13 @@ from zoneinfo import ZoneInfo
 
 from holdfast.archive.progress import ArchiveRun
 from holdfast.archive.sources import tables_of
-from holdfast.archive.table_access import RowSelection, TableAccess, Unit, quote, quote_table
+from holdfast.archive.table_access import RowSelection, TableAccess, Unit
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import ArchiveSourceInvalid, InvalidOption
 from holdfast.core.instants import to_datetime
 from holdfast.storage.database import Database
 from holdfast.storage.operation import run as run_operation
+from holdfast.storage.sql_loader import quote, quote_table
 
 MOVE_CRON = "17 3 * * *"
 MOVE_TIMEOUT = "1h"

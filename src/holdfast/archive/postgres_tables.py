@@ -29,13 +29,11 @@ from holdfast.archive.table_access import (
     Unfit,
     check_columns,
     not_unique,
-    quote,
-    quote_table,
 )
 from holdfast.core.errors import ArchiveSourceInvalid
 from holdfast.core.instants import Instant, to_instant
 from holdfast.storage.operation import Row
-from holdfast.storage.sql_loader import Compiled
+from holdfast.storage.sql_loader import Compiled, quote, quote_table
 from holdfast.storage.store.params import document, texts
 
 _KINDS: Mapping[str, str] = {

@@ -5,7 +5,6 @@ The statements are in `sql`; names of tables and columns, and the application's 
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from holdfast.core.errors import ArchiveSourceInvalid, InvalidIdentifier
+from holdfast.core.errors import ArchiveSourceInvalid
 from holdfast.core.instants import Instant
 from holdfast.core.manifest import Period
 from holdfast.storage.operation import Row
@@ -27,6 +26,7 @@ from holdfast.storage.sql_loader import (
     compile_statement,
     load_statements,
     place_schema,
+    quote,
     without_comments,
 )
 
@@ -41,8 +41,6 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     "progress": ("job_id",),
 }
 """The tables that a chain consists of, with their keys; the job's own comes first."""
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
 class TableColumn(msgspec.Struct, frozen=True):
@@ -316,23 +314,6 @@ def _compile(
     if dialect == "postgres":
         text = place_schema(text, schema)
     return compile_statement(Template(text).substitute(dict(parts)), style)
-
-
-def quote(name: str) -> str:
-    """Return a name of a column as SQL, quoted. Raises: InvalidIdentifier."""
-    if not _NAME.fullmatch(name):
-        raise InvalidIdentifier(
-            f"{name[:70]!r} is not the name of a table or column",
-            help="use letters, digits and underscores; a table may have a schema before a dot",
-        )
-    return f'"{name}"'
-
-
-def quote_table(name: str) -> str:
-    """Return the name of a table as SQL, quoted; it may have a schema before a dot. Raises: InvalidIdentifier."""
-    if name.count(".") > 1:
-        raise InvalidIdentifier(f"{name[:70]!r} has too many dots")
-    return ".".join(map(quote, name.split(".")))
 
 
 def check_columns(table: str, columns: Sequence[str], wanted: Sequence[str]) -> None:

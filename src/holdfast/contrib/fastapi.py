@@ -7,7 +7,8 @@ a 500.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,8 +39,8 @@ from holdfast.contrib.wait_or_accept import DEFAULT_MS, MAX_MS, PARAMETER
 from holdfast.storage.database import AsyncTransaction
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
-    from sqlalchemy.orm import Session, sessionmaker
+    from sqlalchemy.ext.asyncio import async_sessionmaker
+    from sqlalchemy.orm import sessionmaker
 
 __all__ = [
     "AsyncTransaction",
@@ -77,7 +78,7 @@ def transaction(jobs: Holdfast) -> Any:
 
     Raises: MissingExtra when FastAPI is too old to commit in time.
     """
-    return _before_the_response(TransactionDependency(jobs))
+    return _before_the_response(AsyncDependency(jobs.transaction))
 
 
 def session(maker: async_sessionmaker[Any] | sessionmaker[Any]) -> Any:
@@ -89,9 +90,9 @@ def session(maker: async_sessionmaker[Any] | sessionmaker[Any]) -> Any:
     """
     given: Any = maker
     if _is_a(given, "sqlalchemy.ext.asyncio", "async_sessionmaker"):
-        return _before_the_response(AsyncSessionDependency(given))
+        return _before_the_response(AsyncDependency(given.begin))
     if _is_a(given, "sqlalchemy.orm", "sessionmaker"):
-        return _before_the_response(SessionDependency(given))
+        return _before_the_response(SyncDependency(given.begin))
     raise UnsupportedConnection(
         f"{type(maker).__name__} is not a sessionmaker",
         help="pass SQLAlchemy's sessionmaker(engine) or async_sessionmaker(engine)",
@@ -102,38 +103,26 @@ def session(maker: async_sessionmaker[Any] | sessionmaker[Any]) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionDependency:
-    """The dependency of `transaction`."""
+class AsyncDependency:
+    """Opens a transaction or a session; the end of its block commits it."""
 
-    jobs: Holdfast
-
-    async def __call__(self) -> AsyncIterator[AsyncTransaction]:
-        """Open a transaction; the end of the block commits it."""
-        async with self.jobs.transaction() as tx:
-            yield tx
-
-
-@dataclass(frozen=True, slots=True)
-class AsyncSessionDependency:
-    """The dependency of `session` for async sessions."""
-
-    maker: async_sessionmaker[AsyncSession]
+    begin: Callable[[], AbstractAsyncContextManager[Any]]
 
     async def __call__(self) -> AsyncIterator[Any]:
-        """Open a session; the end of the block commits it."""
-        async with self.maker.begin() as opened:
+        """Open it for one request."""
+        async with self.begin() as opened:
             yield opened
 
 
 @dataclass(frozen=True, slots=True)
-class SessionDependency:
-    """The dependency of `session` for sync sessions."""
+class SyncDependency:
+    """Sync version of `AsyncDependency`."""
 
-    maker: sessionmaker[Session]
+    begin: Callable[[], AbstractContextManager[Any]]
 
     def __call__(self) -> Iterator[Any]:
-        """Open a session; the end of the block commits it."""
-        with self.maker.begin() as opened:
+        """Open it for one request."""
+        with self.begin() as opened:
             yield opened
 
 

@@ -18,17 +18,17 @@ from holdfast.client.adapters import is_of_library
 from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.contrib.kept_rows import AsyncKeptRows, KeptRows, Renewal, TransactionSource
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.errors import InvalidIdentifier, InvalidOption, UnsupportedConnection
+from holdfast.core.errors import InvalidOption, UnsupportedConnection
 from holdfast.core.instants import Instant
 from holdfast.core.retry import PUSH_BACKOFF, Retry
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, Row, Statement, run, run_async
+from holdfast.storage.sql_loader import quote, quote_table
 
 __all__ = ["PUSH_BACKOFF", "AsyncLeasedTable", "Claimed", "LeasedTable", "Retried", "RowRetry"]
 
 DEFAULT_LEASE = "60s"
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PARAMETER = re.compile(r":(\w+)")
 
 _STATEMENTS: Mapping[str, str] = {
@@ -372,18 +372,16 @@ class _Operations:
         where: str | None,
         retry: RowRetry | None,
     ) -> None:
-        if table.count(".") > 1:
-            raise InvalidIdentifier(f"{table[:70]!r} has too many dots")
-        self._table = ".".join(map(_quote, table.split(".")))
+        self._table = quote_table(table)
         self._key_name = key
-        self._key = _quote(key)
+        self._key = quote(key)
         self._due = due
         self._order = order or self._key
         self._queue = "" if where is None else f"and ({where})"
         self._retry = retry
         self._attempts = self._next_at = self._ready = ""
         if retry is not None:
-            self._attempts, self._next_at = _quote(retry.attempts), _quote(retry.next_at)
+            self._attempts, self._next_at = quote(retry.attempts), quote(retry.next_at)
             self._ready = f"and ({self._next_at} is null or {self._next_at} <= {{now}})"
 
     def keys_of(self, claimed: Claimed) -> frozenset[Any]:
@@ -522,7 +520,7 @@ class _Operations:
         templates = _DIALECTS[dialect]
         given = {f"value_{place}": value for place, value in enumerate((values or {}).values())}
         changes = "".join(
-            f"{_quote(column)} = :{parameter}, "
+            f"{quote(column)} = :{parameter}, "
             for column, parameter in zip(values or {}, given, strict=True)
         )
         text = templates[name]
@@ -554,15 +552,6 @@ def _delay_ms(policy: Retry, attempts: int) -> int | None:
 
 def _keys(rows: list[Row]) -> set[Any]:
     return {row[0] for row in rows}
-
-
-def _quote(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise InvalidIdentifier(
-            f"{name[:70]!r} is not the name of a table or column",
-            help="use letters, digits and underscores; a table may have a schema before a dot",
-        )
-    return f'"{name}"'
 
 
 def _positive(number: int) -> int:

@@ -249,39 +249,24 @@ def _milliseconds(request: Request, wanted: int | str | None, default_ms: int, m
     return max_ms if len(digits) > 9 else min(int(digits or "0"), max_ms)
 
 
-def _find(
+async def _find(
     jobs: Holdfast | None,
     chain: Id | None,
-    look: Look[T] | None,
+    look: Look[Any] | None,
     key: Hashable | None,
     timeout_s: float,
-) -> Coroutine[Any, Any, Found[Any]]:
+) -> Found[Any]:
+    """Wait for a chain, or with the requests that look at the same thing. Raises: WaitTimeout."""
+    # By its id: what responses are made of is plain JSON, whichever way the chain was passed.
+    id = None if chain is None else id_text(chain)
     if look is None:
         assert jobs is not None
-        assert chain is not None
-        return _chain_found(jobs, chain, timeout_s)
-    return _condition_found(jobs, chain, look, key, timeout_s)
-
-
-async def _chain_found(jobs: Holdfast, chain: Id, timeout_s: float) -> Found[Any]:
-    """Wait for a chain; all waits of the process share one query. Raises: WaitTimeout."""
-    try:
-        # By its id: what responses are made of is plain JSON, whichever way the chain was passed.
-        return Ready((await jobs.aio.chains.wait(id_text(chain), timeout_s)).output)
-    except (ChainFailed, ChainCancelled) as error:
-        return Failed(error)
-
-
-async def _condition_found(
-    jobs: Holdfast | None,
-    chain: Id | None,
-    look: Look[T],
-    key: Hashable | None,
-    timeout_s: float,
-) -> Found[T]:
-    """Join the requests that wait for the same thing, or be the first of them."""
+        assert id is not None
+        try:
+            return Ready((await jobs.aio.chains.wait(id, timeout_s)).output)
+        except (ChainFailed, ChainCancelled) as error:
+            return Failed(error)
     watches = _WATCHES.setdefault(asyncio.get_running_loop(), {})
-    id = None if chain is None else id_text(chain)
     place: Hashable = object() if key is None else (key, id)
     watch = watches.get(place)
     if watch is None:

@@ -19,6 +19,7 @@ _HEADER = re.compile(r"^-- (name|fragment): (\w+)\s*$", re.MULTILINE)
 _FRAGMENT = re.compile(r"\{([a-z_]+)\}")
 # PostgreSQL keeps names that begin with pg_ to itself.
 _IDENTIFIER = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 # Quoted strings, quoted identifiers, comments and casts come first, so that a colon inside them is never a parameter.
 _TOKEN = re.compile(
     r"(?P<skip>'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|::)|:(?P<name>[a-z_][a-z0-9_]*)|(?P<percent>%)"
@@ -43,6 +44,23 @@ def check_identifier(name: str) -> str:
     if not _IDENTIFIER.fullmatch(name):
         raise InvalidIdentifier(f"{name!r} cannot be the name of a schema")
     return name
+
+
+def quote(name: str) -> str:
+    """Return a name of a column as SQL, quoted. Raises: InvalidIdentifier."""
+    if not _NAME.fullmatch(name):
+        raise InvalidIdentifier(
+            f"{name[:70]!r} is not the name of a table or column",
+            help="use letters, digits and underscores; a table may have a schema before a dot",
+        )
+    return f'"{name}"'
+
+
+def quote_table(name: str) -> str:
+    """Return the name of a table as SQL, quoted; it may have a schema before a dot. Raises: InvalidIdentifier."""
+    if name.count(".") > 1:
+        raise InvalidIdentifier(f"{name[:70]!r} has too many dots")
+    return ".".join(map(quote, name.split(".")))
 
 
 @lru_cache(maxsize=8)
