@@ -81,7 +81,7 @@ def open_django_kit() -> Kit:
     connection = connections[alias]
     if connection.in_atomic_block:
         return Kit.joined(app, connection)
-    if not is_in_memory(str(connection.settings_dict["NAME"])):
+    if not is_in_memory(connection.alias):
         return CommittedKit(app, database_url(alias), prepare=clear_in_transaction)
     database = JoinedDatabase(connection, app.database, app.schema)
     with transaction.atomic(using=alias):

@@ -246,15 +246,8 @@ class FileReader(ast.NodeVisitor):
                 self._add(node, f"class {node.name}(Task)", "import", "Task")
         self.generic_visit(node)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """Find tasks, and what they do with themselves."""
-        self._visit_function(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        """Find tasks that are async."""
-        self._visit_function(node)
-
-    def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         bound = self._bound[-1] if self._bound else None
         for each in node.decorator_list:
             if _is_task_decorator(each, self._imported, self._names):
@@ -263,6 +256,8 @@ class FileReader(ast.NodeVisitor):
         self._bound.append(bound)
         self.generic_visit(node)
         self._bound.pop()
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def _read_decorator(
         self, decorator: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef
@@ -341,8 +336,8 @@ class FileReader(ast.NodeVisitor):
 
     def _read_method(self, node: ast.Call, function: ast.Attribute) -> None:
         written = ast.unparse(function)
-        if function.attr in ("apply_async", "set", "signature", "delay", "s", "si"):
-            if function.attr not in ("delay", "s", "si") and self._is_signature(function.value):
+        if function.attr in ("apply_async", "set", "signature"):
+            if self._is_signature(function.value):
                 self._read_keywords(_options_of(node, function.attr), written, "call option")
         elif function.attr == "send_task" and _last_name(function.value) in self._applications:
             self._read_keywords(node.keywords, written, "call option")

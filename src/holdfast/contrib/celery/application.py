@@ -7,6 +7,7 @@ import importlib.util
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from holdfast.app import Holdfast
@@ -20,7 +21,13 @@ from holdfast.contrib.celery.calls import (
     read_options,
 )
 from holdfast.contrib.celery.canvas import TaskSignature, start_steps
-from holdfast.contrib.celery.coverage import check_always_so, check_names, find_feature, refuse
+from holdfast.contrib.celery.coverage import (
+    check_always_so,
+    check_names,
+    find_feature,
+    refuse,
+    refuse_attributes,
+)
 from holdfast.contrib.celery.results import AsyncResult
 from holdfast.contrib.celery.scope import announce, share, using_transaction
 from holdfast.contrib.celery.tasks import CeleryTask, collect_results, handler_of
@@ -96,7 +103,8 @@ class Celery(Holdfast):
         self._modules = list(include)
         self._beat: dict[str, BeatEntry] = {}
         self._loading = threading.RLock()
-        self._is_loaded = self._is_loading = False
+        self.is_loaded = self._is_loading = False
+        """Whether tasks were looked up, and settings that concern all of them are fixed."""
         assert isinstance(self.registry, TaskRegistry)
         self.registry.load = self.load_tasks
         announce(self)
@@ -127,7 +135,7 @@ class Celery(Holdfast):
         if task.name in self.tasks:
             raise DuplicateJobType(f"task {task.name} is already registered")
         self.tasks[task.name] = task
-        if self._is_loaded:
+        if self.is_loaded:
             self._register(task)
 
     def task_of(self, name: str) -> CeleryTask:
@@ -242,10 +250,7 @@ class Celery(Holdfast):
 
     def read_call_options(self, options: Mapping[str, Any], where: str) -> CallOptions:
         """Check the options of a start; 0 is then the most urgent. Raises: CeleryUnsupported, InvalidOption."""
-        found = read_options(options, where)
-        if found.priority is None or not self._highest_priority:
-            return found
-        return found.merge(CallOptions(priority=self._highest_priority - found.priority))
+        return self._with_our_priority(read_options(options, where))
 
     def default_options(self, name: str) -> CallOptions:
         """Return what a task is started with unless the call says otherwise. Raises: UnknownJobType."""
@@ -254,18 +259,16 @@ class Celery(Holdfast):
         found = CallOptions() if task is None else task.options.defaults
         if found.priority is None and self.conf.task_default_priority is not None:
             found = found.merge(CallOptions(priority=self.conf.task_default_priority))
-        if found.priority is not None and self._highest_priority:
-            found = found.merge(CallOptions(priority=self._highest_priority - found.priority))
-        return found
+        return self._with_our_priority(found)
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether tasks were looked up, and settings that concern all of them are fixed."""
-        return self._is_loaded
+    def _with_our_priority(self, options: CallOptions) -> CallOptions:
+        if options.priority is None or not self._highest_priority:
+            return options
+        return options.merge(CallOptions(priority=self._highest_priority - options.priority))
 
     def load_tasks(self) -> None:
         """Import the modules with tasks and register their job types; the first look at the registry does it."""
-        if self._is_loaded:
+        if self.is_loaded:
             return
         with self._loading:
             # Modules that are being imported may look tasks up themselves; other threads wait for the lock.
@@ -274,7 +277,7 @@ class Celery(Holdfast):
             self._is_loading = True
             try:
                 self._load()
-                self._is_loaded = True
+                self.is_loaded = True
             finally:
                 self._is_loading = False
 
@@ -323,32 +326,19 @@ _FIXED = frozenset({"task_time_limit", "task_ignore_result", "task_default_prior
 class CeleryConf:
     """The settings of an application: `app.conf.timezone = …`, `app.conf.update(…)`."""
 
-    beat_schedule: Mapping[str, Mapping[str, Any]]
-    timezone: str | None
-    imports: Iterable[str]
-    include: Iterable[str]
-    enable_utc: bool
-    accept_content: Iterable[str]
-    task_time_limit: float | None
-    task_default_priority: int | None
-    task_ignore_result: bool
+    beat_schedule: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    timezone: str | None = None
+    imports: Iterable[str] = ()
+    include: Iterable[str] = ()
+    enable_utc: bool = True
+    accept_content: Iterable[str] = ("json",)
+    task_time_limit: float | None = None
+    task_default_priority: int | None = None
+    task_ignore_result: bool = False
 
     def __init__(self, app: Celery) -> None:
-        values: dict[str, Any] = {
-            "beat_schedule": {},
-            "timezone": None,
-            "imports": (),
-            "include": (),
-            "enable_utc": True,
-            "accept_content": ("json",),
-            "task_time_limit": None,
-            "task_default_priority": None,
-            "task_ignore_result": False,
-        }
         object.__setattr__(self, "_app", app)
         object.__setattr__(self, "beat_cycles", set[str]())
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
 
     beat_cycles: set[str]
     """The cycles that come from beat_schedule."""
@@ -364,11 +354,7 @@ class CeleryConf:
         self.update({name: value})
 
     if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise refuse("setting", name)
+        __getattr__ = refuse_attributes("setting")
 
     def update(self, given: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         """Set several. Raises: CeleryUnsupported for those that are not covered, all in one."""

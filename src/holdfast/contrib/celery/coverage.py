@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NoReturn
 
 from holdfast.core.errors import CeleryUnsupported, nearest
 
@@ -409,20 +409,26 @@ def find_feature(kind: Kind, name: str) -> Feature | None:
     return _INDEX.get((kind, name))
 
 
-def covered_names(kind: Kind) -> list[str]:
-    """Return the names of a kind that are covered."""
-    return [each.name for each in FEATURES if each.kind == kind and each.is_covered]
-
-
 def refuse(kind: Kind, name: str, where: str = "") -> CeleryUnsupported:
     """Return the error for something that is not covered, with what to write instead."""
     found = find_feature(kind, name)
     place = f" of {where}" if where else ""
     if found is not None and not found.is_covered:
         return CeleryUnsupported(f"{kind} {name}{place} is not covered", help=found.text)
-    known = covered_names(kind)
+    known = [each.name for each in FEATURES if each.kind == kind and each.is_covered]
     near = nearest(name, known) or f"there are {', '.join(known)}"
     return CeleryUnsupported(f"{kind} {name[:60]}{place} is unknown", help=near)
+
+
+def refuse_attributes(kind: Kind, of: str = "") -> Callable[[Any, str], NoReturn]:
+    """Return a `__getattr__` that refuses what a look-alike does not have; `of` is the attribute that names it."""
+
+    def refuse_attribute(self: Any, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise refuse(kind, name, getattr(self, of) if of else "")
+
+    return refuse_attribute
 
 
 def check_names(kind: Kind, names: Iterable[str], where: str = "") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from holdfast.client.views import Chain
-from holdfast.contrib.celery.coverage import refuse
+from holdfast.contrib.celery.coverage import refuse_attributes
 from holdfast.contrib.celery.scope import current_celery, current_request, transaction_of
 from holdfast.core.errors import (
     ChainCancelled,
@@ -44,11 +44,7 @@ class AsyncResult:
         self._chain_id = chain_id
 
     if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise refuse("result attribute", name)
+        __getattr__ = refuse_attributes("result attribute")
 
     @property
     def task_id(self) -> str:
@@ -82,14 +78,14 @@ class AsyncResult:
     @property
     def status(self) -> str:
         """PENDING, STARTED, SUCCESS, FAILURE or REVOKED. Raises: ChainNotFound."""
-        return _STATUS[self._read().state]
+        return _STATUS[self._find().state]
 
     state = status
 
     @property
     def result(self) -> Any:
         """The result, the error's text of a task that failed, or None before the end. Raises: ChainNotFound."""
-        found = self._read()
+        found = self._find()
         return found.error if found.state in ("failed", "cancelled") else found.output
 
     info = result
@@ -97,19 +93,19 @@ class AsyncResult:
     @property
     def traceback(self) -> str | None:
         """The error with its stack. Raises: ChainNotFound."""
-        return self._read().error
+        return self._find().error
 
     def ready(self) -> bool:
         """Whether it has ended. Raises: ChainNotFound."""
-        return self._read().state in TERMINAL
+        return self._find().state in TERMINAL
 
     def successful(self) -> bool:
         """Whether it completed. Raises: ChainNotFound."""
-        return self._read().state == "completed"
+        return self._find().state == "completed"
 
     def failed(self) -> bool:
         """Whether it failed. Raises: ChainNotFound."""
-        return self._read().state == "failed"
+        return self._find().state == "failed"
 
     def revoke(self) -> None:
         """Cancel it: at once if it waits, through its abort signal if it runs. Raises: ChainNotFound, WrongState."""
@@ -120,12 +116,6 @@ class AsyncResult:
         """Delete it and its result. Raises: ChainNotFound, StillReferenced."""
         with transaction_of(self.app) as tx:
             self.app.chains.delete(tx, self._find().id)
-
-    def _read(self) -> Chain:
-        found = self._find()
-        if found.state == "removed":
-            raise ChainNotFound(f"the result of {self.id} is no longer kept")
-        return found
 
     def _find(self) -> Chain:
         """Read its chain, by id or by key."""
@@ -160,11 +150,7 @@ class GroupResult:
         self.results = list(results)
 
     if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise refuse("result attribute", name)
+        __getattr__ = refuse_attributes("result attribute")
 
     def get(self, timeout: float | None = None, propagate: bool = True) -> list[Any]:
         """Wait for all of them. Raises: see `AsyncResult.get`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import AsyncAdapter
-from holdfast.contrib.celery.coverage import refuse
+from holdfast.contrib.celery.coverage import refuse_attributes
 from holdfast.core.errors import CeleryUnsupported, UnsupportedConnection
 
 if TYPE_CHECKING:
@@ -39,11 +39,7 @@ class TaskRequest:
     app: Celery | None = field(default=None, repr=False)
 
     if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise refuse("request attribute", name, self.task)
+        __getattr__ = refuse_attributes("request attribute", of="task")
 
 
 DIRECT = TaskRequest()

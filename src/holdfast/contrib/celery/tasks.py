@@ -22,7 +22,12 @@ from holdfast.contrib.celery.calls import (
     read_options,
 )
 from holdfast.contrib.celery.canvas import TaskSignature, after_group, start_members
-from holdfast.contrib.celery.coverage import check_always_so, check_names, refuse
+from holdfast.contrib.celery.coverage import (
+    check_always_so,
+    check_names,
+    refuse,
+    refuse_attributes,
+)
 from holdfast.contrib.celery.results import AsyncResult
 from holdfast.contrib.celery.scope import TaskRequest, current_celery, current_request
 from holdfast.core.duration import milliseconds
@@ -201,11 +206,7 @@ class CeleryTask:
         self.__wrapped__ = function
 
     if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise refuse("task attribute", name, self.name)
+        __getattr__ = refuse_attributes("task attribute", of="name")
 
     @property
     def app(self) -> Celery:

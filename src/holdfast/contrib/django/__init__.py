@@ -63,8 +63,11 @@ def database_url(alias: str = "default") -> str:
     )
 
 
-def is_in_memory(name: str) -> bool:
-    """Whether a SQLite database of Django lives in memory, where only Django's own connection reaches it."""
+def is_in_memory(alias: str) -> bool:
+    """Whether a database of Django's is one of SQLite in memory, which only Django's own connection reaches."""
+    from django.db import connections
+
+    name = str(connections[alias].settings_dict["NAME"] or "")
     return name == ":memory:" or "mode=memory" in name
 
 

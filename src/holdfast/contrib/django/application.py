@@ -9,7 +9,7 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS
 from django.utils.module_loading import import_string
 
 from holdfast.contrib.django import database_url, is_in_memory
@@ -112,6 +112,5 @@ def _make(alias: str) -> Holdfast:
 
     with _lock:
         if alias not in _made:
-            name = str(connections[alias].settings_dict["NAME"] or "")
-            _made[alias] = Holdfast(EMPTY_URL if is_in_memory(name) else database_url(alias))
+            _made[alias] = Holdfast(EMPTY_URL if is_in_memory(alias) else database_url(alias))
         return _made[alias]

@@ -78,7 +78,7 @@ def _migrate(using: str, **_: Any) -> None:
     if using != database_alias():
         return
     app = load_django_app()
-    if is_in_memory(str(connections[using].settings_dict["NAME"])):
+    if is_in_memory(using):
         # Nothing that a test forgets to join may reach the application's real database.
         app.bind(EMPTY_URL)
         _migrate_in_memory(using)

@@ -93,9 +93,8 @@ def check_settings(**_: Any) -> list[CheckMessage]:
 def check_database(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Check the database itself, as `holdfast doctor` does; `manage.py migrate` is about to create what is missing."""
     alias = database_alias()
-    if alias not in (databases or ()) or sys.argv[1:2] == ["migrate"]:
-        return []
-    if is_in_memory(str(connections[alias].settings_dict["NAME"])):
+    is_other = alias not in (databases or ()) or sys.argv[1:2] == ["migrate"]
+    if is_other or is_in_memory(alias):
         return []
     try:
         app = load_django_app()
@@ -105,9 +104,7 @@ def check_database(databases: Sequence[str] | None = None, **_: Any) -> list[Che
 
 
 def _check_same_database(app: Holdfast, alias: str) -> Iterator[CheckMessage]:
-    if is_in_memory(str(connections[alias].settings_dict["NAME"])):
-        return
-    if app.url != database_url(alias):
+    if not is_in_memory(alias) and app.url != database_url(alias):
         yield Error(
             f"{APP_SETTING} has another database than DATABASES[{alias!r}].",
             hint=f"Make it with Holdfast(database_url({alias!r})), or set {DATABASE_SETTING}.",

@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from holdfast.contrib.django.tasks_api import Task
+from holdfast.contrib.django.tasks_api import AnyTask
 from holdfast.core.errors import InvalidOption
 from holdfast.core.flow import By, Fair, Limit, Ordered, Rate
 from holdfast.core.registry import TypeOptions
-
-if TYPE_CHECKING:
-    AnyTask = Task[..., Any]
 
 Rule = TypeVar("Rule", Limit, Rate, Fair, Ordered)
 

@@ -15,7 +15,8 @@ from holdfast.client.views import AttemptInfo, JobInfo
 from holdfast.contrib.django.task_types import TASK_TYPES
 from holdfast.contrib.django.tasks_api import (
     DEFAULT_TASK_BACKEND_ALIAS,
-    Task,
+    AnyResult,
+    AnyTask,
     TaskError,
     TaskResult,
     TaskResultDoesNotExist,
@@ -26,9 +27,6 @@ from holdfast.core.records import State
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-
-    AnyTask = Task[..., Any]
-    AnyResult = TaskResult[..., Any]
 
 _STATUS: Mapping[State, TaskResultStatus] = {
     "blocked": TaskResultStatus.READY,
@@ -93,22 +91,26 @@ def result_of(job: JobInfo, attempts: Sequence[AttemptInfo], backend: str) -> An
     result = new_result(task, job.input["args"], job.input["kwargs"], backend)
     counted = [each for each in attempts if each.kind != _NO_ATTEMPT]
     first = counted[0].started_at if counted else None
-    values: dict[str, Any] = {
-        "id": str(job.id),
-        "status": _STATUS[job.state],
-        "enqueued_at": to_local_time(job.created_at),
-        "started_at": to_local_time(first or job.started_at),
-        "last_attempted_at": to_local_time(
-            job.started_at or (counted[-1].started_at if counted else None)
-        ),
-        "finished_at": to_local_time(job.finished_at),
-        "errors": _errors(job, counted),
-        "worker_ids": _workers(job, counted),
-        "_return_value": job.output,
-    }
+    last = counted[-1].started_at if counted else None
+    change_result(
+        result,
+        id=str(job.id),
+        status=_STATUS[job.state],
+        enqueued_at=to_local_time(job.created_at),
+        started_at=to_local_time(first or job.started_at),
+        last_attempted_at=to_local_time(job.started_at or last),
+        finished_at=to_local_time(job.finished_at),
+        errors=_errors(job, counted),
+        worker_ids=_workers(job, counted),
+        _return_value=job.output,
+    )
+    return result
+
+
+def change_result(result: AnyResult, **values: Any) -> None:
+    """Set fields of a result, which is frozen for everybody else."""
     for name, value in values.items():
         object.__setattr__(result, name, value)
-    return result
 
 
 def _workers(job: JobInfo, attempts: Sequence[AttemptInfo]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import connections, transaction
@@ -13,12 +13,17 @@ from django.utils import timezone
 
 from holdfast.client.views import AttemptInfo
 from holdfast.contrib.django.application import database_alias, load_django_app
-from holdfast.contrib.django.task_results import new_result, task_error, to_local_time
+from holdfast.contrib.django.task_results import (
+    change_result,
+    new_result,
+    task_error,
+    to_local_time,
+)
 from holdfast.contrib.django.task_types import TASK_TYPES
 from holdfast.contrib.django.tasks_api import (
-    Task,
+    AnyResult,
+    AnyTask,
     TaskContext,
-    TaskResult,
     TaskResultStatus,
     normalize_json,
     task_backends,
@@ -32,10 +37,6 @@ from holdfast.core.sealing import SEALED_TEXT
 from holdfast.worker.job import Job
 from holdfast.worker.processes import ChildError, ChildFailure
 from holdfast.worker.resolve_outcome import format_places, format_stack, has_attempts_left
-
-if TYPE_CHECKING:
-    AnyTask = Task[..., Any]
-    AnyResult = TaskResult[..., Any]
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -124,7 +125,7 @@ class TaskAttempt:
         failed = [each for each in earlier if each.kind != "snooze"]
         first = failed[0].started_at if failed else None
         result = new_result(self._task, job.input["args"], job.input["kwargs"], self._task.backend)
-        _change(
+        change_result(
             result,
             id=str(job.id),
             status=TaskResultStatus.RUNNING,
@@ -137,7 +138,7 @@ class TaskAttempt:
         return result
 
     def _on_success(self, value: Any) -> Any:
-        _change(
+        change_result(
             self._result,
             status=TaskResultStatus.SUCCESSFUL,
             finished_at=timezone.now(),
@@ -156,9 +157,11 @@ class TaskAttempt:
         raised = TaskRaised(self._describe(error, may_retry))
         self._result.errors.append(task_error(clean_error(raised.kind, str(raised), raised.stack)))
         is_over = not may_retry or not has_attempts_left(self._job.attempt_state)
-        _change(self._result, status=TaskResultStatus.FAILED if is_over else TaskResultStatus.READY)
+        change_result(
+            self._result, status=TaskResultStatus.FAILED if is_over else TaskResultStatus.READY
+        )
         if is_over:
-            _change(self._result, finished_at=timezone.now())
+            change_result(self._result, finished_at=timezone.now())
             self._send_failed(raised)
         return raised
 
@@ -209,11 +212,6 @@ def _call_and_close(function: Callable[[A], T], argument: A) -> T:
         return function(argument)
     finally:
         connections.close_all()
-
-
-def _change(result: AnyResult, **values: Any) -> None:
-    for name, value in values.items():
-        object.__setattr__(result, name, value)
 
 
 def _without_outer_frames(frames: TracebackType | None) -> TracebackType | None:

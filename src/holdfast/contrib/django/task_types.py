@@ -18,6 +18,7 @@ from holdfast.contrib.django.task_arguments import flow_options
 from holdfast.contrib.django.tasks_api import (
     DEFAULT_TASK_BACKEND_ALIAS,
     DEFAULT_TASK_QUEUE_NAME,
+    AnyTask,
     InvalidTask,
     Task,
     task_backends,
@@ -28,8 +29,6 @@ from holdfast.core.retry import Retry
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-
-    AnyTask = Task[..., Any]
 
 Handler = Callable[..., Any]
 

@@ -30,12 +30,14 @@ from django.utils.module_loading import import_string
 from holdfast.client.start_options import StartOptions
 from holdfast.contrib.django.application import database_alias, load_django_app
 from holdfast.contrib.django.task_arguments import argument_names, bound_arguments, flow_options
-from holdfast.contrib.django.task_results import aware, new_result, read_result
+from holdfast.contrib.django.task_results import aware, change_result, new_result, read_result
 from holdfast.contrib.django.task_types import TASK_TYPES
 from holdfast.contrib.django.tasks_api import (
     DEFAULT_TASK_BACKEND_ALIAS,
     DEFAULT_TASK_PRIORITY,
     DEFAULT_TASK_QUEUE_NAME,
+    AnyResult,
+    AnyTask,
     BaseTaskBackend,
     InvalidTask,
     Task,
@@ -55,11 +57,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 if TYPE_CHECKING:
-    AnyTask = Task[..., Any]
-    AnyResult = TaskResult[..., Any]
     AnyContext = TaskContext[Any, Any]
 else:
-    AnyTask, AnyResult, AnyContext = Task, TaskResult, TaskContext
+    AnyContext = TaskContext
 
 
 class DjangoTaskOptions(TypedDict, total=False):
@@ -208,8 +208,7 @@ class HoldfastBackend(BaseTaskBackend):
             )
             if chain.deduplicated:
                 return cast("TaskResult[P, R]", self.get_result(str(chain.id)))
-        object.__setattr__(result, "id", str(chain.id))
-        object.__setattr__(result, "enqueued_at", timezone.now())
+        change_result(result, id=str(chain.id), enqueued_at=timezone.now())
         task_enqueued.send(type(self), task_result=result)
         return result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import django
 
@@ -44,10 +44,18 @@ else:
             help="pip install django-tasks, or use Django 6.0 or newer",
         ) from error
 
+if TYPE_CHECKING:
+    AnyTask = Task[..., Any]
+    AnyResult = TaskResult[..., Any]
+else:
+    AnyTask, AnyResult = Task, TaskResult
+
 __all__ = [
     "DEFAULT_TASK_BACKEND_ALIAS",
     "DEFAULT_TASK_PRIORITY",
     "DEFAULT_TASK_QUEUE_NAME",
+    "AnyResult",
+    "AnyTask",
     "BaseTaskBackend",
     "InvalidTask",
     "Task",
