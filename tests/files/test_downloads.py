@@ -93,6 +93,22 @@ def test_a_link_downloads_the_object_under_a_name(site: Site) -> None:
     assert headers["x-content-type-options"] == "nosniff"
 
 
+async def test_a_query_that_is_no_text_is_a_wrong_link(tmp_path: Path) -> None:
+    """h11 refuses such bytes itself; other servers pass them on."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("a download has no body to receive")
+
+    scope = {"type": "http", "method": "GET", "path": "/a", "query_string": b"expires=\xff"}
+    downloads = open_files(tmp_path, secret=SECRET).downloads()
+    await downloads(scope | {"headers": []}, receive, send)
+    assert sent[0]["status"] == 403
+
+
 @pytest.mark.parametrize(
     ("wanted", "part"),
     [

@@ -64,7 +64,9 @@ class Downloads:
 
     async def _serve(self, scope: Scope, send: Send) -> None:
         key = scope["path"].removeprefix(scope.get("root_path", "")).removeprefix("/")
-        filename = self._files.check_link(key, dict(parse_qsl(scope["query_string"].decode())))
+        filename = self._files.check_link(
+            key, dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        )
         wanted = dict(scope["headers"]).get(b"range", b"").decode("latin-1")
         if wanted and scope["method"] == "GET":
             reader = await asyncio.to_thread(self._backend.reader, key)
