@@ -133,6 +133,18 @@ def test_options_of_a_call_have_their_effect(store: Store) -> None:
     assert timed.get() == 2
 
 
+def test_none_is_no_arguments_as_in_celery_s_own_calls(store: Store) -> None:
+    given = {"a": 1, "b": 2}
+    results = [
+        store.app.send_task("add", None, given),
+        store.add.apply_async(None, given),
+        store.add.signature(None, given).delay(),
+        signature("add", None, given).apply_async(None),
+    ]
+    store.run()
+    assert [each.get() for each in results] == [3, 3, 3, 3]
+
+
 def test_the_results_of_a_group_have_the_ids_that_were_chosen_for_its_members(store: Store) -> None:
     chosen, other = group(store.add.s(1).set(task_id="chosen"), store.add.s(2)).apply_async()
     assert (chosen.id, other.id) == ("chosen", str(other.app.chains.list().items[0].id))

@@ -148,7 +148,7 @@ class Celery(Holdfast):
     def send_task(
         self,
         name: str,
-        args: Iterable[Any] = (),
+        args: Iterable[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncResult:
@@ -159,7 +159,7 @@ class Celery(Holdfast):
     def signature(
         self,
         name: str,
-        args: Iterable[Any] = (),
+        args: Iterable[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> TaskSignature:

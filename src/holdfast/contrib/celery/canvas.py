@@ -79,7 +79,7 @@ class TaskSignature(Canvas):
     def __init__(
         self,
         task: str,
-        args: Iterable[Any] = (),
+        args: Iterable[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
         *,
@@ -88,7 +88,7 @@ class TaskSignature(Canvas):
     ) -> None:
         read_options(options or {}, f"the signature of {task}")
         self.task = task
-        self.args = tuple(args)
+        self.args = tuple(args or ())
         self.kwargs = dict(kwargs or {})
         self.options = dict(options or {})
         self.immutable = immutable
@@ -203,7 +203,10 @@ class TaskChord(Canvas):
 
 
 def signature(
-    task: Any, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+    task: Any,
+    args: Iterable[Any] | None = (),
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> TaskSignature:
     """Return the signature of a task, given by itself or by its name. Raises: CeleryUnsupported."""
     immutable = bool(options.pop("immutable", False))

@@ -268,7 +268,10 @@ class CeleryTask:
         return self._sign(args, kwargs).set(immutable=True)
 
     def signature(
-        self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+        self,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> TaskSignature:
         """Return its signature with options. Raises: CeleryUnsupported."""
         return self._sign(args, kwargs).set(**options)
@@ -379,7 +382,7 @@ class CeleryTask:
             raise InputInvalid(f"{self.name} cannot be called: {error}", help="") from error
 
     def _sign(
-        self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None
     ) -> TaskSignature:
         return TaskSignature(self.name, args, kwargs, app=self._app)
 
