@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -161,6 +161,8 @@ def test_registrations_that_cannot_work_are_refused(app: Holdfast) -> None:
         app.job("order.charge")(charge)
     with pytest.raises(DuplicateJobType):
         app.declare("order.charge")
+    with pytest.raises(InvalidOption):
+        app.declare("order.refund", sealed=cast(bool, "no"))
     with pytest.raises(InvalidName):
         app.job("order charge")
     with pytest.raises(InvalidName):

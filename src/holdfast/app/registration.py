@@ -25,7 +25,7 @@ from holdfast.core.registry import (
     delivery_name,
     job_type_of,
 )
-from holdfast.core.signatures import at_least_one, check_call
+from holdfast.core.signatures import at_least_one, check_call, check_kind
 from holdfast.core.upgrades import check_version, upgrade_of
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ class Registration:
         version: that of the input, as its handler has it. sealed: whether its payloads are sealed.
         Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption.
         """
+        check_kind("sealed", sealed, (bool,))
         self.registry.add(
             JobType(
                 name=check_name(name),
