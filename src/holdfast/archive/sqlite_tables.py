@@ -192,15 +192,11 @@ def _text(data: bytes) -> str:
 
 
 def _match(shape: Shape) -> str:
-    return " and ".join(f"{quote(name)} = :{_at(place)}" for place, name in enumerate(shape.key))
-
-
-def _at(place: int) -> str:
-    return f"k{place}"
+    return " and ".join(f"{quote(name)} = :k{place}" for place, name in enumerate(shape.key))
 
 
 def _key_params(key: Sequence[Any]) -> dict[str, Any]:
-    return {_at(place): value for place, value in enumerate(key)}
+    return {f"k{place}": value for place, value in enumerate(key)}
 
 
 def _insertable(row: Row, places: Sequence[int], loose: Set[int]) -> dict[str, Any]:
