@@ -133,6 +133,23 @@ def test_options_of_a_call_have_their_effect(store: Store) -> None:
     assert timed.get() == 2
 
 
+def test_a_member_that_ends_while_its_group_is_revoked_does_not_save_the_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = group(store.add.s(1), store.add.s(2)).apply_async()
+    revoke = AsyncResult.revoke
+
+    def end_before(result: AsyncResult) -> None:
+        if result == both[0]:
+            with store.app.transaction() as tx:
+                store.app.chains.complete(tx, result.id)
+        revoke(result)
+
+    monkeypatch.setattr(AsyncResult, "revoke", end_before)
+    both.revoke()
+    assert [each.status for each in both] == ["SUCCESS", "REVOKED"]
+
+
 def test_none_is_no_arguments_as_in_celery_s_own_calls(store: Store) -> None:
     given = {"a": 1, "b": 2}
     results = [

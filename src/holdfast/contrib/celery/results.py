@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from holdfast.core.errors import (
     ChainNotFound,
     CircularWait,
     WaitTimeout,
+    WrongState,
 )
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.lifecycle import TERMINAL, ChainState
@@ -187,7 +189,8 @@ class GroupResult:
     def revoke(self) -> None:
         """Cancel those that have not ended."""
         for each in self.results:
-            if not each.ready():
+            # One that has ended, maybe a moment ago, is in the wrong state.
+            with suppress(WrongState):
                 each.revoke()
 
     def __len__(self) -> int:
