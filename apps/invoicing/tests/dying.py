@@ -10,7 +10,7 @@ from tests.support.dying import Death, Steps, fork_for_each_line
 
 from holdfast.contrib.sqlalchemy_url import open_async_engine
 from holdfast.core.instants import Instant
-from holdfast.files.async_files import AsyncFiles
+from holdfast.files import AsyncFiles
 from holdfast.testing.test_clock import TimedDatabase
 from holdfast.worker.options import WorkerOptions
 from invoicing import emails, pdf
