@@ -103,8 +103,7 @@ class Celery(Holdfast):
         self._modules = list(include)
         self._beat: dict[str, BeatEntry] = {}
         self._loading = threading.RLock()
-        self.is_loaded = self._is_loading = False
-        """Whether tasks were looked up, and settings that concern all of them are fixed."""
+        self._is_loaded = self._is_loading = False
         assert isinstance(self.registry, TaskRegistry)
         self.registry.load = self.load_tasks
         announce(self)
@@ -135,7 +134,7 @@ class Celery(Holdfast):
         if task.name in self.tasks:
             raise DuplicateJobType(f"task {task.name} is already registered")
         self.tasks[task.name] = task
-        if self.is_loaded:
+        if self._is_loaded:
             self._register(task)
 
     def task_of(self, name: str) -> CeleryTask:
@@ -266,9 +265,14 @@ class Celery(Holdfast):
             return options
         return options.merge(CallOptions(priority=self._highest_priority - options.priority))
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether tasks were looked up, and settings that concern all of them are fixed."""
+        return self._is_loaded
+
     def load_tasks(self) -> None:
         """Import the modules with tasks and register their job types; the first look at the registry does it."""
-        if self.is_loaded:
+        if self._is_loaded:
             return
         with self._loading:
             # Modules that are being imported may look tasks up themselves; other threads wait for the lock.
@@ -277,7 +281,7 @@ class Celery(Holdfast):
             self._is_loading = True
             try:
                 self._load()
-                self.is_loaded = True
+                self._is_loaded = True
             finally:
                 self._is_loading = False
 

@@ -46,7 +46,10 @@ class Canvas:
         return self.apply_async(args, kwargs)
 
     def apply_async(
-        self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+        self,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> Any:
         """Start it; arguments and options are those of its first task, or of each in its first group.
 
@@ -160,7 +163,10 @@ class TaskGroup(Canvas):
         return (GroupStep(tuple(each.steps(app) for each in self._flat())),)
 
     def apply_async(
-        self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+        self,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> GroupResult:
         """Start all of them in one transaction. Raises: see `Canvas.apply_async`."""
         app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
