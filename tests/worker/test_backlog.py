@@ -160,3 +160,14 @@ async def test_every_waiting_slot_gets_its_share_though_only_few_are_woken_at_fi
     async with asyncio.timeout(PATIENCE_S):
         taken = await asyncio.gather(*slots)
     assert sorted(numbers(each)[0] for each in taken) == list(range(20))
+
+
+async def test_what_was_passed_over_keeps_its_turn_when_limits_are_read_again(
+    backlog: Backlog, limits: dict[str, int]
+) -> None:
+    backlog.put([attempt(each, LIMITED, priority=1) for each in (1, 2, 3)])
+    backlog.put([attempt(4), attempt(5)])
+    assert await take(backlog, 3) == [1, 2, 4]
+    limits["limited"] = 3
+    backlog.reconsider()
+    assert await take(backlog, 2) == [3, 5]

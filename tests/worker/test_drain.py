@@ -2,16 +2,20 @@
 
 import asyncio
 import threading
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import pytest
 
+from holdfast.core.errors import DatabaseUnreachable
 from holdfast.worker.job import Job
 from holdfast.worker.worker import ABORT_GRACE_S
 from tests.support.manual_clock import ManualClock
 from tests.support.until import PATIENCE_S, until
 from tests.worker.faults import Faults
 from tests.worker.workshop import RunningWorker, Workshop
+
+T = TypeVar("T")
 
 
 class Waiting:
@@ -280,4 +284,49 @@ async def test_no_lease_is_left_behind_not_even_an_empty_one(
     job_id = await workshop.start_one("work")
     async with workshop.working():
         await workshop.events.seen("job_completed", job_id=job_id)
+    assert workshop.ledger.rows("lease") == 0
+
+
+class FailingFlush(Faults):
+    """The first flush waits for the test, and the one behind it fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_write = asyncio.Event()
+        self.flushes: int | None = None
+
+    async def around(self, purpose: str, call: Callable[[], Awaitable[T]]) -> T:
+        if purpose == "complete" and self.flushes is not None:
+            self.flushes += 1
+            if self.flushes == 1:
+                await self.may_write.wait()
+            elif self.flushes == 2:
+                raise DatabaseUnreachable("the line was cut")
+        return await super().around(purpose, call)
+
+
+async def test_an_empty_lease_is_not_forgotten_by_a_flush_that_fails(workshop: Workshop) -> None:
+    faults = FailingFlush()
+    may_end = {"first": asyncio.Event(), "second": asyncio.Event()}
+
+    async def work(job: Job[str]) -> None:
+        await may_end[job.input].wait()
+
+    workshop.handle("work", work)
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, faults=faults)
+    ids = []
+    for name in may_end:
+        ids.append(await workshop.start_one("work", name))
+        workshop.have_due()
+        await workshop.events.seen("job_started", job_id=ids[-1])
+    faults.flushes = 0
+    may_end["first"].set()
+    await until(lambda: faults.flushes == 1)
+    may_end["second"].set()
+    await until(lambda: worker.worker.running == 0)
+    # The lease of the first, empty now, goes with the flush of the second.
+    faults.may_write.set()
+    await workshop.events.seen("database_unreachable", purpose="complete")
+    await workshop.seen_in_time(worker, "job_completed", job_id=ids[1])
+    await worker.stop()
     assert workshop.ledger.rows("lease") == 0

@@ -1,6 +1,8 @@
 """Hints wake a worker; without them, or when they are lost, polling finds everything."""
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +15,9 @@ from holdfast.notify.base import LOOK_EVERYWHERE, Hint, OnHint
 from holdfast.notify.local import NullListener, NullNotifier
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
+from holdfast.worker.watchdog import ANSWER_S
 from tests.support.manual_clock import ManualClock
+from tests.support.until import PATIENCE_S
 from tests.worker.faults import Faults
 from tests.worker.workshop import Workshop
 
@@ -197,3 +201,34 @@ async def test_reaping_wakes_workers_and_tells_the_old_owner(workshop: Workshop)
     listener.close()
     assert Hint("due", "wait") in heard
     assert Hint("lost", worker="nobody", ids=(job_id,)) in heard
+
+
+async def test_what_is_given_back_while_a_handler_blocks_the_loop_is_found_by_others_at_once(
+    workshop: Workshop,
+) -> None:
+    clock, pause, go = ManualClock(), threading.Event(), asyncio.Event()
+    heard: list[Hint] = []
+    while_blocked: list[Hint] = []
+
+    async def block(job: Job[Any]) -> None:
+        await go.wait()
+        heard.clear()
+        holder.worker.stop()
+        deadline = time.monotonic() + PATIENCE_S
+        while Hint("look", "block") not in heard and time.monotonic() < deadline:
+            if clock.is_awaited(ANSWER_S):
+                clock.advance(ANSWER_S)
+            pause.wait(0.001)
+        while_blocked.extend(heard)
+
+    workshop.handle("block", block)
+    workshop.handle_quick()
+    holder = workshop.begin(clock, notifier=workshop.notifier, slots=1)
+    listener = workshop.notifier.listen(heard.append)
+    ids = await workshop.prefetched("block", 4)
+    go.set()
+    report = await holder.ended()
+    listener.close()
+    assert Hint("look", "block") in while_blocked
+    assert await workshop.states(ids) == ["completed", "pending", "pending", "pending"]
+    assert report.abandoned == 0

@@ -9,9 +9,13 @@ import pytest
 
 from holdfast.core.errors import AlreadyCompleting, LeaseLost, WrongState
 from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.core.records import Held
+from holdfast.storage.database import Database
 from holdfast.worker.job import Job, Next
+from tests.support.links import DisturbedDatabase
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
+from tests.worker.faults import Faults
 from tests.worker.workshop import Workshop
 
 Effect = Callable[[Any, str], Any]
@@ -471,3 +475,38 @@ async def test_a_preparation_waits_for_the_transaction_that_has_locked_its_row(
     await workshop.events.seen("job_completed", job_id=job_id)
     await worker.stop()
     assert workshop.ledger.effects() == ["reserved"]
+
+
+class SlowToOpen(DisturbedDatabase):
+    """A database that opens no transaction until the test lets it."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, Faults())
+        self.asked, self.may_open = threading.Event(), threading.Event()
+
+    def transaction(self, held: Held) -> Any:
+        self.asked.set()
+        self.may_open.wait()
+        return self._database.transaction(held)
+
+
+async def test_an_atomic_handler_whose_job_is_lost_before_it_began_is_not_called(
+    workshop: Workshop,
+) -> None:
+    called: list[Any] = []
+    database = SlowToOpen(workshop.database)
+
+    def pay(job: Job[Any]) -> None:
+        called.append(job.abort_reason)
+
+    workshop.handle("pay", pay, atomic=True)
+    job_id = await workshop.start_one("pay")
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, database=database)
+    await until(database.asked.is_set)
+    assert await workshop.reap_as_if_later() == [job_id]
+    workshop.have_leases_checked(worker)
+    await workshop.events.seen("lease_lost", job_id=job_id)
+    database.may_open.set()
+    await until(lambda: worker.worker.running == 0)
+    report = await worker.stop()
+    assert (called, report.abandoned) == ([], 0)

@@ -20,9 +20,15 @@ from holdfast.core.instants import Instant, to_instant
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Finish
 from holdfast.core.retry import Retry
-from holdfast.worker.completer import PendingOutcome, is_data_error, split_batches
+from holdfast.worker.completer import (
+    PendingOutcome,
+    is_data_error,
+    make_replacement,
+    split_batches,
+)
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
+from tests.worker.test_backlog import attempt
 from tests.worker.workshop import Workshop
 
 
@@ -488,3 +494,33 @@ def test_a_flush_is_bounded_in_bytes_as_well_as_in_number() -> None:
     ]
     assert [len(each) for each in split_batches(pending, 1_000)] == [4, 4, 2]
     assert [len(each) for each in split_batches(pending, 3)] == [3, 3, 3, 1]
+
+
+async def test_a_successors_delay_begins_when_its_predecessor_ends(workshop: Workshop) -> None:
+    go = asyncio.Event()
+
+    async def charge(job: Job[Any]) -> Continue:
+        await go.wait()
+        return Continue("ship", after="1m")
+
+    workshop.handle("charge", charge)
+    job_id = await workshop.start_one("charge")
+    worker = workshop.begin(ManualClock())
+    await workshop.events.seen("job_started", job_id=job_id)
+    await worker.advance_to_a_beat(20)
+    go.set()
+    await workshop.events.seen("job_continued", job_id=job_id)
+    await worker.stop()
+    first, second = await workshop.run(workshop.store.chains.jobs(job_id))
+    assert second.available_at - first.created_at >= 80_000_000
+
+
+def test_what_kept_a_sealed_outcome_from_being_written_is_not_repeated() -> None:
+    sealed = attempt(1)
+    sealed.sealed = True
+    finish = Finish("j", "t", "complete", "w", "j")
+    pending = PendingOutcome(sealed, finish, 0.0, 1)
+    replaced = make_replacement(pending, ValueError("cannot send 'card 4111'"))
+    assert (replaced.finish.kind, replaced.finish.worker) == ("fail", "w")
+    assert "ValueError" in str(replaced.finish.error)
+    assert "4111" not in str(replaced.finish.error)

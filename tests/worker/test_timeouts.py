@@ -10,6 +10,7 @@ import pytest
 from holdfast.worker.completer import RETRY_MIN_S
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
+from tests.support.until import until
 from tests.worker.faults import Faults
 from tests.worker.workshop import Workshop
 
@@ -209,3 +210,24 @@ async def test_a_checkpoint_raises_the_abort_reason(workshop: Workshop, colour: 
     await workshop.events.seen("job_failed", job_id=job_id)
     await worker.stop()
     assert raised.is_set()
+
+
+async def test_a_timeout_recorded_with_an_unknown_answer_counts_once(workshop: Workshop) -> None:
+    faults = Faults()
+
+    async def wait(job: Job[Any]) -> None:
+        await asyncio.Event().wait()
+
+    workshop.handle("wait", wait, timeout="40s")
+    job_id = await workshop.start_one("wait")
+    worker = workshop.begin(ManualClock(), faults=faults)
+    await workshop.events.seen("job_started", job_id=job_id)
+    faults.set("after", "heartbeat")
+    worker.advance(40)
+    await until(lambda: workshop.ledger.leases() == [])
+    await workshop.events.seen("database_unreachable", purpose="heartbeat")
+    faults.clear()
+    await workshop.seen_in_time(worker, "job_retried", job_id=job_id)
+    report = await worker.stop()
+    assert (report.counters["retried"], report.counters["refused"]) == (1, 0)
+    assert (await workshop.job(job_id)).attempt == 1

@@ -160,7 +160,6 @@ class Workshop:
         middlewares: tuple[Middleware, ...] = (),
         types: Mapping[str, JobType] | None = None,
         database: Database | None = None,
-        own_thread: bool = True,
         faults: Faults | None = None,
         **options: Any,
     ) -> Worker:
@@ -174,7 +173,6 @@ class Workshop:
             observer=self.events,
             middlewares=middlewares,
             clock=clock,
-            own_thread=own_thread,
         )
 
     def begin(self, clock: ManualClock | None = None, **options: Any) -> RunningWorker:

@@ -242,9 +242,10 @@ class Backlog:
 
     def reconsider(self) -> None:
         """Put back what was passed over, because limits have changed."""
-        parked, self._parked = self._parked, {}
-        for attempts in parked.values():
-            self._ready.extend(attempts)
+        parked = [each for attempts in self._parked.values() for each in attempts]
+        if parked:
+            self._parked = {}
+            self._ready = deque(sorted((*parked, *self._ready), key=_urgency))
             self._wake(WAKE_COUNT)
 
     def take_older(self, received_before: float) -> list[Attempt]:

@@ -110,27 +110,6 @@ class LoopThread:
         await self._main()
 
 
-class SameLoop:
-    """The same on the worker's own loop, for simulations in which one clock controls everything."""
-
-    def __init__(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._name = name
-        self._main = main
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._main(), name=self._name)
-
-    def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        if self._task is not None:
-            call_on(self._task.get_loop(), function, *arguments)
-
-    async def wait_ended(self) -> None:
-        if self._task is not None:
-            await asyncio.wait([self._task])
-            self._task.result()
-
-
 def call_on(
     loop: asyncio.AbstractEventLoop | None, function: Callable[..., object], *arguments: Any
 ) -> None:

@@ -221,10 +221,11 @@ class Completer:
         self._was_behind = True
         return True
 
-    def submit(self, attempt: Attempt, finish: Finish) -> None:
-        """Have an outcome written with the next flush."""
+    def submit(self, attempt: Attempt, finish: Finish, unsure: bool = False) -> None:
+        """Have an outcome written with the next flush; unsure when it may be written already."""
         now = attempt.ended_at or self._monotonic()
         pending = self._recorder.add(attempt, finish, now)
+        pending.unsure = unsure
         if finish.next_blockers:
             self._slow.add(pending)
             return
@@ -313,8 +314,9 @@ class Completer:
         freed = self._context.held_leases.take_empty()
         try:
             done = await self._link.run(self._context.store.jobs.finish(finishes, freed))
-        except Exception as error:
-            if not is_data_error(error):
+        except BaseException as error:
+            self._context.held_leases.put_back(freed)
+            if not isinstance(error, Exception) or not is_data_error(error):
                 raise
             await self._halve(batch, error)
             return
@@ -542,20 +544,11 @@ def make_replacement(pending: PendingOutcome, error: Exception) -> PendingOutcom
     if pending.is_replacement:
         raise error
     pending.is_settled = True
-    unwritable, (text, fingerprint) = pending.finish, describe_error(error)
-    finish = Finish(
-        id=unwritable.id,
-        token=unwritable.token,
-        kind="fail",
-        worker=unwritable.worker,
-        chain_id=unwritable.chain_id,
-        started_at=unwritable.started_at,
-        error=text,
-        fingerprint=fingerprint,
-        gate=unwritable.gate,
-    )
+    attempt = pending.attempt
+    text, print_ = describe_error(error, attempt.sealed)
+    finish = make_finish(attempt, pending.finish.worker, "fail", error=text, fingerprint=print_)
     return PendingOutcome(
-        pending.attempt, finish, pending.since, size_of(finish), pending.unsure, is_replacement=True
+        attempt, finish, pending.since, size_of(finish), pending.unsure, is_replacement=True
     )
 
 

@@ -145,6 +145,8 @@ class Executor:
         else:
             await self._calls.run_in_thread(completion.__enter__)
         job.completion, job.transaction = completion, completion.tx
+        # What waited in a thread was not cancelled, and its handler must not begin if it is to stop.
+        job.checkpoint()
 
     async def _end_with_value(self, attempt: Attempt, job: Job[Any], value: Any) -> AttemptResult:
         """Resolve what the handler returned, and commit the transaction it left open; a lost lease discards both."""

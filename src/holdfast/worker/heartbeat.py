@@ -9,7 +9,7 @@ import asyncio
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -262,14 +262,15 @@ class Deadlines(BackgroundLoop):
         task.add_done_callback(self._recording.discard)
 
     async def _record(self, finishes: dict[Attempt, Finish]) -> None:
-        recorded: set[str] = set()
+        recorded: set[str] | None = None
         try:
             done = await self._link.run(self._context.store.jobs.finish(list(finishes.values())))
             recorded = {each.id for each in done}
         except Exception as error:
             self._context.health.report_error(self._link.purpose, error)
         for attempt, finish in finishes.items():
-            self._events.on_timed_out(attempt, finish, attempt.claimed.id in recorded)
+            is_recorded = None if recorded is None else attempt.claimed.id in recorded
+            self._events.on_timed_out(attempt, finish, is_recorded)
 
 
 class HeartbeatEvents:
@@ -315,13 +316,13 @@ class HeartbeatEvents:
         """Interrupt the handler of an aborted attempt."""
         self._to_loop(attempt.interrupt)
 
-    def on_timed_out(self, attempt: Attempt, finish: Finish, recorded: bool) -> None:
-        """An attempt timed out; its outcome is to be recorded, unless it is already."""
-        if recorded:
+    def on_timed_out(self, attempt: Attempt, finish: Finish, is_recorded: bool | None) -> None:
+        """An attempt timed out; its outcome is to be recorded, unless it is already. None when that is unknown."""
+        if is_recorded:
             self._context.held_leases.remove([attempt])
             self._to_loop(self._recorder.announce, attempt, finish)
         else:
-            self._to_loop(self._completer.submit, attempt, finish)
+            self._to_loop(self._completer.submit, attempt, finish, is_recorded is None)
 
     def on_unknown_tokens(self, tokens: set[str]) -> None:
         """The database says that we hold leases unknown here."""
@@ -331,8 +332,11 @@ class HeartbeatEvents:
     def on_released(self, jobs: Sequence[JobRef]) -> None:
         """Jobs of orphaned claims were given back."""
         self._context.emitter.emit_released(jobs)
-        types = sorted({each.type for each in jobs})
-        self._hints.send(Hint("look", type) for type in types)
+        self.announce_released({each.type for each in jobs})
+
+    def announce_released(self, types: Iterable[str]) -> None:
+        """Send that jobs of these types were given back: they lie before every worker's cursor."""
+        self._hints.send(Hint("look", type) for type in sorted(types))
         for type in types:
             self._to_loop(self._claimer.hint, type, True)
 

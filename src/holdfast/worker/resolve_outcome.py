@@ -158,9 +158,7 @@ class OutcomeResolver:
     def _snooze(self, attempt: Attempt, request: Snooze | Busy) -> Finish:
         delay_ms = request.delay_ms
         if request.at is not None:
-            # The database's clock, as far as it has come since the claim.
-            passed = int((self._clock.monotonic() - attempt.received_at) * 1_000_000)
-            delay_ms = max(0, request.at - attempt.claimed.claimed_at - passed + 999) // 1000
+            delay_ms = max(0, request.at - self._now(attempt) + 999) // 1000
         if not isinstance(request, Busy):
             return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms)
         values = {"delay_ms": delay_ms, "rest": request.key}
@@ -203,7 +201,7 @@ class OutcomeResolver:
             priority=check_priority(priority)
             if answer.priority is None
             else successor.check_priority(priority),
-            at=_planned_at(attempt, answer),
+            at=self._planned_at(attempt, answer),
             trace=claimed.trace,
             blockers=len(blockers),
             version=successor.version,
@@ -212,6 +210,17 @@ class OutcomeResolver:
         )
         check_attempts(job.max_attempts)
         return make_finish(attempt, self._worker, "continue", next=job, next_blockers=blockers)
+
+    def _planned_at(self, attempt: Attempt, answer: Continue) -> Instant | None:
+        at = check_time(answer.at, answer.after)
+        return (
+            at if answer.after is None else self._now(attempt) + milliseconds(answer.after) * 1000
+        )
+
+    def _now(self, attempt: Attempt) -> Instant:
+        """The database's clock, as far as it has come since the claim."""
+        passed = self._clock.monotonic() - attempt.received_at
+        return attempt.claimed.claimed_at + int(passed * 1_000_000)
 
 
 def _blocking_chains(attempt: Attempt, answer: Continue) -> list[str]:
@@ -222,13 +231,6 @@ def _blocking_chains(attempt: Attempt, answer: Continue) -> list[str]:
             help="leave it out of the blockers; job.input is the way to hand something on",
         )
     return chains
-
-
-def _planned_at(attempt: Attempt, answer: Continue) -> Instant | None:
-    if answer.after is None:
-        return check_time(answer.at, None)
-    check_time(answer.at, answer.after)
-    return attempt.claimed.claimed_at + milliseconds(answer.after) * 1000
 
 
 def has_attempts_left(attempt: Attempt) -> bool:

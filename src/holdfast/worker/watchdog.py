@@ -5,7 +5,7 @@ blocked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from holdfast.core.records import Finish
 from holdfast.storage.database import Link
@@ -95,6 +95,7 @@ class Watchdog(BackgroundLoop):
         to_loop: Callable[..., None],
         from_loop: Callable[..., None],
         on_blocked: Callable[[], None],
+        on_released: Callable[[Iterable[str]], None],
     ) -> None:
         """`to_loop` and `from_loop` call something on the worker's loop, and on the one that hosts this."""
         self.on_hopeless: Callable[[], None] = lambda: None
@@ -103,6 +104,7 @@ class Watchdog(BackgroundLoop):
         self._to_loop = to_loop
         self._from_loop = from_loop
         self._on_blocked = on_blocked
+        self._on_released = on_released
         self._answer = asyncio.Event()
         self._asked_at: float | None = None
 
@@ -160,13 +162,11 @@ class Watchdog(BackgroundLoop):
                 finishes[attempt] = make_finish(attempt, context.id, "release")
         if not finishes:
             return
-        try:
+        with context.health.report(self._link.purpose):
             done = await self._link.run(context.store.jobs.finish(list(finishes.values())))
-        except Exception as error:
-            context.health.report_error(self._link.purpose, error)
-            return
-        recorded = {each.id for each in done}
-        for attempt, finish in finishes.items():
-            if attempt.claimed.id in recorded:
-                context.held_leases.remove([attempt])
-                context.emitter.emit_finished(attempt, finish)
+            recorded = {each.id for each in done}
+            released = [each for each in finishes if each.claimed.id in recorded]
+            context.held_leases.remove(released)
+            for attempt in released:
+                context.emitter.emit_finished(attempt, finishes[attempt])
+            self._on_released({each.claimed.type for each in released})

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,13 +32,7 @@ from holdfast.core.registry import JobType
 from holdfast.notify.base import Notifier
 from holdfast.storage.database import Database, Link
 from holdfast.worker.attempt import Attempt, Backlog, ReleaseOverdue
-from holdfast.worker.background_loops import (
-    BackgroundLoop,
-    BackgroundLoops,
-    LoopThread,
-    SameLoop,
-    call_on,
-)
+from holdfast.worker.background_loops import BackgroundLoop, BackgroundLoops, LoopThread, call_on
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import Clock, SystemClock, all_ended
 from holdfast.worker.completer import Completer, Recorder, SlowCompleter
@@ -91,13 +85,12 @@ class Worker:
         middlewares: Sequence[Middleware] = (),
         targets: Targets | None = None,
         clock: Clock | None = None,
-        own_thread: bool = True,
         threads: futures.Executor | None = None,
     ) -> None:
         """Raises: HF017, HF018, HF019 for timings that do not fit, HandlerInvalid.
 
-        `targets` knows the types a chain may continue with, without it any name will do; without `own_thread` the
-        heartbeat shares the loop; `threads` runs the sync handlers.
+        `targets` knows the types a chain may continue with, without it any name will do; `threads` runs the sync
+        handlers.
         """
         self._context = WorkerContext.create(
             database, types, options or WorkerOptions(), observer, clock or SystemClock()
@@ -116,7 +109,7 @@ class Worker:
         self._build_claiming(notifier)
         self._build_recording()
         self._build_running(middlewares, threads)
-        self._build_background(own_thread)
+        self._build_background()
         self._connect_callbacks()
 
     @property
@@ -212,13 +205,13 @@ class Worker:
         context = self._context
         self._hints = WorkerHints(context.id, notifier)
         self._backoff = PollBackoff(context.options)
-        self._backlog = Backlog(context.policies.limit, self._is_full)
+        self._backlog = Backlog(context.policies.limit, lambda: self._completer.is_full())
         self._quarantine = Quarantine(
             context,
             self._links["complete"],
             self._backlog,
             running=lambda: self._slots.running,
-            release=self._release,
+            release=lambda attempts: self._completer.release(attempts),
             claim_suspects=self._claim_suspects,
         )
         self._claimer = Claimer(
@@ -227,9 +220,9 @@ class Worker:
             self._backlog,
             self._quarantine,
             self._backoff,
-            expect_deadline=self._expect_deadline,
+            expect_deadline=lambda at: self._deadlines.expect(at),
             on_lost_answer=self._return_orphaned_claims,
-            is_held_back=self._is_behind,
+            is_held_back=lambda: self._completer.is_behind(),
         )
 
     def _build_recording(self) -> None:
@@ -262,10 +255,10 @@ class Worker:
             Executor(context, calls, self._resolver),
             self._completer,
             self._claimer,
-            self._expect_deadline,
+            lambda at: self._deadlines.expect(at),
         )
 
-    def _build_background(self, own_thread: bool) -> None:
+    def _build_background(self) -> None:
         context, beating, reaping = self._context, self._links["heartbeat"], self._links["reaper"]
         events = HeartbeatEvents(
             context,
@@ -289,6 +282,7 @@ class Worker:
             self._to_loop,
             self._to_background,
             on_blocked=partial(self._to_loop, self._stop_once, "the event loop is blocked"),
+            on_released=events.announce_released,
         )
         loops: list[BackgroundLoop] = [
             self._heartbeat,
@@ -301,10 +295,7 @@ class Worker:
         if context.options.reaps:
             loops.append(Reaper(context, reaping, events.on_reaped))
         self._background_loops = BackgroundLoops(loops, [beating, reaping])
-        host = LoopThread if own_thread else SameLoop
-        self._background: LoopThread | SameLoop = host(
-            "holdfast-heartbeat", self._background_loops.run
-        )
+        self._background = LoopThread("holdfast-heartbeat", self._background_loops.run)
 
     def _connect_callbacks(self) -> None:
         held_leases = self._context.held_leases
@@ -323,21 +314,9 @@ class Worker:
     def _to_background(self, function: Callable[..., object], *arguments: Any) -> None:
         self._background.call(function, *arguments)
 
-    def _expect_deadline(self, at: float) -> None:
-        self._deadlines.expect(at)
-
-    def _is_full(self) -> bool:
-        return self._completer.is_full()
-
-    def _is_behind(self) -> bool:
-        return self._completer.is_behind()
-
     def _resume(self) -> None:
         self._backlog.resume()
         self._claimer.nudge()
-
-    def _release(self, attempts: Iterable[Attempt]) -> int:
-        return self._completer.release(attempts)
 
     def _claim_suspects(self) -> None:
         self._claimer.hint(None, full_scan=True)
@@ -395,7 +374,7 @@ class Worker:
             on_hints_lost=self._claimer.nudge,
             on_all_stuck=partial(self._stop_once, "all slots are stuck"),
         )
-        overdue = ReleaseOverdue(self._context.clock, self._backlog, self._release)
+        overdue = ReleaseOverdue(self._context.clock, self._backlog, self._completer.release)
         loops = (self._completer, self._slow_completer, self._quarantine, monitor, overdue)
         return [
             asyncio.create_task(each.run(), name=f"holdfast {type(each).__name__.lower()}")
