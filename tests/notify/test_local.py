@@ -1,10 +1,19 @@
 """The notifier inside one process."""
 
+import gc
+import weakref
+from pathlib import Path
+
 import pytest
 
 from holdfast.notify.base import Hint
 from holdfast.notify.local import Hub, LocalNotifier
-from holdfast.testing.conformance.notifier import MakeNotifier, NotifierConformance
+from holdfast.notify.sqlite import SqliteNotifier
+from holdfast.testing.conformance.notifier import (
+    HintRecorder,
+    MakeNotifier,
+    NotifierConformance,
+)
 
 
 class TestLocal(NotifierConformance):
@@ -22,3 +31,16 @@ def test_notifiers_with_hubs_of_their_own_do_not_hear_each_other() -> None:
     second.close()
     first.close()
     assert heard == []
+
+
+@pytest.mark.parametrize("store", ["local", "sqlite"])
+def test_a_notifier_forgets_listeners_that_were_closed(store: str, tmp_path: Path) -> None:
+    notifier = LocalNotifier() if store == "local" else SqliteNotifier(tmp_path / "holdfast.db")
+    recorder = HintRecorder()
+    listener, kept = notifier.listen(recorder), weakref.ref(recorder)
+    listener.close()
+    assert not listener.alive
+    del listener, recorder
+    gc.collect()
+    assert kept() is None
+    notifier.close()

@@ -226,3 +226,25 @@ def test_parent_and_child_of_a_fork_both_send_also_when_the_lock_was_held() -> N
     )
     assert done.stdout.splitlines() == ["child mail", "parent print"]
     assert done.stderr == ""
+
+
+def test_a_publisher_that_cannot_be_made_costs_its_batch_and_not_the_next(
+    time: ManualTime, outlet: RecordingOutlet
+) -> None:
+    made: list[ConnectionError | RecordingOutlet] = [outlet, ConnectionError("no bus yet")]
+
+    def make() -> RecordingOutlet:
+        each = made.pop()
+        if isinstance(each, Exception):
+            raise each
+        return each
+
+    sender = CoalescingSender(make, SenderTimings(), time.clock, time.wait)
+    sender.send(due("a"))
+    time.next_wait()
+    sender.send(due("b"))
+    time.next_wait()
+    time.advance(1)
+    assert outlet.next_batch() == due("b")
+    sender.close()
+    assert sender.counts == SendCounts(batches=1, dropped=1)

@@ -30,17 +30,15 @@ class PendingHints:
     Not safe for several threads at once.
     """
 
-    __slots__ = ("_awaited", "_ended", "_lost", "_types")
+    __slots__ = ("_chains", "_lost", "_types")
 
     def __init__(self) -> None:
         self._types: dict[str, HintKind] = {}
         self._lost: dict[str, _Ids] = {}
-        self._ended: _Ids = {}
-        self._awaited: _Ids = {}
+        self._chains: dict[HintKind, _Ids] = {}
 
     def __bool__(self) -> bool:
-        chains = (self._ended, self._awaited)
-        return bool(self._types or self._lost or any(each or each is None for each in chains))
+        return bool(self._types or self._lost or self._chains)
 
     def add(self, hints: Iterable[Hint]) -> None:
         """Merge hints into the pending ones."""
@@ -50,22 +48,18 @@ class PendingHints:
                     self._add_type(hint.kind, hint.type)
                 case "lost":
                     self._add_lost(hint)
-                case "ended":
-                    self._ended = _merge_ids(self._ended, hint.ids)
-                case "awaited":
-                    self._awaited = _merge_ids(self._awaited, hint.ids)
+                case "ended" | "awaited":
+                    known = self._chains.get(hint.kind, {})
+                    self._chains[hint.kind] = _merge_ids(known, hint.ids)
 
     def take(self) -> list[Hint]:
         """Return what is pending, and start over."""
         hints = [Hint(kind, type) for type, kind in self._types.items()]
         hints += [
-            Hint("lost", worker=worker, ids=_as_tuple(ids)) for worker, ids in self._lost.items()
+            Hint("lost", worker=worker, ids=tuple(ids or ())) for worker, ids in self._lost.items()
         ]
-        if self._ended is None or self._ended:
-            hints.append(Hint("ended", ids=_as_tuple(self._ended)))
-        if self._awaited is None or self._awaited:
-            hints.append(Hint("awaited", ids=_as_tuple(self._awaited)))
-        self._types, self._lost, self._ended, self._awaited = {}, {}, {}, {}
+        hints += [Hint(kind, ids=tuple(ids or ())) for kind, ids in self._chains.items()]
+        self._types, self._lost, self._chains = {}, {}, {}
         return hints
 
     def _add_type(self, kind: HintKind, type: str) -> None:
@@ -95,10 +89,6 @@ def _merge_ids(known: _Ids, ids: tuple[str, ...]) -> _Ids:
         return None
     known.update(dict.fromkeys(ids))
     return known
-
-
-def _as_tuple(ids: _Ids) -> tuple[str, ...]:
-    return () if ids is None else tuple(ids)
 
 
 Wait = Callable[[threading.Condition, float], object]
@@ -199,12 +189,13 @@ class CoalescingSender:
         self._thread, self._running = thread, True
 
     def _run(self) -> None:
-        publisher = self._make_publisher()
+        publisher: Publisher | None = None
         try:
             while batch := self._next_batch():
-                self._publish(publisher, batch)
+                publisher = self._publish(publisher, batch)
         finally:
-            publisher.close()
+            if publisher is not None:
+                publisher.close()
 
     def _next_batch(self) -> list[Hint]:
         """Wait for the next batch that may go; an empty one ends the thread."""
@@ -219,9 +210,11 @@ class CoalescingSender:
                     return []
                 self._wait(self._changed, (self._next_at if self._pending else idle_at) - now)
 
-    def _publish(self, publisher: Publisher, batch: list[Hint]) -> None:
+    def _publish(self, publisher: Publisher | None, batch: list[Hint]) -> Publisher | None:
+        """Publish a batch, or drop it; return the publisher once there is one."""
         started = self._clock()
         try:
+            publisher = publisher or self._make_publisher()
             publisher.publish(batch)
         except Exception as error:
             self._dropped += len(batch)
@@ -235,6 +228,7 @@ class CoalescingSender:
             self._batches += 1
             self._failures = 0
             self._next_at = started + self._timings.window_s
+        return publisher
 
 
 _senders: WeakSet[CoalescingSender] = WeakSet()
@@ -250,6 +244,30 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_in_child)
 
 
+class _OpenListener:
+    """A `Listener` that its notifier forgets once it is closed: callers listen for a moment, again and again."""
+
+    def __init__(self, listener: Listener, opened: set[_OpenListener]) -> None:
+        self._listener = listener
+        self._opened = opened
+        opened.add(self)
+
+    @property
+    def alive(self) -> bool:
+        return self in self._opened and self._listener.alive
+
+    @property
+    def reconnects(self) -> int:
+        return self._listener.reconnects
+
+    def wait_until_alive(self, timeout: float) -> bool:
+        return self._listener.wait_until_alive(timeout)
+
+    def close(self) -> None:
+        self._opened.discard(self)
+        self._listener.close()
+
+
 class BufferedNotifier:
     """A `Notifier` made of a publisher, opened by the first hint, and of listeners, one per callback."""
 
@@ -261,7 +279,7 @@ class BufferedNotifier:
     ) -> None:
         self._sender = CoalescingSender(make_publisher, timings)
         self._make_listener = make_listener
-        self._listeners: list[Listener] = []
+        self._listeners: set[_OpenListener] = set()
 
     @property
     def counts(self) -> SendCounts:
@@ -271,11 +289,9 @@ class BufferedNotifier:
         self._sender.send(hints)
 
     def listen(self, on_hint: OnHint) -> Listener:
-        listener = self._make_listener(on_hint)
-        self._listeners.append(listener)
-        return listener
+        return _OpenListener(self._make_listener(on_hint), self._listeners)
 
     def close(self) -> None:
         self._sender.close()
-        while self._listeners:
-            self._listeners.pop().close()
+        for listener in tuple(self._listeners):
+            listener.close()

@@ -128,14 +128,10 @@ class ServerListener:
         connect: Connect,
         on_hint: OnHint,
         timings: ListenerTimings | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
     ) -> None:
         self._connect = connect
         self._on_hint = safe_callback(on_hint)
         self._timings = timings or ListenerTimings()
-        self._clock = clock
-        self._chance = chance
         self._proven_at = 0.0
         self._proven = threading.Event()
         self._proofs = 0
@@ -149,7 +145,7 @@ class ServerListener:
     @property
     def alive(self) -> bool:
         fresh_s = self._timings.prove_every_s + 2 * self._timings.answer_within_s
-        return self._proven.is_set() and self._clock() - self._proven_at < fresh_s
+        return self._proven.is_set() and time.monotonic() - self._proven_at < fresh_s
 
     @property
     def reconnects(self) -> int:
@@ -213,9 +209,9 @@ class ServerListener:
         self, connection: ServerConnection, seconds: float, proof: str | None = None
     ) -> bool:
         """Deliver for some time, or until the proof arrives; return whether it did."""
-        until = self._clock() + seconds
+        until = time.monotonic() + seconds
         proven = False
-        while not proven and (left := until - self._clock()) > 0:
+        while not proven and (left := until - time.monotonic()) > 0:
             payloads = await connection.receive(left)
             proven = proof in payloads
             for payload in payloads:
@@ -224,7 +220,7 @@ class ServerListener:
         return proven
 
     def _mark_proven(self) -> None:
-        self._proven_at = self._clock()
+        self._proven_at = time.monotonic()
         if self._proven.is_set():
             return
         if self._failures:
@@ -247,7 +243,7 @@ class ServerListener:
 
     def _pause(self) -> float:
         longest = self._timings.retry_first_s * 2.0 ** min(self._failures, 30)
-        return min(self._timings.retry_cap_s, longest) * (0.5 + self._chance() / 2)
+        return min(self._timings.retry_cap_s, longest) * (0.5 + random.random() / 2)
 
     def _deliver(self, payload: str) -> None:
         for hint in decode(payload):
@@ -312,11 +308,10 @@ class _SharedListener:
         self.source = source
         self._leave = leave
         self._reconnects = source.reconnects
-        self._closed = False
 
     @property
     def alive(self) -> bool:
-        return not self._closed and self.source.alive
+        return self.source.alive
 
     @property
     def reconnects(self) -> int:
@@ -326,9 +321,7 @@ class _SharedListener:
         return self.source.wait_until_alive(timeout)
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._leave(self)
+        self._leave(self)
 
 
 def _new_runner() -> asyncio.Runner:

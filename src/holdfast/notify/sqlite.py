@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from holdfast.notify.base import ANY, LOOK_EVERYWHERE, Hint, Listener, OnHint, safe_callback
+from holdfast.notify.base import ANY, LOOK_EVERYWHERE, Hint, OnHint, safe_callback
 from holdfast.notify.local import Hub, LocalListener
 from holdfast.notify.sender import BufferedNotifier
 from holdfast.storage.sqlite.pool import FileId, file_at, watch_forks
@@ -127,14 +128,12 @@ class FileWatcher:
         path: Path,
         on_hint: OnHint,
         timings: WatchTimings | None = None,
-        clock: Callable[[], float] = time.monotonic,
         wait: Wait = threading.Event.wait,
     ) -> None:
         self._file = FileVersion(path)
         self._on_hint = safe_callback(on_hint)
         self._timings = timings or WatchTimings()
         self._changes = Changes(self._timings)
-        self._clock = clock
         self._wait = wait
         self._closing = threading.Event()
         self._readable = threading.Event()
@@ -174,7 +173,7 @@ class FileWatcher:
         if not self._readable.is_set():
             self._openings += 1
             self._readable.set()
-        now = self._clock()
+        now = time.monotonic()
         if hint := self._changes.notice(version, now):
             self._on_hint(hint)
         return self._changes.pause(now)
@@ -186,37 +185,22 @@ class FileWatcher:
             self._on_hint(LOOK_EVERYWHERE)
 
 
-class FileListener:
+class FileListener(FileWatcher):
     """A `Listener` for hints of its own process and changes of the file."""
 
-    def __init__(self, inside: Listener, watcher: FileWatcher) -> None:
-        self._inside = inside
-        self._watcher = watcher
-
-    @property
-    def alive(self) -> bool:
-        return self._inside.alive and self._watcher.alive
-
-    @property
-    def reconnects(self) -> int:
-        return self._watcher.reconnects
-
-    def wait_until_alive(self, timeout: float) -> bool:
-        return self._watcher.wait_until_alive(timeout)
+    def __init__(self, path: Path, hub: Hub, on_hint: OnHint) -> None:
+        self._inside = LocalListener(hub, on_hint)
+        super().__init__(path, on_hint)
 
     def close(self) -> None:
         self._inside.close()
-        self._watcher.close()
+        super().close()
 
 
 class SqliteNotifier(BufferedNotifier):
     """A `Notifier` whose hints arrive in this process; other processes see the file change."""
 
-    def __init__(self, path: Path, timings: WatchTimings | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         hub = Hub()
-
-        def make_listener(on_hint: OnHint) -> FileListener:
-            return FileListener(LocalListener(hub, on_hint), FileWatcher(path, on_hint, timings))
-
-        super().__init__(lambda: hub, make_listener)
+        super().__init__(lambda: hub, partial(FileListener, path, hub))
         self.path = path
