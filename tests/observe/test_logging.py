@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -193,3 +194,15 @@ def test_people_get_colours_where_they_are_wanted_and_other_records_as_they_are(
     assert plain.endswith(" error: port 80")
     (painted,) = pretty(record, colour=True)
     assert "\x1b[31merror: port 80\x1b[0m" in painted
+
+
+def test_people_read_a_message_of_several_lines_above_its_traceback() -> None:
+    try:
+        raise ValueError("no")
+    except ValueError:
+        record = logging.LogRecord("shop", 40, "", 0, "broken\nat night", None, sys.exc_info())
+    lines = pretty(record)
+    assert [each.strip() for each in lines[1:3]] == [
+        "at night",
+        "Traceback (most recent call last):",
+    ]

@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import event
 from holdfast.core.statistics import QueueTotals
-from holdfast.observe.metrics import METRICS, SEED_NAMES, LimitGauges
-from holdfast.observe.prometheus import HANDLED, IGNORED, PrometheusObserver
+from holdfast.observe.metrics import MEASURED, METRICS, SEED_NAMES, UNMEASURED, LimitGauges
+from holdfast.observe.prometheus import PrometheusObserver
 from tests.observe.samples import CANARY, all_samples, sample
 
 NAMES = {
@@ -78,16 +78,29 @@ def test_no_id_and_no_text_of_an_event_appears(
     assert CANARY not in exposed(registry)
 
 
-@pytest.mark.parametrize("name", sorted(HANDLED))
+@pytest.mark.parametrize("name", sorted(MEASURED))
 def test_a_handled_event_changes_something(
     name: str, observer: PrometheusObserver, registry: CollectorRegistry
 ) -> None:
+    if name == "worker_stopped":
+        observer.observe(sample("worker_started"))
     before = exposed(registry)
     observer.observe(sample(name))
     assert exposed(registry) != before
 
 
-@pytest.mark.parametrize("name", sorted(IGNORED))
+def test_workers_that_have_stopped_leave_no_series_behind(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    for number in range(3):
+        observer.observe(sample("worker_started", worker=f"w-{number}"))
+        if number < 2:
+            observer.observe(sample("worker_stopped", worker=f"w-{number}"))
+    lines = [each for each in exposed(registry).splitlines() if "worker_running{" in each]
+    assert lines == ['holdfast_worker_running{worker="w-2"} 1.0']
+
+
+@pytest.mark.parametrize("name", sorted(UNMEASURED))
 def test_an_ignored_event_changes_nothing(
     name: str, observer: PrometheusObserver, registry: CollectorRegistry
 ) -> None:
@@ -191,7 +204,7 @@ def test_a_cycle_that_keeps_naming_counters_gets_no_series_without_end(
 
 
 def test_an_event_with_few_fields_disturbs_nothing(observer: PrometheusObserver) -> None:
-    for name in HANDLED:
+    for name in MEASURED:
         observer.observe(event(name))
 
 

@@ -21,9 +21,6 @@ LEVELS = {
     "error": logging.ERROR,
 }
 
-HANDLED = frozenset(CATALOGUE)
-IGNORED: frozenset[str] = frozenset()
-
 JOBS = "holdfast.jobs"
 """The logger of `ROUTINE`; set to DEBUG it writes a line per job, whatever the level of `holdfast`."""
 
@@ -103,7 +100,7 @@ class PrettyFormatter(logging.Formatter):
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         words, below = self._words(record)
         if record.exc_info:
-            below += self.formatException(record.exc_info)
+            below = f"{below}\n{self.formatException(record.exc_info)}".strip("\n")
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
         style = _STYLES.get(record.levelno, "")
         lines = [f"{self._paint(time, _DIM)} {self._paint(f'{level}{words}', style)}"]

@@ -205,12 +205,9 @@ def measure(event: Event, now: float) -> Iterator[Measurement]:
 def measure_totals(totals: QueueTotals, now: Instant, unreadable: int = 0) -> Iterator[Measurement]:
     """Return the gauges of the whole database, at an instant of its clock."""
     pending = totals.live - totals.blocked - totals.running
-    yield Measurement(QUEUE_DEPTH, totals.blocked, ("blocked",))
     yield Measurement(QUEUE_DEPTH, max(0, pending), ("pending",))
-    yield Measurement(QUEUE_DEPTH, totals.running, ("running",))
-    yield Measurement(QUEUE_DEPTH, totals.completed, ("completed",))
-    yield Measurement(QUEUE_DEPTH, totals.failed, ("failed",))
-    yield Measurement(QUEUE_DEPTH, totals.cancelled, ("cancelled",))
+    for state in ("blocked", "running", "completed", "failed", "cancelled"):
+        yield Measurement(QUEUE_DEPTH, getattr(totals, state), (state,))
     yield Measurement(QUEUE_DUE, totals.due)
     yield Measurement(QUEUE_UNREADABLE, unreadable)
     oldest = now if totals.oldest_due_at is None else totals.oldest_due_at
@@ -229,7 +226,8 @@ class LimitGauges(NamedTuple):
 class MetricsObserver(ABC):
     """An observer that records what events measure; a backend says how one measurement is applied."""
 
-    handled: ClassVar[frozenset[str]]
+    also_wanted: ClassVar[frozenset[str]] = frozenset()
+    """Events that are wanted although no metric here measures them."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -238,7 +236,7 @@ class MetricsObserver(ABC):
 
     def wants(self, name: str) -> bool:
         """See `core.events.Observer`."""
-        return name in self.handled
+        return name in MEASURED or name in self.also_wanted
 
     def observe(self, event: Event) -> None:
         """See `core.events.Observer`."""
@@ -290,39 +288,27 @@ def _attempt(outcome: str) -> Rule:
     return rule
 
 
-def _one(metric: Metric) -> Rule:
-    measurement = Measurement(metric, 1)
-    return lambda *_: measurement
+def _measure(metric: Metric, value: str | int = 1) -> Rule:
+    """Measure a number or a field, of milliseconds where the metric is in seconds; labels are fields of their names.
 
-
-def _count(metric: Metric, field: str) -> Rule:
-    return lambda fields, _: Measurement(metric, fields.get(field) or 0)
-
-
-def _seconds(metric: Metric, field: str, *labels: str) -> Rule:
-    """Measure a field of milliseconds; an event that lacks it measures nothing."""
+    An event that lacks the field measures nothing.
+    """
 
     def rule(fields: Fields, _: float) -> Measurement | None:
-        milliseconds = fields.get(field)
-        if milliseconds is None:
+        found = fields.get(value) if isinstance(value, str) else value
+        if found is None:
             return None
-        return Measurement(
-            metric, milliseconds / 1000, tuple(_text(fields, each) for each in labels)
-        )
+        labels = tuple(_text(fields, each) for each in metric.labels)
+        return Measurement(metric, found / 1000 if metric.unit == "s" else found, labels)
 
     return rule
 
 
-def _dead_letter(fields: Fields, _: float) -> Measurement:
-    return Measurement(JOB_DEAD_LETTERS, 1, (_text(fields, "type"),))
+_dead_letter = _measure(JOB_DEAD_LETTERS)
 
 
 def _reaped_dead_letter(fields: Fields, now: float) -> Measurement | None:
     return _dead_letter(fields, now) if fields.get("state") == "failed" else None
-
-
-def _cycle_run(fields: Fields, _: float) -> Measurement:
-    return Measurement(CYCLE_RUNS, 1, (_text(fields, "cycle"), _text(fields, "outcome")))
 
 
 def _cycle_success(fields: Fields, now: float) -> Measurement | None:
@@ -338,57 +324,41 @@ def _cycle_items(fields: Fields) -> Iterator[Measurement]:
             yield Measurement(CYCLE_ITEMS, number, (_text(fields, "cycle"), counter))
 
 
-def _running_metrics(value: int) -> Rule:
-    return lambda fields, _: Measurement(WORKER_RUNNING, value, (_text(fields, "worker"),))
-
-
-def _by_source(metric: Metric, field: str | None = None) -> Rule:
-    def rule(fields: Fields, _: float) -> Measurement:
-        value = 1 if field is None else fields.get(field) or 0
-        return Measurement(metric, value, (_text(fields, "source"),))
-
-    return rule
-
-
 def _text(fields: Fields, field: str) -> str:
     return str(fields.get(field, ""))
 
 
 RULES: Mapping[str, tuple[Rule, ...]] = {
-    "job_started": (_seconds(JOB_WAIT, "wait_ms", "type"),),
+    "job_started": (_measure(JOB_WAIT, "wait_ms"),),
     "job_completed": (_attempt("completed"),),
     "job_continued": (_attempt("continued"),),
     "job_retried": (_attempt("retried"),),
     "job_snoozed": (_attempt("snoozed"),),
     "job_failed": (_attempt("failed"), _dead_letter),
     "job_cancelled": (_attempt("cancelled"),),
-    "job_reaped": (
-        _attempt("reaped"),
-        _seconds(REAPER_STALE, "stale_ms"),
-        _reaped_dead_letter,
-    ),
-    "lease_lost": (_one(LEASES_LOST),),
-    "write_refused": (_one(WRITES_REFUSED),),
-    "reaper_ran": (_one(REAPER_RUNS), _count(REAPER_RECOVERED, "recovered")),
+    "job_reaped": (_attempt("reaped"), _measure(REAPER_STALE, "stale_ms"), _reaped_dead_letter),
+    "lease_lost": (_measure(LEASES_LOST),),
+    "write_refused": (_measure(WRITES_REFUSED),),
+    "reaper_ran": (_measure(REAPER_RUNS), _measure(REAPER_RECOVERED, "recovered")),
     "tick_finished": (
-        _seconds(TICK_DURATION, "duration_ms"),
-        _count(TICK_PROCESSED, "processed"),
+        _measure(TICK_DURATION, "duration_ms"),
+        _measure(TICK_PROCESSED, "processed"),
     ),
-    "worker_started": (_running_metrics(1),),
-    "worker_stopped": (_running_metrics(0),),
-    "worker_vanished": (_one(WORKERS_VANISHED),),
+    "worker_started": (_measure(WORKER_RUNNING),),
+    "worker_stopped": (_measure(WORKER_RUNNING, 0),),
+    "worker_vanished": (_measure(WORKERS_VANISHED),),
     "cycle_finished": (
-        _cycle_run,
-        _seconds(CYCLE_DURATION, "duration_ms", "cycle"),
+        _measure(CYCLE_RUNS),
+        _measure(CYCLE_DURATION, "duration_ms"),
         _cycle_success,
     ),
-    "archive_exported": (_by_source(ARCHIVE_ROWS, "rows"), _by_source(ARCHIVE_BYTES, "bytes")),
-    "archive_dropped": (_by_source(ARCHIVE_DROPPED, "items"),),
-    "archive_failed": (_by_source(ARCHIVE_FAILURES),),
-    "wait_started": (_count(REQUESTS_WAITING, "waiting"),),
+    "archive_exported": (_measure(ARCHIVE_ROWS, "rows"), _measure(ARCHIVE_BYTES, "bytes")),
+    "archive_dropped": (_measure(ARCHIVE_DROPPED, "items"),),
+    "archive_failed": (_measure(ARCHIVE_FAILURES),),
+    "wait_started": (_measure(REQUESTS_WAITING, "waiting"),),
     "wait_finished": (
-        _count(REQUESTS_WAITING, "waiting"),
-        _seconds(REQUEST_WAIT, "duration_ms", "state"),
+        _measure(REQUESTS_WAITING, "waiting"),
+        _measure(REQUEST_WAIT, "duration_ms"),
     ),
 }
 

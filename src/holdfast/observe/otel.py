@@ -11,14 +11,7 @@ from typing import Any
 from holdfast.core.errors import Busy, MissingExtra
 from holdfast.core.events import Event
 from holdfast.core.outcome import Snooze
-from holdfast.observe.metrics import (
-    MEASURED,
-    METRICS,
-    UNMEASURED,
-    Measurement,
-    Metric,
-    MetricsObserver,
-)
+from holdfast.observe.metrics import METRICS, Measurement, Metric, MetricsObserver
 from holdfast.version import VERSION
 
 try:
@@ -47,9 +40,6 @@ SCOPE = "holdfast"
 
 _W3C = TraceContextTextMapPropagator()
 
-HANDLED = MEASURED | {"job_created"}
-IGNORED = UNMEASURED - {"job_created"}
-
 # The conventions require a reason with few values, so not the error's text.
 FAILED = {"job_retried": "retried", "job_failed": "failed"}
 ENDINGS = frozenset({"job_completed", "job_continued", *FAILED})
@@ -60,7 +50,7 @@ _Record = Callable[[float, Mapping[str, str]], None]
 class OtelObserver(MetricsObserver):
     """Records through the given meter provider, by default the global one."""
 
-    handled = HANDLED
+    also_wanted = frozenset({"job_created"})
 
     def __init__(
         self,

@@ -8,9 +8,8 @@ from typing import TypeAlias
 
 from holdfast.core.errors import MissingExtra
 from holdfast.observe.metrics import (
-    MEASURED,
     METRICS,
-    UNMEASURED,
+    WORKER_RUNNING,
     Measurement,
     Metric,
     MetricsObserver,
@@ -24,9 +23,6 @@ except ImportError as error:
         help='pip install "holdfast-jobs[prometheus]"',
     ) from error
 
-HANDLED = MEASURED
-IGNORED = UNMEASURED
-
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 Instrument: TypeAlias = Counter | Histogram | Gauge
@@ -34,8 +30,6 @@ Instrument: TypeAlias = Counter | Histogram | Gauge
 
 class PrometheusObserver(MetricsObserver):
     """Counts in the registry it is given, by default the process's own; one per registry."""
-
-    handled = HANDLED
 
     def __init__(
         self, registry: CollectorRegistry | None = None, clock: Callable[[], float] = time.time
@@ -59,6 +53,10 @@ class PrometheusObserver(MetricsObserver):
             child.observe(value)
         else:
             child.set(value)
+            if metric is WORKER_RUNNING and not value:
+                # Its id never comes back: a process that ticks for others has a new worker each time.
+                del self._children[metric, labels]
+                self._instruments[metric].remove(*labels)
 
     def _child(self, metric: Metric, labels: tuple[str, ...]) -> Instrument:
         parent = self._instruments.get(metric)
