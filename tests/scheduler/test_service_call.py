@@ -27,6 +27,7 @@ class Api:
         self.headers: dict[str, str] = {}
         self.may_go_on = threading.Event()
         self.is_slow = False
+        self.headers_drip = False
         api = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -34,18 +35,21 @@ class Api:
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 api.asked.append({"path": self.path, "headers": headers, "body": body})
+                if api.headers_drip:
+                    self.drip(b"HTTP/1.1 200 OK\r\nx-slow: " + b"x" * 600)
+                    return
                 self.send_response(api.status)
                 for name, value in api.headers.items():
                     self.send_header(name, value)
                 self.send_header("content-length", str(len(api.answer)))
                 self.end_headers()
                 if api.is_slow:
-                    self.drip()
+                    self.drip(api.answer)
                 else:
                     self.wfile.write(api.answer)
 
-            def drip(self) -> None:
-                for each in api.answer:
+            def drip(self, answer: bytes) -> None:
+                for each in answer:
                     self.wfile.write(bytes([each]))
                     if api.may_go_on.wait(0.1):
                         return
@@ -180,6 +184,12 @@ def test_a_redirect_is_not_followed_and_says_where_it_leads(api: Api) -> None:
 
 def test_a_call_ends_in_time_even_if_the_response_drips(api: Api) -> None:
     api.is_slow, api.answer = True, b'"' + b"x" * 600 + b'"'
+    with pytest.raises(ServiceCallFailed, match=r"no response within 0\.3 s"):
+        ServiceClient(api.url, "s3cret", timeout_s=0.3).call_sync("x", key="k")
+
+
+def test_a_call_ends_in_time_even_if_the_headers_drip(api: Api) -> None:
+    api.headers_drip = True
     with pytest.raises(ServiceCallFailed, match=r"no response within 0\.3 s"):
         ServiceClient(api.url, "s3cret", timeout_s=0.3).call_sync("x", key="k")
 

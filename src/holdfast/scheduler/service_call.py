@@ -6,6 +6,8 @@ import asyncio
 import time
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from io import BufferedReader, RawIOBase
+from socket import socket
 from typing import Any, TypeVar, overload
 from urllib.parse import urlsplit
 
@@ -128,24 +130,41 @@ class ServiceClient:
     ) -> tuple[HTTPResponse, bytes]:
         """Send the request and read the response, within the time of the whole call."""
         deadline = time.monotonic() + self._timeout_s
-        connection.connect()
-        # With `Connection: close`, the connection lets go of its socket when the response begins.
-        sock = connection.sock
         headers = {TOKEN_HEADER: self._token, KEY_HEADER: key, "accept": "application/json"}
         if content is not None:
             headers["content-type"] = "application/json"
         connection.request(method, f"{self._path}/{path.lstrip('/')}", content, headers)
+        reader: Any = _ReadUntil(deadline, connection.sock)
         text = b""
-        with closing(connection.getresponse()) as response:
+        with closing(HTTPResponse(reader, method=method)) as response:
+            response.begin()
             while chunk := response.read1(_CHUNK):
                 text += chunk
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError
                 if len(text) > MAX_RESPONSE:
                     raise HTTPException(f"the response is larger than {MAX_RESPONSE} bytes")
-                sock.settimeout(left)
         return response, text
+
+
+class _ReadUntil(RawIOBase):
+    """Reads a socket until a deadline: the socket's own timeout begins anew with every byte that drips in."""
+
+    def __init__(self, deadline: float, sock: socket) -> None:
+        self._deadline = deadline
+        self._sock = sock
+
+    def makefile(self, mode: str) -> BufferedReader:
+        """Return what a response reads from, as a socket does."""
+        return BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._sock.recv_into(buffer)
 
 
 def _judge(what: str, response: HTTPResponse, text: bytes) -> None:
