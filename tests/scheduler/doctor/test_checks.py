@@ -8,16 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.core.cycle import NewCycle, NewRun
 from holdfast.core.records import Claim, LeaseClass, NewJob, Probe
 from holdfast.core.subscriptions import Subscription
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.notify.local import NullNotifier
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import fix_problems, run_checks
+from holdfast.scheduler.runner import TICK
 from holdfast.settings import read_settings
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.migrations import load_migrations
+from holdfast.storage.operation import Op
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from tests.support.until import until
@@ -140,3 +143,24 @@ async def test_the_oldest_transaction_is_measured(database: Database) -> None:
             return (oldest["who"], oldest["state"]) == ("holdfast client", "idle in transaction")
 
         await until(is_oldest)
+
+
+async def test_a_cycle_whose_last_run_failed_is_named_however_many_ticks_ran_since(
+    database: Database,
+) -> None:
+    store = database.store
+
+    def fail_then_tick() -> Op[None]:
+        yield from store.cycles.register([NewCycle("billing", "daily", "UTC", True, "last")])
+        failed = NewRun(new_id(), "billing", "w-1", "2025-01-01")
+        yield from store.runs.begin(failed)
+        yield from store.runs.finish(failed.id, "failed", "{}", "ValueError: no")
+        for _ in range(210):
+            tick = NewRun(new_id(), TICK, "w-1")
+            yield from store.runs.begin(tick)
+            yield from store.runs.finish(tick.id, "completed", "{}")
+
+    await database.run_async(fail_then_tick())
+    found = (await _found(database))["cycles"]
+    assert (found.verdict, found.measured) == ("warning", "billing: failed")
+    assert "holdfast cycles run-now billing" in found.fix

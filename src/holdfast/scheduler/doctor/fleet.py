@@ -24,12 +24,11 @@ from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 _MANY = 1_000
-_RUNS = 200
 _MAX_NAMES = 5
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """The state of the fleet at one moment."""
+    """The state of the fleet at one moment; `runs` are the last ones of the cycles."""
 
     now: Instant
     identity: Identity | None
@@ -56,6 +55,9 @@ def read_fleet(store: Store, now: Instant | None = None) -> Op[Fleet]:
     """Read everything that the checks need; nothing is written."""
     instant = (yield from store.schema.clock()) if now is None else now
     totals, types = yield from store.workers.totals(_MANY, now)
+    cycles, runs = (yield from store.cycles.page(now)), list[RunRecord]()
+    for each in cycles:
+        runs += yield from store.runs.page(1, RUN_COUNTS_MS, each.name, now)
     return Fleet(
         now=instant,
         identity=(yield from store.schema.identity()),
@@ -63,8 +65,8 @@ def read_fleet(store: Store, now: Instant | None = None) -> Op[Fleet]:
         types=types,
         totals=totals,
         leases=(yield from store.leases.page(1)),
-        cycles=(yield from store.cycles.page(now)),
-        runs=(yield from store.runs.page(_RUNS, RUN_COUNTS_MS, None, now)),
+        cycles=cycles,
+        runs=runs,
         subscriptions=(yield from store.events.page(_MANY)),
         settings=(yield from store.workers.settings()),
         ahead_us=(yield from ahead_us(store, instant)),
@@ -251,18 +253,14 @@ def _check_dead_letters(totals: QueueTotals) -> Finding:
 
 
 def _check_cycles(fleet: Fleet) -> Finding:
-    last: dict[str, RunRecord] = {}
-    for run in fleet.runs:
-        last.setdefault(run.name, run)
-    names = [each.name for each in fleet.cycles]
-    bad = [name for name in names if name in last and last[name].outcome in ("failed", "crashed")]
+    bad = [each for each in fleet.runs if each.outcome in ("failed", "crashed")]
     if not bad:
-        return ok("cycles", f"{len(names)} registered")
+        return ok("cycles", f"{len(fleet.cycles)} registered")
     return warning(
         "cycles",
-        ", ".join(f"{name}: {last[name].outcome}" for name in bad[:5]),
+        _list_names([f"{each.name}: {each.outcome}" for each in bad]),
         "the last run of these cycles failed",
-        f"holdfast cycles list; holdfast cycles run-now {bad[0]}",
+        f"holdfast cycles list; holdfast cycles run-now {bad[0].name}",
     )
 
 
