@@ -10,7 +10,8 @@ from holdfast.worker.background_loops import call_on
 
 AWAITED_S = 60.0
 """A waiting client repeats its hint before this is over."""
-_MOST_AWAITED = 10_000
+MOST_AWAITED = 10_000
+"""With more, every chain counts as awaited."""
 
 
 class AwaitedChains:
@@ -26,9 +27,10 @@ class AwaitedChains:
     def add(self, ids: tuple[str, ...], now: float) -> None:
         """Remember chains for a while; without ids, or with too many, all of them."""
         self._until = {id: until for id, until in self._until.items() if until > now}
-        if not ids or len(self._until) + len(ids) > _MOST_AWAITED:
+        if not ids or len(self._until) + len(ids) > MOST_AWAITED:
             self._all_until = now + AWAITED_S
-        self._until.update(dict.fromkeys(ids[:_MOST_AWAITED], now + AWAITED_S))
+        else:
+            self._until.update(dict.fromkeys(ids, now + AWAITED_S))
 
     def take(self, chain_id: str, now: float) -> bool:
         """Return whether a client waits for a chain that has ended, and forget it."""
