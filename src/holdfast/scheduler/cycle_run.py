@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -30,7 +29,7 @@ from holdfast.scheduler.runner import RunnerContext, RunnerReport
 from holdfast.storage.database import Database
 from holdfast.storage.operation import run, run_async
 from holdfast.worker.clock import all_ended
-from holdfast.worker.executor import call_catching
+from holdfast.worker.executor import run_in_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,27 +285,10 @@ async def _call(
         with wrap_run(run.name, run.slot.isoformat()):
             if is_async(spec.handler):
                 return await spec.handler(run), None
-            answer, error = await _in_thread(spec, run, threads)
-            if error is not None:
-                raise error
-            return answer, None
+            # The run's abort flag is all that reaches a thread.
+            return await run_in_thread(threads, spec.handler, run), None
     except BaseException as error:
         return None, error
-
-
-async def _in_thread(
-    spec: CycleSpec, run: CycleRun, threads: Executor
-) -> tuple[Any, BaseException | None]:
-    context = contextvars.copy_context()
-    work = asyncio.get_running_loop().run_in_executor(
-        threads, context.run, call_catching, spec.handler, (run,)
-    )
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        # The run's abort flag is all that reaches a thread.
-        await asyncio.wait([work])
-        return work.result()
 
 
 def _count(run: CycleRun, answer: object) -> None:

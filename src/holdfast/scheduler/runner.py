@@ -97,10 +97,8 @@ class RunnerReport(msgspec.Struct):
 
     def add(self, other: RunnerReport) -> None:
         """Add another report to this one."""
-        self.processed += other.processed
-        self.updated += other.updated
-        self.skipped += other.skipped
-        self.errors += other.errors
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(slots=True)
@@ -224,30 +222,18 @@ def result_of(
     report: RunnerReport, duration_ms: int, note: str | None = None, failed: bool = False
 ) -> RunnerResult:
     """Return a runner's result, made from its report."""
-    return RunnerResult(
-        report.processed,
-        report.updated,
-        report.skipped,
-        report.errors,
-        duration_ms,
-        note,
-        failed,
-    )
+    counts = msgspec.structs.asdict(report)
+    return RunnerResult(**counts, duration_ms=duration_ms, note=note, failed=failed)
 
 
 def merge_results(earlier: RunnerResult | None, later: RunnerResult) -> RunnerResult:
     """Return two results of a runner as one."""
     if earlier is None:
         return later
-    return RunnerResult(
-        earlier.processed + later.processed,
-        earlier.updated + later.updated,
-        earlier.skipped + later.skipped,
-        earlier.errors + later.errors,
-        earlier.duration_ms + later.duration_ms,
-        "; ".join(each for each in (earlier.note, later.note) if each) or None,
-        earlier.failed or later.failed,
-    )
+    numbers = (*RunnerReport.__struct_fields__, "duration_ms")
+    sums = {name: getattr(earlier, name) + getattr(later, name) for name in numbers}
+    note = "; ".join(each for each in (earlier.note, later.note) if each) or None
+    return RunnerResult(**sums, note=note, failed=earlier.failed or later.failed)
 
 
 def skipped_result(reason: str) -> RunnerResult:

@@ -289,8 +289,8 @@ class Tick:
         if concurrency_of(runner) == "lingering":
             limit_ms = (whole.remaining_ms(now_ms) or 0) + int(CANCEL_GRACE_S * 1000)
         outcome = await self._tasks.run(runner, context, limit_ms)
-        if context.next_in_ms is not None:
-            self._wake_in(context.next_in_ms)
+        wakes = [each for each in (self.next_in_ms, context.next_in_ms) if each is not None]
+        self.next_in_ms = min(wakes, default=None)
         self._emit(
             "runner_finished",
             worker=self.worker,
@@ -310,9 +310,6 @@ class Tick:
         if reason == BUSY:
             self._reported_busy.add(name)
         return skipped_result(reason)
-
-    def _wake_in(self, ms: int) -> None:
-        self.next_in_ms = ms if self.next_in_ms is None else min(self.next_in_ms, ms)
 
     def _summary(
         self, run_id: str, started_at: Instant, began: float, results: dict[str, RunnerResult]
@@ -411,7 +408,7 @@ class RunnerTasks:
     ) -> RunnerResult:
         """Run a runner; a failure and a cancellation at its time limit are results too."""
         began = self._clock.monotonic()
-        task = asyncio.create_task(_call(runner, context), name=f"holdfast {runner.name}")
+        task = asyncio.create_task(runner.run(context), name=f"holdfast {runner.name}")
         self._running[runner.name] = task
         try:
             note = await self._wait(task, limit_ms)
@@ -455,7 +452,3 @@ class RunnerTasks:
         for futures in self._unstopped.values():
             for each in futures:
                 each.cancel()
-
-
-async def _call(runner: Runner, context: RunnerContext) -> RunnerReport:
-    return await runner.run(context)

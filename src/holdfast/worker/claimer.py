@@ -339,7 +339,8 @@ class Claimer:
         attempts = [Attempt(job, types[job.type], policies.get(job.type), now) for job in jobs]
         for attempt in attempts:
             held[attempt.claimed.token].attempts[attempt.claimed.id] = attempt
-        if attempts and has_keyed_batches(attempts[0].type):
+        flow = attempts[0].type.flow if attempts else None
+        if flow is not None and flow.batch is not None:
             note_call_sizes(attempts)
         self._capacity.add(attempts)
         self._context.held_leases.end_claim(
@@ -501,11 +502,6 @@ class Capacity:
         if limit is None:
             return most
         return min(most, (limit - self._calls_of(name)) * size - self._taken[name])
-
-
-def has_keyed_batches(type: JobType) -> bool:
-    """Whether a call of a type takes only jobs of one key."""
-    return type.flow is not None and type.flow.batch is not None
 
 
 def note_call_sizes(attempts: Iterable[Attempt]) -> None:

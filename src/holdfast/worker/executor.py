@@ -7,6 +7,7 @@ import contextvars
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -143,7 +144,7 @@ class Executor:
         if is_async:
             await completion.__aenter__()
         else:
-            await self._calls.run_in_thread(completion.__enter__)
+            await self._calls.in_thread(completion.__enter__)
         job.completion, job.transaction = completion, completion.tx
         # What waited in a thread was not cancelled, and its handler must not begin if it is to stop.
         job.checkpoint()
@@ -168,7 +169,7 @@ class Executor:
             raise Aborted("timeout")
         if completion.is_async:
             return AttemptResult(finish, report=await completion.commit_async(finish))
-        report = await self._calls.run_in_thread(completion.commit, finish)
+        report = await self._calls.in_thread(completion.commit, finish)
         return AttemptResult(finish, report=report)
 
     def _resolve_in_transaction(self, attempt: Attempt, output: Any) -> Op[Finish]:
@@ -239,7 +240,7 @@ class Executor:
         if completion.is_async:
             await completion.roll_back_async(error)
         else:
-            await self._calls.run_in_thread(completion.roll_back, error)
+            await self._calls.in_thread(completion.roll_back, error)
 
     async def _only_waited_for_lock(self, attempt: Attempt, error: BaseException) -> bool:
         """Whether a handler only waited in vain for a lock, through no fault of its own.
@@ -273,6 +274,7 @@ class HandlerCalls:
         """Raises: HandlerInvalid for combinations that cannot work."""
         self._threads = threads
         self._processes = processes
+        self.in_thread = partial(run_in_thread, threads)
         calls = {name: wrap_call(self._call(each), middlewares) for name, each in types.items()}
         self.get: Callable[[str], Call] = calls.__getitem__
 
@@ -289,36 +291,32 @@ class HandlerCalls:
             case "process":
                 return self._processes.call(type)
             case "thread":
-                return self._call_in_thread(handler)
+                return partial(run_in_thread, self._threads, handler)
             case "loop":
                 call: Call = handler
                 return call
 
-    def _call_in_thread(self, handler: Callable[..., Any]) -> Call:
-        async def call(job: Job[Any]) -> Any:
-            return await self.run_in_thread(handler, job)
 
-        return call
+async def run_in_thread(
+    threads: futures.Executor, function: Callable[..., Any], *arguments: Any
+) -> Any:
+    """Run something in a thread, with the caller's context.
 
-    async def run_in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run something in a thread, with the caller's context.
-
-        A thread cannot be stopped from outside: when cancelled, we wait until it obeys its signal, and what it returns
-        still counts. A second cancellation abandons it.
-        """
-        loop = asyncio.get_running_loop()
-        context = contextvars.copy_context()
-        future = loop.run_in_executor(
-            self._threads, context.run, call_catching, function, arguments
-        )
-        try:
-            value, error = await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await asyncio.wait([future])
-            value, error = future.result()
-        if error is not None:
-            raise error
-        return value
+    A thread cannot be stopped from outside: when cancelled, we wait until it obeys its signal, and what it returns
+    still counts. A second cancellation abandons it.
+    """
+    context = contextvars.copy_context()
+    future = asyncio.get_running_loop().run_in_executor(
+        threads, context.run, call_catching, function, arguments
+    )
+    try:
+        value, error = await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        value, error = future.result()
+    if error is not None:
+        raise error
+    return value
 
 
 AROUND_THREAD_CALLS: list[Callable[[], None]] = []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
 from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import AsyncAdapter, Need
@@ -22,6 +22,8 @@ from holdfast.storage.operation import Op, run, run_async
 from holdfast.storage.store import Store
 from holdfast.worker.attempt import Attempt, lost_reason
 
+T = TypeVar("T")
+
 ResolveOutput = Callable[[Attempt, Any], Op[Finish]]
 """Turns a handler's output into the write that records it, after the lookups it needs."""
 
@@ -31,6 +33,8 @@ _SESSION_ENDED = (ConnectionClosed, DatabaseUnreachable)
 
 class _HandlerTransaction:
     """A transaction that is entered once, `with` in a sync handler, `async with` in an async one."""
+
+    _refusal = "the completion was rejected"
 
     def __init__(self, database: Database, held: Held, idle_ms: int) -> None:
         self._database = database
@@ -51,11 +55,64 @@ class _HandlerTransaction:
             raise AlreadyCompleting(f"{method}() was entered twice")
         self._is_begun = True
 
-    def _check_held(self, refusal: str) -> Op[None]:
+    def _open(self, method: str) -> None:
+        self._begin(method)
+        opening = self._database.transaction(self._held)
+        self.tx = opening.__enter__()
+        self._sync = opening
+
+    async def _open_async(self, method: str) -> None:
+        self._begin(method)
+        opening = self._database.transaction_async(self._held)
+        self.tx = await opening.__aenter__()
+        self._async = opening
+
+    def _commit(self, last: Op[T]) -> T:
+        """Run the last statements and commit. Raises: LeaseLost, with everything rolled back."""
+        assert self._sync is not None
+        try:
+            result = run(last, self.tx)
+        except BaseException as error:
+            self.roll_back(error)
+            if isinstance(error, _SESSION_ENDED):
+                self._database.read(self._check_held())
+            raise
+        opened, self._sync = self._sync, None
+        opened.__exit__(None, None, None)
+        return result
+
+    async def _commit_async(self, last: Op[T]) -> T:
+        assert self._async is not None
+        try:
+            result = await run_async(last, self.tx)
+        except BaseException as error:
+            await self.roll_back_async(error)
+            if isinstance(error, _SESSION_ENDED):
+                await self._database.read_async(self._check_held())
+            raise
+        opened, self._async = self._async, None
+        await opened.__aexit__(None, None, None)
+        return result
+
+    def roll_back(self, error: BaseException) -> None:
+        """Roll back what the handler wrote in it, if it is open."""
+        opened, self._sync = self._sync, None
+        if opened is not None:
+            with _leaving(error):
+                opened.__exit__(type(error), error, error.__traceback__)
+
+    async def roll_back_async(self, error: BaseException) -> None:
+        """Async version of `roll_back`."""
+        opened, self._async = self._async, None
+        if opened is not None:
+            with _leaving(error):
+                await opened.__aexit__(type(error), error, error.__traceback__)
+
+    def _check_held(self) -> Op[None]:
         """Raises: LeaseLost."""
         (status,) = yield from self._database.store.jobs.lease_status([self._held])
         if status.lease != "held":
-            raise LeaseLost(lost_reason(status) or "already_completed", refusal)
+            raise LeaseLost(lost_reason(status) or "already_completed", self._refusal)
 
 
 class Preparation(_HandlerTransaction):
@@ -65,67 +122,46 @@ class Preparation(_HandlerTransaction):
     commit, so that no other worker can take the job over in between.
     """
 
+    _refusal = "the preparation was refused"
+
     def __enter__(self) -> Any:
-        self._begin("prepare")
-        opening = self._database.transaction(self._held)
-        self.tx = opening.__enter__()
+        self._open("prepare")
         try:
-            run(self._first(), self.tx)
+            run(self._check_held(), self.tx)
         except BaseException as error:
-            _leave(opening, error)
+            self.roll_back(error)
             raise
-        self._sync = opening
         return self.tx
 
     def __exit__(self, *raised: *Raised) -> bool | None:
+        if raised[1] is None:
+            return self._commit(self._lock_held())
         assert self._sync is not None
         opened, self._sync = self._sync, None
-        if raised[1] is not None:
-            return opened.__exit__(*raised)
-        try:
-            run(self._last(), self.tx)
-        except BaseException as refused:
-            _leave(opened, refused)
-            if isinstance(refused, _SESSION_ENDED):
-                self._database.read(self._first())
-            raise
-        return opened.__exit__(None, None, None)
+        return opened.__exit__(*raised)
 
     async def __aenter__(self) -> Any:
-        self._begin("prepare")
-        opening = self._database.transaction_async(self._held)
-        self.tx = await opening.__aenter__()
+        await self._open_async("prepare")
         try:
-            await run_async(self._first(), self.tx)
+            await run_async(self._check_held(), self.tx)
         except BaseException as error:
-            await _leave_async(opening, error)
+            await self.roll_back_async(error)
             raise
-        self._async = opening
         return self.tx
 
     async def __aexit__(self, *raised: *Raised) -> bool | None:
+        if raised[1] is None:
+            return await self._commit_async(self._lock_held())
         assert self._async is not None
         opened, self._async = self._async, None
-        if raised[1] is not None:
-            return await opened.__aexit__(*raised)
-        try:
-            await run_async(self._last(), self.tx)
-        except BaseException as refused:
-            await _leave_async(opened, refused)
-            if isinstance(refused, _SESSION_ENDED):
-                await self._database.read_async(self._first())
-            raise
-        return await opened.__aexit__(None, None, None)
+        return await opened.__aexit__(*raised)
 
-    def _first(self) -> Op[None]:
-        yield from self._check_held("the preparation was refused")
-
-    def _last(self) -> Op[None]:
+    def _lock_held(self) -> Op[None]:
         """Check the token and lock the row until the commit; waits, under the lock timeout, for another's lock."""
         store = self._database.store
         yield from store.leases.guard(self._idle_ms)
         yield from store.jobs.lock([self._held.id])
-        yield from self._first()
+        yield from self._check_held()
 
 
 class Completion(_HandlerTransaction):
@@ -144,10 +180,7 @@ class Completion(_HandlerTransaction):
         return Continue(type, input, **options)
 
     def __enter__(self) -> Completion:
-        self._begin("complete")
-        opening = self._database.transaction(self._held)
-        self.tx = opening.__enter__()
-        self._sync = opening
+        self._open("complete")
         return self
 
     def __exit__(self, *raised: *Raised) -> None:
@@ -156,10 +189,7 @@ class Completion(_HandlerTransaction):
             self.roll_back(raised[1])
 
     async def __aenter__(self) -> Completion:
-        self._begin("complete")
-        opening = self._database.transaction_async(self._held)
-        self.tx = await opening.__aenter__()
-        self._async = opening
+        await self._open_async("complete")
         return self
 
     async def __aexit__(self, *raised: *Raised) -> None:
@@ -169,44 +199,11 @@ class Completion(_HandlerTransaction):
 
     def commit(self, finish: Finish) -> FinishReport:
         """Make the fenced write and commit. Raises: LeaseLost, with everything rolled back."""
-        assert self._sync is not None
-        opened, self._sync = self._sync, None
-        try:
-            report = run(finish_fenced(self._database.store, finish, self._idle_ms), self.tx)
-        except BaseException as error:
-            _leave(opened, error)
-            if isinstance(error, _SESSION_ENDED):
-                self._database.read(self._check_held("the completion was rejected"))
-            raise
-        opened.__exit__(None, None, None)
-        return report
+        return self._commit(finish_fenced(self._database.store, finish, self._idle_ms))
 
     async def commit_async(self, finish: Finish) -> FinishReport:
         """Async version of `commit`."""
-        assert self._async is not None
-        opened, self._async = self._async, None
-        op = finish_fenced(self._database.store, finish, self._idle_ms)
-        try:
-            report = await run_async(op, self.tx)
-        except BaseException as error:
-            await _leave_async(opened, error)
-            if isinstance(error, _SESSION_ENDED):
-                await self._database.read_async(self._check_held("the completion was rejected"))
-            raise
-        await opened.__aexit__(None, None, None)
-        return report
-
-    def roll_back(self, error: BaseException) -> None:
-        """Roll back what the handler wrote in it."""
-        opened, self._sync = self._sync, None
-        if opened is not None:
-            _leave(opened, error)
-
-    async def roll_back_async(self, error: BaseException) -> None:
-        """Async version of `roll_back`."""
-        opened, self._async = self._async, None
-        if opened is not None:
-            await _leave_async(opened, error)
+        return await self._commit_async(finish_fenced(self._database.store, finish, self._idle_ms))
 
 
 class CompleteInTransaction:
@@ -272,20 +269,14 @@ def finish_fenced(store: Store, finish: Finish, idle_ms: int) -> Op[FinishReport
             return report
         (status,) = yield from store.jobs.lease_status([pair])
     reason = lost_reason(status) or "already_completed"
-    raise LeaseLost(reason, "the completion was rejected")
+    raise LeaseLost(reason, Completion._refusal)
 
 
-async def _leave_async(opened: AbstractAsyncContextManager[Any], error: BaseException) -> None:
+@contextmanager
+def _leaving(error: BaseException) -> Iterator[None]:
+    """Leave a transaction because of an error; what else is wrong with it does not matter any more."""
     try:
-        await opened.__aexit__(type(error), error, error.__traceback__)
-    except BaseException as raised:
-        if raised is not error and not isinstance(raised, Exception):
-            raise
-
-
-def _leave(opened: AbstractContextManager[Any], error: BaseException) -> None:
-    try:
-        opened.__exit__(type(error), error, error.__traceback__)
+        yield
     except BaseException as raised:
         if raised is not error and not isinstance(raised, Exception):
             raise

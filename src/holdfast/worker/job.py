@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.client.adapters.base import AsyncTx, SyncTx
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _UNREAD: Any = msgspec.UNSET
 
@@ -103,21 +104,17 @@ class Job(Generic[T]):
     def input(self) -> T:
         """The input, decoded and checked at its first use. Raises: InputUnreadable."""
         if self._input is _UNREAD:
-            self._input = self._read_input()
+            self._input = self._read_input(self._attempt.type.read_input)
         return cast(T, self._input)
-
-    def _read_input(self) -> Any:
-        claimed = self._attempt.claimed
-        try:
-            return self._attempt.type.read_input(claimed.input, claimed.version)
-        except InputUnreadable as error:
-            raise self._unreadable(error) from (None if self._attempt.sealed else error.__cause__)
 
     def current_input(self) -> str:
         """The input as text of the version that the code has. Raises: InputUnreadable."""
+        return self._read_input(self._attempt.type.current_input)
+
+    def _read_input(self, read: Callable[[str, int | None], R]) -> R:
         claimed = self._attempt.claimed
         try:
-            return self._attempt.type.current_input(claimed.input, claimed.version)
+            return read(claimed.input, claimed.version)
         except InputUnreadable as error:
             raise self._unreadable(error) from (None if self._attempt.sealed else error.__cause__)
 

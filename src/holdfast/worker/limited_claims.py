@@ -26,7 +26,7 @@ from holdfast.core.registry import JobType
 from holdfast.core.sealing import Sealer, open_input
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
-from holdfast.worker.options import WorkerOptions
+from holdfast.worker.options import PollBackoff, WorkerOptions
 
 FULL_LOOK_MAX_S = 5.0
 COST_FACTOR = 20
@@ -55,6 +55,7 @@ class TypeLooks:
     """When to look at the gates of a type, and from which wakeup on."""
 
     flow: Flow | None
+    backoff: PollBackoff
     next_at: float = -math.inf
     full_at: float = -math.inf
     cost: float = 0.0
@@ -65,7 +66,6 @@ class TypeLooks:
     is_full_look: bool = True
     is_idle: bool = False
     has_unlined: bool = False
-    idle_s: float = 0.0
     marks: dict[int, WakeupMark] = field(default_factory=dict)
 
     def gates_for(self, limit: int) -> int:
@@ -84,7 +84,9 @@ class LimitedClaims:
     def __init__(self, types: Mapping[str, JobType], options: WorkerOptions) -> None:
         self._options = options
         self._looks = {
-            name: TypeLooks(each.flow) for name, each in types.items() if each.flow is not None
+            name: TypeLooks(each.flow, PollBackoff(options))
+            for name, each in types.items()
+            if each.flow is not None
         }
         self._sealers = {name: each.sealer for name, each in types.items()}
         self.plain = {name: each for name, each in types.items() if each.flow is None}
@@ -197,21 +199,14 @@ class LimitedClaims:
         has_more = looks.has_unlined or bool(answer.jobs and answer.left > 0)
         was_cut = was_cut or answer.gates > claim.gates
         has_more = has_more or (was_cut and answer.left < answer.called)
-        poll_s = self._poll_s(looks, bool(answer.jobs), hints_alive, random)
+        looks.backoff.hints_alive = hints_alive
+        looks.backoff.note_found(len(answer.jobs))
+        poll_s = looks.backoff.poll_s(random)
         is_busy = answer.busy or (answer.left > 0 and not answer.jobs)
         looks.is_idle = not (answer.jobs or has_more or is_busy) and looks.is_full_look
         looks.next_at = now + self._pause(looks, answer, has_more, is_busy, poll_s, random)
         if not looks.is_full_look:
             looks.next_at = min(looks.next_at, max(now, looks.full_due))
-
-    def _poll_s(self, looks: TypeLooks, has_found: bool, hints_alive: bool, random: float) -> float:
-        """How long to sleep without a hint or a wakeup; longer each time nothing was found."""
-        options = self._options
-        if hints_alive:
-            return options.poll_ms / 1000
-        doubled = 0.0 if has_found else 2000 * looks.idle_s
-        looks.idle_s = min(options.idle_max_ms, max(options.idle_min_ms, doubled)) / 1000
-        return looks.idle_s + options.idle_jitter_ms / 1000 * random
 
     def _pause(
         self,
@@ -291,7 +286,8 @@ class LimitedClaims:
             if name not in lined:
                 del self._looks[name]
         for name in lined:
-            self._looks.setdefault(name, TypeLooks(None)).next_at = -math.inf
+            looks = TypeLooks(None, PollBackoff(self._options))
+            self._looks.setdefault(name, looks).next_at = -math.inf
 
 
 def _count_per_gate(looks: TypeLooks, claim: LimitedClaim, answer: LimitedAnswer) -> None:

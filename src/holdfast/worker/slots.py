@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.core.errors import Busy
+from holdfast.core.records import DEBOUNCED, Held
 from holdfast.worker.attempt import Attempt, Backlog
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import all_ended
 from holdfast.worker.completer import Completer
-from holdfast.worker.debounced_inputs import has_debounced, settle_inputs
 from holdfast.worker.executor import AttemptResult, Executor
 from holdfast.worker.worker_context import WorkerContext
 
@@ -106,8 +106,8 @@ class Slots:
     async def _run_call(self, batch: list[Attempt], task: asyncio.Task[None]) -> None:
         type = batch[0].type
         try:
-            if has_debounced(batch):
-                batch, waiting = await settle_inputs(self._context, batch)
+            if any(each.claimed.blockers == DEBOUNCED for each in batch):
+                batch, waiting = await _settle_inputs(self._context, batch)
                 self._completer.release(waiting)
                 if not batch:
                     return
@@ -200,3 +200,35 @@ class _CancelWhenAllAborted:
         self._left -= 1
         if self._left == 0 and self._task is not None:
             self._task.cancel()
+
+
+async def _settle_inputs(
+    context: WorkerContext, batch: Sequence[Attempt]
+) -> tuple[list[Attempt], list[Attempt]]:
+    """Give debounced jobs the input they were last asked for with, just before they start.
+
+    Return what may start, and what is to be given back because it waits for quiet; if the database fails,
+    that is everything, and costs no attempt.
+    """
+    pairs = [
+        Held(each.claimed.id, each.claimed.token)
+        for each in batch
+        if each.claimed.blockers == DEBOUNCED
+    ]
+    try:
+        found = await context.database.run_async(context.store.debounce.settle(pairs))
+    except Exception as error:
+        context.health.report_error("debounce", error)
+        return [], list(batch)
+    context.health.report_ok("debounce")
+    settled = {each.job_id: each for each in found}
+    ready, back = [], []
+    for attempt in batch:
+        answer = settled.get(attempt.claimed.id)
+        if attempt.claimed.blockers == DEBOUNCED and (answer is None or answer.is_put_off):
+            back.append(attempt)
+            continue
+        if answer is not None and answer.input is not None:
+            attempt.claimed.input, attempt.claimed.version = answer.input, answer.version
+        ready.append(attempt)
+    return ready, back

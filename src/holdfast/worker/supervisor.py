@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 
 from holdfast.core.events import Observer, event
-from holdfast.worker.clock import Clock, SystemClock
+from holdfast.worker.clock import SystemClock
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
@@ -27,13 +27,12 @@ class Supervisor:
         command: Sequence[str],
         count: int,
         observer: Observer | None = None,
-        clock: Clock | None = None,
         on_started: Callable[[int], None] = lambda pid: None,
     ) -> None:
         self._command = command
         self._count = count
         self._observer = observer
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._on_started = on_started
         self._stopping = asyncio.Event()
         self._signal = signal.SIGTERM
