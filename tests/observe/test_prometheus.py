@@ -4,6 +4,7 @@ import importlib
 import sys
 
 import pytest
+from docs._ext.reference.events import SEED_NAMES
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -11,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import event
 from holdfast.core.statistics import QueueTotals
-from holdfast.observe.metrics import MEASURED, METRICS, SEED_NAMES, UNMEASURED, LimitGauges
+from holdfast.observe.metrics import MEASURED, METRICS, UNMEASURED, LimitGauges
 from holdfast.observe.prometheus import PrometheusObserver
 from tests.observe.samples import CANARY, all_samples, sample
 

@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from docs._ext.reference.markdown import code, table
 from docs._ext.reference.undocumented import require
 
 from holdfast.core.events import CATALOGUE
-from holdfast.observe.metrics import METRICS, SEED_NAMES
+from holdfast.observe.metrics import (
+    JOB_ATTEMPTS,
+    JOB_DEAD_LETTERS,
+    METRICS,
+    REAPER_RECOVERED,
+    REAPER_RUNS,
+    REAPER_STALE,
+    TICK_DURATION,
+    Metric,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedName:
+    """A name of an earlier system, the metric that replaces it, and the Prometheus expression for it."""
+
+    seed: str
+    metric: Metric
+    query: str
+
+
+SEED_NAMES: tuple[SeedName, ...] = (
+    SeedName("reaper.recovered.count", REAPER_RECOVERED, REAPER_RECOVERED.prometheus),
+    SeedName("reaper.stale.duration", REAPER_STALE, REAPER_STALE.prometheus),
+    SeedName("reaper.runs.total", REAPER_RUNS, REAPER_RUNS.prometheus),
+    SeedName("ticks_total", TICK_DURATION, f"{TICK_DURATION.prometheus}_count"),
+    SeedName(
+        "processed_total",
+        JOB_ATTEMPTS,
+        f'{JOB_ATTEMPTS.prometheus}{{outcome=~"completed|continued"}}',
+    ),
+    SeedName("retried_total", JOB_ATTEMPTS, f'{JOB_ATTEMPTS.prometheus}{{outcome="retried"}}'),
+    SeedName("dead_letter_total", JOB_DEAD_LETTERS, JOB_DEAD_LETTERS.prometheus),
+    SeedName("recovered_stuck_total", REAPER_RECOVERED, REAPER_RECOVERED.prometheus),
+)
 
 
 def page() -> str:

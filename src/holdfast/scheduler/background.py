@@ -13,7 +13,7 @@ from holdfast.core.redaction import clean_error, words_of
 from holdfast.notify.base import Hint, Listener, Notifier, is_about_cycles
 from holdfast.scheduler.tick import Tick
 from holdfast.worker.background_loops import call_on
-from holdfast.worker.clock import Clock, SystemClock
+from holdfast.worker.clock import Clock, SystemClock, ends_before
 from holdfast.worker.worker import Worker, WorkerReport
 
 log = logging.getLogger("holdfast.worker")
@@ -175,18 +175,13 @@ class Background:
     def _stop_other(self, working: asyncio.Task[WorkerReport]) -> None:
         """Whichever ended first stops the other."""
         if not self._stopping.is_set():
-            self._stop(working.result().reason if _has_succeeded(working) else "error")
+            has_failed = not working.done() or working.cancelled() or working.exception()
+            self._stop("error" if has_failed else working.result().reason)
 
     async def _close_tick(self, ticking: asyncio.Task[None]) -> None:
         """Let the running tick and its runners end, unless stopped a second time, then close it."""
-        over = asyncio.Event()
-        ending = asyncio.create_task(self._wait_until_idle(ticking))
-        hurry = asyncio.create_task(self._stopping_now.wait())
-        for each in (ending, hurry):
-            each.add_done_callback(lambda _: over.set())
-        await self._clock.wait(over, self._shutdown_s)
-        for each in (ending, hurry):
-            each.cancel()
+        ending = self._wait_until_idle(ticking)
+        await ends_before(self._clock, ending, self._stopping_now, self._shutdown_s)
         await self.tick.close()
         await asyncio.wait({ticking})
 
@@ -234,10 +229,6 @@ class Background:
                 call_on(loop, self._wake.set)
 
         return self._notifier.listen(on_hint)
-
-
-def _has_succeeded(task: asyncio.Task[WorkerReport]) -> bool:
-    return task.done() and not task.cancelled() and task.exception() is None
 
 
 class EmbeddedWorker:

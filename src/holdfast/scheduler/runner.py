@@ -183,6 +183,13 @@ class RunnerResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     note: str | None = None
     failed: bool = False
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """What was counted, and the duration."""
+        return {
+            name: getattr(self, name) for name in (*RunnerReport.__struct_fields__, "duration_ms")
+        }
+
 
 class TickSummary(msgspec.Struct, frozen=True, rename="camel"):
     """What one tick did, as commands print it, the API returns it and runs record it."""
@@ -230,8 +237,7 @@ def merge_results(earlier: RunnerResult | None, later: RunnerResult) -> RunnerRe
     """Return two results of a runner as one."""
     if earlier is None:
         return later
-    numbers = (*RunnerReport.__struct_fields__, "duration_ms")
-    sums = {name: getattr(earlier, name) + getattr(later, name) for name in numbers}
+    sums = {name: number + getattr(later, name) for name, number in earlier.numbers.items()}
     note = "; ".join(each for each in (earlier.note, later.note) if each) or None
     return RunnerResult(**sums, note=note, failed=earlier.failed or later.failed)
 

@@ -291,16 +291,7 @@ class Tick:
         outcome = await self._tasks.run(runner, context, limit_ms)
         wakes = [each for each in (self.next_in_ms, context.next_in_ms) if each is not None]
         self.next_in_ms = min(wakes, default=None)
-        self._emit(
-            "runner_finished",
-            worker=self.worker,
-            runner=name,
-            processed=outcome.processed,
-            updated=outcome.updated,
-            skipped=outcome.skipped,
-            errors=outcome.errors,
-            duration_ms=outcome.duration_ms,
-        )
+        self._emit("runner_finished", worker=self.worker, runner=name, **outcome.numbers)
         return outcome
 
     def _skip(self, name: str, reason: str) -> RunnerResult:

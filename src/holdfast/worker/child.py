@@ -182,21 +182,18 @@ def _run(handler: Callable[..., Any], type: JobType, request: JobRequest, send: 
 
 
 def _make_failure(error: BaseException, sealed: bool) -> ChildFailure:
+    retry_after_ms = getattr(error, "retry_after_ms", None)
     return ChildFailure(
         kind=error.__class__.__name__,
         message=printable(error.message if isinstance(error, InputUnreadable) else words_of(error)),
         stack=printable(format_places(error) if sealed else format_stack(error)),
         retryable=getattr(error, "retryable", True) is not False,
-        retry_after_ms=_whole_number(getattr(error, "retry_after_ms", None)),
+        retry_after_ms=retry_after_ms if type(retry_after_ms) is int else None,
         busy_ms=error.delay_ms if isinstance(error, Busy) else None,
         busy_until=error.at if isinstance(error, Busy) else None,
         busy_key=isinstance(error, Busy) and error.key,
         unreadable=isinstance(error, InputUnreadable) and error.job_id is not None,
     )
-
-
-def _whole_number(value: object) -> int | None:
-    return value if type(value) is int else None
 
 
 async def _await_value(value: Any) -> Any:

@@ -99,14 +99,15 @@ class ClaimCursors:
         self._uncertain: list[dict[str, None]] = [{} for _ in PRIORITIES]
         self._peeked: dict[str, None] = {}
         self._hinted: dict[str, None] = {}
-        self._was_cut = False
+        # Whether the last claim left something that is due.
+        self.was_cut = False
         self._full_scan_due = float("-inf")
 
     def plan(
         self, types: Iterable[str], room_of: Callable[[str], int], limit: int, now: float
     ) -> ProbePlan:
         """Return what to probe: everything known, or only as much as a claim needs while claims come back cut."""
-        if self._was_cut and now < self._full_scan_due:
+        if self.was_cut and now < self._full_scan_due:
             plan = self._plan_some(room_of, limit)
             if plan.probes:
                 return plan
@@ -194,11 +195,6 @@ class ClaimCursors:
             self._peeked[type] = None
         return known
 
-    @property
-    def was_cut(self) -> bool:
-        """Whether the last claim left something that is due."""
-        return self._was_cut
-
     def full_scan_due(self, type: str) -> float:
         """When the type's next full scan is due."""
         known = self._get(type)
@@ -255,7 +251,7 @@ class ClaimCursors:
             productive = self._productive[job.priority]
             productive.pop(job.type, None)
             productive[job.type] = None
-        self._was_cut = is_cut
+        self.was_cut = is_cut
         if plan.is_whole:
             self._note_whole_plan(plan, is_cut)
 

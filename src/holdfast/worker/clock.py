@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol
 
 
@@ -52,6 +52,22 @@ class SystemClock:
                 return False
             raise
         return True
+
+
+async def ends_before(
+    clock: Clock, work: Coroutine[Any, Any, Any], event: asyncio.Event, seconds: float
+) -> bool:
+    """Run something at most so long, and no longer than until the event; return whether it has ended by itself."""
+    ended = asyncio.create_task(work)
+    cut_short = asyncio.create_task(event.wait())
+    ended.add_done_callback(lambda _: cut_short.cancel())
+    try:
+        await all_ended(clock, [cut_short], seconds)
+        return ended.done()
+    finally:
+        for task in (ended, cut_short):
+            task.cancel()
+        await asyncio.gather(ended, cut_short, return_exceptions=True)
 
 
 async def all_ended(

@@ -293,8 +293,7 @@ class HandlerCalls:
             case "thread":
                 return partial(run_in_thread, self._threads, handler)
             case "loop":
-                call: Call = handler
-                return call
+                return handler
 
 
 async def run_in_thread(

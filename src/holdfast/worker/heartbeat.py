@@ -20,7 +20,7 @@ from holdfast.commands.start import Delivery
 from holdfast.core.declared_limits import encode_declared
 from holdfast.core.lease import default_heartbeat_ms, live_ms, local_deadline_ms
 from holdfast.core.records import Finish, Held, Identity, JobRef, NewProgress, TypeSetting
-from holdfast.core.worker_presence import GIVES_UP_AFTER, WorkerSign
+from holdfast.core.worker_presence import GIVES_UP_AFTER, SignAnswer, WorkerSign
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
 from holdfast.version import VERSION
@@ -130,10 +130,7 @@ class Heartbeat(BackgroundLoop):
         self._fit_interval(ours)
         sign = make_sign(self._context, int(self._interval * 1000))
         answer = await self._link.run(store.workers.sign(sign))
-        self._events.on_settings(ours, identity)
-        self._events.on_gates(answer.has_gates)
-        if answer.is_draining:
-            self._events.on_drain_requested()
+        self._events.on_presence(ours, identity, answer)
 
     def _fit_interval(self, settings: Mapping[str, TypeSetting]) -> None:
         """Beat fast enough for the leases set at run time, before the first of them is taken."""
@@ -356,9 +353,14 @@ class HeartbeatEvents:
         chains = [each.chain_id for each in delivery.end.ended]
         self._to_loop(self._recorder.announce_ended, chains, delivery.end.fan_in)
 
-    def on_settings(self, settings: Mapping[str, TypeSetting], identity: Identity | None) -> None:
-        """Settings of types and of the database were read that may have changed at run time."""
+    def on_presence(
+        self, settings: Mapping[str, TypeSetting], identity: Identity | None, answer: SignAnswer
+    ) -> None:
+        """Settings were read that may have changed at run time, and the answer to the worker's sign of life."""
         self._to_loop(self._configure, settings, identity)
+        self._to_loop(self._claimer.note_gates, answer.has_gates)
+        if answer.is_draining:
+            self._to_loop(self._on_drain)
 
     def _configure(self, settings: Mapping[str, TypeSetting], identity: Identity | None) -> None:
         is_paused = identity is not None and identity.paused
@@ -366,11 +368,3 @@ class HeartbeatEvents:
         for type in self._context.policies.configure(settings, is_paused):
             self._claimer.hint(type, full_scan=True)
         self._backlog.reconsider()
-
-    def on_gates(self, has_gates: bool) -> None:
-        """The database says whether jobs may wait at gates."""
-        self._to_loop(self._claimer.note_gates, has_gates)
-
-    def on_drain_requested(self) -> None:
-        """An operator asked this worker to drain."""
-        self._to_loop(self._on_drain)

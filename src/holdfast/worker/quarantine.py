@@ -40,7 +40,8 @@ class Quarantine:
         self._is_waiting = False
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
-        self._is_paused = False
+        # Whether it is the turn of the other jobs.
+        self.is_paused = False
         self._wait_s = 0.0
 
     def is_suspect(self, attempt: Attempt) -> bool:
@@ -51,11 +52,6 @@ class Quarantine:
     def is_occupied(self) -> bool:
         """Whether a suspect waits or runs, so that nothing may start beside it."""
         return self._suspect is not None
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether it is the turn of the other jobs."""
-        return self._is_paused
 
     def put(self, attempt: Attempt) -> None:
         """Hold a suspect."""
@@ -69,7 +65,7 @@ class Quarantine:
 
     def note_idle(self) -> bool:
         """Note that there is nothing else to do; return whether that ends the others' turn."""
-        was_paused, self._is_paused = self._is_paused, False
+        was_paused, self.is_paused = self.is_paused, False
         self._idle.set()
         return was_paused
 
@@ -127,9 +123,9 @@ class Quarantine:
 
     async def _pause(self, seconds: float) -> None:
         """Leave the worker to other jobs for a while, unless there is nothing else to do."""
-        self._is_paused = True
+        self.is_paused = True
         self._idle.clear()
         self._claim_suspects()
         await self._context.clock.wait(self._idle, seconds)
-        self._is_paused = False
+        self.is_paused = False
         self._claim_suspects()

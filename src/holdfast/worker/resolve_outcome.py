@@ -337,7 +337,7 @@ def locate_handler(handler: Any, awaited: Any) -> str:
     """Say where a handler is now: in a thread, or in the coroutines that a task awaits; "" when that is unknown."""
     code = getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
     for frame in list(sys._current_frames().values()):
-        if any(each.f_code is code for each in _outer_frames(frame)):
+        if any(each.f_code is code for each, _ in traceback.walk_stack(frame)):
             return _describe_frame(frame)
     frames = [
         each
@@ -345,12 +345,6 @@ def locate_handler(handler: Any, awaited: Any) -> str:
         if not _module_of(each).startswith((*_OUR_MODULES, "asyncio."))
     ]
     return _describe_frame(frames[-1]) if any(each.f_code is code for each in frames) else ""
-
-
-def _outer_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _awaited_frames(awaited: Any) -> Iterator[FrameType]:

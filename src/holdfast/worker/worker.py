@@ -34,7 +34,7 @@ from holdfast.storage.database import Database, Link
 from holdfast.worker.attempt import Attempt, Backlog, ReleaseOverdue
 from holdfast.worker.background_loops import BackgroundLoop, BackgroundLoops, LoopThread, call_on
 from holdfast.worker.claimer import Claimer
-from holdfast.worker.clock import Clock, SystemClock, all_ended
+from holdfast.worker.clock import Clock, SystemClock, all_ended, ends_before
 from holdfast.worker.completer import Completer, Recorder, SlowCompleter
 from holdfast.worker.counters import Counters
 from holdfast.worker.executor import Executor, HandlerCalls
@@ -450,36 +450,23 @@ class Worker:
         if slots.all_end_at == math.inf:
             return
         left = max(0.0, slots.all_end_at - clock.monotonic())
-        has_ended = await self._wait_for_handlers(left, self._stop_requested)
+        has_ended = await ends_before(clock, slots.wait_ended(), self._stop_requested, left)
         if not has_ended and not self._stop_requested.is_set():
             # They were interrupted just now; those that obey are not to be interrupted by a shutdown as well.
             await slots.wait_ended(ABORT_GRACE_S)
 
     async def _end_handlers(self) -> None:
         """Wait for the running handlers up to the shutdown timeout, then interrupt them, then abandon them."""
-        slots = self._slots
-        is_late = self._context.clock.monotonic() >= slots.all_end_at
+        slots, clock = self._slots, self._context.clock
+        is_late = clock.monotonic() >= slots.all_end_at
         shutdown_s = self._context.timings.shutdown_ms / 1000
         # Those that do not end by themselves have their last moment within the timeout, not after it.
         grace_s = min(ABORT_GRACE_S, shutdown_s / 4)
         wait_s = 0.0 if is_late else shutdown_s - grace_s
-        if not await self._wait_for_handlers(wait_s, self._stop_now):
+        if not await ends_before(clock, slots.wait_ended(), self._stop_now, wait_s):
             slots.interrupt()
             if not await slots.wait_ended(grace_s or ABORT_GRACE_S):
                 await slots.abandon()
-
-    async def _wait_for_handlers(self, seconds: float, unless: asyncio.Event) -> bool:
-        """Wait for the handlers at most so long, or until the event; return whether all have ended."""
-        ended = asyncio.create_task(self._slots.wait_ended())
-        cut_short = asyncio.create_task(unless.wait())
-        ended.add_done_callback(lambda _: cut_short.cancel())
-        try:
-            await all_ended(self._context.clock, [cut_short], seconds)
-            return ended.done()
-        finally:
-            for task in (ended, cut_short):
-                task.cancel()
-            await asyncio.gather(ended, cut_short, return_exceptions=True)
 
     async def _end_loops(self, loops: list[asyncio.Task[Any]]) -> None:
         """End the loops, the heartbeat last: one that went on renewing would keep jobs from all other workers."""
