@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import pytest
 
 from holdfast.commands.cycles import request_cycle
-from holdfast.core.cycle import cycle_spec
-from holdfast.core.errors import LeaseLost
+from holdfast.core.cycle import HeldSlot, cycle_spec
+from holdfast.core.errors import DatabaseUnreachable, LeaseLost
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.storage.database import Database
 from tests.scheduler.conftest import MakeReplica
-from tests.scheduler.scene import LEASE_MS, ManualClock, soon
+from tests.scheduler.scene import LEASE_MS, ManualClock, Replica, soon
+from tests.support.links import DisturbedDatabase
+from tests.support.until import PATIENCE_S
+
+T = TypeVar("T")
 
 MINUTE = 60
 HOUR = 3_600
@@ -296,3 +301,56 @@ async def _end_locks(database: Database) -> None:
             "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
             " where application_name = 'holdfast singleton' and datname = current_database()"
         )
+
+
+class CutAfterBegin:
+    """A link whose answer to the claim of a slot takes ten seconds, and that is cut from then on."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.asked_at = 0.0
+        self.is_cut = False
+
+    async def around(self, purpose: str, call: Callable[[], Awaitable[T]]) -> T:
+        if self.is_cut:
+            raise DatabaseUnreachable("the line was cut")
+        asked_at = self._clock.time
+        answer = await call()
+        if isinstance(answer, HeldSlot):
+            self.asked_at, self.is_cut = asked_at, True
+            self._clock.advance(10)
+        return answer
+
+
+async def test_a_run_without_a_database_stops_before_its_lease_ends_however_late_its_slot_came(
+    clock: ManualClock, database: Database
+) -> None:
+    stopped: list[tuple[float, str | None]] = []
+    began = asyncio.Event()
+    cut = CutAfterBegin(clock)
+
+    async def slow(run: CycleRun) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            stopped.append((clock.time, run.abort_reason))
+            raise
+
+    spec = cycle_spec(slow, "cleanup", every="1h", timeout="1h")
+    made: Any = DisturbedDatabase(database, cut)
+    replica = Replica(made, clock, spec)
+    await replica.run()
+    clock.advance(HOUR)
+    running = asyncio.create_task(replica.run())
+    await soon(began)
+    async with asyncio.timeout(PATIENCE_S):
+        while not stopped:
+            clock.advance(min(1.0, await clock.asleep()))
+            await asyncio.sleep(0)
+    cut.is_cut = False
+    await running
+    await replica.close()
+    ((stopped_at, reason),) = stopped
+    assert reason == "slot_lost"
+    assert stopped_at - cut.asked_at < LEASE_MS / 1000

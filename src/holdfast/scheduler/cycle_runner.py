@@ -130,11 +130,12 @@ class CycleRunner:
         """Run a slot that every replica runs, so it is not claimed."""
         store = self._resources.database.store
         run = NewRun(new_id(), self._stored, context.worker, slot.name)
+        asked_at = context.clock.monotonic()
         await context.link.run(store.runs.begin(run, context.now()))
         self._last = slot.due_at
         if context.mode == "tick":
             await context.link.run(store.cycles.advance(self._stored, slot))
-        await self._execute(slot, run.id, None, None, context)
+        await self._execute(slot, run.id, None, None, context, asked_at)
 
     async def _run_claimed(
         self, slot: Slot, lock: Singleton | None, context: RunnerContext
@@ -142,13 +143,14 @@ class CycleRunner:
         """Claim a slot and run it; False when it cannot be claimed."""
         run = NewRun(new_id(), self._stored, context.worker, slot.name)
         store, lease_ms = self._resources.database.store, self._resources.lease_ms
+        asked_at = context.clock.monotonic()
         held = await context.link.run_atomic(
             begin_slot(store, run, slot, new_id(), lease_ms, context.now())
         )
         if held is None:
             self._skip(context, "slot_is_taken")
             return False
-        await self._execute(slot, run.id, held, lock, context)
+        await self._execute(slot, run.id, held, lock, context, asked_at)
         return True
 
     async def _execute(
@@ -158,6 +160,7 @@ class CycleRunner:
         held: HeldSlot | None,
         lock: Singleton | None,
         context: RunnerContext,
+        asked_at: float,
     ) -> None:
         """Run the handler under its heartbeat and record how it ended. Raises: what the handler raised."""
         run = CycleRun(
@@ -171,7 +174,7 @@ class CycleRunner:
             context.budget.items if self._spec.max_items is None else self._spec.max_items,
         )
         store = self._resources.database.store
-        heartbeat = SlotHeartbeat(run, store, lock, self._resources.lease_ms, context)
+        heartbeat = SlotHeartbeat(run, store, lock, self._resources.lease_ms, context, asked_at)
         began = context.now_ms()
         context.emit("cycle_started", worker=context.worker, cycle=self._stored, slot=slot.name)
         result = await self._call_handler(run, heartbeat, context)
@@ -283,7 +286,9 @@ class SlotHeartbeat:
         lock: Singleton | None,
         lease_ms: int,
         context: RunnerContext,
+        asked_at: float,
     ) -> None:
+        """`asked_at` is when the slot was asked for, by the local clock: its lease may have begun right then."""
         self._run = run
         self._store = store
         self._lock = lock
@@ -292,7 +297,7 @@ class SlotHeartbeat:
         self._clock = context.clock
         self._now = context.now
         self._beat_s = default_heartbeat_ms(lease_ms) / 1000
-        self._deadline = self._deadline_from(self._clock.monotonic())
+        self._deadline = self._deadline_from(asked_at)
 
     async def beat(self) -> None:
         """Beat until cancelled, or until the run is aborted."""

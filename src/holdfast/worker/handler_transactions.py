@@ -98,14 +98,14 @@ class _HandlerTransaction:
         """Roll back what the handler wrote in it, if it is open."""
         opened, self._sync = self._sync, None
         if opened is not None:
-            with _leaving(error):
+            with _ignore_rollback_errors(error):
                 opened.__exit__(type(error), error, error.__traceback__)
 
     async def roll_back_async(self, error: BaseException) -> None:
         """Async version of `roll_back`."""
         opened, self._async = self._async, None
         if opened is not None:
-            with _leaving(error):
+            with _ignore_rollback_errors(error):
                 await opened.__aexit__(type(error), error, error.__traceback__)
 
     def _check_held(self) -> Op[None]:
@@ -273,7 +273,7 @@ def finish_fenced(store: Store, finish: Finish, idle_ms: int) -> Op[FinishReport
 
 
 @contextmanager
-def _leaving(error: BaseException) -> Iterator[None]:
+def _ignore_rollback_errors(error: BaseException) -> Iterator[None]:
     """Leave a transaction because of an error; what else is wrong with it does not matter any more."""
     try:
         yield
