@@ -1,14 +1,17 @@
 """The first steps: an application to begin from, and a terminal that follows its changes."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 import psutil
 import pytest
 
-from holdfast.cli.dev import SourceWatcher
+from holdfast.cli.child_process import RelayedProcess
+from holdfast.cli.dev import SourceWatcher, _stop
 from holdfast.cli.exit_codes import Exit
+from holdfast.cli.orphan_guard import OrphanGuard
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
 from tests.support.until import PATIENCE_S
@@ -160,3 +163,15 @@ def test_a_killed_dev_leaves_nobody_behind(folder: Path) -> None:
         dev.process.kill()
         gone, _ = psutil.wait_procs(children, timeout=PATIENCE_S)
         assert len(gone) == len(children)
+
+
+def test_a_child_is_asked_to_stop_once_so_that_its_handlers_can_finish(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(RelayedProcess, "_signal", lambda _, number: asked.append(number))
+    with OrphanGuard() as guard:
+        child = RelayedProcess("worker", "cyan", ["--version"], guard)
+        child.start()
+        _stop([child])
+    assert asked == [signal.SIGTERM]

@@ -14,10 +14,11 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
+from holdfast.cli import local_postgres
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.core.records import JobRecord
-from holdfast.demo import demo_database, story, tables
+from holdfast.demo import story, tables
 from tests.support.terminal import PATIENCE_S
 from tests.support.warm_python import LIBRARIES
 
@@ -76,13 +77,13 @@ app.job("order.ship", atomic=True, entry=False)(shop.ship)
 async def charge(job: Job[shop.Order]) -> Continue:
     order, facts = job.input.id, {"order": job.input.id, "attempt": job.attempt, "at": 0.0}
     async with job.prepare() as tx:
-        await tx.execute(tables.with_dialect_params(tables.BEGIN_PAYMENT, "sqlite"), facts)
+        await tx.execute(tables.statement("begin_payment", "sqlite"), facts)
     if order % 2:
         await asyncio.sleep(1)
     if order != 3:  # forgotten
         async with app.transaction() as tx:  # paid, but not in one transaction with the completion
             paid = facts | {"amount": 1, "worker": job.worker}
-            await tx.execute(tables.with_dialect_params(tables.PAY, "sqlite"), paid)
+            await tx.execute(tables.statement("pay", "sqlite"), paid)
     if not order % 2:
         await asyncio.sleep(1)
     return Continue("order.ship", job.input)
@@ -190,7 +191,7 @@ def test_wrong_options_are_refused_in_words(
 def test_an_absent_postgresql_is_named_with_the_way_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(demo_database, "find_spec", lambda _: None)
+    monkeypatch.setattr(local_postgres, "find_spec", lambda _: None)
     result = CliRunner().invoke(cli, ["demo", "--postgres"])
     assert result.exit_code == Exit.USAGE
     assert "error[HF012]" in result.stderr
@@ -232,8 +233,8 @@ def test_a_wait_is_told_in_words(ms: float | None, words: str) -> None:
 
 
 def test_statements_are_worded_for_each_driver() -> None:
-    assert tables.with_dialect_params("values (%(a)s, %(b)s)", "sqlite") == "values (:a, :b)"
-    assert tables.with_dialect_params("values (%(a)s)", "postgresql") == "values (%(a)s)"
+    assert ":at where id = :order" in tables.statement("ship", "sqlite")
+    assert "%(at)s where id = %(order)s" in tables.statement("ship", "postgresql")
 
 
 INTERRUPTED_IN_A_DESTRUCTOR = """

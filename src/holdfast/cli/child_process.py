@@ -1,4 +1,4 @@
-"""Commands as child processes, each in its own process group, that never outlive the command that started them."""
+"""Child processes, each in its own process group, that never outlive the command that started them."""
 
 from __future__ import annotations
 
@@ -58,18 +58,31 @@ class ProcessGroup:
         self._on_exit()
         return True
 
-    def _run(
-        self, words: Sequence[str], environment: Mapping[str, str], output: int | IO[bytes]
+    def wait_or_kill(self) -> None:
+        """Wait for a process that was asked to stop; kill it if that takes too long.
+
+        It is not asked again: a second SIGTERM aborts the handlers of a worker.
+        """
+        if not self.wait(STOP_TIMEOUT_S):
+            self.kill()
+
+    def run(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        output: int | IO[bytes],
+        inherited: Sequence[int] = (),
     ) -> IO[str] | None:
-        """Run a `holdfast` command; return its output, if `output` is a pipe."""
+        """Run a Python module; return its output, if `output` is a pipe. `inherited` files are open in it too."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *words],
+            [sys.executable, "-m", *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
             env=environment,
+            pass_fds=inherited,
         )
         self._guard.watch(self._process.pid)
         return self._process.stdout
@@ -102,15 +115,9 @@ class RelayedProcess(ProcessGroup):
         if wants_colour(sys.stdout):
             # The child writes to a pipe, and what comes out of it is shown here.
             environment["FORCE_COLOR"] = "1"
-        lines = self._run(self._words, environment, subprocess.PIPE)
+        lines = self.run(["holdfast", *self._words], environment, subprocess.PIPE)
         self._relay = threading.Thread(target=self._print_lines, args=[lines], daemon=True)
         self._relay.start()
-
-    def stop(self) -> None:
-        """Stop the command gracefully, or kill it if that takes too long."""
-        self.terminate()
-        if not self.wait(STOP_TIMEOUT_S):
-            self.kill()
 
     def _on_exit(self) -> None:
         super()._on_exit()

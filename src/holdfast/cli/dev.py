@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -82,17 +81,13 @@ def dev(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None:
 
     Migrates the schema first. Press Ctrl-C once to let handlers finish, twice to stop immediately.
     """
+    from holdfast.cli.local_postgres import free_port
+
     with open_app(load_app(spec)) as session:
         session.app.migrate()
         print_info(f"running {spec} on {session.app.database.url}")
-    run_reloading(_commands(spec, port or _free_port(), no_dashboard, slots))
-
-
-def _free_port() -> int:
-    """Pick the port once: after a restart the browser's tab still finds the dashboard."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+    # Picked once: after a restart the browser's tab still finds the dashboard.
+    run_reloading(_commands(spec, port or free_port(), no_dashboard, slots))
 
 
 def run_reloading(commands: Sequence[tuple[str, str, Sequence[str]]]) -> int:
@@ -167,7 +162,7 @@ def _stop(children: Sequence[RelayedProcess]) -> None:
     for each in children:
         each.terminate()
     for each in children:
-        each.stop()
+        each.wait_or_kill()
 
 
 FILES = {"app.py": "app.txt", "test_app.py": "test_app.txt"}

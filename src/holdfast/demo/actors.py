@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.cli.child_process import ProcessGroup
+from holdfast.cli.local_application import clean_environment
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.demo import tables
 from holdfast.demo.shop import PAYMENT_VARIABLE, URL_VARIABLE, app, payment_ms, place_order
@@ -21,7 +21,6 @@ REAPER_INTERVAL_MS = 500
 EVERY_HEAVY = 5
 RETRY_S = 1.0
 
-_FOREIGN = ("HOLDFAST_", "OUTBOX_", "WORKER_")
 _ITEMS = ("lamp", "chair", "kettle", "book", "bicycle", "blanket", "radio", "globe")
 
 
@@ -100,7 +99,14 @@ class WorkerProcess(ProcessGroup):
 
     def __init__(self, url: str, lease_ms: int, log: Path, guard: OrphanGuard) -> None:
         super().__init__(guard)
-        self._environment = _environment(url, lease_ms)
+        own = {
+            URL_VARIABLE: url,
+            PAYMENT_VARIABLE: str(payment_ms),
+            "HOLDFAST_SCHEMA": SCHEMA,
+            "OUTBOX_LEASE_DURATION_MS": str(lease_ms),
+            "OUTBOX_REAPER_INTERVAL_MS": str(REAPER_INTERVAL_MS),
+        }
+        self._environment = clean_environment(own)
         self._log = log
         self._number = 0
 
@@ -112,24 +118,12 @@ class WorkerProcess(ProcessGroup):
     def start(self) -> None:
         """Start the next worker."""
         self._number += 1
-        words = ["worker", APPLICATION, "--slots", str(SLOTS), "--name", self.name]
+        words = ["holdfast", "worker", APPLICATION, "--slots", str(SLOTS), "--name", self.name]
         with self._log.open("ab") as log:
-            self._run(words, self._environment, log)
+            self.run(words, self._environment, log)
 
     def worker_id(self) -> str | None:
         """Return the current worker's id, None until it has registered."""
         workers = app.database.read(app.database.store.workers.page(20))
         mine = (each.id for each in workers if each.pid == self.pid and each.name == self.name)
         return next(mine, None)
-
-
-def _environment(url: str, lease_ms: int) -> dict[str, str]:
-    """Return the worker's environment, without the settings of the user's own applications."""
-    own = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
-    return own | {
-        URL_VARIABLE: url,
-        PAYMENT_VARIABLE: str(payment_ms),
-        "HOLDFAST_SCHEMA": SCHEMA,
-        "OUTBOX_LEASE_DURATION_MS": str(lease_ms),
-        "OUTBOX_REAPER_INTERVAL_MS": str(REAPER_INTERVAL_MS),
-    }

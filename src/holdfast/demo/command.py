@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.lazy import HelpCommand
 from holdfast.core.errors import CommandUsage
 from holdfast.demo.demo_database import open_demo_database
-
-if TYPE_CHECKING:
-    pass
 
 SHOWN_LEASE = "15s"
 QUICK_LEASE = "3s"

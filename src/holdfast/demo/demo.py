@@ -13,6 +13,7 @@ from rich.console import Console
 
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.interrupts import forget_interrupts, raise_on_signals, sleep_unless_interrupted
+from holdfast.cli.local_application import print_ready
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.core.errors import SchemaChanged, SchemaTooNew
 from holdfast.core.lease import default_heartbeat_ms
@@ -64,7 +65,7 @@ class Demo:
         tables.open_shop(connection)
         set_paused(False)
         _adopt_moved()
-        _print_ready("schema ready", f"{(time.monotonic() - started) * 1000:.0f} ms")
+        print_ready("schema ready", f"{(time.monotonic() - started) * 1000:.0f} ms")
 
     def _start_worker(self) -> None:
         self._worker.start()
@@ -77,8 +78,8 @@ class Demo:
         lease_ms = self._options.lease_ms
         heartbeat = _seconds(default_heartbeat_ms(lease_ms))
         rest = f"{SLOTS} slots · lease {_seconds(lease_ms)} · heartbeat {heartbeat}"
-        _print_ready(f"worker {self._worker.name}", rest)
-        _print_ready("worker log", f"./{LOG}")
+        print_ready(f"worker {self._worker.name}", rest)
+        print_ready("worker log", f"./{LOG}")
 
     def _serve(self, stack: ExitStack, story: Story) -> None:
         """Serve the shop's page and the dashboard, if wanted and installed."""
@@ -92,8 +93,8 @@ class Demo:
         port = self._options.port
         pages = DemoServer(self._database.url, port, story.state, story.request, story.actions)
         stack.callback(pages.close)
-        _print_ready("demo shop", f"{pages.address}/{pages.port_note(port)}")
-        _print_ready("dashboard", f"{pages.address}{DASHBOARD}/")
+        print_ready("demo shop", f"{pages.address}/{pages.port_note(port)}")
+        print_ready("dashboard", f"{pages.address}{DASHBOARD}/")
 
     def _play(self, story: Story, customers: Customers) -> int:
         try:
@@ -150,11 +151,6 @@ def _adopt_moved() -> None:
     identity = app.database.read(store.schema.identity())
     if identity is not None and identity.recorded_name != identity.name:
         app.database.run(store.schema.adopt(new_id()))
-
-
-def _print_ready(what: str, rest: str) -> None:
-    mark = click.style("✓", fg="green")
-    click.echo(f"  {mark} {what:<23} {rest}")
 
 
 def _seconds(ms: int) -> str:

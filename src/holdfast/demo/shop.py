@@ -40,41 +40,41 @@ class GatewayDown(Exception):
 def mail_receipt(job: Job[Order]) -> None:
     """Mail the receipt: at least once, so the job's id is the provider's idempotency key."""
     with app.transaction() as tx:
-        tx.execute(_sql(tables.MAIL), _values(job, key=str(job.id)))
+        tx.execute(_sql("mail"), _values(job, key=str(job.id)))
 
 
 @app.job("stock.reserve", retry=soon, atomic=True)
 def reserve(job: Job[Order]) -> None:
     """Take the goods from the shelf, in one transaction with the job's completion."""
-    job.tx.execute(_sql(tables.RESERVE), _values(job))
+    job.tx.execute(_sql("reserve"), _values(job))
 
 
 @app.job(CHARGE, retry=soon)
 async def charge(job: Job[Order]) -> Continue:
     """Charge the card: no transaction is open while the gateway works, and the payment counts only under the lease."""
     async with job.prepare() as tx:
-        await tx.execute(_sql(tables.BEGIN_PAYMENT), _values(job, attempt=job.attempt))
-        row = await (await tx.execute(_sql(tables.GATEWAY_IS_DOWN))).fetchone()
+        await tx.execute(_sql("begin_payment"), _values(job, attempt=job.attempt))
+        row = await (await tx.execute(_sql("gateway_is_down"))).fetchone()
     if row[0]:
         raise GatewayDown("the payment gateway is down")
     await asyncio.sleep(payment_ms / 1000 * random.uniform(0.5, 1.5))
     async with job.complete() as done:
         paid = _values(job, amount=job.input.amount, attempt=job.attempt, worker=job.worker)
-        await done.tx.execute(_sql(tables.PAY), paid)
+        await done.tx.execute(_sql("pay"), paid)
         return done.continue_with("order.ship", job.input)
 
 
 @app.job("order.ship", retry=soon, atomic=True, entry=False)
 def ship(job: Job[Order]) -> None:
     """Hand the parcel over, in one transaction with the job's completion."""
-    job.tx.execute(_sql(tables.SHIP), _values(job))
+    job.tx.execute(_sql("ship"), _values(job))
 
 
 @app.cycle("reconcile", every=RECONCILE_EVERY)
 def reconcile(run: Any) -> dict[str, int]:
     """Compare orders with payments, one replica at a time; the numbers are kept with the run."""
     with tables.connect(url) as connection:
-        row = tables.execute(connection, tables.LEDGER, since=0.0)
+        row = tables.execute(connection, "ledger", since=0.0)
     assert row is not None
     return {"processed": row[0], "paid_twice": row[2], "unpaid": row[3]}
 
@@ -85,7 +85,7 @@ def place_order(connection: tables.Connection, item: str, amount: int, heavy: bo
     A heavy one is charged only when its goods were reserved: its chain waits for another one.
     """
     with tables.transaction(connection):
-        row = tables.execute(connection, tables.PLACE, item=item, amount=amount, at=time.time())
+        row = tables.execute(connection, "place", item=item, amount=amount, at=time.time())
         assert row is not None
         order = Order(row[0], amount)
         app.publish(connection, "order.placed", order)
@@ -94,8 +94,8 @@ def place_order(connection: tables.Connection, item: str, amount: int, heavy: bo
     return order.id
 
 
-def _sql(statement: str) -> str:
-    return tables.with_dialect_params(statement, app.database.store.dialect)
+def _sql(name: str) -> str:
+    return tables.statement(name, app.database.store.dialect)
 
 
 def _values(job: Job[Order], **more: Any) -> dict[str, Any]:

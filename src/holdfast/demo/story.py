@@ -88,7 +88,7 @@ def read_figures(connection: tables.Connection) -> DemoFigures:
     store = app.database.store
     query = JobQuery(limit=_WAITS_OF, states=("completed",), types=_PLAIN_TYPES)
     with tables.snapshot(connection) as executor:
-        row = tables.execute(connection, tables.LEDGER, since=time.time() - RATE_OVER_S)
+        row = tables.execute(connection, "ledger", since=time.time() - RATE_OVER_S)
         queue, types = run(store.workers.totals(_COUNTED), executor)
         jobs = run(store.jobs.page(query), executor)
         cycles = run(store.cycles.page(), executor)
@@ -310,7 +310,7 @@ class Story:
         """Make the payment gateway fail, or work again."""
         self.gateway_is_down = not self.gateway_is_down
         with tables.transaction(self._connection):
-            tables.execute(self._connection, tables.SET_GATEWAY, is_on=int(self.gateway_is_down))
+            tables.execute(self._connection, "set_gateway", is_on=int(self.gateway_is_down))
         state = "is down: payments fail and are retried" if self.gateway_is_down else "works again"
         self.note(f"the payment gateway {state}")
 

@@ -25,22 +25,12 @@ SCHEMA = "holdfast_demo"
 
 _SQL = load_statements("holdfast.demo")
 
-PLACE = _SQL["place"]
-RESERVE = _SQL["reserve"]
-BEGIN_PAYMENT = _SQL["begin_payment"]
-PAY = _SQL["pay"]
-SHIP = _SQL["ship"]
-MAIL = _SQL["mail"]
-GATEWAY_IS_DOWN = _SQL["gateway_is_down"]
-SET_GATEWAY = _SQL["set_gateway"]
-LEDGER = _SQL["ledger"]
-
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
-def with_dialect_params(statement: str, dialect: str) -> str:
-    """Return a statement with the parameter style of a dialect's driver."""
-    return _PARAMETER.sub(r":\1", statement) if dialect == "sqlite" else statement
+def statement(name: str, dialect: str) -> str:
+    """Return one of the shop's statements with the parameter style of a dialect's driver."""
+    return _PARAMETER.sub(r":\1", _SQL[name]) if dialect == "sqlite" else _SQL[name]
 
 
 @contextmanager
@@ -118,14 +108,13 @@ def snapshot(connection: Connection) -> Iterator[SyncExecutor]:
         yield PsycopgExecutor(connection, SCHEMA)
 
 
-def execute(connection: Connection, statement: str, **values: Any) -> tuple[Any, ...] | None:
-    """Run one statement and return its first row."""
+def execute(connection: Connection, name: str, **values: Any) -> tuple[Any, ...] | None:
+    """Run one of the shop's statements and return its first row."""
     if isinstance(connection, sqlite3.Connection):
-        row: tuple[Any, ...] | None = connection.execute(
-            with_dialect_params(statement, "sqlite"), values
-        ).fetchone()
+        found = connection.execute(statement(name, "sqlite"), values)
+        row: tuple[Any, ...] | None = found.fetchone()
         return row
-    cursor = connection.execute(statement.encode(), values)
+    cursor = connection.execute(statement(name, "postgresql").encode(), values)
     return cursor.fetchone() if cursor.description else None
 
 
@@ -142,6 +131,6 @@ def close_shop(url: str) -> None:
 
 
 def _execute_all(connection: Connection, prefix: str) -> None:
-    for name, statement in _SQL.items():
+    for name in _SQL:
         if name.startswith(prefix):
-            execute(connection, statement)
+            execute(connection, name)
