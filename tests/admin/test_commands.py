@@ -1,7 +1,11 @@
 """Commands change what they say, leave their audit in the same transaction, and refuse the wrong caller."""
 
-import pytest
+import asyncio
 
+import pytest
+from psycopg import AsyncConnection
+
+from holdfast.admin.serializers import plain, version_of
 from holdfast.admin.service import Service
 from holdfast.app import Holdfast
 from holdfast.commands.workers import TypeChange
@@ -19,9 +23,16 @@ from holdfast.core.errors import (
     WrongState,
 )
 from holdfast.core.records import AuditRecord
+from holdfast.settings import read_settings
 from holdfast.storage.id_generator import new_id
-from tests.admin.conftest import DEVELOPER, OPERATOR, VIEWER
+from holdfast.storage.operation import run_async
+from tests.admin.conftest import DEVELOPER, OPERATOR, VIEWER, NoTicks
 from tests.cli.scene import Scene
+from tests.support.until import until
+
+_WAITING = (
+    "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+)
 
 
 def deeds(scene: Scene) -> list[AuditRecord]:
@@ -211,3 +222,44 @@ async def test_a_tick_by_hand_says_that_one_is_running(service: Service) -> None
         await service.outbox.run_once(OPERATOR)
     answer = await service.outbox.run_once(DEVELOPER)
     assert answer == {"skipped": True, "reason": "tick_already_in_progress"}
+
+
+async def test_a_setting_that_another_change_holds_is_not_overwritten_under_its_old_version(
+    postgres_url: str,
+) -> None:
+    app = Holdfast(postgres_url, open_types=True)
+    app.migrate()
+    service = Service(app, read_settings({}), NoTicks())
+    Scene(app.database).start("pdf")
+    (facts,) = await service.types.list(VIEWER)
+    seen = [version_of(plain(facts.setting))]
+    watcher = await AsyncConnection.connect(postgres_url, autocommit=True)
+    async with watcher, app.transaction() as tx:
+        await run_async(app.database.store.workers.set_type("pdf", concurrency=2), tx)
+        change = TypeChange(concurrency=3)
+        late = asyncio.create_task(service.types.set(OPERATOR, "pdf", change, seen))
+
+        async def is_waiting() -> bool:
+            return await (await watcher.execute(_WAITING)).fetchone() is not None
+
+        await until(is_waiting)
+    with pytest.raises(Changed):
+        await late
+    (facts,) = await service.types.list(VIEWER)
+    assert facts.setting.concurrency == 2
+    await app.aclose()
+
+
+async def test_a_live_worker_is_listed_behind_any_number_of_newer_ones_that_stopped(
+    service: Service, scene: Scene
+) -> None:
+    scene.worker("mail.send", id="w-silent", ago_s=600)
+    scene.worker("mail.send", id="w-old", ago_s=3)
+    for ago_s, id in ((2, "w-new"), (1, "w-newer")):
+        scene.worker("mail.send", id=id, ago_s=ago_s)
+        scene.database.run(scene.store.workers.stop(id, "{}"))
+    found = await service.workers.list(VIEWER, limit=2)
+    assert [each.worker.id for each in found] == ["w-old"]
+    everyone = await service.workers.list(VIEWER, everyone=True)
+    assert [each.worker.id for each in everyone] == ["w-newer", "w-new", "w-old", "w-silent"]
+    assert [each.worker.id for each in await service.workers.list(VIEWER)] == ["w-old", "w-silent"]

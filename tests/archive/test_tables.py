@@ -159,6 +159,13 @@ def test_rows_can_be_restored_into_another_table(place: Place) -> None:
     assert len(place.rows("looked_at")) == 2
 
 
+def test_rows_are_not_restored_into_a_table_without_a_name(place: Place) -> None:
+    _deliveries(place)
+    place.archive.run()
+    with pytest.raises(InvalidOption, match="has no name"):
+        place.archive.restore("deliveries/2026-10", into="")
+
+
 def test_late_rows_get_a_part_of_their_own_before_the_first_is_dropped(place: Place) -> None:
     _deliveries(place)
     place.archive.run()

@@ -1,6 +1,7 @@
 """The archive over HTTP and on its pages: reading for viewers, work for operators and developers, all of it audited."""
 
 import asyncio
+import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,8 @@ async def test_operators_verify_and_developers_restore(
     assert deliveries.count() == 50
     into = await api.call(Role.DEVELOPER, "POST", restore, json={"into": "deliveries_copy"})
     assert into.json()["inserted"] == 50
+    nowhere = await api.call(Role.DEVELOPER, "POST", restore, json={"into": ""})
+    assert nowhere.status_code == 400
     assert [deed[:2] for deed in scene.deeds()] == [
         ("archive.verify", f"manifest {OCTOBER}"),
         ("archive.restore", f"manifest {OCTOBER}"),
@@ -114,6 +117,23 @@ async def test_work_that_takes_long_goes_on_after_the_answer(
     await until(lambda: all(each.is_done for each in archive._works.values()))
     one = (await api.call(Role.VIEWER, "GET", f"{MANIFESTS}/{OCTOBER}")).json()
     assert (one["work"]["is_done"], one["work"]["error"]) == (True, None)
+
+
+async def test_work_that_fails_after_the_answer_is_reported_and_not_logged_by_the_loop(
+    api: Api, deliveries: Deliveries, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    monkeypatch.setattr(admin_archive, "PATIENCE_S", 0.0)
+    damage(root, OCTOBER)
+    path = f"{MANIFESTS}/{OCTOBER}/verify"
+    assert (await api.call(Role.OPERATOR, "POST", path)).status_code == 202
+    archive = api.served.state.site.service.archive
+    await until(lambda: not archive._tasks)
+    gc.collect()
+    one = (await api.call(Role.VIEWER, "GET", f"{MANIFESTS}/{OCTOBER}")).json()
+    assert one["work"]["error"]
+    assert logged == []
 
 
 def _slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:

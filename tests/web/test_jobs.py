@@ -63,6 +63,19 @@ async def test_all_that_a_filter_finds_is_exported(
     assert refused.status_code == 400
 
 
+@pytest.mark.parametrize("format", ["csv", "json"])
+async def test_an_export_whose_first_page_finds_nothing_is_well_formed(
+    api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    monkeypatch.setattr("holdfast.client.pagination.LOOK", 1)
+    failed = [scene.failed() for _ in range(2)]
+    scene.failed("OSError: gone")
+    params = {"filter": "error:boom", "format": format}
+    answer = await api.call(Role.VIEWER, "GET", "/api/v1/jobs/export", params=params)
+    found = answer.json() if format == "json" else list(csv.DictReader(io.StringIO(answer.text)))
+    assert [each["id"] for each in found] == failed[::-1]
+
+
 async def test_an_export_ends_where_it_says(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,16 @@ async def test_a_parameter_that_comes_twice_is_refused_and_not_chosen_from(api: 
         assert (answer.status_code, answer.json()["code"]) == (400, "HF074")
 
 
+async def test_the_limit_of_bodies_holds_for_the_api_and_for_forms(app: Holdfast) -> None:
+    served = create(app, settings=read_settings({}), body_limit=100)
+    api = Api(served, app)
+    long = {"reason": "x" * 100}
+    by_program = await api.call(None, "POST", "/api/v1/types/pause-all", json=long)
+    by_form = await api.call(None, "POST", "/types", data=long)
+    assert (by_program.status_code, by_form.status_code) == (413, 413)
+    await served.state.site.close()
+
+
 async def test_a_write_to_what_has_no_version_never_finds_the_one_it_names(
     api: Api, scene: Scene
 ) -> None:

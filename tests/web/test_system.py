@@ -15,7 +15,7 @@ from holdfast.core.cycle import NewRun
 from holdfast.core.errors import RateLimited
 from holdfast.core.events import event
 from holdfast.core.worker_presence import WorkerSign
-from holdfast.notify.base import Hint
+from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.local import LocalNotifier
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.pool import WAIT_S
@@ -244,6 +244,17 @@ async def test_all_who_watch_share_one_ear_that_closes_with_the_last(api: Api) -
     async with broadcaster.subscribe():
         assert len(heard) == 2
     notifier.close()
+
+
+async def test_a_stream_that_cannot_listen_is_not_counted_as_open() -> None:
+    def refuse() -> Notifier:
+        raise OSError("the notifier is gone")
+
+    broadcaster = Broadcaster(refuse)
+    with pytest.raises(OSError, match="is gone"):
+        async with broadcaster.subscribe():
+            pass
+    assert broadcaster.subscribers == 0
 
 
 async def test_a_tail_streams_jobs_as_they_change(api: Api, scene: Scene) -> None:

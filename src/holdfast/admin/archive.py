@@ -16,7 +16,6 @@ from holdfast.admin.serializers import plain, redact_text, rfc3339
 from holdfast.client.pagination import check_length
 from holdfast.commands.change import Effect
 from holdfast.commands.cycles import request_cycle
-from holdfast.core.codec import decode_any
 from holdfast.core.errors import (
     Aborted,
     ArchiveBusy,
@@ -264,7 +263,14 @@ class ArchiveAdmin(NounAdmin):
         work = self._works[manifest.id] = ManifestWork(operation, manifest.name)
         task = asyncio.create_task(self._work(caller, work, manifest.id, into))
         self._tasks[manifest.id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(manifest.id))
+
+        def on_end(ended: asyncio.Task[ManifestWork]) -> None:
+            del self._tasks[manifest.id]
+            if not ended.cancelled():
+                # Retrieved, so that asyncio does not log it: the work reports it.
+                ended.exception()
+
+        task.add_done_callback(on_end)
         done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
         return task.result() if done else work
 
@@ -322,11 +328,6 @@ class ArchiveAdmin(NounAdmin):
     ) -> None:
         effect = Effect(f"manifest {before.name}", {"state": before.state}, after)
         await self._gateway.record(caller, action, effect)
-
-
-def definition_of(manifest: Manifest) -> Any:
-    """Return what a restore knows of the table."""
-    return decode_any(manifest.definition)
 
 
 def _read_cursor(text: str) -> str:

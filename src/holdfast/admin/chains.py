@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.admin.access import Caller, NounAdmin, audit_entries, check
-from holdfast.admin.jobs import Expected, checked_ids
+from holdfast.admin.jobs import Expected, checked_ids, read_job
 from holdfast.admin.serializers import (
     chain_version,
     payloads_of,
@@ -25,7 +25,7 @@ from holdfast.commands.change import Change, Effect, count_answer
 from holdfast.commands.debounce import with_last_input
 from holdfast.core.codec import decode_any
 from holdfast.core.duration import Duration
-from holdfast.core.errors import ChainNotFound, InputUnreadable, JobNotFound
+from holdfast.core.errors import InputUnreadable
 from holdfast.core.ids import parse_id
 from holdfast.core.records import ChainRecord, State
 from holdfast.core.sealing import is_sealed, open_input
@@ -144,10 +144,7 @@ class ChainAdmin(NounAdmin):
         wanted = str(parse_id(id))
 
         def op(store: Store) -> Op[Template]:
-            found = yield from store.jobs.get([wanted])
-            if not found:
-                raise JobNotFound(f"there is no job {wanted}")
-            job = yield from with_last_input(store, found[0])
+            job = yield from with_last_input(store, (yield from read_job(store, wanted)))
             options: StartOptions = {"priority": job.priority, "max_attempts": job.max_attempts}
             registry = self._gateway.app.registry
             text = open_input(registry.sealer, job.input, job.id, job.type)
@@ -211,5 +208,5 @@ class ChainAdmin(NounAdmin):
 def _one(store: Store, id: str) -> Op[ChainRecord]:
     found = yield from store.chains.get([id])
     if not found:
-        raise ChainNotFound(f"there is no chain {id}")
+        raise (yield from no_such_chain(store, id))
     return found[0]

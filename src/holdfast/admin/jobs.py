@@ -214,7 +214,7 @@ def checked_ids(ids: Sequence[str]) -> list[str]:
 def _detail(
     store: Store, id: str, sealer: Sealer | None, raw: bool, withheld: bool
 ) -> Op[JobDetail]:
-    record = yield from _one(store, id)
+    record = yield from read_job(store, id)
     asked = yield from with_last_input(store, record)
     around = yield from look_around(store, record)
     attempts = yield from store.attempts.of(id)
@@ -234,7 +234,8 @@ def _detail(
     )
 
 
-def _one(store: Store, id: str) -> Op[JobRecord]:
+def read_job(store: Store, id: str) -> Op[JobRecord]:
+    """Read a job. Raises: JobNotFound."""
     found = yield from store.jobs.get([id])
     if not found:
         raise JobNotFound(f"there is no job {id}")
@@ -257,7 +258,7 @@ def _check_one(store: Store, id: str, expected: Expected) -> Op[None]:
     if expected is not None:
         # A live row is held until the move, so that the version cannot pass in between.
         yield from store.jobs.lock([id])
-    record = yield from _one(store, id)
+    record = yield from read_job(store, id)
     require(expected, job_version(record))
 
 

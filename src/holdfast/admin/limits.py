@@ -20,7 +20,6 @@ from holdfast.commands.limits import (
 )
 from holdfast.core.duration import format_duration, format_span, milliseconds
 from holdfast.core.errors import InvalidOption
-from holdfast.core.gates import LimitSetting
 from holdfast.observe.metrics import LimitGauges
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -65,7 +64,7 @@ class LimitAdmin(NounAdmin):
         setting = await self._gateway.run(
             caller, "limit.set", lambda store: set_limit(store, target, change, caller.name)
         )
-        return shown_setting(setting)
+        return plain(setting)
 
     async def rest(self, caller: Caller, target: LimitTarget, ms: int) -> dict[str, Any]:
         """Let nothing of a key start for so long; 0 ends that. Raises: UnknownJobType, InvalidOption."""
@@ -74,12 +73,7 @@ class LimitAdmin(NounAdmin):
             "limit.rest",
             lambda store: rest_limit(store, target, ms, caller.reason, caller.name),
         )
-        return shown_setting(setting)
-
-
-def shown_setting(setting: LimitSetting) -> dict[str, Any]:
-    """Return what was set for programs."""
-    return plain(setting)
+        return plain(setting)
 
 
 def shown_limit(facts: LimitFacts) -> dict[str, Any]:

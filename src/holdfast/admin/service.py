@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.admin.access import READ_TIMEOUT_MS, AuditLog, Gateway, TokenAdmin
+from holdfast.admin.access import AuditLog, Gateway, TokenAdmin
 from holdfast.admin.archive import ArchiveAdmin
 from holdfast.admin.chains import ChainAdmin
 from holdfast.admin.cycles import CycleAdmin
@@ -41,17 +41,11 @@ class Admin:
 class Service(Admin):
     """The same for a process that serves: with the overview, which needs its settings, and the first outbox API."""
 
-    def __init__(
-        self,
-        app: Holdfast,
-        settings: Settings,
-        ticks: Ticks,
-        read_timeout_ms: int = READ_TIMEOUT_MS,
-    ) -> None:
+    def __init__(self, app: Holdfast, settings: Settings, ticks: Ticks) -> None:
         # Here, because the command line does without it and starts faster so.
         from holdfast.admin.overview import LegacyStats, Overviews
 
-        gateway = Gateway(app, read_timeout_ms)
+        gateway = Gateway(app)
         super().__init__(gateway)
         self.app = app
         self.settings = settings

@@ -87,12 +87,12 @@ def type_facts(store: Store, only: str | None = None) -> Op[dict[str, TypeFacts]
     totals = {each.type: each for each in (yield from store.workers.type_totals())}
     settings = {each.type: each for each in (yield from store.workers.settings())}
     everyone = yield from store.workers.page(MOST_WORKERS)
-    handled = yield from _count_workers(store)
-    live = [each for each in everyone if each.is_live(now)]
+    live = yield from store.workers.page(MOST_WORKERS, live=True)
+    handled = Counter(type for each in live for type in each.types)
     limits = declared_in_fleet(live)
     asked = [each for each in limits.values() if only in (None, each.type)]
     full = yield from count_full_keys(store, asked, now)
-    names = {*totals, *settings, *(type for each in everyone for type in each.types)}
+    names = {*totals, *settings, *handled, *(type for each in everyone for type in each.types)}
     return {
         name: TypeFacts(
             now,
@@ -159,8 +159,10 @@ class TypeAdmin(NounAdmin):
     ) -> dict[str, Any]:
         def op(store: Store) -> Op[Change[TypeSetting]]:
             if expected is not None:
-                setting = yield from read_setting(store, type)
-                require(expected, version_of(plain(setting)))
+                yield from read_setting(store, type)
+                # The row is held until the change, so that the version cannot pass in between.
+                yield from store.workers.set_type(type)
+                require(expected, version_of(plain((yield from read_setting(store, type)))))
             return (yield from command(store))
 
         setting = await self._gateway.run(caller, action, op)
@@ -244,15 +246,10 @@ class SubscriptionAdmin(NounAdmin):
 def _subscription_facts(store: Store) -> Op[list[SubscriptionFacts]]:
     now = yield from store.schema.clock()
     records = yield from store.events.page(MOST_SUBSCRIPTIONS)
-    handled = yield from _count_workers(store)
+    workers = yield from store.workers.page(MOST_WORKERS, live=True)
+    handled = Counter(type for each in workers for type in each.types)
     live = {each.type: each.live for each in (yield from store.workers.type_totals())}
     return [
         SubscriptionFacts(now, each, handled[each.job_type], live.get(each.job_type, 0))
         for each in records
     ]
-
-
-def _count_workers(store: Store) -> Op[Counter[str]]:
-    """Count the live workers that handle each type."""
-    living = yield from store.workers.page(MOST_WORKERS, live=True)
-    return Counter(type for each in living for type in each.types)

@@ -54,13 +54,18 @@ class WorkerAdmin(NounAdmin):
             held = Counter[str]()
             for each in leases:
                 held[each.worker] += each.jobs
-            records = yield from store.workers.page(limit)
+            found = yield from store.workers.page(limit)
+            if not everyone:
+                # Those that are gone may be newer, and more than a page of them.
+                found += yield from store.workers.page(limit, live=True)
+            records = {(-each.started_at, each.id): each for each in found}
             return [
-                WorkerFacts(now, each, standing_of(each, now), held[each.id]) for each in records
+                WorkerFacts(now, each, standing_of(each, now), held[each.id])
+                for _, each in sorted(records.items())
             ]
 
         facts = await self._gateway.read(caller, "worker.list", op)
-        return [each for each in facts if everyone or each.standing not in GONE]
+        return [each for each in facts if everyone or each.standing not in GONE][:limit]
 
     async def drain(self, caller: Caller, id: str) -> None:
         """Ask a worker to take nothing new, finish what it runs, and exit. Raises: WorkerNotFound."""

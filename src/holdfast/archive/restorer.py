@@ -23,8 +23,10 @@ STEP_ROWS = 1_000
 def restore(work: Work, manifest: Manifest, into: str | None) -> Restored:
     """Bring the rows of a manifest back, or into another table.
 
-    Raises: ArchiveCorrupted, RestoreConflict, ArchiveSourceInvalid, ArchiveBusy, LeaseLost, FilesError.
+    Raises: InvalidOption, ArchiveCorrupted, RestoreConflict, ArchiveSourceInvalid, ArchiveBusy, LeaseLost, FilesError.
     """
+    if into == "":
+        raise InvalidOption("the table to restore into has no name")
     is_chains = manifest.source in (JOBS, DEAD_LETTERS)
     if into is not None and is_chains:
         raise InvalidOption("jobs are restored to where they were", help="leave out the table")

@@ -29,7 +29,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import pluralize
-from holdfast.core.errors import ArchiveCorrupted, CommandUsage, InvalidOption
+from holdfast.core.errors import ArchiveCorrupted, CommandUsage
 
 if TYPE_CHECKING:
     from holdfast.archive import Progress
@@ -271,8 +271,6 @@ def restore(session: CliSession, name: str, into: str | None, change: ChangeOpti
 
     Objects are verified first. Rows that exist and are equal are skipped; if one has other values, nothing is restored.
     """
-    if into == "":
-        raise InvalidOption("--into names no table")
     found = session.run(session.admin.archive.get(session.caller(), name)).as_json()
     if not confirm_change(change, "restore", "manifest", [found], _COLUMNS, many=True, id=_NAME):
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -14,21 +13,27 @@ from starlette.applications import Starlette
 
 from holdfast.core.errors import ConfigError
 from holdfast.web.app import create_probes
+from holdfast.web.disconnect import SIGNALS
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.settings import Settings
 
 GRACE_S = 5
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Server(uvicorn.Server):
-    """A server that knows its address once it listens and ends its streams before it stops."""
+    """A server that knows its address once it listens and ends its streams before it stops.
 
-    def __init__(self, config: uvicorn.Config, served: Starlette) -> None:
+    One that is embedded leaves signals to its process.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, served: Starlette, is_embedded: bool = False
+    ) -> None:
         super().__init__(config)
         self._served = served
+        self._signals = () if is_embedded else SIGNALS
         self._listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -52,12 +57,12 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Stop at the usual signals and then exit cleanly."""
         loop = asyncio.get_running_loop()
-        for each in SIGNALS:
+        for each in self._signals:
             loop.add_signal_handler(each, self.handle_exit, each, None)
         try:
             yield
         finally:
-            for each in SIGNALS:
+            for each in self._signals:
                 loop.remove_signal_handler(each)
 
     async def address(self) -> str | None:
@@ -70,22 +75,13 @@ class Server(uvicorn.Server):
         return f"http://{host}:{name[1]}/"
 
 
-class _EmbeddedServer(Server):
-    """A server inside a process that handles signals itself."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to the process."""
-        yield
-
-
 @asynccontextmanager
 async def serve_probes(
     app: Holdfast, settings: Settings, host: str, port: int
 ) -> AsyncIterator[str]:
     """Serve probes for as long as the block lasts; yields their address. Raises: ConfigError when the port is taken."""
     served = create_probes(app, settings)
-    server = _EmbeddedServer(_config(served, host, port), served)
+    server = Server(_config(served, host, port), served, is_embedded=True)
     task = asyncio.create_task(server.serve(), name="holdfast probes")
     try:
         address = await server.address()

@@ -22,6 +22,8 @@ COLUMNS = (
     *("max_attempts", "crashes", "created_at", "planned_at", "available_at", "started_at"),
     *("finished_at", "worker", "error", "fingerprint", "trace"),
 )
+Rows = list[dict[str, Any]]
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -29,17 +31,24 @@ async def export(request: BoundRequest) -> Response:
     """Send the jobs that match a filter as CSV or JSON, newest first, without payloads; at most 100,000."""
     pages = _pages(request)
     # Read before the response begins: a filter that is refused has a status of its own.
-    first: list[dict[str, Any]] = await anext(pages, [])
+    first: Rows = await anext(pages, [])
+
+    async def all_pages() -> AsyncIterator[Rows]:
+        yield first
+        async for page in pages:
+            yield page
+
     is_csv = request["format"] == "csv"
     name = "jobs.csv" if is_csv else "jobs.json"
     return StreamingResponse(
-        (_csv if is_csv else _json)(first, pages),
+        (_csv if is_csv else _json)(all_pages()),
         media_type="text/csv; charset=utf-8" if is_csv else "application/json",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
 
 
-async def _pages(request: BoundRequest) -> AsyncIterator[list[dict[str, Any]]]:
+async def _pages(request: BoundRequest) -> AsyncIterator[Rows]:
+    """Read page by page; one that found nothing may have others after it."""
     after, rows = None, 0
     for _ in range(MOST_PAGES):
         page = await request.service.jobs.page(request.caller, request["filter"], PAGE, after)
@@ -49,17 +58,10 @@ async def _pages(request: BoundRequest) -> AsyncIterator[list[dict[str, Any]]]:
             return
 
 
-async def _csv(
-    first: list[dict[str, Any]], rest: AsyncIterator[list[dict[str, Any]]]
-) -> AsyncIterator[str]:
+async def _csv(pages: AsyncIterator[Rows]) -> AsyncIterator[str]:
     yield csv_lines([COLUMNS])
-    yield csv_lines(_rows(first))
-    async for page in rest:
-        yield csv_lines(_rows(page))
-
-
-def _rows(page: list[dict[str, Any]]) -> Iterable[Iterable[Any]]:
-    return ([each[name] for name in COLUMNS] for each in page)
+    async for page in pages:
+        yield csv_lines([each[name] for name in COLUMNS] for each in page)
 
 
 def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
@@ -73,14 +75,13 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-async def _json(
-    first: list[dict[str, Any]], rest: AsyncIterator[list[dict[str, Any]]]
-) -> AsyncIterator[bytes]:
+async def _json(pages: AsyncIterator[Rows]) -> AsyncIterator[bytes]:
     yield b"["
-    yield b",\n".join(map(msgspec.json.encode, first))
-    async for page in rest:
+    mark = b""
+    async for page in pages:
         if page:
-            yield b",\n" + b",\n".join(map(msgspec.json.encode, page))
+            yield mark + b",\n".join(map(msgspec.json.encode, page))
+            mark = b",\n"
     yield b"]"
 
 

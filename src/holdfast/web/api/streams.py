@@ -102,9 +102,9 @@ class Broadcaster:
         """Receive hints for as long as the block lasts."""
         subscriber = Subscriber()
         self._subscribers.add(subscriber)
-        if self._listener is None:
-            self._listener = self._listen(asyncio.get_running_loop())
         try:
+            if self._listener is None:
+                self._listener = self._listen(asyncio.get_running_loop())
             yield subscriber
         finally:
             self._subscribers.discard(subscriber)

@@ -75,7 +75,7 @@ async def read_form(context: PageContext) -> FormFields:
 
 async def parse_form(request: Request) -> FormFields:
     """Read the form of a request. Raises: InvalidOption, BodyTooLarge."""
-    body = await read_body(request)
+    body = await read_body(request, request.app.state.site.body_limit)
     try:
         values = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:

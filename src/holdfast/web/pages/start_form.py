@@ -31,6 +31,7 @@ MAX_EDITED = 200_000
 """Characters of an input that a form can send back: escaped it is up to three times as long."""
 
 _OPTIONS = ("key", "after", "priority", "max_attempts")
+_KEPT = ("version", "sealed")
 _CORRECTABLE = (400, 404, 409, 413, 422)
 
 
@@ -42,13 +43,12 @@ class Draft(msgspec.Struct, frozen=True):
     like: str | None = None
     before: Any = None
     options: StartOptions = {}
-    version: int | None = None
 
     @property
     def kept(self) -> StartOptions:
         """What no field of the form shows: the earlier job's seal, and its version if its type is unknown here."""
-        kept: StartOptions = {} if self.version is None else {"version": self.version}
-        return {**kept, "sealed": True} if self.options.get("sealed") else kept
+        kept = {name: value for name, value in self.options.items() if name in _KEPT}
+        return cast(StartOptions, kept)
 
     @property
     def before_fields(self) -> Mapping[str, Any]:
@@ -113,8 +113,7 @@ async def _draft(context: PageContext, type: str, like: str, as_json: bool) -> D
     found = await context.service.chains.template(context.caller, like)
     wanted = type or found.type
     fields = None if as_json or not isinstance(found.input, dict) else _fields_of(context, wanted)
-    version = found.version if wanted == found.type else None
-    return Draft(wanted, fields, found.id, found.input, found.options, version)
+    return Draft(wanted, fields, found.id, found.input, found.options_of(wanted))
 
 
 def _json_because(context: PageContext, draft: Draft) -> str:
@@ -143,10 +142,11 @@ async def _check_known(context: PageContext, type: str) -> None:
 def _options(form: FormFields) -> StartOptions:
     given: dict[str, Any] = {name: form.one(name) for name in _OPTIONS if form.one(name)}
     for name in ("priority", "max_attempts"):
-        if name in given and not (given[name].isascii() and given[name].isdigit()):
-            raise InvalidOption(f"{name}={given[name][:40]!r} is not a whole number")
-        if name in given:
-            given[name] = int(given[name])
+        text = given.get(name, "")
+        if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+            raise InvalidOption(f"{name}={text[:40]!r} is not a whole number")
+        if text:
+            given[name] = int(text)
     return cast(StartOptions, given)
 
 
