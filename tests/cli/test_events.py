@@ -91,8 +91,9 @@ REPLAY = ("events", "replay", "order.placed", "--to", "charge")
 
 def test_stored_events_are_replayed_to_a_handler_once(run: Run, orders: Scene) -> None:
     orders.start("order.placed/mail", input="7")
-    dry = run(*REPLAY, "--since", "1d", "--dry-run")
+    dry = run(*REPLAY, "--since", "1d", "--dry-run", "-o", "json")
     assert "would replay 2 events to charge" in dry.stderr
+    assert json.loads(dry.stdout) == [{"type": "order.placed/charge", "replayed": 2}]
     assert orders.claim("order.placed/charge") == []
     done = run(*REPLAY, "--since", "1d", "--rate", "1000/s", "--yes", "--reason", "new handler")
     assert done.exit_code == Exit.OK
@@ -116,6 +117,7 @@ def test_a_replay_keeps_to_its_rate_and_says_how_far_it_is(
     begun = monotonic()
     dry = run(*REPLAY, "--since", "1d", "--rate", "1/m", "--dry-run")
     assert "would replay 6 events to charge" in dry.stderr
+    assert re.search(r"(?m)^6 events found, up to \d{4}-\d\d-\d\d \d\d:\d\d$", dry.stderr)
     assert monotonic() - begun < 30
     begun = monotonic()
     done = run(*REPLAY, "--since", "1d", "--rate", "4/s", "--yes")

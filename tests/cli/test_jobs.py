@@ -391,3 +391,24 @@ def test_a_job_is_run_again_with_edited_input(run: Run, scene: Scene) -> None:
         "items": [{"count": 3}],
     }
     assert scene.deeds() == [("chain.start", f"chain {new}", "again")]
+
+
+def test_a_job_is_run_again_in_the_version_of_its_input(run: Run, scene: Scene) -> None:
+    id = scene.start("mail.send", version=3)
+    result = run("jobs", "start", "--like", id, "-o", "id")
+    (job,) = scene.database.read(scene.store.jobs.get([result.stdout.strip()]))
+    assert job.version == 3
+    other = run("jobs", "start", "mail.other", "--new-type", "--like", id, "-o", "id")
+    (job,) = scene.database.read(scene.store.jobs.get([other.stdout.strip()]))
+    assert (job.type, job.version) == ("mail.other", 1)
+
+
+def test_a_filter_that_only_mentions_a_state_matches_what_the_command_can_change(
+    run: Run, scene: Scene
+) -> None:
+    scene.start("pdf", key="state:7")
+    failed = scene.ended("fail", error="state: lost", fingerprint="lost")
+    done = run("jobs", "retry", 'error:"state: lost"', "--yes", "-o", "id")
+    assert (done.exit_code, done.stdout.split()) == (Exit.OK, [failed])
+    none = run("jobs", "retry", "key:state:7", "--yes")
+    assert (none.exit_code, "nothing matched" in none.stderr) == (Exit.OK, True)

@@ -283,10 +283,10 @@ def test_what_would_have_no_effect_is_refused(
 
 
 def test_a_dry_run_changes_nothing(run: Run, limited: LimitedScene) -> None:
-    assert (
-        run("limits", "set", "mail.send", "--key", "1", "--limit", "3", "--dry-run").exit_code == 0
-    )
-    assert run("limits", "rest", "mail.send", "--key", "1", "1m", "--dry-run").exit_code == 0
+    of_key = ("mail.send", "--key", "1", "--dry-run", "-o", "id")
+    for words in (("set", *of_key, "--limit", "3"), ("rest", *of_key, "1m")):
+        result = run("limits", *words)
+        assert (result.exit_code, result.stdout) == (0, "mail.send\n")
     assert limited.scene.deeds() == []
 
 

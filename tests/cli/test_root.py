@@ -132,6 +132,7 @@ def test_help_answers_at_once() -> None:
     ("line", "complaint", "help"),
     [
         ("stats", "holdfast has no command 'stats'", "help: "),
+        pytest.param(f"explain {'9' * 5_000}", "unknown error code", "see", id="a long number"),
         ("expain HF017", "holdfast has no command 'expain'", "did you mean explain?"),
         ("help", "holdfast has no command 'help'", "did you mean --help?"),
         ("explain --outptu json", "no such option '--outptu'", "did you mean --output?"),

@@ -177,7 +177,8 @@ def test_an_unknown_cycle_is_answered_with_the_nearest(
 
 def test_a_dry_run_asks_for_no_cycle(folder: Path, scene: Scene, run: Run) -> None:
     tick("office:app")
-    assert run("cycles", "pause", "cleanup", "--dry-run").exit_code == 0
+    result = run("cycles", "pause", "cleanup", "--dry-run", "-o", "id")
+    assert (result.exit_code, result.stdout) == (0, "cleanup\n")
     assert scene.deeds() == []
 
 

@@ -91,6 +91,7 @@ def test_conditions_that_do_not_hold_change_nothing(run: Run, scene: Scene) -> N
         ("oldes>5m", "did you mean oldest?"),
         ("oldest>soon", "'soon' is not a duration"),
         ("due>many", "'many' is not a whole number"),
+        pytest.param("due>" + "9" * 5_000, "is not a whole number", id="a number without end"),
         ("due", "'due' is not a condition"),
         ("", "'' is not a condition"),
     ],

@@ -79,6 +79,14 @@ async def test_every_tab_shows_its_rows(shown: Shown, scene: Scene) -> None:
         assert (top.pane.id, rows(top, "cycles")) == ("cycles", [])
 
 
+async def test_a_job_to_be_tried_again_is_shown_with_its_last_error(
+    shown: Shown, scene: Scene
+) -> None:
+    scene.ended("retry", delay_ms=60_000, error="OSError: the shop is closed")
+    async with shown() as (top, _):
+        assert rows(top, "jobs")[0][-1] == "OSError: the shop is closed"
+
+
 async def test_a_small_letter_asks_and_a_capital_one_does_not(shown: Shown, scene: Scene) -> None:
     first, second = scene.failed(), scene.failed()
     async with shown("state:failed") as (top, pilot):

@@ -1,6 +1,7 @@
 """Job types are listed, paused, resumed and set, on both stores."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,28 @@ def test_a_dry_run_changes_nothing(run: Run, scene: Scene) -> None:
     assert scene.deeds() == []
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("words", "field", "names"),
+    [
+        (("types", "pause", "pdf"), "type", ["pdf"]),
+        (("types", "resume", "--all"), "type", ["*"]),
+        (("types", "set", "pdf", "--concurrency", "2"), "type", ["pdf"]),
+        (("types", "reset", "pdf"), "type", ["pdf"]),
+        (("workers", "drain", "w-1", "w-2"), "id", ["w-1", "w-2"]),
+    ],
+)
+def test_what_was_changed_is_listed_in_the_format_that_was_asked_for(
+    run: Run, scene: Scene, words: tuple[str, ...], field: str, names: list[str], dry: Sequence[str]
+) -> None:
+    scene.start("pdf")
+    scene.worker("pdf", id="w-1")
+    scene.worker("pdf", id="w-2")
+    assert json.loads(run(*words, *dry, "-o", "json").stdout) == [{field: each} for each in names]
+    assert run(*words, *dry, "-o", "id").stdout.split() == names
+    assert run(*words, *dry).stdout == ""
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -130,6 +153,9 @@ def test_a_dry_run_changes_nothing(run: Run, scene: Scene) -> None:
         (("set", "pdf", "--lease", "soon"), "'soon' is not a duration"),
         (("set", "pdf", "--concurrency", "0"), "'0' is neither a positive number"),
         (("set", "pdf", "--concurrency", "two"), "'two' is neither a positive number"),
+        (("set", "pdf", "--concurrency", "9" * 5_000), "is neither a positive number"),
+        (("set", "pdf", "--timeout", "0s"), "timeout_ms=0 is not between 1 and"),
+        (("set", "pdf", "--timeout", "0s", "--dry-run"), "timeout_ms=0 is not between 1 and"),
     ],
 )
 def test_wrong_input_is_refused(

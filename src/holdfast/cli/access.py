@@ -19,6 +19,8 @@ from holdfast.cli.output import (
     to_seconds,
     write_page,
     write_records,
+    write_single,
+    write_table,
 )
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import InvalidId
@@ -83,7 +85,7 @@ def create(
     named = name or caller.name
     made = session.run(session.admin.tokens.create(caller, named, Role.parse(role), expires))
     row = {**made.token, "secret": made.secret}
-    write_records([row], _SECRET_COLUMNS, output, id="secret", single=True)
+    write_single(row, output, lambda: write_table([row], _SECRET_COLUMNS), id="secret")
     print_info("save the secret now: it is not stored and cannot be shown again")
 
 

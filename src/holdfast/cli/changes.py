@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -40,6 +40,8 @@ from holdfast.core.lifecycle import STATES, Command
 if TYPE_CHECKING:
     from holdfast.admin.bulk_audit import Bulk
     from holdfast.core.records import ChainRecord, JobRecord
+    from holdfast.storage.store.chains import ChainStore
+    from holdfast.storage.store.jobs import JobStore
 
 T = TypeVar("T")
 Selected: TypeAlias = "JobRecord | ChainRecord"
@@ -76,15 +78,9 @@ def change_options(command: Callable[..., T]) -> Callable[..., T]:
     @reason_option
     @output_option
     @wraps(command)
-    def with_change(
-        *arguments: Any,
-        yes: bool,
-        dry_run: bool,
-        reason: str | None,
-        output: Format,
-        **options: Any,
-    ) -> T:
-        return command(*arguments, change=ChangeOptions(yes, dry_run, reason, output), **options)
+    def with_change(*arguments: Any, **options: Any) -> T:
+        own = {name: options.pop(name) for name in ("yes", "dry_run", "reason", "output")}
+        return command(*arguments, change=ChangeOptions(**own), **options)
 
     return with_change
 
@@ -121,6 +117,25 @@ def confirm_change(
     if is_interactive() and click.confirm("Continue?", err=True):
         return True
     raise NotConfirmed(f"the change to {pluralize(len(records), noun)} was not confirmed")
+
+
+def change_named(
+    session: CliSession,
+    change: ChangeOptions,
+    names: Sequence[str],
+    run: Callable[[str], Coroutine[Any, Any, object]],
+    *,
+    would: str,
+    done: str,
+    field: str = "name",
+) -> None:
+    """Change things by name, one by one, and say so; -o lists them, a dry run changes none of them."""
+    if not change.dry_run:
+        for each in names:
+            session.run(run(each))
+    if change.output != "table":
+        write_records([{field: each} for each in names], (), change.output, id=field)
+    print_info(f"would {would}; nothing was changed" if change.dry_run else done)
 
 
 def bulk_options(command: Callable[..., T]) -> Callable[..., T]:
@@ -177,36 +192,30 @@ def select(
     ids = [session.find_id(noun, each) for each in targets if _is_id(each)]
     if ids and len(ids) < len(targets):
         raise CommandUsage("ids and a filter cannot be mixed", help="use one or the other")
+    store = session.store.jobs if noun == "job" else session.store.chains
     if ids:
         wanted = list(dict.fromkeys(ids))
-        store = session.store
-        found: Sequence[Selected] = (
-            session.read(store.jobs.get(wanted))
-            if noun == "job"
-            else session.read(store.chains.get(wanted))
-        )
+        found: Sequence[Selected] = session.read(store.get(wanted))
         known = {each.id for each in found}
         return Selection(found, [each for each in wanted if each not in known])
     text = " ".join(targets)
-    parse_filter(text, words=False)
-    if set(states) < set(STATES) and "state:" not in text:
+    names_state = any(term.field == "state" for term in parse_filter(text, words=False))
+    if set(states) < set(STATES) and not names_state:
         text = f"state:{','.join(states)} {text}"
-    matching = _read_matching(session, noun, text, limit + 1)
+    matching = _read_matching(session, store, text, limit + 1)
     return Selection(matching[:limit], by_filter=True, has_more=len(matching) > limit, filter=text)
 
 
-def _read_matching(session: CliSession, noun: str, text: str, limit: int) -> list[Selected]:
+def _read_matching(
+    session: CliSession, store: JobStore | ChainStore, text: str, limit: int
+) -> list[Selected]:
     from holdfast.client.pagination import query_of
 
     found: list[Selected] = []
     before = None
     while len(found) < limit:
         query = query_of(text, min(_PAGE, limit - len(found)), before)
-        batch: Sequence[Selected] = (
-            session.read(session.store.jobs.page(query))
-            if noun == "job"
-            else session.read(session.store.chains.page(query))
-        )
+        batch: Sequence[Selected] = session.read(store.page(query))
         found += batch
         if len(batch) < query.limit:
             break

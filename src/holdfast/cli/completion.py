@@ -19,7 +19,8 @@ def complete_filter(ctx: click.Context, param: click.Parameter, incomplete: str)
     """Complete a term of a filter: its key, then the last of its values."""
     key, colon, value = _term(ctx.params.get(param.name or "") or (), incomplete)
     if not colon:
-        return [f"{each}:" for each in FIELDS if each.startswith(key) and _takes_values(each)]
+        taking = (name for name, each in FIELDS.items() if ":" in each.operators)
+        return [f"{each}:" for each in taking if each.startswith(key)]
     given, comma, last = value.rpartition(",")
     known: Iterable[str] = STATES if key == "state" else ()
     if key == "type":
@@ -29,8 +30,8 @@ def complete_filter(ctx: click.Context, param: click.Parameter, incomplete: str)
     used = given.split(",")
     return [
         f"{written}{given}{comma}{each}"
-        for each in _filter_beginning(known, last)
-        if each not in used
+        for each in known
+        if each.startswith(last) and each not in used
     ]
 
 
@@ -45,15 +46,7 @@ def _term(before: Sequence[str], incomplete: str) -> tuple[str, str, str]:
 
 def complete_type(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a job type."""
-    return _filter_beginning(_known_types(ctx), incomplete)
-
-
-def _takes_values(name: str) -> bool:
-    return ":" in FIELDS[name].operators
-
-
-def _filter_beginning(known: Iterable[str], beginning: str) -> list[str]:
-    return [each for each in known if each.startswith(beginning)]
+    return [each for each in _known_types(ctx) if each.startswith(incomplete)]
 
 
 def _known_types(ctx: click.Context) -> list[str]:

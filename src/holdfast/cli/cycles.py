@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.changes import ChangeOptions, change_options
-from holdfast.cli.console import print_info
+from holdfast.cli.changes import ChangeOptions, change_named, change_options
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     Column,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.admin.cycles import CycleFacts
 
 _OUTCOMES = {"completed": "green", "failed": "red", "crashed": "red"}
-_COLUMNS = (
+CYCLE_COLUMNS = (
     *columns(name="name", runs="words"),
     Column("next", lambda row: "paused" if row["paused"] else _first_time(row["next"])),
     Column("last", lambda row: to_seconds(_last_run(row).get("started_at"))),
@@ -86,7 +86,7 @@ def list_(session: CliSession, output: Format) -> None:
     """List the cycles that workers have registered: when they run, and their latest run."""
     rows = [each.as_json() for each in _facts(session)]
     empty = "no cycles found; workers register the cycles of their application"
-    write_records(rows, _COLUMNS, output, id="name", empty=empty)
+    write_records(rows, CYCLE_COLUMNS, output, id="name", empty=empty)
 
 
 @cycles.command("next", examples=("holdfast cycles next", "holdfast cycles next cleanup -o ndjson"))
@@ -139,14 +139,10 @@ def _add_change(name: str, done: str, text: str, example: str) -> None:
     @with_database
     def change_cycles(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
         _require_known(names, {each.cycle.name: each for each in _facts(session)})
-        if change.dry_run:
-            verb = name.removesuffix("_now")
-            print_info(f"would {verb} {', '.join(names)}; nothing was changed")
-            return
-        run, caller = getattr(session.admin.cycles, name), session.caller(change.reason)
-        for each in names:
-            session.run(run(caller, each))
-        print_info(f"{', '.join(names)}: {done}")
+        run = partial(getattr(session.admin.cycles, name), session.caller(change.reason))
+        listed = ", ".join(names)
+        would = f"{name.removesuffix('_now')} {listed}"
+        change_named(session, change, names, run, would=would, done=f"{listed}: {done}")
 
 
 _add_change(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -90,13 +91,9 @@ def _list(session: CliSession, output: Format) -> None:
 
 def _read_applied(session: CliSession) -> list[AppliedMigration]:
     try:
-        session.check()
-    except (SchemaTooOld, SchemaTooNew):
-        # List what was applied, even if this code cannot use it.
-        pass
-    except WrongDatabase:
-        return []
-    try:
+        with suppress(SchemaTooOld, SchemaTooNew):
+            # What was applied is listed even if this code cannot use it.
+            session.check()
         return session.read(session.store.schema.applied())
     except WrongDatabase:
         return []

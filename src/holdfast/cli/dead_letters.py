@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_GROUP_COLUMNS = (
+GROUP_COLUMNS = (
     *columns("count", "type", "fingerprint"),
     Column("oldest", lambda row: to_seconds(row["oldest_at"])),
     Column("newest", lambda row: to_seconds(row["newest_at"])),
@@ -81,7 +81,7 @@ def list_(
         write_page("dead letters", page, JOB_COLUMNS, output)
         return
     groups = session.run(session.admin.dead_letters.groups(caller, limit))
-    write_records(groups.items, _GROUP_COLUMNS, output, id="filter", empty="no dead letters")
+    write_records(groups.items, GROUP_COLUMNS, output, id="filter", empty="no dead letters")
     if groups.cut:
         print_warning("only the newest were searched")
 

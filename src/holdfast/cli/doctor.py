@@ -50,25 +50,21 @@ def doctor(spec: str | None, fix: bool, url: str | None, schema: str | None, out
     """
     from msgspec.structs import asdict
 
+    from holdfast.cli.workers import print_wait
+    from holdfast.scheduler.doctor.checks import fix_problems
     from holdfast.settings import load_settings
 
     settings = load_settings({"HOLDFAST_URL": url, "HOLDFAST_SCHEMA": schema})
     with open_app_or_database(spec, url, schema) as session:
         findings = _run_checks(session, settings)
         if fix:
-            for each in session.run(_fix(session, settings, findings)):
+            app = session.app
+            work = fix_problems(app.database, settings, findings, app.notifier, print_wait)
+            for each in session.run(work):
                 print_info(each)
             findings = _run_checks(session, settings)
     write_records([asdict(each) for each in findings], _COLUMNS, output, id="check")
     return _summarize(findings)
-
-
-async def _fix(session: CliSession, settings: Settings, findings: list[Finding]) -> list[str]:
-    from holdfast.cli.workers import print_wait
-    from holdfast.scheduler.doctor.checks import fix_problems
-
-    app = session.app
-    return await fix_problems(app.database, settings, findings, app.notifier, print_wait)
 
 
 def _run_checks(session: CliSession, settings: Settings) -> list[Finding]:

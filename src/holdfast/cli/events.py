@@ -19,10 +19,7 @@ from holdfast.cli.output import (
     to_seconds,
     write_records,
 )
-from holdfast.cli.session import (
-    CliSession,
-    with_database,
-)
+from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import pluralize
 from holdfast.core.errors import SubscriptionNotFound, nearest
 
@@ -145,6 +142,8 @@ def replay(
         return
     look = REPLAY_LOOK if pace is None else max(1, min(REPLAY_LOOK, int(pace)))
     copied = _replay(session, Subscription(event, handler), begins, look, pace, change)
+    if change.output != "table":
+        write_records([{"type": row["type"], "replayed": copied}], (), change.output, id="type")
     done = "would replay" if change.dry_run else "replayed"
     print_info(f"{done} {pluralize(copied, 'event')} to {handler}")
 
@@ -174,8 +173,8 @@ def _replay(
         after, copied = page.last, copied + page.copied
         if monotonic() - said_at >= _PROGRESS_S:
             said_at = monotonic()
-            reached = to_datetime(page.reached)
-            print_info(f"{pluralize(copied, 'event')} replayed, up to {reached:%Y-%m-%d %H:%M}")
+            reached, done = to_datetime(page.reached), "found" if change.dry_run else "replayed"
+            print_info(f"{pluralize(copied, 'event')} {done}, up to {reached:%Y-%m-%d %H:%M}")
         if pace is not None and page.copied:
             sleep(page.copied / pace)
 

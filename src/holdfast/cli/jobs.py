@@ -38,8 +38,8 @@ from holdfast.cli.output import (
     to_seconds,
     write_detail,
     write_page,
-    write_records,
     write_single,
+    write_table,
 )
 from holdfast.cli.session import (
     CliSession,
@@ -54,7 +54,6 @@ from holdfast.core.errors import CommandUsage, UnknownJobType, nearest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.admin.chains import Template
     from holdfast.admin.jobs import JobDetail, Moved
     from holdfast.app import Holdfast
     from holdfast.client.start_options import StartOptions
@@ -323,17 +322,24 @@ def start(
     with open_app_or_database(spec, url, schema) as session:
         session.check()
         if like is not None:
-            earlier = _read_template(session, like)
+            wanted = session.find_id("job", like)
+            earlier = session.run(session.admin.chains.template(session.caller(), wanted))
             type = type or earlier.type
             value = earlier.input if input is None else value
-            given, like = {**earlier.options, **given}, earlier.id
+            given, like = {**earlier.options_of(type), **given}, earlier.id
         if spec is None and not new_type:
             _require_known_type(session, str(type))
         for each in edits:
             value = _edit_field(value, each)
         start = NewStart(str(type), value, cast("StartOptions", given), like)
-        chain = _start_chain(session, start, change)
-    write_records([_row(chain)], _STARTED_COLUMNS, change.output, single=True)
+        if change.dry_run:
+            chain = _dry_run_start(session.app, start)
+        else:
+            caller = session.caller(change.reason)
+            chain = session.run(session.admin.chains.start(caller, *start))
+    row = {name: getattr(chain, name) for name in ("type", "state", "key", "deduplicated")}
+    row = {"id": str(chain.id), **row}
+    write_single(row, change.output, lambda: write_table([row], _STARTED_COLUMNS))
     print_info(_sentence(chain, change.dry_run, "debounce" in given))
 
 
@@ -344,11 +350,6 @@ class NewStart(NamedTuple):
     input: Any
     options: StartOptions
     like: str | None
-
-
-def _read_template(session: CliSession, id: str) -> Template:
-    wanted = session.find_id("job", id)
-    return session.run(session.admin.chains.template(session.caller(), wanted))
 
 
 def _edit_field(value: Any, edit: str) -> Any:
@@ -373,12 +374,6 @@ def _with_field(value: Any, path: list[str], new: Any, edit: str) -> Any:
         place = int(name)
         return [*value[:place], _with_field(value[place], rest, new, edit), *value[place + 1 :]]
     raise CommandUsage(f"the input has no place for {edit[:60]!r}", help="see it with jobs show ID")
-
-
-def _start_chain(session: CliSession, start: NewStart, change: ChangeOptions) -> Chain:
-    if change.dry_run:
-        return _dry_run_start(session.app, start)
-    return session.run(session.admin.chains.start(session.caller(change.reason), *start))
 
 
 def _dry_run_start(app: Holdfast, start: NewStart) -> Chain:
@@ -430,11 +425,6 @@ def _require_known_type(session: CliSession, type: str) -> None:
         f"no job type {type[:60]!r} in this database",
         help=f"{f'{near} If not, ' if near else ''}start a new type with --new-type or --app",
     )
-
-
-def _row(chain: Chain) -> dict[str, Any]:
-    names = ("type", "state", "key", "deduplicated")
-    return {"id": str(chain.id), **{name: getattr(chain, name) for name in names}}
 
 
 @jobs.command(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.changes import ChangeOptions, change_options
+from holdfast.cli.changes import ChangeOptions, change_named, change_options
 from holdfast.cli.completion import complete_type
-from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpGroup
-from holdfast.cli.output import Column, Format, columns, output_option, write_records
+from holdfast.cli.output import Column, Format, columns, limit_option, output_option, write_records
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import CommandUsage
 
@@ -50,9 +50,7 @@ def limits() -> None:
 )
 @click.argument("type", required=False, shell_complete=complete_type)
 @click.option("--full", is_flag=True, help="Only limits that hold jobs back now.")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=100, help="Maximum rows.", show_default=True
-)
+@limit_option(100, 10_000)
 @output_option
 @with_database
 def list_(session: CliSession, type: str | None, full: bool, limit: int, output: Format) -> None:
@@ -131,11 +129,9 @@ def set_(
         raise CommandUsage("nothing to set", help="give --limit N or --rate N/PERIOD")
     wanted = read_change(limit, rate)
     target = _target(type, key, scope)
-    if change.dry_run:
-        print_info(f"would set {type}; nothing was changed")
-        return
-    session.run(session.admin.limits.set(session.caller(change.reason), target, wanted))
-    print_info(f"set {type if key is None else f'{type} {key}'}")
+    run = partial(session.admin.limits.set, session.caller(change.reason), target, wanted)
+    words = f"set {type if key is None else f'{type} {key}'}"
+    change_named(session, change, [type], lambda _: run(), would=words, done=words, field="type")
 
 
 @limits.command(
@@ -163,9 +159,8 @@ def rest(
 
     ms = milliseconds(duration)
     named = type if key is None else f"{type} {key}"
-    if change.dry_run:
-        print_info(f"would pause {named} for {duration}; nothing was changed")
-        return
+    would = f"pause {named} for {duration}"
+    done = f"paused {named} for {duration}" if ms else f"resumed {named}"
     target = LimitTarget(type, key)
-    session.run(session.admin.limits.rest(session.caller(change.reason), target, ms))
-    print_info(f"paused {named} for {duration}" if ms else f"resumed {named}")
+    run = partial(session.admin.limits.rest, session.caller(change.reason), target, ms)
+    change_named(session, change, [type], lambda _: run(), would=would, done=done, field="type")

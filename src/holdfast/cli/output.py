@@ -63,19 +63,15 @@ def write_records(
     output: Format,
     *,
     id: str = "id",
-    single: bool = False,
     empty: str = "",
 ) -> None:
-    """Write records in the chosen format; a `single` one is an object in JSON instead of a list.
-
-    `empty` is the message when there are none.
-    """
+    """Write records in the chosen format; `empty` is the message when there are none."""
     records = list(records)
     match output:
         case "table":
             write_table(records, columns)
         case "json":
-            write_json(records[0] if single else records, indent=2)
+            write_json(records, indent=2)
         case "ndjson":
             for record in records:
                 write_json(record)
@@ -282,9 +278,17 @@ after_option = click.option(
 )
 
 
-def limit_option(default: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
+def interval_option(least: float) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Give a command `--interval`, the seconds between two reads."""
+    allowed = click.FloatRange(min=least)
+    return click.option(
+        "--interval", type=allowed, default=1.0, show_default=True, help="Seconds between updates."
+    )
+
+
+def limit_option(default: int, most: int = 1_000) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Give a command `--limit`, the length of a page."""
-    allowed = click.IntRange(1, 1_000)
+    allowed = click.IntRange(1, most)
     return click.option(
         "--limit", type=allowed, default=default, show_default=True, help="Maximum rows."
     )

@@ -41,7 +41,7 @@ def explain(code: str | None, output: Format) -> None:
 
 def _normalize(code: str) -> str:
     bare = code.strip().upper().removeprefix("HF")
-    return f"HF{int(bare):03d}" if bare.isascii() and bare.isdigit() else code.upper()
+    return f"HF{bare.lstrip('0').zfill(3)}" if bare.isascii() and bare.isdigit() else code.upper()
 
 
 def _format(each: Explanation) -> str:

@@ -37,7 +37,7 @@ def exit_on_signal() -> None:
     The first process of a container has no default handlers: it would ignore the signal.
     """
     for number in (signal.SIGTERM, *_hangup_signals()):
-        signal.signal(number, _exit_cleanly)
+        signal.signal(number, lambda *_: sys.exit(0))
 
 
 def stop_on_signal(
@@ -114,10 +114,6 @@ def _hangup_signals() -> list[signal.Signals]:
     return [] if is_ignored else [signal.SIGHUP]
 
 
-def _exit_cleanly(*_: object) -> NoReturn:
-    raise SystemExit(0)
-
-
 T = TypeVar("T")
 
 slots_option = click.option(
@@ -165,18 +161,14 @@ def set_up_logging(level: str, form: str, jobs: bool = False) -> None:
 
 
 def _formatter(form: str) -> Formatter:
+    import logging
+
     from holdfast.observe.logging import JsonFormatter, PrettyFormatter
 
     if form == "json":
         return JsonFormatter()
     if form == "pretty" or (form == "auto" and sys.stderr.isatty()):
         return PrettyFormatter(wants_colour(sys.stderr))
-    return _plain()
-
-
-def _plain() -> Formatter:
-    import logging
-
     formatter = logging.Formatter(
         "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(message)s", "%Y-%m-%dT%H:%M:%S"
     )

@@ -52,7 +52,7 @@ _MOST_ALIKE = 5
 _URL = click.option(
     "--url", metavar="URL", help="The database.  [HOLDFAST_URL; default: sqlite:///holdfast.db]"
 )
-_APP = click.option(
+app_option = click.option(
     "--app", "spec", metavar="APP", help="The application, as module:attribute, and its database."
 )
 _SCHEMA = click.option(
@@ -177,11 +177,6 @@ def database_options(command: Callable[..., T]) -> Callable[..., T]:
     return _URL(_SCHEMA(command))
 
 
-def app_option(command: Callable[..., T]) -> Callable[..., T]:
-    """Give a command `--app`, as `spec`."""
-    return _APP(command)
-
-
 def app_argument(required: bool = False) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Give a command its application as `spec`: by `--app`, as in every command, or as an argument."""
 
@@ -221,30 +216,26 @@ def with_database(command: Callable[..., T]) -> Callable[..., T]:
     return with_session
 
 
-@contextmanager
-def open_database(url: str | None, schema: str | None) -> Iterator[CliSession]:
-    """Open a session with a database alone, any job type allowed."""
+def open_app_or_database(
+    spec: str | None, url: str | None, schema: str | None
+) -> AbstractContextManager[CliSession]:
+    """Open a session with an application, or with a database alone, any job type allowed.
+
+    Raises: CommandUsage if both are given.
+    """
     from holdfast.app import Holdfast
     from holdfast.settings import load_settings
 
+    names_database = url is not None or schema is not None
+    if spec is not None and names_database:
+        raise CommandUsage("an application has its own database", help="omit --url and --schema")
+    if spec is not None:
+        return open_app(load_app(spec), f" --app {spec}")
     own = load_settings({"HOLDFAST_URL": url, "HOLDFAST_SCHEMA": schema}).holdfast
     app = Holdfast(
         own.url, schema=own.schema, notifier=own.notifier, hints=own.hints, open_types=True
     )
-    with open_app(app, "" if url is None and schema is None else None) as session:
-        yield session
-
-
-def open_app_or_database(
-    spec: str | None, url: str | None, schema: str | None
-) -> AbstractContextManager[CliSession]:
-    """Open a session with an application, or with a database alone. Raises: CommandUsage if both are given."""
-    if spec is None:
-        return open_database(url, schema)
-    if url is not None or schema is not None:
-        raise CommandUsage("an application has its own database", help="omit --url and --schema")
-
-    return open_app(load_app(spec), f" --app {spec}")
+    return open_app(app, None if names_database else "")
 
 
 @contextmanager

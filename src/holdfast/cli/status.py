@@ -19,6 +19,7 @@ from holdfast.cli.output import (
     Format,
     clean,
     columns,
+    interval_option,
     output_option,
     write_json,
     write_table,
@@ -103,7 +104,7 @@ def parse_condition(text: str) -> FailCondition:
         raise CommandUsage(f"unknown figure {figure!r}", help=near)
     if figure == _DURATION:
         return FailCondition(figure, comparison, milliseconds(limit))
-    if not limit.isascii() or not limit.isdigit():
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 10):
         raise CommandUsage(f"{limit[:20]!r} is not a whole number", help=f"write {figure}>10")
     return FailCondition(figure, comparison, int(limit))
 
@@ -128,13 +129,7 @@ _TYPE_COLUMNS = (
     ),
 )
 @click.option("--watch", is_flag=True, help="Repeat until interrupted.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.1),
-    default=1.0,
-    show_default=True,
-    help="Seconds between updates.",
-)
+@interval_option(0.1)
 @click.option(
     "--fail-if",
     "conditions",

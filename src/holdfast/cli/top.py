@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.lazy import HelpCommand
+from holdfast.cli.output import interval_option
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import CommandUsage, MissingExtra
 
@@ -19,13 +20,7 @@ from holdfast.core.errors import CommandUsage, MissingExtra
     ),
 )
 @click.option("--read-only", is_flag=True, help="Disable all actions.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.2),
-    default=1.0,
-    show_default=True,
-    help="Seconds between updates.",
-)
+@interval_option(0.2)
 @click.option("--filter", default="", help="Initial job filter.")
 @with_database
 def top(session: CliSession, read_only: bool, interval: float, filter: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -15,10 +15,14 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
 from holdfast.admin.service import Admin
+from holdfast.cli.cycles import CYCLE_COLUMNS
+from holdfast.cli.dead_letters import GROUP_COLUMNS
 from holdfast.cli.jobs import job_in_full
-from holdfast.cli.output import STATE_COLOURS, clean, detail_lines, first_line
+from holdfast.cli.output import JOB_COLUMNS, Column, Record, clean, detail_lines
+from holdfast.cli.types import TYPE_COLUMNS
+from holdfast.cli.workers import WORKER_COLUMNS, worker_record
 from holdfast.commands.health import Health, read_health, summarize
-from holdfast.core.duration import format_span, pluralize
+from holdfast.core.duration import pluralize
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import short_id
 
@@ -29,12 +33,8 @@ ROWS = 200
 _TOTALLED = ("live", "completed", "failed")
 
 
-class Row(NamedTuple):
-    """One row of a table; `key` identifies it, `state` decides its colour."""
-
-    key: str
-    cells: tuple[str, ...]
-    state: str = ""
+Rows: TypeAlias = Mapping[str, Record]
+"""The rows of a table by their keys; one whose key is empty cannot be acted on."""
 
 
 class TopSource:
@@ -50,75 +50,35 @@ class TopSource:
         """Read the queue's status."""
         return await self._gateway.read(self._caller, "overview.read", read_health)
 
-    async def jobs(self) -> list[Row]:
+    async def jobs(self) -> Rows:
         """Read the newest jobs that match the filter."""
         page = await self._admin.jobs.page(self._caller, self.filter, ROWS, None)
-        return [
-            _row(
-                each["id"],
-                (
-                    short_id(each["id"]),
-                    *(each[name] for name in ("type", "state", "attempt")),
-                    each["created_at"][:19],
-                ),
-                first_line(each["error"]),
-                state=each["state"],
-            )
-            for each in page.items
-        ]
+        return {each["id"]: each for each in page.items}
 
-    async def types(self) -> list[Row]:
-        facts = [each.as_record() for each in await self._admin.types.list(self._caller)]
-        names = ("type", "live", "oldest_due", "completed", "failed", "workers", "paused")
-        rows = [
-            _row(
-                each["type"],
-                [each[name] for name in names],
-                each["settings"],
-                state="paused" if each["paused"] else "",
-            )
-            for each in facts
-        ]
-        if len(rows) > 1:
-            totals = {name: sum(each[name] for each in facts) for name in _TOTALLED}
-            rows.append(_row("", ["all types", *(totals.get(name, "") for name in names[1:])], ""))
-        return rows
+    async def types(self) -> Rows:
+        rows = {
+            each.totals.type: each.as_record()
+            for each in await self._admin.types.list(self._caller)
+        }
+        if len(rows) < 2:
+            return rows
+        names = next(iter(rows.values()))
+        totals = {name: sum(each[name] for each in rows.values()) for name in _TOTALLED}
+        whole = {**dict.fromkeys(names), "type": "all types", "workers": "-", **totals}
+        return {**rows, "": whole}
 
-    async def workers(self) -> list[Row]:
-        return [
-            _row(
-                each.worker.id,
-                (
-                    each.worker.id,
-                    each.standing,
-                    f"{each.worker.host}:{each.worker.pid}",
-                    each.worker.slots,
-                    each.held,
-                    f"{format_span(each.now - each.worker.seen_at)} ago",
-                ),
-                each.worker.counters.get("processed", 0),
-                state=each.standing,
-            )
-            for each in await self._admin.workers.list(self._caller)
-        ]
+    async def workers(self) -> Rows:
+        found = await self._admin.workers.list(self._caller)
+        return {each.worker.id: worker_record(each) for each in found}
 
-    async def dead(self) -> list[Row]:
+    async def dead(self) -> Rows:
         """Read dead letters, grouped by type and error."""
         groups = await self._admin.dead_letters.groups(self._caller, ROWS)
-        return [
-            _row(
-                each["filter"],
-                (each["count"], each["type"], each["newest_at"][:19]),
-                first_line(each["error"]),
-                state="failed",
-            )
-            for each in groups.items
-        ]
+        return {each["filter"]: each for each in groups.items}
 
-    async def cycles(self) -> list[Row]:
-        return [
-            _cycle(each.as_json()) for each in await self._admin.cycles.list(self._caller, runs=1)
-        ]
+    async def cycles(self) -> Rows:
+        found = await self._admin.cycles.list(self._caller, runs=1)
+        return {each.cycle.name: each.as_json() for each in found}
 
     async def detail(self, id: str) -> str:
         """Return everything about a job, as text."""
@@ -145,18 +105,6 @@ def head_line(health: Health) -> str:
     """Return the queue's status in one line."""
     words = " · ".join(f"{name} {value}" for name, value in health.words().items())
     return f"{summarize(health)} · {words}, {pluralize(health.slots, 'slot')}"
-
-
-def _cycle(cycle: dict[str, Any]) -> Row:
-    last = cycle["runs"][0] if cycle["runs"] else {}
-    upcoming = cycle["next"][0][:19] if cycle["next"] else "-"
-    cells = (cycle["name"], cycle["words"], "paused" if cycle["paused"] else upcoming)
-    outcome = str(last.get("outcome") or "-")
-    return _row(cycle["name"], (*cells, outcome), first_line(last.get("error")), state=outcome)
-
-
-def _row(key: str, cells: Sequence[object], last: object, state: str = "") -> Row:
-    return Row(key, tuple(clean(each) for each in (*cells, last)), state)
 
 
 class ConfirmDialog(ModalScreen[bool]):
@@ -220,8 +168,8 @@ class Pane:
 
     id: str
     title: str
-    columns: tuple[str, ...]
-    read: Callable[[TopSource], Awaitable[list[Row]]]
+    columns: Sequence[Column]
+    read: Callable[[TopSource], Awaitable[Rows]]
     actions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -229,35 +177,35 @@ PANES = (
     Pane(
         "jobs",
         "Jobs",
-        ("id", "type", "state", "attempt", "created", "error"),
+        (Column("id", lambda row: short_id(row["id"])), *JOB_COLUMNS[1:]),
         TopSource.jobs,
         {"r": "job.retry", "c": "job.cancel", "n": "job.run_now"},
     ),
     Pane(
         "types",
         "Types",
-        ("type", "live", "oldest due", "completed", "failed", "workers", "paused", "settings"),
+        [each for each in TYPE_COLUMNS if each.title not in ("limits", "keys full")],
         TopSource.types,
         {"p": "type.pause", "u": "type.resume"},
     ),
     Pane(
         "workers",
         "Workers",
-        ("id", "state", "host", "slots", "held", "seen", "processed"),
+        [each for each in WORKER_COLUMNS if each.title not in ("version", "types")],
         TopSource.workers,
         {"d": "worker.drain"},
     ),
     Pane(
         "dead",
         "Dead letters",
-        ("count", "type", "newest", "error"),
+        [each for each in GROUP_COLUMNS if each.title not in ("fingerprint", "oldest")],
         TopSource.dead,
         {"r": "dead.redrive", "x": "dead.drop"},
     ),
     Pane(
         "cycles",
         "Cycles",
-        ("name", "runs", "next", "last", "error"),
+        [each for each in CYCLE_COLUMNS if each.title != "last"],
         TopSource.cycles,
         {"n": "cycle.run_now", "p": "cycle.pause", "u": "cycle.resume"},
     ),
@@ -290,16 +238,6 @@ KEYS = "\n".join(
         ),
     ]
 )
-
-COLOURS = {
-    **STATE_COLOURS,
-    "crashed": "red",
-    "live": "green",
-    "draining": "yellow",
-    "silent": "red",
-    "paused": "yellow",
-}
-
 
 _BY_ID = {pane.id: pane for pane in PANES}
 
@@ -359,8 +297,8 @@ class TopApp(App[None]):
         """Add the columns, read the rows, and refresh them regularly."""
         for pane in PANES:
             table = self._table(pane)
-            for title in pane.columns:
-                table.add_column(title.upper(), key=title)
+            for column in pane.columns:
+                table.add_column(column.title.upper(), key=column.title)
         self._table(PANES[0]).focus()
         await self.refresh_rows()
         self.set_interval(self._interval, self._refresh_unless_frozen)
@@ -385,16 +323,15 @@ class TopApp(App[None]):
     def _show_head(self, text: str, style: str = "") -> None:
         self.query_one("#head", Static).update(Text(text, style, no_wrap=True))
 
-    def _fill(self, pane: Pane, rows: list[Row]) -> None:
+    def _fill(self, pane: Pane, rows: Rows) -> None:
         """Replace the rows; the cursor stays on its row."""
         table = self._table(pane)
         chosen = self._key(pane)
         table.clear()
-        for row in rows:
-            style = COLOURS.get(row.state, "")
-            cells = [Text(cell, style if cell == row.state else "") for cell in row.cells]
-            table.add_row(*cells, key=row.key)
-        if chosen is not None and chosen in {row.key for row in rows}:
+        for key, row in rows.items():
+            cells = [Text(clean(each.cell(row)), each.colour(row) or "") for each in pane.columns]
+            table.add_row(*cells, key=key)
+        if chosen is not None and chosen in rows:
             table.move_cursor(row=table.get_row_index(chosen))
 
     def _table(self, pane: Pane) -> DataTable[Text]:

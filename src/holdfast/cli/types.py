@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.changes import ChangeOptions, change_options
+from holdfast.cli.changes import ChangeOptions, change_named, change_options
 from holdfast.cli.completion import complete_type
 from holdfast.cli.console import print_info, print_warning
 from holdfast.cli.exit_codes import Exit
@@ -32,19 +33,20 @@ from holdfast.cli.session import (
     open_app_or_database,
     with_database,
 )
-from holdfast.core.duration import pluralize
+from holdfast.core.duration import format_duration, format_span, milliseconds, pluralize
 from holdfast.core.errors import CommandUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.admin.types import TypeFacts
     from holdfast.app import Holdfast
     from holdfast.commands.unreadable import TypeCheck
+    from holdfast.commands.workers import TypeChange
     from holdfast.core.records import TypeSetting
     from holdfast.core.registry import JobType
+    from holdfast.worker.attempt import EffectivePolicy
 
-_UNSET = -1
 _DEFAULT = "default"
 
 _CHECK_COLUMNS = (
@@ -57,7 +59,7 @@ _CHECK_COLUMNS = (
     *columns("error", "example"),
 )
 _POLICY_COLUMNS = columns("option", "value", "from")
-_TYPE_COLUMNS = (
+TYPE_COLUMNS = (
     *columns("type", "live"),
     Column("oldest due", lambda row: row["oldest_due"]),
     *columns("completed"),
@@ -102,7 +104,7 @@ def list_(session: CliSession, output: Format) -> None:
     """List all job types in the database, with depth, age, handlers and settings."""
     facts = _list_facts(session)
     rows = [each.as_record() if output == "table" else each.as_json() for each in facts]
-    write_records(rows, _TYPE_COLUMNS, output, id="type", empty="no job types found")
+    write_records(rows, TYPE_COLUMNS, output, id="type", empty="no job types found")
 
 
 @types.command(
@@ -164,8 +166,6 @@ def _figures(session: CliSession, type: str) -> Record:
 
 
 def _times(figures: Record) -> list[Record]:
-    from holdfast.core.duration import format_span
-
     return [
         {
             "measured": f"{word} time",
@@ -184,22 +184,18 @@ def _options(
     from holdfast.worker.options import TypePolicies, WorkerOptions
 
     setting = TypeSetting(type) if facts is None else facts.setting
-    values: dict[str, object] = {
-        "lease": _duration(setting.lease_ms),
-        "timeout": _duration(setting.timeout_ms),
-        "concurrency": setting.concurrency,
-        "max_attempts": setting.max_attempts,
-    }
+    policy: TypeSetting | EffectivePolicy = setting
+    concurrency = setting.concurrency
     if job_type is not None:
         policies = TypePolicies({type: job_type}, WorkerOptions(**worker_options(load_settings())))
         policies.configure({type: setting}, False)
-        policy = policies.get(type)
-        values = {
-            "lease": _duration(policy.lease_ms),
-            "timeout": _duration(policy.timeout_ms),
-            "concurrency": policies.limit(type),
-            "max_attempts": policy.max_attempts,
-        }
+        policy, concurrency = policies.get(type), policies.limit(type)
+    values = {
+        "lease": _duration(policy.lease_ms),
+        "timeout": _duration(policy.timeout_ms),
+        "concurrency": concurrency,
+        "max_attempts": policy.max_attempts,
+    }
     return [
         {"option": option, "value": value, "from": _source(option, job_type, setting)}
         for option, value in values.items()
@@ -225,8 +221,6 @@ def _source(option: str, job_type: JobType | None, setting: TypeSetting) -> str:
 
 
 def _duration(ms: int | None) -> str | None:
-    from holdfast.core.duration import format_duration
-
     return None if ms is None else format_duration(ms)
 
 
@@ -245,15 +239,12 @@ def _add_pause(name: str, text: str, *examples: str) -> None:
             raise CommandUsage("name job types, or use --all")
         _require_known(session, types)
         named = "everything" if everything else ", ".join(types)
-        if change.dry_run:
-            print_info(f"would {name} {named}; nothing was changed")
-            return
         admin, caller = session.admin.types, session.caller(change.reason)
+        run: Any = partial(getattr(admin, name), caller)
         if everything:
-            session.run(admin.pause_all(caller, name == "pause"))
-        for type in types:
-            session.run(getattr(admin, name)(caller, type))
-        print_info(f"{name}d {named}")
+            types, run = ("*",), lambda _: admin.pause_all(caller, name == "pause")
+        words = {"would": f"{name} {named}", "done": f"{name}d {named}", "field": "type"}
+        change_named(session, change, types, run, **words)
 
 
 _add_pause(
@@ -289,22 +280,18 @@ def _setting_option(
     """Give a command an option for a setting; the value `default` removes an override."""
 
     def read_option(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+        from holdfast.commands.workers import UNSET
+
         if text is None:
             return None
-        return _UNSET if text == _DEFAULT else read_value(text)
+        return UNSET if text == _DEFAULT else read_value(text)
 
     field = name.replace("-", "_") + ("_ms" if metavar == "DURATION" else "")
     return click.option(f"--{name}", field, callback=read_option, metavar=metavar, help=help)
 
 
-def _milliseconds(text: str) -> int:
-    from holdfast.core.duration import milliseconds
-
-    return max(1, milliseconds(text))
-
-
 def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
+    if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) < 1:
         raise click.BadParameter(f"{text[:20]!r} is neither a positive number nor {_DEFAULT!r}")
     return int(text)
 
@@ -321,9 +308,9 @@ def _number(text: str) -> int:
     "lease",
     "DURATION",
     "Lease duration; an attempt without a timeout of its own may run three leases.",
-    _milliseconds,
+    milliseconds,
 )
-@_setting_option("timeout", "DURATION", "Maximum duration of an attempt.", _milliseconds)
+@_setting_option("timeout", "DURATION", "Maximum duration of an attempt.", milliseconds)
 @_setting_option("concurrency", "N", "Maximum concurrent handlers per worker.", _number)
 @_setting_option("max-attempts", "N", "Maximum attempts, including the first.", _number)
 @change_options
@@ -337,12 +324,17 @@ def set_(session: CliSession, type: str, change: ChangeOptions, **values: int | 
 
     if all(each is None for each in values.values()):
         raise CommandUsage("nothing to set", help="give --lease, --timeout, --concurrency …")
+    _set_type(session, type, "set", TypeChange(**values), change)
+
+
+def _set_type(
+    session: CliSession, type: str, verb: str, wanted: TypeChange, change: ChangeOptions
+) -> None:
     _require_known(session, [type])
-    if change.dry_run:
-        print_info(f"would set {type}; nothing was changed")
-        return
-    session.run(session.admin.types.set(session.caller(change.reason), type, TypeChange(**values)))
-    print_info(f"set {type}")
+    wanted.check()
+    run = partial(session.admin.types.set, session.caller(change.reason), change=wanted)
+    words = f"{verb} {type}"
+    change_named(session, change, [type], run, would=words, done=words, field="type")
 
 
 @types.command(
@@ -371,7 +363,8 @@ def check(spec: str, output: Format) -> int:
         totals = session.read(session.store.workers.type_totals())
     found = [_check_row(checks[name]) for name in sorted(checks)]
     write_records(found, _CHECK_COLUMNS, output, id="type", empty="no job waits for this code")
-    for key, count in sorted(_by_key(checks.values()).items()):
+    sealed = sum((Counter(each.keys) for each in checks.values()), Counter[str]())
+    for key, count in sorted(sealed.items()):
         print_info(f"{pluralize(count, 'job')} sealed with the key {key}")
     others = sorted(each.type for each in totals if each.live and each.type not in readers)
     if others:
@@ -383,13 +376,6 @@ def check(spec: str, output: Format) -> int:
         return Exit.CHECK_NOT_MET
     print_info(f"{spec} can read all {pluralize(waiting, 'waiting job')}")
     return Exit.OK
-
-
-def _by_key(checks: Iterable[TypeCheck]) -> Counter[str]:
-    found = Counter[str]()
-    for each in checks:
-        found.update(each.keys)
-    return found
 
 
 def _check_row(check: TypeCheck) -> Record:
@@ -414,12 +400,6 @@ def reset(session: CliSession, type: str, change: ChangeOptions) -> None:
 
     A pause stays; `holdfast types resume` ends it.
     """
-    from holdfast.commands.workers import TypeChange
+    from holdfast.commands.workers import UNSET, TypeChange
 
-    _require_known(session, [type])
-    if change.dry_run:
-        print_info(f"would reset {type}; nothing was changed")
-        return
-    everything = TypeChange(_UNSET, _UNSET, _UNSET, _UNSET)
-    session.run(session.admin.types.set(session.caller(change.reason), type, everything))
-    print_info(f"reset {type}")
+    _set_type(session, type, "reset", TypeChange(UNSET, UNSET, UNSET, UNSET), change)

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from logging import getLogger
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.console import print_info, print_warning
 from holdfast.cli.lazy import HelpCommand
-from holdfast.cli.output import Column, Format, columns, output_option, write_json, write_table
+from holdfast.cli.output import Column, Format, columns, output_option, write_single, write_table
 from holdfast.cli.serving_process import (
     ForcedExit,
     exit_now,
@@ -352,17 +352,8 @@ async def _tick(app: Holdfast, settings: Settings, output: Format) -> TickSummar
 
 def _write(summary: TickSummary, output: Format) -> None:
     found = summary.as_dict()
-    match output:
-        case "table":
-            write_table(_rows(found), _RUNNER_COLUMNS)
-        case "id":
-            click.echo(summary.run_id)
-        case _:
-            write_json(found, indent=2 if output == "json" else None)
+    rows = [{"runner": name, **each} for name, each in found["runnerResults"].items()]
+    write_single(found, output, lambda: write_table(rows, _RUNNER_COLUMNS), id="runId")
     failed = summary.failed_runners
     rest = f"; failed: {', '.join(failed)}" if failed else ""
     print_info(f"{summary.total_processed} processed in {summary.duration_ms} ms{rest}")
-
-
-def _rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"runner": name, **each} for name, each in summary["runnerResults"].items()]

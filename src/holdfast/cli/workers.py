@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.changes import ChangeOptions, change_options
+from holdfast.cli.changes import ChangeOptions, change_named, change_options
 from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpCommand, HelpGroup
 from holdfast.cli.output import Column, Format, columns, limit_option, output_option, write_records
@@ -34,7 +35,7 @@ _COLOURS = {
 }
 
 
-_WORKER_COLUMNS = (
+WORKER_COLUMNS = (
     *columns("id"),
     Column("state", lambda row: row["standing"], lambda row: _COLOURS[row["standing"]]),
     Column("host", lambda row: f"{row['host']}:{row['pid']}"),
@@ -65,11 +66,12 @@ def workers() -> None:
 def list_(session: CliSession, everyone: bool, limit: int, output: Format) -> None:
     """List workers, newest first."""
     found = session.run(session.admin.workers.list(session.caller(), everyone, limit))
-    rows = [_row(each) for each in found]
-    write_records(rows, _WORKER_COLUMNS, output, empty="no live workers")
+    rows = [worker_record(each) for each in found]
+    write_records(rows, WORKER_COLUMNS, output, empty="no live workers")
 
 
-def _row(facts: WorkerFacts) -> dict[str, Any]:
+def worker_record(facts: WorkerFacts) -> dict[str, Any]:
+    """Return the facts for a terminal."""
     from holdfast.core.duration import format_span
 
     return {**facts.as_json(), "seen": f"{format_span(facts.now - facts.worker.seen_at)} ago"}
@@ -96,12 +98,9 @@ def drain(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> N
         if id not in known:
             near = nearest(id, known)
             raise WorkerNotFound(f"there is no live worker {id[:60]}", help=near or None)
-    for id in ids:
-        if change.dry_run:
-            print_info(f"would drain {id}; nothing was changed")
-        else:
-            session.run(admin.drain(caller, id))
-            print_info(f"asked {id} to drain")
+    listed = ", ".join(ids)
+    words = {"would": f"drain {listed}", "done": f"asked {listed} to drain", "field": "id"}
+    change_named(session, change, ids, partial(admin.drain, caller), **words)
 
 
 @click.command(
