@@ -5,14 +5,22 @@ import sys
 
 import pytest
 
-from holdfast.cli.output import Column, Format, clean, display_width, truncate, write_records
+from holdfast.cli.output import (
+    Column,
+    Format,
+    clean,
+    display_width,
+    truncate,
+    write_records,
+    write_single,
+)
 
 RECORDS = [{"id": "1", "text": "one"}, {"id": "2", "text": "zwölf"}]
 COLUMNS = (Column("id", lambda row: row["id"]), Column("text", lambda row: row["text"]))
 
 
-def written(output: Format, capsys: pytest.CaptureFixture[str], single: bool = False) -> str:
-    write_records(RECORDS, COLUMNS, output, single=single)
+def written(output: Format, capsys: pytest.CaptureFixture[str]) -> str:
+    write_records(RECORDS, COLUMNS, output)
     captured = capsys.readouterr()
     assert captured.err == ""
     return captured.out
@@ -39,7 +47,8 @@ def test_a_table_fits_a_terminal_and_is_whole_in_a_pipe(
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(written("json", capsys)) == RECORDS
-    assert json.loads(written("json", capsys, single=True)) == RECORDS[0]
+    write_single(RECORDS[0], "json", lambda: None)
+    assert json.loads(capsys.readouterr().out) == RECORDS[0]
 
 
 def test_ndjson_is_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
