@@ -111,8 +111,9 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_and_costs_no_attempt(
     workshop = postgres_workshop
     with Proxy(worker_url) as proxy:
         worker = await idle_behind(proxy, workshop)
-        proxy.mute()
-        job_id = await workshop.start_one("quick", max_attempts=1)
+        # Only the answer with the job: a claim that was under way already, or its PREPARE, would be lost instead of it.
+        proxy.mute_from("an input to be lost")
+        job_id = await workshop.start_one("quick", "an input to be lost", max_attempts=1)
         workshop.have_due()
         await until(lambda: workshop.ledger.state(job_id) == "running")
         proxy.cut()

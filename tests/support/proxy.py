@@ -20,6 +20,7 @@ class Proxy:
         self._target = (parts.hostname or "127.0.0.1", parts.port or 5432)
         self._parts = parts
         self._mode: Mode = "pass"
+        self._lost: bytes | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -58,11 +59,15 @@ class Proxy:
         """Let every request through and none of the answers."""
         self._set("mute")
 
-    def _set(self, mode: Mode) -> None:
+    def mute_from(self, text: str) -> None:
+        """Do the same from the first answer on that contains a text, whatever is under way before it."""
+        self._set("pass", lost=text.encode())
+
+    def _set(self, mode: Mode, lost: bytes | None = None) -> None:
         done = threading.Event()
 
         def change() -> None:
-            was, self._mode = self._mode, mode
+            was, self._mode, self._lost = self._mode, mode, lost
             if mode == "cut" or was in ("swallow", "mute"):
                 for writer in list(self._writers):
                     writer.transport.abort()
@@ -100,7 +105,7 @@ class Proxy:
         try:
             await asyncio.gather(
                 self._pump(reader, far_writer, ("pass", "mute")),
-                self._pump(far_reader, writer, ("pass",)),
+                self._pump(far_reader, writer, ("pass",), answers=True),
             )
         finally:
             for each in (writer, far_writer):
@@ -108,10 +113,16 @@ class Proxy:
                 each.transport.abort()
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, open_in: tuple[Mode, ...]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        open_in: tuple[Mode, ...],
+        answers: bool = False,
     ) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(_CHUNK):
+                if answers and self._lost is not None and self._lost in data:
+                    self._mode = "mute"
                 if self._mode in open_in:
                     writer.write(data)
                     await writer.drain()
