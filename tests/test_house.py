@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "src" / "holdfast"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "holdfast"
 
 MIRRORS = ("cli", "contrib", "testing/conformance", "bench/peers")
 """Their modules are named after what they are about: a command, a contract."""
@@ -134,6 +135,36 @@ def test_properties_that_answer_yes_or_no_are_named_as_questions() -> None:
         and not question.fullmatch(node.name)
         and node.name not in public
     ] == []
+
+
+def test_tests_skip_only_for_what_is_named_at_the_end_of_the_run() -> None:
+    silent = {
+        "skip",
+        "skipif",
+        "importorskip",
+        "xfail",
+        "SkipTest",
+        "skipIf",
+        "skipUnless",
+        "skipTest",
+    }
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+        for path in sorted([*ROOT.glob("tests/**/*.py"), *ROOT.glob("apps/*/tests/**/*.py")])
+        if path != ROOT / "tests/support/absent.py"
+        for node in ast.walk(tree_of(path))
+        for name in referred_names(node)
+        if name in silent
+    ]
+    assert found == [], "call tests.support.absent.skip_because_absent"
+
+
+def referred_names(node: ast.AST) -> Iterator[str]:
+    """What a node reaches in a module or object, or imports from a module."""
+    if isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.ImportFrom):
+        yield from (each.name for each in node.names)
 
 
 def test_modules_import_in_no_circle() -> None:

@@ -18,12 +18,12 @@ from holdfast.cli.lazy import HelpCommand, HelpGroup
 from holdfast.cli.main import cli
 from holdfast.core.errors import ConfigError, HeartbeatTooSlow, HoldfastError, KeyConflict
 from tests.cli.conftest import Run
+from tests.support.absent import skip_because_absent
 from tests.support.until import PATIENCE_S
 
 HELP_SECONDS = 0.150
 # Of the processor, whatever else the machine does; a slower one takes longer.
 MARGIN = 2
-FULL = Path("/dev/full")
 PLACEHOLDER = "placeholder"
 HEAVY = ("asyncio", "msgspec", "psycopg", "rich", "sqlite3", "subprocess", "textual")
 
@@ -182,11 +182,21 @@ def test_an_error_is_shown_as_it_renders_itself(run: Run) -> None:
     assert "  help: set HOLDFAST_URL" in result.stderr
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="the system has no device that is always full")
+@pytest.fixture
+def full_device() -> Path:
+    """A device that is always full."""
+    device = Path("/dev/full")
+    if not device.exists():
+        skip_because_absent("/dev/full, a device that is always full", "Run the tests on Linux")
+    return device
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("arguments", ["explain HF017", "explain", "--help", "config show"])
-def test_what_the_system_refuses_is_said_in_words(arguments: str, unbuffered: str) -> None:
-    with FULL.open("w") as full:
+def test_what_the_system_refuses_is_said_in_words(
+    arguments: str, unbuffered: str, full_device: Path
+) -> None:
+    with full_device.open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "holdfast", *arguments.split()],
             env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
@@ -200,9 +210,8 @@ def test_what_the_system_refuses_is_said_in_words(arguments: str, unbuffered: st
     assert done.returncode == Exit.FAILED
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="the system has no device that is always full")
-def test_the_exit_code_says_it_where_no_word_can_be_written() -> None:
-    with FULL.open("w") as full:
+def test_the_exit_code_says_it_where_no_word_can_be_written(full_device: Path) -> None:
+    with full_device.open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "holdfast", "explain", "HF999"],
             env=os.environ | {"PYTHONUNBUFFERED": ""},

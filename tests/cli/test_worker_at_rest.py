@@ -10,6 +10,7 @@ import pytest
 from psycopg import Connection
 
 from tests.cli.processes import Command
+from tests.support.absent import skip_because_absent
 from tests.support.until import until
 
 APPLICATION = """
@@ -49,7 +50,14 @@ async def ms_a_minute(connection: Connection[Any]) -> float:
     return sum(spent - before.get(pid, 0) for pid, spent in after.items()) * 60 / seconds
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs Linux's schedstat")
+@pytest.fixture
+def schedstat() -> None:
+    """What Linux counts for each process."""
+    if not Path("/proc/self/schedstat").exists():
+        skip_because_absent("/proc/self/schedstat", "Run the tests on Linux")
+
+
+@pytest.mark.usefixtures("schedstat")
 @pytest.mark.parametrize("address", ["postgres_url", "other_postgres_url"])
 async def test_an_idle_worker_costs_the_server_less_than_100_ms_a_minute(
     request: pytest.FixtureRequest, tmp_path: Path, address: str

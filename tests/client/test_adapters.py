@@ -24,6 +24,7 @@ from holdfast.client.adapters.base import Need
 from holdfast.client.adapters.sqlite import SqliteAdapter
 from holdfast.core.errors import UnsupportedConnection
 from holdfast.storage.sqlite.store import SqliteStore
+from tests.support.absent import skip_because_absent
 
 FAR = "postgresql://nobody@127.0.0.1:1/nothing"
 
@@ -99,9 +100,10 @@ async def test_an_aiosqlite_connection_that_was_never_opened_is_refused() -> Non
         await adapter.open(Need(SqliteStore(), "holdfast", writes=True))
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has autocommit since Python 3.12")
 @pytest.mark.parametrize(("autocommit", "begins"), [(True, False), (False, True)])
 def test_the_autocommit_of_newer_pythons_is_understood(autocommit: bool, begins: bool) -> None:
+    if sys.version_info < (3, 12):
+        skip_because_absent("sqlite3's autocommit", "Run the tests with Python 3.12 or newer")
     options: Any = {"autocommit": autocommit}
     with closing(sqlite3.connect(":memory:", **options)) as connection:
         adapter = SqliteAdapter(connection)

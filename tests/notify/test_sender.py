@@ -1,6 +1,5 @@
 """The coalescing sender on a clock that the test moves."""
 
-import os
 import queue
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import pytest
 
 from holdfast.notify.base import Hint, SendCounts
 from holdfast.notify.sender import CoalescingSender, SenderTimings
+from tests.support.absent import skip_without_fork
 from tests.support.until import PATIENCE_S
 
 FORK = """
@@ -219,8 +219,8 @@ def test_nothing_to_send_starts_nothing(sender: CoalescingSender) -> None:
     sender.close()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_parent_and_child_of_a_fork_both_send_also_when_the_lock_was_held() -> None:
+    skip_without_fork()
     done = subprocess.run(
         [sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )

@@ -1,7 +1,6 @@
 """The notifier on a SQLite file: its own process at once, other processes through the file."""
 
 import contextlib
-import os
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from holdfast.testing.conformance.notifier import (
     MakeNotifier,
     NotifierConformance,
 )
+from tests.support.absent import skip_without_fork
 
 WRITE = """
 import sqlite3, sys
@@ -162,8 +162,8 @@ def test_a_file_in_the_place_of_another_is_watched_from_then_on(
     watcher.close()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_fork_finds_the_file_let_go_and_the_parent_goes_on_watching(path: Path) -> None:
+    skip_without_fork()
     done = subprocess.run(
         [sys.executable, "-c", FORK, path],
         capture_output=True,

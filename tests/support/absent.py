@@ -1,5 +1,6 @@
 """Skips that nobody overlooks: what a machine lacks is named again at the end of the run."""
 
+import os
 from typing import NoReturn
 
 import pytest
@@ -10,6 +11,12 @@ PREFIX = "ABSENT: "
 def skip_because_absent(what: str, fix: str) -> NoReturn:
     """Skip the test and have the run's summary say what was absent and how to get it."""
     pytest.skip(f"{PREFIX}{what}. {fix}")
+
+
+def skip_without_fork() -> None:
+    """Skip the test on a system whose processes cannot fork."""
+    if not hasattr(os, "fork"):
+        skip_because_absent("fork", "Run the tests on Linux or macOS")
 
 
 def report_absent(reporter: pytest.TerminalReporter) -> None:
