@@ -10,18 +10,17 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from holdfast.core.gates import GateRule, LimitedClaim, WakeupMark
-from holdfast.core.records import Finish, LeaseClass
-from holdfast.storage.id_generator import new_id
+from holdfast.core.gates import WakeupMark
+from holdfast.core.records import Finish
 from holdfast.storage.operation import Statement
 from holdfast.storage.postgres.connection import connection_string
 from holdfast.storage.store.jobs import JobStore
 from holdfast.storage.store.limits import LimitStore
 from tests.contract.buffers import execution, measure_prepared, prepare
+from tests.contract.gate_looks import ALLOWED, look_at_gates
 
 SATURATED = int(os.environ.get("HOLDFAST_SATURATED_JOBS", "100000"))
 KEYS, EACH, LIMIT = 1_000, 10, 50
-ALLOWED = 3
 
 FILL = """
 with made as (
@@ -39,22 +38,9 @@ select 'mail', 5, min(at), gate, min(at) from made group by gate
 """
 
 
-def look(
-    limit: int = LIMIT, window: int = 2 * LIMIT, gates: int = 2 * LIMIT, allow_crashed: bool = True
-) -> Statement:
+def look(limit: int = LIMIT, **fields: Any) -> Statement:
     """One look for jobs of other keys, behind what is known."""
-    claim = LimitedClaim(
-        "worker",
-        "mail",
-        limit,
-        LeaseClass(new_id(), 600_000, 25, 1_000, 5_000),
-        GateRule("mail", ALLOWED),
-        marks=(WakeupMark(5),),
-        window=window,
-        gates=gates,
-        allow_crashed=allow_crashed,
-    )
-    return next(LimitStore().claim(claim))
+    return next(LimitStore().claim(look_at_gates(limit, **fields)))
 
 
 def run(connection: Connection[Any], statement: Statement) -> list[Any]:
@@ -96,7 +82,7 @@ def test_a_saturated_key_slows_no_other_and_costs_little_itself(
     connection.execute("delete from holdfast.queue")
     connection.execute("vacuum holdfast.queue, holdfast.wakeup")
     connection.execute(FILL, {"prefix": "mail#big", "keys": 1, "rows": SATURATED})
-    while len(run(connection, look(ALLOWED))) > 1:
+    while len(run(connection, look(ALLOWED, window=2 * LIMIT, gates=2 * LIMIT))) > 1:
         pass
     connection.execute(FILL, {"prefix": "mail#t", "keys": KEYS, "rows": KEYS * EACH})
     assert others(connection) <= 1.2 * without + 20
@@ -111,7 +97,7 @@ def test_a_saturated_key_slows_no_other_and_costs_little_itself(
     )
     for allow_crashed in (True, False):
         # A worker without a free slot looks on, and takes no job that crashed.
-        full = measure_prepared(connection, look(1, 2, 8, allow_crashed))
+        full = measure_prepared(connection, look(1, gates=8, allow_crashed=allow_crashed))
         assert full.rows == 1
         assert full.blocks <= 40, full.plan
     assert LIMIT * 8 < without < LIMIT * 80
@@ -129,9 +115,10 @@ def test_turns_under_an_old_snapshot_cost_the_same_at_the_end(
         mark = WakeupMark(5)
         costs = []
         for turn in range(turns):
+            marked = look(1, allowed=1, mark=mark, window=20, gates=8)
             if turn in (20, turns - 1):
-                costs.append(measure_prepared(connection, _marked(mark)).blocks)
-            rows = run(connection, _marked(mark))
+                costs.append(measure_prepared(connection, marked).blocks)
+            rows = run(connection, marked)
             mark = WakeupMark(*_marks(rows[0][5])[0])
             ends = [
                 Finish(
@@ -148,17 +135,3 @@ def test_turns_under_an_old_snapshot_cost_the_same_at_the_end(
 
 def _marks(text: str) -> list[list[int]]:
     return msgspec.json.decode(text, type=list[list[int]])
-
-
-def _marked(mark: WakeupMark) -> Statement:
-    claim = LimitedClaim(
-        "w",
-        "mail",
-        1,
-        LeaseClass(new_id(), 600_000, 25, 1_000, 5_000),
-        GateRule("mail", 1),
-        marks=(mark,),
-        window=20,
-        gates=8,
-    )
-    return next(LimitStore().claim(claim))

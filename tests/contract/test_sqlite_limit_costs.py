@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.gates import GateRule, LimitedAnswer, LimitedClaim, WakeupMark
-from holdfast.core.records import Finish, LeaseClass
-from holdfast.storage.id_generator import new_id
+from holdfast.core.gates import LimitedAnswer
+from holdfast.core.records import Finish
 from holdfast.storage.operation import run
 from holdfast.storage.sqlite.store import SqliteStore
 from holdfast.storage.sqlite.transaction import SqliteExecutor
+from tests.contract.gate_looks import ALLOWED, look_at_gates
 
 SATURATED = int(os.environ.get("HOLDFAST_SATURATED_JOBS", "20000"))
 FEW = 1_000
 KEYS, EACH, LIMIT = 1_000, 3, 50
-ALLOWED = 3
 
 FILL = (
     """
@@ -73,18 +72,8 @@ class Counted:
 
     def look(self, limit: int) -> LimitedAnswer:
         """Look at gates once."""
-        claim = LimitedClaim(
-            "worker",
-            "mail",
-            limit,
-            LeaseClass(new_id(), 600_000, 25, 1_000, 5_000),
-            GateRule("mail", ALLOWED),
-            marks=(WakeupMark(5),),
-            window=2 * limit,
-            gates=2 * limit,
-        )
         with self.counting():
-            return run(self.store.limits.claim(claim), self.executor)
+            return run(self.store.limits.claim(look_at_gates(limit)), self.executor)
 
     def saturate(self, rows: int) -> None:
         """Have so many jobs of one key wait, and as many run as may; then one ends, and the next is let in."""

@@ -15,6 +15,7 @@ import httpx
 from holdfast.settings.load import PREFIXES
 from tests.docs.newcomer import PATIENCE_S
 from tests.docs.snippets import blocks
+from tests.support.command import run_command
 from tests.support.serving import answers
 from tests.support.until import wait_until
 
@@ -57,17 +58,8 @@ class WebApplication:
 
     def fail_to_start(self, python: str, folder: Path) -> str:
         """Return what the server says that cannot start."""
-        done = subprocess.run(
-            [python, "-m", *self._words("0")],
-            cwd=folder,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        return done.stdout
+        words = [python, "-m", *self._words("0")]
+        return run_command(words, folder, environment(), PATIENCE_S).stdout
 
     @contextmanager
     def _serving(self, python: str, folder: Path) -> Iterator[httpx.Client]:

@@ -98,11 +98,8 @@ def django_python(
 ) -> str:
     """An interpreter with that version and the wheel."""
     version, packages = VERSIONS[request.param]
-    interpreter = find_python(version)
-    if interpreter is None:
-        skip_because_absent(f"Python {version}", "pyenv install, or your system's packages")
     folder = tmp_path_factory.mktemp("django")
-    return installed(wheel, "web,postgres", folder, interpreter, packages).python
+    return installed(wheel, "web,postgres", folder, find_python(version), packages).python
 
 
 @pytest.fixture
@@ -113,13 +110,17 @@ def project(request: pytest.FixtureRequest, tmp_path: Path, django_python: str) 
     return make_project(tmp_path, url, django_python)
 
 
-def find_python(version: str) -> str | None:
+def find_python(version: str) -> str:
     """Return an interpreter of a version that runs: a shim of pyenv may lead nowhere."""
-    for each in candidates(version):
-        asked = subprocess.run([each, "--version"], capture_output=True, text=True, check=False)
-        if asked.returncode == 0 and asked.stdout.startswith(f"Python {version}."):
-            return each
-    return None
+    found = next((each for each in candidates(version) if is_python(each, version)), None)
+    if found is None:
+        skip_because_absent(f"Python {version}", "pyenv install, or your system's packages")
+    return found
+
+
+def is_python(program: str, version: str) -> bool:
+    asked = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    return asked.returncode == 0 and asked.stdout.startswith(f"Python {version}.")
 
 
 def candidates(version: str) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests.docs.newcomer import PATIENCE_S
 from tests.docs.snippets import ROOT, Block, blocks
 from tests.notify.servers import LeashedServer, redis_server
 from tests.packaging.environment import Environment, installed
+from tests.support.command import run_command
 
 OLDEST = {"fastapi": "0.121", "starlette": "0.40", "cryptography": "43", "celery": "5.3"}
 """What the packages below are asked for in their oldest versions."""
@@ -42,17 +42,8 @@ def follow(environment: Environment, page: str) -> None:
         if block.file is not None:
             (environment.folder / block.file).write_text(block.text, encoding="utf-8")
         elif (words := words_of(environment, block)) is not None:
-            done = subprocess.run(
-                words,
-                cwd=environment.folder,
-                env=environment.variables() | {"PYTHONPATH": str(environment.folder)},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=PATIENCE_S,
-                check=False,
-            )
+            variables = environment.variables() | {"PYTHONPATH": str(environment.folder)}
+            done = run_command(words, environment.folder, variables, PATIENCE_S)
             assert done.returncode == 0, f"{block.text}\n{done.stdout}"
 
 

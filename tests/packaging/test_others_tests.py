@@ -19,7 +19,7 @@ import pytest
 from tests.contrib.django.project import described
 from tests.packaging.environment import PATIENCE_S, Environment, installed
 from tests.packaging.test_django_versions import NEWEST, VERSIONS, find_python
-from tests.support.absent import skip_because_absent
+from tests.support.command import run_command
 
 pytestmark = [pytest.mark.packaging, pytest.mark.timeout(4 * PATIENCE_S)]
 
@@ -265,29 +265,16 @@ class DjangoSource:
             # Two of its coroutines call what blocks, which Django refuses to every backend with a database.
             "DJANGO_ALLOW_ASYNC_UNSAFE": "1",
         }
-        done = subprocess.run(
-            [self.environment.python, "runtests.py", "tasks", *OPTIONS],
-            cwd=self.tests,
-            env=own,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        return done.stdout
+        words = [self.environment.python, "runtests.py", "tasks", *OPTIONS]
+        return run_command(words, self.tests, own, PATIENCE_S).stdout
 
 
 @pytest.fixture(scope="module")
 def django_source(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> DjangoSource:
     """The newest Django that is supported, with its tests."""
     version, packages = VERSIONS[NEWEST]
-    interpreter = find_python(version)
-    if interpreter is None:
-        skip_because_absent(f"Python {version}", "pyenv install, or your system's packages")
     folder = tmp_path_factory.mktemp("djangos_own")
-    environment = installed(wheel, "postgres", folder, interpreter, packages)
+    environment = installed(wheel, "postgres", folder, find_python(version), packages)
     code = "import django; print(django.get_version())"
     exact = environment.succeed("python", "-c", code).strip()
     source = unpack_source("django", f"django=={exact}", environment, folder, is_of_tasks)
@@ -360,16 +347,6 @@ def test_hueys_tests_of_its_backend_pass_with_ours(
     for name, text in {**HUEY_STAND_INS, HUEY_TESTS: (source / HUEY_TESTS).read_text()}.items():
         (shop / name).parent.mkdir(parents=True, exist_ok=True)
         (shop / name).write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [environment.python, "-m", "unittest", "huey.tests.test_django_tasks"],
-        cwd=shop,
-        env=environment.variables(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    found = failures_in(done.stdout, LEAST_HUEY_TESTS)
-    assert found == sorted(HUEY_CANNOT_HOLD), done.stdout
+    words = [environment.python, "-m", "unittest", "huey.tests.test_django_tasks"]
+    said = run_command(words, shop, environment.variables(), PATIENCE_S).stdout
+    assert failures_in(said, LEAST_HUEY_TESTS) == sorted(HUEY_CANNOT_HOLD), said

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from holdfast import Holdfast
-from tests.client.connection_types.held import Held, Kind, Open, Opened
+from tests.client.connection_types.held import HeldAsync, HeldSync, Kind, Open, Opened
 
 
 def driver_url(url: str, driver: str) -> str:
@@ -37,23 +37,11 @@ def begin_for_savepoints(engine: Engine) -> None:
         connection.exec_driver_sql("begin")
 
 
-class HeldAlchemy(Held):
+class HeldAlchemy(HeldSync):
     """A Session or a Connection: their methods have the same names."""
-
-    def __init__(self, tx: Any) -> None:
-        self.tx = tx
 
     async def execute(self, sql: str) -> None:
         self.tx.execute(text(sql))
-
-    async def commit(self) -> None:
-        self.tx.commit()
-
-    async def rollback(self) -> None:
-        self.tx.rollback()
-
-    async def close(self) -> None:
-        self.tx.close()
 
     async def savepoint(self) -> None:
         self._part = self.tx.begin_nested()
@@ -65,23 +53,11 @@ class HeldAlchemy(Held):
         self._part.commit()
 
 
-class HeldAsyncAlchemy(Held):
-    """The same in the other colour."""
-
-    def __init__(self, tx: Any) -> None:
-        self.tx = tx
+class HeldAsyncAlchemy(HeldAsync):
+    """Async version of HeldAlchemy."""
 
     async def execute(self, sql: str) -> None:
         await self.tx.execute(text(sql))
-
-    async def commit(self) -> None:
-        await self.tx.commit()
-
-    async def rollback(self) -> None:
-        await self.tx.rollback()
-
-    async def close(self) -> None:
-        await self.tx.close()
 
     async def savepoint(self) -> None:
         self._part = await self.tx.begin_nested()

@@ -4,56 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import asynccontextmanager, closing, suppress
-from typing import Any
 
 import aiosqlite
 import asyncpg
 import psycopg
 
 from holdfast import Holdfast
-from tests.client.connection_types.held import Held, Kind, Opened
+from tests.client.connection_types.held import HeldAsync, HeldSync, Kind, Opened
 
 
 def file_of(url: str) -> str:
     return url.removeprefix("sqlite:///")
-
-
-class HeldSync(Held):
-    """A DB-API connection."""
-
-    def __init__(self, connection: Any) -> None:
-        self.tx = connection
-
-    async def execute(self, sql: str) -> None:
-        self.tx.execute(sql)
-
-    async def commit(self) -> None:
-        self.tx.commit()
-
-    async def rollback(self) -> None:
-        self.tx.rollback()
-
-    async def close(self) -> None:
-        self.tx.close()
-
-
-class HeldAsync(Held):
-    """The same in the other colour."""
-
-    def __init__(self, connection: Any) -> None:
-        self.tx = connection
-
-    async def execute(self, sql: str) -> None:
-        await self.tx.execute(sql)
-
-    async def commit(self) -> None:
-        await self.tx.commit()
-
-    async def rollback(self) -> None:
-        await self.tx.rollback()
-
-    async def close(self) -> None:
-        await self.tx.close()
 
 
 class HeldAsyncpg(HeldAsync):

@@ -60,6 +60,44 @@ class Held(ABC):
         await self.execute("release savepoint part")
 
 
+class HeldSync(Held):
+    """A connection whose methods return at once, with the names of the DB-API."""
+
+    def __init__(self, tx: Any) -> None:
+        self.tx = tx
+
+    async def execute(self, sql: str) -> None:
+        self.tx.execute(sql)
+
+    async def commit(self) -> None:
+        self.tx.commit()
+
+    async def rollback(self) -> None:
+        self.tx.rollback()
+
+    async def close(self) -> None:
+        self.tx.close()
+
+
+class HeldAsync(Held):
+    """One whose methods are awaited."""
+
+    def __init__(self, tx: Any) -> None:
+        self.tx = tx
+
+    async def execute(self, sql: str) -> None:
+        await self.tx.execute(sql)
+
+    async def commit(self) -> None:
+        await self.tx.commit()
+
+    async def rollback(self) -> None:
+        await self.tx.rollback()
+
+    async def close(self) -> None:
+        await self.tx.close()
+
+
 Open: TypeAlias = Callable[[str, Holdfast], AbstractAsyncContextManager[Held]]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from holdfast.settings.load import PREFIXES
+from tests.support.command import run_command
 from tests.support.until import SLOWNESS
 from tests.support.warm_python import LIBRARIES, WarmPython
 
@@ -97,17 +98,8 @@ class Project:
             return DJANGO.run(
                 ["manage.py", *words], self.folder, self.environment(), PATIENCE_S, joined=True
             )
-        return subprocess.run(
-            [self.python, "manage.py", *words],
-            cwd=self.folder,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        words = (self.python, "manage.py", *words)
+        return run_command(words, self.folder, self.environment(), PATIENCE_S)
 
     def evaluate(self, code: str) -> Any:
         """Run code that calls `answer(value)`; return the value."""
