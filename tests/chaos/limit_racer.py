@@ -110,12 +110,13 @@ class Racer:
             got_at = time.monotonic()
             if not answer.jobs:
                 self.database.run(self.store.leases.reap(50, 1_000))
-                time.sleep(0.005)
+                time.sleep(0.005)  # a claimer that finds nothing leaves the processor to others
                 continue
             _tell(
                 Start(each.id, each.gate or "", each.claimed_at, each.token) for each in answer.jobs
             )
             if self.random.random() < 0.4:
+                # Held for a while, so that others look meanwhile.
                 time.sleep(self.random.random() * 0.02)
             self._end(answer.jobs, sent_at, got_at)
 
@@ -194,7 +195,7 @@ def main() -> None:
                 parts[race.part]()
                 return
             except HoldfastError:
-                time.sleep(0.01)
+                time.sleep(0.01)  # a server that restarts refuses for a moment
 
 
 if __name__ == "__main__":

@@ -74,6 +74,7 @@ def types_of(scene: Scene) -> dict[str, JobType]:
             await asyncio.Event().wait()
 
     async def brief(job: Job[Any]) -> None:
+        """Take a moment, so that a process which is killed has some running."""
         await asyncio.sleep(0.005)
 
     async def gathered(jobs: list[Job[Any]]) -> None:

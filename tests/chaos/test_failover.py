@@ -374,7 +374,7 @@ INSTANT = Pace(0, 5_000, UNRECORDED_MAX)
 
 
 async def be_without_the_standby(
-    pair: Pair, app: Holdfast, folder: Path, pace: Pace, seconds: float, **settings: str
+    pair: Pair, app: Holdfast, folder: Path, pace: Pace, away_s: float, **settings: str
 ) -> None:
     """Run a worker with more than enough to do, take its server's standby away, and bring it back."""
     await asyncio.to_thread(start_all, app, 0, pace.jobs)
@@ -383,7 +383,7 @@ async def be_without_the_standby(
         await until(lambda: len(started(folder)) > 5 * SLOTS)
         pair.standby.stop("kill")
         await pair.waits("complete")
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(away_s)
         ((recorded,),) = pair.ask("select count(*) from holdfast.outcome")
         in_vain = len(started(folder)) - recorded
         assert 0 < in_vain <= pace.most_in_vain

@@ -195,6 +195,7 @@ async def run_race(course: Course, race: Race, jobs: int) -> None:
                 ended, since = completed, time.monotonic()
             # So long without a job ending is a lost wake-up.
             assert time.monotonic() - since < PATIENCE_S, f"stuck at {ended} of {total}"
+            # Disturbances come one by one: a race that is only disturbed tells nothing.
             await asyncio.sleep(0.2)
             place = chance.randrange(CLAIMERS)
             if claimers[place] not in course.at_work or completed < disturbed + CALM_JOBS:
@@ -208,6 +209,7 @@ async def run_race(course: Course, race: Race, jobs: int) -> None:
             elif chance.random() < 0.3 and claimers[place].returncode is None:
                 # On SQLite it may have the file's write lock: then all others stand still for as long.
                 claimers[place].send_signal(signal.SIGSTOP)
+                # Its leases run out meanwhile, by the database's clock.
                 await asyncio.sleep(race.lease_ms / 1000 * 1.5)
                 claimers[place].send_signal(signal.SIGCONT)
     finally:

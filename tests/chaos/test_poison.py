@@ -23,6 +23,8 @@ from holdfast import Holdfast, Job
 
 app = Holdfast()
 
+# All take so long that others run beside those that kill, until those run alone.
+
 @app.job("abort")
 async def abort(job: Job[None]) -> None:
     await asyncio.sleep(0.2)

@@ -55,7 +55,7 @@ class Producers:
 
     async def _start_async(self, times: list[float]) -> None:
         while not self._stopped.is_set():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # as often as those in threads
             try:
                 async with self._app.transaction() as tx:
                     await self._app.start(tx, "work", 1)

@@ -42,13 +42,13 @@ async def slow(job: Job[None]) -> None:
     with open("started", "a") as log:
         log.write("slow\\n")
     if len(open("started").readlines()) == 1:
-        await asyncio.sleep(600)
+        await asyncio.Event().wait()
 
 @app.job("long")
 async def long(job: Job[None]) -> None:
     with open("started", "a") as log:
         log.write("long\\n")
-    await asyncio.sleep(10)
+    await asyncio.sleep(10)  # several heartbeats and reapers go by, whatever the clock says meanwhile
 """
 HOUR = 3_600
 SETTINGS = {

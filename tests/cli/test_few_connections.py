@@ -19,7 +19,7 @@ app = Holdfast()
 
 @app.job("hello")
 async def hello(job: Job[int]) -> None:
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # so that no worker finishes them before the others are there
 """
 WORKERS, JOBS = 6, 1_000
 ENDED = "select count(*) from holdfast.outcome where state = 'completed'"

@@ -437,8 +437,9 @@ class Leaver:
 
 @pytest.mark.parametrize("path", ["chain", "condition"])
 async def test_a_client_that_disconnects_leaves_nothing_behind(
-    shop: Shop, address: str, path: str
+    shop: Shop, address: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "LONGEST_S", 0.1)
     chain = shop.start()
     reads = count_reads(shop.jobs)
     leaver = await Leaver.ask(address, f"/{path}/{chain.id}?waitMs=30000")
@@ -448,6 +449,7 @@ async def test_a_client_that_disconnects_leaves_nothing_behind(
     await until(lambda: shop.chain_waiters == 0 and shop.watches == 0)
     await until(lambda: shop.jobs.aio.chains._waiting._thread is None)
     looks, asked = shop.looks, reads()
+    # So long that a request which still waited would have looked twice.
     await asyncio.sleep(2.5 * module.LONGEST_S)
     assert (shop.looks, reads()) == (looks, asked)
 

@@ -78,6 +78,7 @@ async def charge(job: Job[shop.Order]) -> Continue:
     order, facts = job.input.id, {"order": job.input.id, "attempt": job.attempt, "at": 0.0}
     async with job.prepare() as tx:
         await tx.execute(tables.statement("begin_payment", "sqlite"), facts)
+    # The kill comes within these seconds, before the payment for some and after it for others.
     if order % 2:
         await asyncio.sleep(1)
     if order != 3:  # forgotten

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 
 import httpx
 import pytest
@@ -17,7 +17,7 @@ import pytest
 from tests.contrib.django.project import Project
 from tests.docs.newcomer import PATIENCE_S, run
 from tests.docs.snippets import Block, blocks
-from tests.support.until import SLOWNESS
+from tests.support.until import SLOWNESS, wait_until
 
 PAGE = "docs/start/django.md"
 TASKS_PAGE = "docs/start/django-tasks.md"
@@ -104,14 +104,15 @@ def test_the_page_works_on_postgres_one_after_another_and_in_parallel(
 
 def page_with(address: str, text: str) -> str:
     """Ask for a page of the dashboard, as a browser does, until it shows a text."""
-    shown, end = "", monotonic() + PATIENCE_S
-    while monotonic() < end:
+    shown = ""
+
+    def look() -> str | None:
+        nonlocal shown
         with suppress(httpx.TransportError):
             shown = httpx.get(address, headers={"Accept": "text/html"}).text
-            if text in shown:
-                return shown
-        sleep(0.1)
-    raise AssertionError(f"{address} does not show {text!r}: {shown}")
+        return shown if text in shown else None
+
+    return wait_until(look, lambda: f"{address} does not show {text!r}: {shown}", PATIENCE_S)
 
 
 def first_steps() -> list[Block]:

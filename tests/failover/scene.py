@@ -36,7 +36,7 @@ log = os.open("handled", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 @app.job("work", lease="10s")
 async def work(job: Job[None]) -> None:
     os.write(log, f"{time.time():.6f} {job.id} {job.fence} {os.environ['HOST_NAME']}\\n".encode())
-    await asyncio.sleep(0.005)
+    await asyncio.sleep(0.005)  # some are running whenever the primary is lost
 """
 MIGRATE = "import sys; from holdfast import Holdfast; Holdfast(sys.argv[1]).migrate()"
 EXISTING = "select id::text from holdfast.job"
@@ -81,6 +81,7 @@ class FailoverScene:
             beside = [self.work_on(host), self.produce_on(host, STARTS_PER_S // 5)]
             self.wait_for_load(host)
         self.wait_for_load(self.clients)
+        # The rate before the fault, and that of the next primary, are measured over this time.
         time.sleep(RATE_OVER_S)
         fault_at = time.time()
         self._lose(host, kind)

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -18,7 +17,7 @@ import psutil
 from tests.notify import leash
 from tests.support.absent import skip_because_absent
 from tests.support.process import PostgresProcess
-from tests.support.until import SLOWNESS
+from tests.support.until import SLOWNESS, wait_until
 
 START_SECONDS = 30 * SLOWNESS
 START_ATTEMPTS = 5
@@ -78,11 +77,13 @@ class LeashedServer:
         )
         assert self._leash.stdout is not None
         self._pid = int(self._leash.stdout.readline())
-        deadline = time.monotonic() + START_SECONDS
-        while self._leash.poll() is None and time.monotonic() < deadline:
-            if _accepts(self.port):
+        has_ended = self._leash.poll
+        with contextlib.suppress(AssertionError):
+            wait_until(
+                lambda: has_ended() is not None or _accepts(self.port), patience_s=START_SECONDS
+            )
+            if has_ended() is None:
                 return True
-            time.sleep(0.01)
         self.stop()
         return False
 

@@ -58,7 +58,7 @@ OWN_DECORATOR = """
     @task(limits=[Limit(1, by="tenant")])
     def alone(tenant, number):
         Path(f"running.{number}").touch()
-        time.sleep(0.1)
+        time.sleep(0.1)  # another one has the time to begin beside it
         with Path("seen").open("a") as seen:
             print(len(list(Path().glob("running.*"))), file=seen)
         Path(f"running.{number}").unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pytest
@@ -17,7 +18,7 @@ from holdfast.storage.database import Database
 from tests.scheduler.conftest import MakeReplica
 from tests.scheduler.scene import LEASE_MS, ManualClock, Replica, soon
 from tests.support.links import DisturbedDatabase
-from tests.support.until import PATIENCE_S
+from tests.support.until import PATIENCE_S, until
 
 T = TypeVar("T")
 
@@ -204,10 +205,8 @@ async def test_a_handler_that_does_not_obey_is_abandoned_and_its_slot_starts_aga
     async def deaf_async(run: CycleRun) -> int:
         began.set()
         while not go_on.is_set():
-            try:
-                await asyncio.sleep(0.01)
-            except asyncio.CancelledError:
-                continue
+            with suppress(asyncio.CancelledError):
+                await until(go_on.is_set)
         return 1
 
     handler = deaf if colour == "sync" else deaf_async

@@ -332,6 +332,7 @@ async def handlers_at_once(place: Place) -> Any:
         nonlocal running, peak
         running += 1
         peak = max(peak, running)
+        # Every slot that is free begins meanwhile.
         await asyncio.sleep(0.2)
         running -= 1
 
@@ -676,6 +677,7 @@ async def runners(place: Place) -> Any:
 
 
 async def _dawdle(context: RunnerContext) -> RunnerReport:
+    """Take longer than the budgets below, which are in real time."""
     await asyncio.sleep(0.5)
     return RunnerReport()
 

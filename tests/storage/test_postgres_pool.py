@@ -84,6 +84,7 @@ async def test_a_pool_in_use_is_back_as_soon_as_the_server_is(
     with ThreadPoolExecutor(1) as thread:
         asking = thread.submit(ask_from_all_threads, database)
         asking_too = asyncio.create_task(ask_from_all_tasks(database))
+        # All of them try in vain for a while, more than once.
         await asyncio.sleep(1)
         await asyncio.to_thread(server.start)
         back = time.monotonic()
@@ -181,6 +182,7 @@ async def test_a_caller_who_is_gone_before_its_connection_is_open_leaves_it_to_t
     database = PostgresDatabase(postgres_url, pool_size=1)
     for pause in (0, 0.001, 0.005, 0.02):
         asking = asyncio.create_task(database.run_async(database.store.schema.clock()))
+        # In another stage of opening a connection each time.
         await asyncio.sleep(pause)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)

@@ -22,7 +22,7 @@ from holdfast.cli.local_postgres import runnable_binaries, server_identity
 from tests.support.absent import skip_because_absent
 from tests.support.hosts import UNPRIVILEGED_ID, Host, Network
 from tests.support.installation import embedded_binaries
-from tests.support.until import SLOWNESS
+from tests.support.until import SLOWNESS, wait_until
 from tests.support.wrong_clock import fake_time_library
 
 PAGE = Path(__file__).parents[2] / "docs" / "run" / "high-availability.md"
@@ -30,7 +30,6 @@ SERVERS = ("a", "b", "c")
 ETCD = "etcd"
 START_SECONDS = 60 * SLOWNESS
 FAIL_OVER_SECONDS = 90 * SLOWNESS
-POLL_SECONDS = 0.02
 
 _IN_RECOVERY = "select pg_is_in_recovery()"
 _GET = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=2).read().decode())"
@@ -138,19 +137,23 @@ class PatroniCluster:
         while time.monotonic() < deadline:
             if found := self.leader(but):
                 return found
-            time.sleep(POLL_SECONDS)
+            # Evenly, unlike `wait_until`: how long clients take is counted from this look on.
+            time.sleep(0.02)
         raise AssertionError(f"no server takes writes:\n{self._logs()}")
 
     def wait_until_whole(self) -> str:
         """Wait until the leader has both standbys, one of them awaited by commits if it should be."""
-        deadline = time.monotonic() + FAIL_OVER_SECONDS
-        while time.monotonic() < deadline:
-            members = self._members()
-            leader = next((each["name"] for each in members if each["role"] == "leader"), None)
-            if leader and self._are_following([each for each in members if each["name"] != leader]):
-                return str(leader)
-            time.sleep(10 * POLL_SECONDS)
-        raise AssertionError(f"the standbys did not come back:\n{self._logs()}")
+        return wait_until(
+            self._leader_of_all,
+            lambda: f"the standbys did not come back:\n{self._logs()}",
+            FAIL_OVER_SECONDS,
+        )
+
+    def _leader_of_all(self) -> str | None:
+        members = self._members()
+        leader = next((each["name"] for each in members if each["role"] == "leader"), None)
+        standbys = [each for each in members if each["name"] != leader]
+        return str(leader) if leader and self._are_following(standbys) else None
 
     def _are_following(self, standbys: list[dict[str, Any]]) -> bool:
         """Say whether the standbys stream; one that was cut off is listed with its state of before."""

@@ -8,16 +8,15 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.support.absent import skip_because_absent
-from tests.support.until import SLOWNESS
+from tests.support.until import SLOWNESS, wait_until
 
 START_SECONDS = 30 * SLOWNESS
 # It names the socket's file, nobody binds it.
@@ -97,11 +96,9 @@ def _as_somebody() -> list[str]:
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], folder: Path) -> None:
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
+    def is_open() -> bool:
         assert process.poll() is None, "PgBouncer did not start"
-        with socket.socket(socket.AF_UNIX) as line, suppress(OSError):
-            line.connect(str(folder / f".s.PGSQL.{PORT}"))
-            return
-        time.sleep(0.01)
-    raise AssertionError("PgBouncer did not open its socket")
+        with socket.socket(socket.AF_UNIX) as line:
+            return line.connect_ex(str(folder / f".s.PGSQL.{PORT}")) == 0
+
+    wait_until(is_open, lambda: "PgBouncer did not open its socket", START_SECONDS)

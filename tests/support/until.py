@@ -5,6 +5,9 @@ import os
 import time
 from collections.abc import Callable
 from inspect import isawaitable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def _slowness() -> float:
@@ -30,15 +33,16 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def wait_until(
-    condition: Callable[[], object],
+    condition: Callable[[], T | None],
     said: Callable[[], object] = lambda: "what was waited for did not come",
     patience_s: float = PATIENCE_S,
-) -> None:
-    """Do the same without a loop, in the thread that asks; `said` is what to fail with."""
+) -> T:
+    """Do the same without a loop, in the thread that asks; return what it found. `said` is what to fail with."""
     began = time.monotonic()
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() - began < patience_s, said()
         time.sleep(_pause(began))
+    return found
 
 
 def _pause(began: float) -> float:

@@ -91,7 +91,7 @@ def delegate_to_an_orphan(job: Job[str]) -> None:
     daemon = 'exec >"$0"; echo begun; exec sleep 30'
     command = ["setsid", "sh", "-c", f"({daemon}) & exit 0", job.input]
     subprocess.run(command, check=True, start_new_session=True)
-    time.sleep(30)
+    time.sleep(30)  # with the daemon, until both are killed
 
 
 def listen(job: Job[Any]) -> str:

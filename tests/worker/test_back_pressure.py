@@ -107,6 +107,7 @@ async def test_a_locked_table_stops_the_worker_and_nothing_runs_twice(
     with locked(workshop, request):
         go.set()
         await workshop.events.seen("database_unreachable", purpose="complete")
+        # By the real clock, as the server's locks are: outcomes grow so old that nothing more may begin.
         await asyncio.sleep(2 * UNRECORDED_MAX_S)
         assert counted.calls < 2 * SLOTS
         before = counted.calls

@@ -204,6 +204,7 @@ async def test_beside_workers_and_producers_nothing_is_lost_and_nothing_runs_bes
 
     async def reindex(job: Job[int]) -> None:
         began = time.monotonic()
+        # Starts come while it runs.
         await asyncio.sleep(random.uniform(0, 0.05))
         runs.append(Run(str(job.chain_id), str(job.key), job.input, began, time.monotonic()))
 

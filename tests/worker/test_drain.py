@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pytest
@@ -146,10 +147,8 @@ async def test_what_outlives_the_shutdown_writes_nothing(workshop: Workshop, col
 
     async def deaf_on_the_loop(job: Job[Any]) -> str:
         while not release.is_set():
-            try:
-                await asyncio.sleep(0.01)
-            except asyncio.CancelledError:
-                continue
+            with suppress(asyncio.CancelledError):
+                await until(release.is_set)
         over.set()
         return "too late"
 

@@ -57,13 +57,13 @@ TASKS = """
     @task(limits=[Limit(1, by="tenant")], rates=[Rate(100, "1s", name="all")])
     def alone(tenant, number=0):
         Path(f"running.{tenant}").mkdir()
-        time.sleep(0.1)
+        time.sleep(0.1)  # another one has the time to begin beside it
         Path(f"running.{tenant}").rmdir()
         return tenant
 
     @task(timeout="300ms", retry=Retry(base="100ms", max_attempts=1))
     def sleep():
-        time.sleep(5)
+        time.sleep(5)  # far beyond its timeout
 
     @task
     def wait_for(path):
