@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 
@@ -39,6 +40,40 @@ def ship(job: Job[int]) -> str:
 async def note(job: Job[int]) -> None:
     async with app.transaction() as tx:
         await app.start(tx, "order.ship", job.input)
+
+
+class Meeting:
+    """Where two handlers meet."""
+
+    def __init__(self) -> None:
+        self.began, self.passed = asyncio.Event(), asyncio.Event()
+
+
+meeting = Meeting()
+
+
+@app.job("order.fail", retry=Retry(base="10s"))
+async def fail(job: Job[int]) -> None:
+    async with app.transaction() as tx:
+        await tx.execute("insert into paid values (13)")
+        meeting.began.set()
+        # So long others may try to do their work in between.
+        await asyncio.wait([asyncio.ensure_future(meeting.passed.wait())], timeout=0.3)
+        raise RuntimeError("declined")
+
+
+@app.job("order.pass")
+async def pass_by(job: Job[int]) -> None:
+    await meeting.began.wait()
+    async with app.transaction() as tx:
+        await tx.execute("insert into paid values (7)")
+    meeting.passed.set()
+
+
+@app.job("order.block")
+def block(job: Job[int]) -> None:
+    with NewSession.begin() as session:
+        session.execute(text("insert into paid values (8)"))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -103,6 +138,36 @@ def test_async_handlers_use_transactions_of_the_application(
     kit.run_until_idle()
     assert kit.assert_started("order.ship").state == "completed"
     assert paid(connection) == [1000]
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_atomic_jobs_that_are_due_together_each_keep_their_work(
+    kit: Kit, connection: Connection, form: str
+) -> None:
+    with app.transaction() as tx:
+        app.start_many(tx, "order.ship", range(3))
+    if form == "sync":
+        kit.run_until_idle()
+    else:
+        asyncio.run(kit.run_until_idle_async())
+    assert [each.state for each in kit.started("order.ship")] == ["completed"] * 3
+    assert paid(connection) == [1000] * 3
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_a_failing_transaction_takes_nothing_with_it_of_what_runs_beside_it(
+    kit: Kit, connection: Connection, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.meeting", Meeting())
+    with app.transaction() as tx:
+        chains = [app.start(tx, each, 1) for each in (fail, pass_by, block)]
+    if form == "sync":
+        kit.run_until_idle()
+    else:
+        asyncio.run(kit.run_until_idle_async())
+    states = [app.chains.get(each.id).state for each in chains]
+    assert states == ["pending", "completed", "completed"]
+    assert paid(connection) == [7, 8]
 
 
 def test_a_rolled_back_session_takes_its_jobs_with_it(kit: Kit) -> None:

@@ -71,6 +71,13 @@ def test_a_deferred_chain_waits_for_its_time(holdfast: Kit) -> None:
     assert charged == [2]
 
 
+def test_every_job_is_found_however_many_there_are(holdfast: Kit) -> None:
+    with app.transaction() as tx:
+        app.start_many(tx, charge, [Order(number) for number in range(1_001)])
+    assert [each.input["id"] for each in holdfast.started("order.charge")] == list(range(1_001))
+    assert holdfast.assert_started("order.charge", id=0).state == "pending"
+
+
 def test_one_job_at_a_time(holdfast: Kit) -> None:
     with app.transaction() as tx:
         app.start_many(tx, charge, [Order(1), Order(2)])

@@ -56,23 +56,17 @@ class CommittedKit(Kit):
 class SingleConnectionKit(Kit):
     """For a database in memory that only Django's connection reaches: each run is one transaction on that."""
 
-    async def run_until_idle_async(self, limit: int = 10_000, timeout: Duration = "30s") -> Any:
-        """Refuse. Raises: RuntimeError."""
-        raise _in_memory()
+    async def _refuse(self, *_: Any, **__: Any) -> Any:
+        """Raises: RuntimeError."""
+        raise RuntimeError(
+            "Django's database is in memory, where only the thread of the test reaches it: name a file in TEST"
+        )
 
-    async def run_cycle_async(self, name: str) -> Any:
-        """Refuse. Raises: RuntimeError."""
-        raise _in_memory()
+    run_until_idle_async = run_one_async = run_cycle_async = _refuse
 
     def _complete(self, *arguments: Any) -> Any:
         with transaction.atomic(using=database_alias()):
             return super()._complete(*arguments)
-
-
-def _in_memory() -> RuntimeError:
-    return RuntimeError(
-        "Django's database is in memory, where only the thread of the test reaches it: name a file in TEST"
-    )
 
 
 def open_django_kit() -> Kit:

@@ -8,39 +8,73 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent import futures
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
-from typing import Any, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import AsyncAdapter, Need, SyncAdapter
 from holdfast.core.errors import UnsupportedConnection
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.storage.after_commit import Action, Witness
-from holdfast.storage.database import Database, FreeSingleton, Parameters
+from holdfast.storage.database import Database, FreeSingleton, Parameters, Raised
 from holdfast.storage.operation import Op, Row, Statement, SyncExecutor, run
 
 T = TypeVar("T")
 
 
+Task: TypeAlias = asyncio.Task[Any]
+
+_HOLDING: ContextVar[Task | None] = ContextVar("holdfast_test_holding", default=None)
+"""The task whose transaction is open here; tasks that are begun inside it belong to it."""
+
+
+def calling_task() -> Task | None:
+    """The task on whose behalf something is called; None outside a loop."""
+    try:
+        return _HOLDING.get() or asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
 class CallerThread(futures.Executor):
-    """Runs what other threads submit in the thread that made it, while that waits for them."""
+    """Runs what other threads submit in the thread that made it, while that waits for them.
+
+    All transactions are savepoints of one connection, which undo and release whatever came after them. So while a task
+    has one open, what other tasks submit waits until it has ended.
+    """
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._postponed: deque[_Call] = deque()
+        self._running: _Call | None = None
+        self._holder: Task | None = None
+        self._depth = 0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is the thread that runs the calls."""
+        return threading.get_ident() == self._thread
 
     def submit(
         self, function: Callable[..., T], /, *arguments: Any, **named: Any
     ) -> futures.Future[T]:
+        return self.submit_for(calling_task(), partial(function, *arguments, **named))
+
+    def submit_for(self, task: Task | None, function: Callable[[], T]) -> futures.Future[T]:
+        """Submit a call of a task's."""
         future: futures.Future[T] = futures.Future()
-        call = partial(_fulfil, future, partial(function, *arguments, **named))
-        if threading.get_ident() == self._thread:
-            call()
+        call = _Call(task, partial(_fulfil, future, function))
+        if self.is_current:
+            self._run(call)
         else:
             self._calls.put(call)
         return future
@@ -51,8 +85,50 @@ class CallerThread(futures.Executor):
             ended = loops.submit(asyncio.run, work)
             ended.add_done_callback(lambda _: self._calls.put(None))
             while (call := self._calls.get()) is not None:
-                call()
+                self._run(call)
+            # A handler that was abandoned may have left a transaction open.
+            self._holder, self._depth = None, 0
+            self._postponed.clear()
             return ended.result()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Postpone the calls of other tasks than the one whose call is running, for the length of a transaction."""
+        if self._running is None:
+            yield
+            return
+        self._holder, self._depth = self._running.task, self._depth + 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth <= 0:
+                self._holder, self._depth = None, 0
+
+    def _run(self, call: _Call) -> None:
+        if self._running is not None:
+            # A handler that runs a loop of its own.
+            call.function()
+            return
+        self._postponed.append(call)
+        while runnable := self._next_runnable():
+            self._postponed.remove(runnable)
+            self._running = runnable
+            try:
+                runnable.function()
+            finally:
+                self._running = None
+
+    def _next_runnable(self) -> _Call | None:
+        return next((each for each in self._postponed if self._holder in (None, each.task)), None)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Call:
+    """Something to run in the thread, and the task that waits for it."""
+
+    task: Task | None
+    function: Callable[[], None]
 
 
 def _fulfil(future: futures.Future[T], function: Callable[[], T]) -> None:
@@ -88,9 +164,10 @@ class JoinedTransaction:
 class JoinedAsyncTransaction:
     """Async version of `JoinedTransaction`; its statements still run in the thread of the test."""
 
-    def __init__(self, inner: JoinedTransaction, caller: CallerThread) -> None:
+    def __init__(self, inner: JoinedTransaction, caller: CallerThread, task: Task | None) -> None:
         self._inner = inner
         self._caller = caller
+        self._task = task
         self.connection = inner.connection
 
     @overload
@@ -99,9 +176,8 @@ class JoinedAsyncTransaction:
     async def execute(self, statement: str, params: Parameters = ()) -> Any: ...
     async def execute(self, statement: Any, params: Parameters = ()) -> Any:
         """Run a statement of ours, or one of the caller's own as text."""
-        return await asyncio.wrap_future(
-            self._caller.submit(self._inner.execute, statement, params)
-        )
+        call = partial(self._inner.execute, statement, params)
+        return await asyncio.wrap_future(self._caller.submit_for(self._task, call))
 
     def after_commit(self, action: Action, witness: Witness | None = None) -> None:
         """Do nothing: the test's transaction does not commit."""
@@ -126,6 +202,8 @@ class JoinedDatabase:
         self._numbers = count(1)
 
     def run(self, op: Op[T]) -> T:
+        if self.caller.is_current:
+            return self._perform(op)
         performed: futures.Future[T] = self.caller.submit(self._perform, op)
         return performed.result()
 
@@ -143,37 +221,47 @@ class JoinedDatabase:
         executor = self._adapter.open(Need(self.store, self.schema, writes=True)).executor
         transaction = JoinedTransaction(executor)
         name = f"holdfast_{next(self._numbers)}"
-        transaction.connection.execute(f"savepoint {name}")
-        try:
-            yield transaction
-        except BaseException:
-            transaction.connection.execute(f"rollback to savepoint {name}")
+        with self.caller.hold():
+            transaction.connection.execute(f"savepoint {name}")
+            try:
+                yield transaction
+            except BaseException:
+                transaction.connection.execute(f"rollback to savepoint {name}")
+                transaction.connection.execute(f"release savepoint {name}")
+                raise
             transaction.connection.execute(f"release savepoint {name}")
-            raise
-        transaction.connection.execute(f"release savepoint {name}")
 
     @asynccontextmanager
     async def transaction_async(
         self, mark: Held | None = None
     ) -> AsyncIterator[JoinedAsyncTransaction]:
-        opened = self.transaction(mark)
-        inner = await asyncio.wrap_future(self.caller.submit(opened.__enter__))
+        opened, outer, task = self.transaction(mark), _HOLDING.get(), calling_task()
+        entered = self.caller.submit_for(task, opened.__enter__)
         try:
-            yield JoinedAsyncTransaction(inner, self.caller)
-        except BaseException as error:
-            leave = partial(opened.__exit__, type(error), error, error.__traceback__)
-            await asyncio.wrap_future(self.caller.submit(leave))
+            inner = await asyncio.wrap_future(entered)
+        except asyncio.CancelledError:
+            if not entered.cancelled():
+                self.caller.submit_for(task, partial(opened.__exit__, None, None, None))
             raise
-        await asyncio.wrap_future(self.caller.submit(opened.__exit__, None, None, None))
+        _HOLDING.set(task)
+        raised: Raised = (None, None, None)
+        try:
+            yield JoinedAsyncTransaction(inner, self.caller, task)
+        except BaseException as error:
+            raised = (type(error), error, error.__traceback__)
+            raise
+        finally:
+            _HOLDING.set(outer)
+            left = self.caller.submit_for(task, partial(opened.__exit__, *raised))
+            # All others wait for its end, which must not be lost to a cancellation.
+            await asyncio.shield(asyncio.wrap_future(left))
 
     @contextmanager
     def snapshot(self) -> Iterator[Any]:
         with self.transaction() as transaction:
             yield transaction.connection
 
-    def link(
-        self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
-    ) -> JoinedLink:
+    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> JoinedLink:
         return JoinedLink(self, purpose)
 
     def singleton(self, key: str) -> FreeSingleton:
@@ -218,8 +306,7 @@ class JoinedLink:
     async def run(self, op: Op[T]) -> T:
         return await self._database.run_async(op)
 
-    async def run_atomic(self, op: Op[T]) -> T:
-        return await self._database.run_async(op)
+    run_atomic = run
 
     async def close(self) -> None:
         pass

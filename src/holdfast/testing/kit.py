@@ -28,7 +28,7 @@ from holdfast.worker.worker import Worker, WorkerReport
 T = TypeVar("T")
 
 _NIL = "00000000-0000-0000-0000-000000000000"
-_LOOK = 1_000
+_PAGE = 1_000
 _DEAD_WORKERS_LEASE_MS = 60_000
 _LAST_WRITES_S = 1.0
 
@@ -164,8 +164,13 @@ class Kit:
 
     def started(self, type: str | None = None) -> list[JobInfo]:
         """The jobs that exist, oldest first; of one type when it is given."""
-        found = self.app.jobs.list(f"type:{type}" if type else "", limit=_LOOK)
-        return list(reversed(found.items))
+        filter = f"type:{type}" if type else ""
+        page = self.app.jobs.list(filter, limit=_PAGE)
+        found = [*page]
+        while page.next is not None:
+            page = self.app.jobs.list(filter, limit=_PAGE, after=page.next)
+            found += page
+        return found[::-1]
 
     def assert_started(self, type: str, **fields: Any) -> JobInfo:
         """Assert that a job of this type was started whose input has these fields; return it."""
@@ -201,8 +206,7 @@ class Kit:
 
 
 def _has(input: Any, fields: dict[str, Any]) -> bool:
-    known = input if isinstance(input, dict) else getattr(input, "__dict__", {})
-    return all(name in known and known[name] == value for name, value in fields.items())
+    return fields.items() <= input.items() if isinstance(input, dict) else not fields
 
 
 async def _run_within(worker: Worker, timeout: Duration) -> WorkerReport:

@@ -57,6 +57,17 @@ IMMEDIATE_TESTS = """
         def run_tasks(self):
             pass
 """
+FROM_COROUTINES = """
+    from django.test import TransactionTestCase
+    from holdfast.testing.django_cases import RunsTasks
+
+    class KitTests(RunsTasks, TransactionTestCase):
+        async def test_runs_are_refused(self):
+            kit = self.holdfast
+            for run in (kit.run_until_idle_async, kit.run_one_async, lambda: kit.run_cycle_async("any")):
+                with self.assertRaisesMessage(RuntimeError, "Django's database is in memory"):
+                    await run()
+"""
 
 
 def test_our_backend_keeps_the_contract(project: Project) -> None:
@@ -69,6 +80,12 @@ def test_our_backend_keeps_the_contract(project: Project) -> None:
 def test_our_backend_keeps_the_contract_in_memory(sqlite_project: Project) -> None:
     sqlite_project.configure('DATABASES["default"].pop("TEST")\n')
     sqlite_project.write("shop/tests.py", TESTS)
+    assert "\nOK" in sqlite_project.manage("test", "shop")
+
+
+def test_the_kit_runs_nothing_from_coroutines_in_memory(sqlite_project: Project) -> None:
+    sqlite_project.configure('DATABASES["default"].pop("TEST")\n')
+    sqlite_project.write("shop/tests.py", FROM_COROUTINES)
     assert "\nOK" in sqlite_project.manage("test", "shop")
 
 
