@@ -149,22 +149,22 @@ def test_tests_skip_only_for_what_is_named_at_the_end_of_the_run() -> None:
         "skipTest",
     }
     found = [
-        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+        f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in sorted([*ROOT.glob("tests/**/*.py"), *ROOT.glob("apps/*/tests/**/*.py")])
         if path != ROOT / "tests/support/absent.py"
-        for node in ast.walk(tree_of(path))
-        for name in referred_names(node)
+        for name, line in referred_names(tree_of(path))
         if name in silent
     ]
     assert found == [], "call tests.support.absent.skip_because_absent"
 
 
-def referred_names(node: ast.AST) -> Iterator[str]:
-    """What a node reaches in a module or object, or imports from a module."""
-    if isinstance(node, ast.Attribute):
-        yield node.attr
-    elif isinstance(node, ast.ImportFrom):
-        yield from (each.name for each in node.names)
+def referred_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """What a module reaches in others and in objects, or imports from them, with its lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((each.name, node.lineno) for each in node.names)
 
 
 def test_modules_import_in_no_circle() -> None:

@@ -102,7 +102,7 @@ async def test_an_aiosqlite_connection_that_was_never_opened_is_refused() -> Non
 
 @pytest.mark.parametrize(("autocommit", "begins"), [(True, False), (False, True)])
 def test_the_autocommit_of_newer_pythons_is_understood(autocommit: bool, begins: bool) -> None:
-    if sys.version_info < (3, 12):
+    if not hasattr(sqlite3, "LEGACY_TRANSACTION_CONTROL"):
         skip_because_absent("sqlite3's autocommit", "Run the tests with Python 3.12 or newer")
     options: Any = {"autocommit": autocommit}
     with closing(sqlite3.connect(":memory:", **options)) as connection:

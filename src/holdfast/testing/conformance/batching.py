@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.gates import (
-    BatchRule,
-)
-from holdfast.testing.conformance.harness import (
-    SECOND,
-)
+from holdfast.core.gates import BatchRule
+from holdfast.testing.conformance.harness import SECOND
 from holdfast.testing.conformance.limiting import BATCH, LimitedConformance, LimitFixture, by_key
 
 
@@ -90,7 +86,7 @@ class BatchConformance(LimitedConformance):
         assert by_key(jobs) == {"a": 3}
         assert await fixture.take(batch=BATCH, allowed=3) == []
         for job in jobs:
-            await fixture.finish_as(job, "complete", gate=job.gate)
+            await fixture.finish_as(job, "complete")
         fixture.pass_time(seconds=10)
         assert by_key(await fixture.take(batch=BATCH, allowed=3)) == {"a": 3}
 

@@ -44,16 +44,14 @@ class EdgeConformance(Conformance):
         self, fixture: StoreFixture
     ) -> None:
         live, running = await fixture.start("a"), await fixture.start_running("b")
-        done = await fixture.start_running("c")
-        await fixture.finish_as(done, "complete")
+        done = await fixture.finish_new("complete", "c")
         ids = [done.id, running.id, live.id]
         assert await fixture.run(fixture.store.blockers.wait_on(ids)) == {live.id, running.id}
         assert await fixture.run(fixture.store.blockers.wait_on([live.id])) == {live.id}
 
     async def test_holding_ended_tails_tells_which_have_ended(self, fixture: StoreFixture) -> None:
         live = await fixture.start("a")
-        done = await fixture.start_running("b")
-        await fixture.finish_as(done, "fail")
+        done = await fixture.finish_new("fail", "b")
         ids = [done.id, live.id, fixture.new_id()]
         assert await fixture.run(fixture.store.blockers.hold_ended(ids)) == {done.id}
 
@@ -147,21 +145,18 @@ class ReadingEdgesConformance(Conformance):
         ]
 
     async def test_a_job_sees_why_a_blocker_failed(self, fixture: StoreFixture) -> None:
-        failed = await fixture.start_running("a")
-        await fixture.finish_as(failed, "fail", error="Boom: no")
+        failed = await fixture.finish_new("fail", "a", error="Boom: no")
         job = await fixture.start_blocked(failed.id, type="dependent")
         assert await fixture.run(fixture.store.blockers.of_jobs([job.id])) == [
             BlockerRecord(job.id, 0, failed.id, True, "fail", "failed", None, "Boom: no")
         ]
 
     async def test_the_result_of_a_chain_is_its_last_jobs(self, fixture: StoreFixture) -> None:
-        first = await fixture.start_running()
-        await fixture.finish_as(first, "continue", output='"half"', next=fixture.next_job(first))
+        first = await fixture.finish_new("continue", output='"half"')
         job = await fixture.start_blocked(first.chain_id, type="dependent")
         (edge,) = await fixture.run(fixture.store.blockers.of_jobs([job.id]))
         assert (edge.state, edge.output) == ("pending", None)
-        (second,) = await fixture.claim("next")
-        await fixture.finish_as(second, "complete", output='"whole"')
+        await fixture.finish_next("complete", "next", output='"whole"')
         (edge,) = await fixture.run(fixture.store.blockers.of_jobs([job.id]))
         assert (edge.state, edge.output) == ("completed", '"whole"')
 
@@ -180,12 +175,6 @@ class FanInConformance(Conformance):
         await fixture.start_all([fixture.job() for _ in range(BLOCKERS)])
         return await fixture.claim(MAIL)
 
-    async def _dependent(self, fixture: StoreFixture, blockers: list[ClaimedJob]) -> NewJob:
-        job = await fixture.start("dependent", blockers=len(blockers))
-        edges = [NewBlocker(job.id, place, each.id) for place, each in enumerate(blockers)]
-        assert await fixture.run(attach_blockers(fixture.store, edges, fixture.now)) == {}
-        return job
-
     async def _finish(
         self, fixture: StoreFixture, job: ClaimedJob, kind: FinishKind
     ) -> FinishReport:
@@ -196,26 +185,17 @@ class FanInConformance(Conformance):
             if report.accepted:
                 return report
 
-    async def test_blockers_that_end_together_open_a_job_once(self, fixture: StoreFixture) -> None:
+    @pytest.mark.parametrize(("kind", "state"), [("complete", "pending"), ("fail", "failed")])
+    async def test_blockers_that_end_together_open_a_job_once_or_fail_it_once(
+        self, fixture: StoreFixture, kind: FinishKind, state: State
+    ) -> None:
         blockers = await self._running_blockers(fixture)
-        job = await self._dependent(fixture, blockers)
-        reports = await asyncio.gather(
-            *(self._finish(fixture, blocker, "complete") for blocker in blockers)
-        )
-        opened = [ref.id for report in reports for ref in report.fan_in.opened]
-        assert opened == [job.id]
-        assert (await fixture.read(job.id)).state == "pending"
-        await fixture.run(counters_equal_rows(fixture))
-
-    async def test_blockers_that_fail_together_fail_a_job_once(self, fixture: StoreFixture) -> None:
-        blockers = await self._running_blockers(fixture)
-        job = await self._dependent(fixture, blockers)
-        reports = await asyncio.gather(
-            *(self._finish(fixture, blocker, "fail") for blocker in blockers)
-        )
-        failed = [ended.id for report in reports for ended in report.fan_in.failed]
-        assert failed == [job.id]
-        assert (await fixture.read(job.id)).state == "failed"
+        job = await _start_waiting(fixture, *(each.id for each in blockers))
+        reports = await asyncio.gather(*(self._finish(fixture, each, kind) for each in blockers))
+        opened = [each.id for report in reports for each in report.fan_in.opened]
+        failed = [each.id for report in reports for each in report.fan_in.failed]
+        assert (opened, failed) == (([job.id], []) if kind == "complete" else ([], [job.id]))
+        assert (await fixture.read(job.id)).state == state
         await fixture.run(counters_equal_rows(fixture))
 
     async def test_a_blocker_attached_while_it_ends_is_not_missed(
@@ -316,7 +296,7 @@ async def _start_waiting(fixture: StoreFixture, *chains: str) -> NewJob:
     """Start a chain that waits for others, as a caller's start does."""
     job = await fixture.start("waits", blockers=len(chains))
     edges = [NewBlocker(job.id, position, each) for position, each in enumerate(chains)]
-    await fixture.run(attach_blockers(fixture.store, edges, fixture.now))
+    assert await fixture.run(attach_blockers(fixture.store, edges, fixture.now)) == {}
     return job
 
 

@@ -310,8 +310,7 @@ class AttemptCountingConformance(Conformance):
     async def test_a_job_given_back_gets_its_attempt_back(
         self, fixture: StoreFixture, kind: FinishKind
     ) -> None:
-        job = await fixture.start_running()
-        await fixture.finish_as(job, kind)
+        job = await fixture.finish_new(kind)
         assert (await fixture.read(job.id)).attempt == 0
         (again,) = await fixture.claim()
         assert again.attempt == 1
@@ -330,8 +329,7 @@ class AttemptCountingConformance(Conformance):
     async def test_the_fence_grows_though_the_clock_goes_back(self, fixture: StoreFixture) -> None:
         await fixture.start()
         fixture.pass_time(seconds=10)
-        (job,) = await fixture.claim()
-        await fixture.finish_as(job, "release")
+        job = await fixture.finish_next("release")
         fixture.pass_time(seconds=-5)
         (again,) = await fixture.claim()
         assert again.fence > job.fence
@@ -350,9 +348,7 @@ class CrashedJobsConformance(Conformance):
         jobs = [fixture.job() for _ in range(count)]
         await fixture.start_all(jobs)
         await fixture.claim(max_attempts=25)
-        fixture.pass_time(ms=LEASE_MS)
-        await fixture.run(fixture.store.leases.reap(100, 100, now=fixture.now))
-        fixture.pass_time(seconds=60)
+        await fixture.lose_all()
         return jobs
 
     async def test_at_most_one_crashed_job_is_claimed_at_a_time(

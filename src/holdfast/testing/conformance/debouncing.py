@@ -75,6 +75,13 @@ async def _take_one(fixture: StoreFixture) -> ClaimedJob:
     return job
 
 
+async def _start_run(fixture: StoreFixture, *inputs: str) -> ClaimedJob:
+    """Ask, wait for quiet, and take the job."""
+    await _ask(fixture, *inputs)
+    fixture.pass_time(seconds=QUIET_S)
+    return await _take_one(fixture)
+
+
 async def _end(fixture: StoreFixture, job: ClaimedJob, kind: FinishKind = "complete") -> None:
     finish = fixture.finish_of(job, kind)
     report = await fixture.run(finish_attempts(fixture.store, [finish], now=fixture.now))
@@ -138,20 +145,15 @@ class DebounceConformance(Conformance):
         assert (await fixture.read(job.id)).version == 2
 
     async def test_what_ran_shows_the_input_it_ran_with(self, fixture: StoreFixture) -> None:
-        chain = await _ask(fixture, "1", "2")
-        fixture.pass_time(seconds=QUIET_S)
-        await _end(fixture, await _take_one(fixture))
-        assert (await fixture.read(chain.id)).input == "2"
-        assert (await fixture.harness.contents())[
-            _revisions(await fixture.harness.contents())
-        ] == []
+        ran = await _start_run(fixture, "1", "2")
+        await _end(fixture, ran)
+        assert (await fixture.read(ran.id)).input == "2"
+        assert await fixture.rows("revision") == []
 
     async def test_a_job_that_is_asked_for_while_it_runs_runs_once_more_afterwards(
         self, fixture: StoreFixture
     ) -> None:
-        await _ask(fixture, "1")
-        fixture.pass_time(seconds=QUIET_S)
-        running = await _take_one(fixture)
+        running = await _start_run(fixture, "1")
         follower = await _ask(fixture, "2")
         assert (follower.is_new, follower.state) == (True, "blocked")
         for input in ("3", "4"):
@@ -170,9 +172,7 @@ class DebounceConformance(Conformance):
     async def test_what_follows_a_short_run_waits_for_quiet_too(
         self, fixture: StoreFixture
     ) -> None:
-        await _ask(fixture, "1")
-        fixture.pass_time(seconds=QUIET_S)
-        running = await _take_one(fixture)
+        running = await _start_run(fixture, "1")
         await _ask(fixture, "2")
         await _end(fixture, running)
         assert await _take(fixture) is None
@@ -183,18 +183,14 @@ class DebounceConformance(Conformance):
     async def test_what_follows_runs_however_the_run_before_it_ended(
         self, fixture: StoreFixture, kind: FinishKind
     ) -> None:
-        await _ask(fixture, "1")
-        fixture.pass_time(seconds=QUIET_S)
-        running = await _take_one(fixture)
+        running = await _start_run(fixture, "1")
         await _ask(fixture, "2")
         await _end(fixture, running, kind)
         fixture.pass_time(seconds=QUIET_S)
         assert (await _take_one(fixture)).input == "2"
 
     async def test_a_retry_takes_the_last_input(self, fixture: StoreFixture) -> None:
-        await _ask(fixture, "1")
-        fixture.pass_time(seconds=QUIET_S)
-        job = await _take_one(fixture)
+        job = await _start_run(fixture, "1")
         await _end(fixture, job, "retry")
         again = await _ask(fixture, "2")
         assert (again.id, again.is_new) == (job.id, False)
@@ -206,18 +202,14 @@ class DebounceConformance(Conformance):
     async def test_a_retry_without_another_start_keeps_its_input(
         self, fixture: StoreFixture
     ) -> None:
-        await _ask(fixture, "1", "2")
-        fixture.pass_time(seconds=QUIET_S)
-        await _end(fixture, await _take_one(fixture), "retry")
+        await _end(fixture, await _start_run(fixture, "1", "2"), "retry")
         retried = await _take_one(fixture)
         assert (retried.input, retried.attempt) == ("2", 2)
 
     async def test_a_failed_job_counts_as_open_and_is_redriven_with_the_last_input(
         self, fixture: StoreFixture
     ) -> None:
-        await _ask(fixture, "1")
-        fixture.pass_time(seconds=QUIET_S)
-        job = await _take_one(fixture)
+        job = await _start_run(fixture, "1")
         await _end(fixture, job, "fail")
         fixture.pass_time(seconds=10 * LATEST_S)
         again = await _ask(fixture, "2")
@@ -231,9 +223,8 @@ class DebounceConformance(Conformance):
     async def test_after_its_end_the_next_start_begins_anew(
         self, fixture: StoreFixture, kind: FinishKind
     ) -> None:
-        first = await _ask(fixture, "1")
-        fixture.pass_time(seconds=QUIET_S)
-        await _end(fixture, await _take_one(fixture), kind)
+        first = await _start_run(fixture, "1")
+        await _end(fixture, first, kind)
         second = await _ask(fixture, "2")
         assert (second.is_new, second.state, second.id == first.id) == (True, "pending", False)
 
@@ -320,17 +311,10 @@ class DebounceConformance(Conformance):
         assert await fixture.run(fixture.store.debounce.of_job(fixture.new_id())) is None
 
     async def test_a_deleted_chain_leaves_no_inputs_behind(self, fixture: StoreFixture) -> None:
-        before = await fixture.harness.contents()
-        name = _revisions(before)
         chain = await _ask(fixture, "1", "2")
-        assert len((await fixture.harness.contents())[name]) == 2
+        assert len(await fixture.rows("revision")) == 2
         await fixture.run(fixture.store.chains.delete([chain.id], fixture.now))
-        assert (await fixture.harness.contents())[name] == []
-
-
-def _revisions(contents: object) -> str:
-    (name,) = (each for each in dict(contents) if each.endswith("revision"))  # type: ignore[call-overload]
-    return str(name)
+        assert await fixture.rows("revision") == []
 
 
 # Long enough for an operation that nothing holds up, on a busy machine.
@@ -388,9 +372,7 @@ class DebounceLocksConformance(Conformance):
     async def test_a_run_ends_while_producers_ask_for_the_next_one(
         self, fixture: StoreFixture
     ) -> None:
-        await _ask(fixture, "1")
-        fixture.pass_time(seconds=QUIET_S)
-        running = await _take_one(fixture)
+        running = await _start_run(fixture, "1")
         follower = await _ask(fixture, "2")
         transaction, chain = await _open(fixture, "3")
         assert chain.id == follower.id
@@ -429,9 +411,7 @@ class DebounceLocksConformance(Conformance):
     async def test_a_start_beside_the_end_of_the_run_begins_anew_or_follows_it(
         self, fixture: StoreFixture
     ) -> None:
-        await _ask(fixture, "1")
-        fixture.pass_time(seconds=QUIET_S)
-        running = await _take_one(fixture)
+        running = await _start_run(fixture, "1")
         ending = await fixture.harness.begin()
         finish = fixture.finish_of(running, "complete")
         await ending.run(finish_attempts(fixture.store, [finish], now=fixture.now))

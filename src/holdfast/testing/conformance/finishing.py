@@ -57,8 +57,7 @@ class FinishingConformance(Conformance):
         ]
 
     async def test_a_job_that_cancels_itself_keeps_its_reason(self, fixture: StoreFixture) -> None:
-        job = await fixture.start_running()
-        assert await fixture.finish_as(job, "cancel", error="Cancelled: not needed")
+        job = await fixture.finish_new("cancel", error="Cancelled: not needed")
         record = await fixture.read(job.id)
         assert (record.state, record.error) == ("cancelled", "Cancelled: not needed")
         assert await fixture.attempts(job.id) == []
@@ -82,8 +81,7 @@ class FinishingConformance(Conformance):
         ]
 
     async def test_a_snoozed_job_waits_without_a_trace(self, fixture: StoreFixture) -> None:
-        job = await fixture.start_running()
-        assert await fixture.finish_as(job, "snooze", delay_ms=30_000)
+        job = await fixture.finish_new("snooze", delay_ms=30_000)
         record = await fixture.read(job.id)
         assert (record.state, record.attempt) == ("pending", 0)
         assert record.available_at == fixture.now + 30 * SECOND
@@ -92,8 +90,7 @@ class FinishingConformance(Conformance):
     async def test_a_snooze_with_an_error_is_remembered_under_the_attempt_that_ran(
         self, fixture: StoreFixture
     ) -> None:
-        job = await fixture.start_running()
-        assert await fixture.finish_as(job, "snooze", delay_ms=30_000, error="Busy: full")
+        job = await fixture.finish_new("snooze", delay_ms=30_000, error="Busy: full")
         (attempt,) = await fixture.attempts(job.id)
         assert (attempt.attempt, attempt.kind, attempt.error) == (1, "snooze", "Busy: full")
         assert (await fixture.read(job.id)).attempt == 0
@@ -235,8 +232,7 @@ class ContinuingConformance(Conformance):
         assert finished.awaited
 
     async def test_a_place_in_a_chain_is_taken_once(self, fixture: StoreFixture) -> None:
-        job = await fixture.start_running()
-        await fixture.finish_as(job, "continue", next=fixture.next_job(job))
+        job = await fixture.finish_new("continue")
         rival = fixture.next_job(job)
         with pytest.raises(Exception, match=r"(?i)unique"):
             await fixture.run(fixture.store.jobs.insert([rival], now=fixture.now))
@@ -285,8 +281,7 @@ class EndingConformance(Conformance):
         await fixture.run(counters_equal_rows(fixture))
 
     async def test_a_job_that_is_not_live_stays_as_it_is(self, fixture: StoreFixture) -> None:
-        job = await fixture.start_running()
-        await fixture.finish_as(job, "complete", output="1")
+        job = await fixture.finish_new("complete", output="1")
         before = await fixture.harness.contents()
         endings = [Ending(job.id, "failed"), Ending(fixture.new_id(), "failed")]
         assert await self._end(fixture, *endings) == []
@@ -314,16 +309,14 @@ class EndingConformance(Conformance):
     async def test_a_successor_of_a_job_that_is_not_live_is_not_written(
         self, fixture: StoreFixture
     ) -> None:
-        job = await fixture.start_running()
-        await fixture.finish_as(job, "complete")
+        job = await fixture.finish_new("complete")
         ending = Ending(job.id, "completed", next=fixture.next_job(job))
         assert await self._end(fixture, ending) == []
         assert len(await fixture.run(fixture.store.chains.jobs(job.id))) == 1
 
     async def test_locking_tells_which_jobs_are_live(self, fixture: StoreFixture) -> None:
         live, running = await fixture.start("a"), await fixture.start_running("b")
-        done = await fixture.start_running("c")
-        await fixture.finish_as(done, "complete")
+        done = await fixture.finish_new("complete", "c")
         ids = [done.id, running.id, live.id, fixture.new_id()]
         assert await fixture.run(fixture.store.jobs.lock(ids)) == {live.id, running.id}
 
@@ -341,8 +334,7 @@ class TriggeringConformance(Conformance):
 
     async def test_only_pending_jobs_are_triggered(self, fixture: StoreFixture) -> None:
         running = await fixture.start_running("a")
-        done = await fixture.start_running("b")
-        await fixture.finish_as(done, "complete")
+        done = await fixture.finish_new("complete", "b")
         blocked = await fixture.start_blocked(running.id, type="c")
         before = await fixture.harness.contents()
         ids = [running.id, done.id, blocked.id, fixture.new_id()]
@@ -354,15 +346,13 @@ class RedrivingConformance(Conformance):
     """Dead letters go back into the queue with their history."""
 
     async def _fail_one(self, fixture: StoreFixture, type: str = MAIL) -> str:
-        job = await fixture.start_running(type)
-        await fixture.finish_as(job, "fail", error="Boom: no", fingerprint="boom")
-        return job.id
+        return (await fixture.finish_new("fail", type, error="Boom: no", fingerprint="boom")).id
 
     async def test_a_redriven_job_begins_anew(self, fixture: StoreFixture) -> None:
         await fixture.start(priority=2, max_attempts=1)
         (job,) = await fixture.claim(priorities=[2])
         fixture.pass_time(ms=LEASE_MS)
-        await fixture.run(fixture.store.leases.reap(100, 3, now=fixture.now))
+        await fixture.reap()
         redriven_at = fixture.pass_time(seconds=1)
         redriven = await fixture.run(fixture.store.jobs.redrive([job.id], now=fixture.now))
         assert redriven == [JobRef(job.id, MAIL)]
@@ -396,10 +386,8 @@ class RedrivingConformance(Conformance):
         assert times == [fixture.now, fixture.now + 250, fixture.now + 500]
 
     async def test_only_failed_jobs_are_redriven(self, fixture: StoreFixture) -> None:
-        done = await fixture.start_running("a")
-        await fixture.finish_as(done, "complete")
-        cancelled = await fixture.start_running("b")
-        await fixture.finish_as(cancelled, "cancel")
+        done = await fixture.finish_new("complete", "a")
+        cancelled = await fixture.finish_new("cancel", "b")
         live = await fixture.start("c")
         before = await fixture.harness.contents()
         ids = [done.id, cancelled.id, live.id, fixture.new_id()]

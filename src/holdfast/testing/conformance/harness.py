@@ -27,8 +27,9 @@ from holdfast.core.records import (
     NewBlocker,
     NewJob,
     Probe,
+    ReapPage,
 )
-from holdfast.storage.database import AsyncTransaction, Database, Transaction
+from holdfast.storage.database import Database, Raised
 from holdfast.storage.operation import Op, run, run_async
 from holdfast.storage.store import Store
 from holdfast.storage.store.pagination import JobQuery
@@ -78,105 +79,65 @@ class _RolledBack(Exception):
     """Leaves a transaction's block so that nothing of it stays."""
 
 
-class _ThreadTransaction:
+class _TaskTransaction:
+    """An async transaction on the running loop."""
+
+    is_open = False
+
+    def __init__(self, database: Database) -> None:
+        self._block: Any = database.transaction_async()
+        self._transaction: Any = None
+
+    async def begin(self) -> None:
+        self._transaction = await self._block.__aenter__()
+        self.is_open = True
+
+    async def run(self, op: Op[T]) -> T:
+        assert self.is_open, "the transaction has ended"
+        return await run_async(op, self._transaction)
+
+    async def commit(self) -> None:
+        await self._leave(None, None, None)
+
+    async def rollback(self) -> None:
+        await self._leave(_RolledBack, _RolledBack(), None)
+
+    async def _leave(self, *raised: *Raised) -> None:
+        self.is_open = False
+        await self._block.__aexit__(*raised)
+
+
+class _ThreadTransaction(_TaskTransaction):
     """A sync transaction in a thread of its own, because some drivers bind a connection to one."""
 
     def __init__(self, database: Database) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._block = database.transaction()
-        self._transaction: Transaction | None = None
 
     async def begin(self) -> None:
-        self._transaction = await self._call(self._block.__enter__)
+        self._transaction = await _call(self._thread, self._block.__enter__)
+        self.is_open = True
 
     async def run(self, op: Op[T]) -> T:
-        assert self._transaction is not None, "the transaction has ended"
-        return await self._call(run, op, self._transaction)
+        assert self.is_open, "the transaction has ended"
+        return await _call(self._thread, run, op, self._transaction)
 
-    async def commit(self) -> None:
-        await self._leave(None)
-
-    async def rollback(self) -> None:
-        await self._leave(_RolledBack())
-
-    @property
-    def is_open(self) -> bool:
-        return self._transaction is not None
-
-    async def _leave(self, error: _RolledBack | None) -> None:
-        self._transaction = None
+    async def _leave(self, *raised: *Raised) -> None:
+        self.is_open = False
         try:
-            await self._call(self._block.__exit__, type(error) if error else None, error, None)
+            await _call(self._thread, self._block.__exit__, *raised)
         finally:
             self._thread.shutdown()
 
-    async def _call(self, function: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
-
-class _TaskTransaction:
-    """An async transaction on the running loop."""
-
-    def __init__(self, database: Database) -> None:
-        self._block = database.transaction_async()
-        self._transaction: AsyncTransaction | None = None
-
-    async def begin(self) -> None:
-        self._transaction = await self._block.__aenter__()
-
-    async def run(self, op: Op[T]) -> T:
-        assert self._transaction is not None, "the transaction has ended"
-        return await run_async(op, self._transaction)
-
-    async def commit(self) -> None:
-        await self._leave(None)
-
-    async def rollback(self) -> None:
-        await self._leave(_RolledBack())
-
-    @property
-    def is_open(self) -> bool:
-        return self._transaction is not None
-
-    async def _leave(self, error: _RolledBack | None) -> None:
-        self._transaction = None
-        await self._block.__aexit__(type(error) if error else None, error, None)
-
-
-class SyncHarness:
-    """Sync; every operation runs in a thread, so that several run at once."""
-
-    def __init__(self, database: Database, read_contents: Callable[[], Contents]) -> None:
-        self.store = database.store
-        self._database = database
-        self._read_contents = read_contents
-        self._threads = ThreadPoolExecutor(max_workers=THREADS)
-        self._begun: list[_ThreadTransaction] = []
-
-    async def run(self, op: Op[T]) -> T:
-        return await self._call(self._database.run, op)
-
-    async def begin(self) -> OpenTransaction:
-        transaction = _ThreadTransaction(self._database)
-        await transaction.begin()
-        self._begun.append(transaction)
-        return transaction
-
-    async def contents(self) -> Contents:
-        return await self._call(self._read_contents)
-
-    async def close(self) -> None:
-        for transaction in self._begun:
-            if transaction.is_open:
-                await transaction.rollback()
-        self._threads.shutdown()
-
-    async def _call(self, function: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+async def _call(thread: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(thread, function, *args)
 
 
 class AsyncHarness:
     """Async, on the running loop."""
+
+    _new_transaction: type[_TaskTransaction] = _TaskTransaction
 
     def __init__(self, database: Database, read_contents: Callable[[], Contents]) -> None:
         self.store = database.store
@@ -188,7 +149,7 @@ class AsyncHarness:
         return await self._database.run_async(op)
 
     async def begin(self) -> OpenTransaction:
-        transaction = _TaskTransaction(self._database)
+        transaction = self._new_transaction(self._database)
         await transaction.begin()
         self._begun.append(transaction)
         return transaction
@@ -202,6 +163,23 @@ class AsyncHarness:
                 await transaction.rollback()
 
 
+class SyncHarness(AsyncHarness):
+    """Sync; every operation runs in a thread, so that several run at once."""
+
+    _new_transaction = _ThreadTransaction
+
+    def __init__(self, database: Database, read_contents: Callable[[], Contents]) -> None:
+        super().__init__(database, read_contents)
+        self._threads = ThreadPoolExecutor(max_workers=THREADS)
+
+    async def run(self, op: Op[T]) -> T:
+        return await _call(self._threads, self._database.run, op)
+
+    async def close(self) -> None:
+        await super().close()
+        self._threads.shutdown()
+
+
 MILLISECOND = 1_000
 SECOND = 1_000_000
 # 2025-10-09T08:53:20Z, with microseconds that a store must not lose.
@@ -211,6 +189,7 @@ FROM_THE_START = (0, "00000000-0000-0000-0000-000000000000")
 LEASE_MS = 60_000
 BACKOFF_MS = 1_000
 BACKOFF_CAP_MS = 5_000
+POISON = 3
 MAIL = "mail"
 WORKER = "worker-1"
 
@@ -291,11 +270,11 @@ class StoreFixture:
         return self.store.jobs.claim(claim, self.now)
 
     async def claim(self, *types: str, **options: Any) -> list[ClaimedJob]:
-        """Claim what is due of these types; see `claiming` for the options."""
+        """Claim what is due of these types; see `claim_op` for the options."""
         return await self.run(self.claim_op(*types, **options))
 
     async def start_running(self, type: str = MAIL, **options: Any) -> ClaimedJob:
-        """Write one job and claim it; see `claiming` for the options."""
+        """Write one job and claim it; see `claim_op` for the options."""
         await self.start(type)
         claimed = await self.claim(type, **options)
         assert len(claimed) == 1, "something else of this type was due"
@@ -304,7 +283,7 @@ class StoreFixture:
     def finish_of(self, job: ClaimedJob, kind: FinishKind, **fields: Any) -> Finish:
         """Return the end of a claimed job's attempt."""
         proof = {"id": job.id, "token": job.token, "chain_id": job.chain_id, "worker": WORKER}
-        return Finish(**proof | {"kind": kind} | fields)
+        return Finish(**proof | {"kind": kind, "gate": job.gate} | fields)
 
     async def finish(self, *finishes: Finish, awaited: bool = False) -> list[Finished]:
         """Write ends of attempts in one flush."""
@@ -313,6 +292,29 @@ class StoreFixture:
     async def finish_as(self, job: ClaimedJob, kind: FinishKind, **fields: Any) -> bool:
         """End one attempt; say whether the store accepted it."""
         return bool(await self.finish(self.finish_of(job, kind, **fields)))
+
+    async def finish_next(self, kind: FinishKind, type: str = MAIL, **fields: Any) -> ClaimedJob:
+        """Claim the one job of a type that is due and end its attempt; a job that continues gets a successor."""
+        (job,) = await self.claim(type)
+        if kind == "continue":
+            fields.setdefault("next", self.next_job(job))
+        assert await self.finish_as(job, kind, **fields)
+        return job
+
+    async def finish_new(self, kind: FinishKind, type: str = MAIL, **fields: Any) -> ClaimedJob:
+        """Write one job, claim it and end its attempt."""
+        await self.start(type)
+        return await self.finish_next(kind, type, **fields)
+
+    async def reap(self, limit: int = 100, poison: int = POISON, **options: Any) -> ReapPage:
+        """Take back one page of expired leases."""
+        return await self.run(self.store.leases.reap(limit, poison, now=self.now, **options))
+
+    async def lose_all(self) -> None:
+        """Let every lease run out, take the jobs back and wait for their backoff."""
+        self.pass_time(ms=LEASE_MS)
+        await self.reap(poison=100)
+        self.pass_time(seconds=60)
 
     async def lease_status(self, job: ClaimedJob) -> LeaseStatus:
         """Ask what became of a claimed job."""
@@ -332,6 +334,12 @@ class StoreFixture:
     async def attempts(self, job_id: str) -> list[AttemptRecord]:
         """Read a job's history."""
         return await self.run(self.store.attempts.of(job_id))
+
+    async def rows(self, table: str) -> list[str]:
+        """Read every row of a table, whatever stands before its name."""
+        contents = await self.harness.contents()
+        (rows,) = (rows for name, rows in contents.items() if name.endswith(table))
+        return list(rows)
 
 
 class Conformance:

@@ -20,7 +20,6 @@ from holdfast.testing.conformance.harness import (
     StoreFixture,
 )
 from holdfast.testing.conformance.lifecycle import MAKE, reach
-from holdfast.testing.conformance.reaping import reap
 
 
 def _first_state(move: Move) -> State:
@@ -162,13 +161,13 @@ class LockedReapConformance(Conformance):
         fixture.pass_time(ms=LEASE_MS)
         transaction = await fixture.harness.begin()
         await transaction.run(fixture.store.jobs.lock([jobs[1].id]))
-        page = await reap(fixture)
+        page = await fixture.reap()
         assert {each.id for each in page.reaped} == {jobs[0].id, jobs[2].id}
         (lease,) = await fixture.run(fixture.store.leases.page(10))
         assert (lease.token, lease.jobs) == (jobs[1].token, 1)
         assert (await fixture.lease_status(jobs[1])).lease == "held"
         await transaction.rollback()
-        assert [each.id for each in (await reap(fixture)).reaped] == [jobs[1].id]
+        assert [each.id for each in (await fixture.reap()).reaped] == [jobs[1].id]
         assert await fixture.run(fixture.store.leases.page(10)) == []
 
     async def test_a_job_that_its_holder_ends_meanwhile_is_not_reaped(
@@ -179,10 +178,10 @@ class LockedReapConformance(Conformance):
         transaction = await fixture.harness.begin()
         finish = fixture.finish_of(jobs[0], "complete")
         assert await transaction.run(fixture.store.jobs.finish([finish], now=fixture.now))
-        page = await reap(fixture)
+        page = await fixture.reap()
         assert {each.id for each in page.reaped} == {jobs[1].id, jobs[2].id}
         await transaction.commit()
-        page = await reap(fixture)
+        page = await fixture.reap()
         assert (page.reaped, page.leases) == ([], 1)
         assert await fixture.run(fixture.store.leases.page(10)) == []
         assert (await fixture.read(jobs[0].id)).state == "completed"
@@ -197,12 +196,12 @@ class LockedReapConformance(Conformance):
         fixture.pass_time(ms=LEASE_MS)
         transaction = await fixture.harness.begin()
         await transaction.run(fixture.store.jobs.lock([jobs[0].id]))
-        first = await reap(fixture, limit=1)
+        first = await fixture.reap(limit=1)
         assert (first.reaped, first.leases) == ([], 1)
         assert first.last == (jobs[0].claimed_at + LEASE_MS * MILLISECOND, jobs[0].token)
-        second = await reap(fixture, limit=1, after=first.last)
+        second = await fixture.reap(limit=1, after=first.last)
         assert [each.id for each in second.reaped] == [jobs[1].id]
-        third = await reap(fixture, limit=1, after=second.last)
+        third = await fixture.reap(limit=1, after=second.last)
         assert [each.id for each in third.reaped] == [jobs[2].id]
 
     async def test_a_lease_that_another_reaper_has_locked_is_skipped(
@@ -213,16 +212,16 @@ class LockedReapConformance(Conformance):
         transaction = await fixture.harness.begin()
         op = fixture.store.leases.reap(1, 3, now=fixture.now)
         assert [each.id for each in (await transaction.run(op)).reaped] == [first.id]
-        assert [each.id for each in (await reap(fixture)).reaped] == [second.id]
+        assert [each.id for each in (await fixture.reap()).reaped] == [second.id]
         await transaction.commit()
-        assert (await reap(fixture)).leases == 0
+        assert (await fixture.reap()).leases == 0
 
     async def test_a_lease_that_is_being_renewed_is_skipped(self, fixture: StoreFixture) -> None:
         job = await fixture.start_running()
         fixture.pass_time(ms=LEASE_MS)
         transaction = await fixture.harness.begin()
         await transaction.run(fixture.store.leases.renew([job.token], fixture.now))
-        assert (await reap(fixture)).reaped == []
+        assert (await fixture.reap()).reaped == []
         await transaction.commit()
-        assert (await reap(fixture)).reaped == []
+        assert (await fixture.reap()).reaped == []
         assert (await fixture.lease_status(job)).lease == "held"

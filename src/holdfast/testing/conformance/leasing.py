@@ -106,8 +106,7 @@ class HeldJobsConformance(Conformance):
         assert await self._read_held(fixture) == [Held(kept.id, kept.token)]
 
     async def test_what_another_worker_took_over_is_not_held(self, fixture: StoreFixture) -> None:
-        lost = await fixture.start_running()
-        await fixture.finish_as(lost, "release")
+        await fixture.finish_new("release")
         (taken,) = await fixture.claim(worker="worker-2")
         assert await self._read_held(fixture) == []
         assert await self._read_held(fixture, "worker-2") == [Held(taken.id, taken.token)]
@@ -151,8 +150,7 @@ class GivingBackConformance(Conformance):
     async def test_a_flush_removes_the_leases_it_is_told_are_over(
         self, fixture: StoreFixture
     ) -> None:
-        job = await fixture.start_running()
-        await fixture.finish_as(job, "complete")
+        job = await fixture.finish_new("complete")
         await fixture.run(fixture.store.jobs.finish([], [job.token], now=fixture.now))
         assert await fixture.run(fixture.store.leases.page(10)) == []
 
@@ -180,8 +178,7 @@ class ProgressConformance(Conformance):
         ]
 
     async def test_a_stale_token_is_not_believed(self, fixture: StoreFixture) -> None:
-        lost = await fixture.start_running()
-        await fixture.finish_as(lost, "release")
+        lost = await fixture.finish_new("release")
         (held,) = await fixture.claim()
         await self._say(fixture, _word(held, 0.5), _word(lost, 0.9))
         (record,) = await self._read(fixture, held.id)
@@ -232,17 +229,10 @@ class ProgressConformance(Conformance):
 KINDS: tuple[FinishKind, ...] = get_args(FinishKind)
 
 
-async def _reap(fixture: StoreFixture) -> None:
-    """Let every lease run out, take the jobs back and wait for their backoff."""
-    fixture.pass_time(ms=LEASE_MS)
-    await fixture.run(fixture.store.leases.reap(100, 100, now=fixture.now))
-    fixture.pass_time(seconds=60)
-
-
 async def _taken_over(fixture: StoreFixture) -> tuple[ClaimedJob, ClaimedJob]:
     """A job as its first holder knows it, who lost it, and as its second holder does."""
     lost = await fixture.start_running()
-    await _reap(fixture)
+    await fixture.lose_all()
     (held,) = await fixture.claim(worker="worker-2")
     assert held.id == lost.id
     return lost, held
@@ -328,7 +318,7 @@ class FencingConformance(Conformance):
         self, fixture: StoreFixture
     ) -> None:
         first = await fixture.start_running(worker=WORKER)
-        await _reap(fixture)
+        await fixture.lose_all()
         (second,) = await fixture.claim(worker=WORKER)
         assert not await fixture.finish_as(first, "complete")
         assert await fixture.finish_as(second, "complete")
@@ -336,8 +326,7 @@ class FencingConformance(Conformance):
     async def test_a_repeated_completion_is_not_accepted_but_known_as_ones_own(
         self, fixture: StoreFixture
     ) -> None:
-        job = await fixture.start_running()
-        assert await fixture.finish_as(job, "complete", output="1")
+        job = await fixture.finish_new("complete", output="1")
         before = await fixture.harness.contents()
         assert not await fixture.finish_as(job, "complete", output="2")
         assert await fixture.harness.contents() == before
@@ -357,15 +346,14 @@ class FencingConformance(Conformance):
         job = await fixture.start_running()
         fixture.pass_time(ms=2 * LEASE_MS)
         await fixture.run(fixture.store.leases.renew([job.token], fixture.now))
-        page = await fixture.run(fixture.store.leases.reap(100, 3, now=fixture.now))
-        assert page.reaped == []
+        assert (await fixture.reap()).reaped == []
 
     async def test_a_worker_that_lost_a_job_learns_what_became_of_it(
         self, fixture: StoreFixture
     ) -> None:
         job = await fixture.start_running()
         assert (await fixture.lease_status(job)).lease == "held"
-        await _reap(fixture)
+        await fixture.lose_all()
         assert (await fixture.lease_status(job)).lease == "free"
         (again,) = await fixture.claim()
         assert (await fixture.lease_status(job)).lease == "taken"
@@ -386,8 +374,7 @@ class FencingConformance(Conformance):
         assert (status.lease, status.state) == ("ended", "cancelled")
 
     async def test_a_token_does_not_outlive_a_redrive(self, fixture: StoreFixture) -> None:
-        job = await fixture.start_running()
-        await fixture.finish_as(job, "fail")
+        job = await fixture.finish_new("fail")
         assert (await fixture.lease_status(job)).lease == "done"
         await fixture.run(fixture.store.jobs.redrive([job.id], now=fixture.now))
         assert (await fixture.lease_status(job)).lease == "free"

@@ -25,6 +25,7 @@ from holdfast.core.records import (
 from holdfast.storage.operation import Op
 from holdfast.testing.conformance.harness import (
     LEASE_MS,
+    POISON,
     WORKER,
     Conformance,
     Contents,
@@ -32,7 +33,6 @@ from holdfast.testing.conformance.harness import (
 )
 from holdfast.testing.conformance.workers import counters_equal_rows
 
-POISON = 3
 BATCH = 100
 
 _LAST_MOVE: Mapping[State, FinishKind] = {

@@ -64,35 +64,24 @@ class LimitFixture(StoreFixture):
         allowed: int | None = None,
         rate: int | None = None,
         period_ms: int | None = None,
-        shared: tuple[GateRule, ...] = (),
         ordered: str | None = None,
-        weights: dict[str, int] | None = None,
-        worker: str = WORKER,
         lease_ms: int = LEASE_MS,
-        window: int = 400,
-        gates: int = 200,
-        allow_crashed: bool = True,
         batch: BatchRule | None = None,
-        calls: int = 1,
+        **fields: Any,
     ) -> Op[LimitedAnswer]:
-        """Return one look at the gates under a new lease."""
+        """Return one look at the gates under a new lease; for the other fields see `LimitedClaim`."""
+        defaults: dict[str, Any] = {"worker": WORKER, "window": 400, "gates": 200}
         claim = LimitedClaim(
-            worker,
-            MAIL,
-            limit,
-            LeaseClass(self.new_id(), lease_ms, 25, BACKOFF_MS, BACKOFF_CAP_MS),
-            GateRule(MAIL, 1 if ordered else allowed, rate, period_ms),
-            shared,
-            ordered is not None,
-            ordered == "hold",
-            weights or {},
-            EVERY_PRIORITY,
-            window,
-            gates,
-            allow_crashed,
+            type=MAIL,
+            limit=limit,
+            lease=LeaseClass(self.new_id(), lease_ms, 25, BACKOFF_MS, BACKOFF_CAP_MS),
+            line=GateRule(MAIL, 1 if ordered else allowed, rate, period_ms),
+            ordered=ordered is not None,
+            holds=ordered == "hold",
+            marks=EVERY_PRIORITY,
             turn=batch.size if batch else 1,
             batch=batch,
-            calls=calls,
+            **defaults | fields,
         )
         return self.store.limits.claim(claim, self.now)
 
@@ -119,7 +108,7 @@ async def _crash(fixture: LimitFixture) -> NewJob:
     (job,) = await fixture.put("a")
     await fixture.take(lease_ms=1_000)
     fixture.pass_time(seconds=1)
-    await fixture.run(fixture.store.leases.reap(10, 3, now=fixture.now))
+    await fixture.reap()
     return job
 
 
@@ -160,7 +149,7 @@ class LimitConformance(LimitedConformance):
             (job,) = await fixture.take(allowed=1)
             assert job.id == expected.id
             assert await fixture.take(allowed=1) == []
-            assert await fixture.finish_as(job, "complete", gate=job.gate)
+            assert await fixture.finish_as(job, "complete")
         assert await fixture.take(allowed=1) == []
 
     @pytest.mark.parametrize("kind", ["retry", "snooze", "release", "fail", "cancel"])
@@ -169,7 +158,7 @@ class LimitConformance(LimitedConformance):
     ) -> None:
         first, second = await fixture.put("a", 2)
         (job,) = await fixture.take(allowed=1)
-        assert await fixture.finish_as(job, kind, gate=job.gate, delay_ms=10_000)
+        assert await fixture.finish_as(job, kind, delay_ms=10_000)
         (next_job,) = await fixture.take(allowed=1)
         assert next_job.id == (first.id if kind == "release" else second.id)
 
@@ -178,10 +167,10 @@ class LimitConformance(LimitedConformance):
     ) -> None:
         first, second = await fixture.put("a", 2)
         (job,) = await fixture.take(allowed=1)
-        await fixture.finish_as(job, "retry", gate=job.gate, delay_ms=10_000)
+        await fixture.finish_as(job, "retry", delay_ms=10_000)
         (other,) = await fixture.take(allowed=1)
         assert other.id == second.id
-        await fixture.finish_as(other, "complete", gate=other.gate)
+        await fixture.finish_as(other, "complete")
         answer = await fixture.look(allowed=1)
         assert (answer.jobs, answer.next_us) == ([], 10 * SECOND)
         fixture.pass_time(seconds=10)
@@ -194,10 +183,10 @@ class LimitConformance(LimitedConformance):
         _, second = await fixture.put("a", 2)
         (job,) = await fixture.take(allowed=1, lease_ms=1_000)
         fixture.pass_time(seconds=1)
-        await fixture.run(fixture.store.leases.reap(10, 3, now=fixture.now))
+        await fixture.reap()
         (next_job,) = await fixture.take(allowed=1)
         assert next_job.id == second.id
-        assert not await fixture.finish_as(job, "complete", gate=job.gate)
+        assert not await fixture.finish_as(job, "complete")
         fixture.pass_time(seconds=60)
         assert await fixture.take(allowed=1) == []
 
@@ -221,7 +210,7 @@ class LimitConformance(LimitedConformance):
         await fixture.run(fixture.store.jobs.end([Ending(job.id, state)], fixture.now))
         (next_job,) = await fixture.take(allowed=1)
         assert next_job.id == second.id
-        assert not await fixture.finish_as(job, "complete", gate=job.gate)
+        assert not await fixture.finish_as(job, "complete")
 
     async def test_a_deleted_chain_frees_the_place(self, fixture: LimitFixture) -> None:
         _, second = await fixture.put("a", 2)
@@ -233,7 +222,7 @@ class LimitConformance(LimitedConformance):
     async def test_a_redriven_job_waits_at_its_gate_again(self, fixture: LimitFixture) -> None:
         (first,) = await fixture.put("a")
         (job,) = await fixture.take(allowed=1)
-        await fixture.finish_as(job, "fail", gate=job.gate, error="no")
+        await fixture.finish_as(job, "fail", error="no")
         await fixture.run(fixture.store.jobs.redrive([first.id], now=fixture.now))
         await fixture.put("a")
         (again,) = await fixture.take(allowed=1)
@@ -272,7 +261,7 @@ class LimitConformance(LimitedConformance):
         await fixture.put("a")
         (job,) = await fixture.take(allowed=1)
         follower = fixture.next_job(job, MAIL, gate=gate_id(MAIL, "b"))
-        await fixture.finish_as(job, "continue", gate=job.gate, next=follower)
+        await fixture.finish_as(job, "continue", next=follower)
         (next_job,) = await fixture.take(allowed=1)
         assert (next_job.id, next_job.gate) == (follower.id, "mail#b")
 
@@ -292,7 +281,7 @@ class LimitConformance(LimitedConformance):
         (urgent,) = await fixture.put("a", priority=1)
         (job,) = await fixture.take(allowed=1)
         assert job.id == urgent.id
-        await fixture.finish_as(job, "complete", gate=job.gate)
+        await fixture.finish_as(job, "complete")
         assert [each.id for each in await fixture.take(allowed=1)] == [usual.id]
 
     async def test_jobs_without_a_key_are_bound_by_no_limit_of_keys(
@@ -312,7 +301,7 @@ class LimitConformance(LimitedConformance):
         assert max(by_key(first).values()) == 2
         answer = await fixture.look(allowed=2, shared=shared)
         assert (answer.jobs, answer.held_back) == ([], True)
-        await fixture.finish_as(first[0], "complete", gate=first[0].gate)
+        await fixture.finish_as(first[0], "complete")
         assert len(await fixture.take(allowed=2, shared=shared)) == 1
 
     async def test_several_limits_of_all_keys_hold_together(self, fixture: LimitFixture) -> None:
@@ -361,7 +350,7 @@ class LimitConformance(LimitedConformance):
         (job,) = await fixture.take(allowed=1)
         fixture.pass_time(seconds=120)
         assert await self._sweep_gates(fixture) == 0
-        await fixture.finish_as(job, "complete", gate=job.gate)
+        await fixture.finish_as(job, "complete")
         assert await self._sweep_gates(fixture) == 1
         await fixture.put("a", 2)
         assert len(await fixture.take(allowed=1)) == 1
@@ -383,7 +372,7 @@ class TurnConformance(LimitedConformance):
             jobs = await fixture.take(10)
             order += [key for key, number in by_key(jobs).items() for _ in range(number)]
             for job in jobs:
-                await fixture.finish_as(job, "complete", gate=job.gate)
+                await fixture.finish_as(job, "complete")
         assert len(order) - order.count("large") == 20
 
     async def test_many_wakeups_of_one_key_are_one_turn(self, fixture: LimitFixture) -> None:
@@ -480,9 +469,7 @@ class RateConformance(LimitedConformance):
         await fixture.put("a", 2)
         await fixture.put("b", 2)
         (job,) = await fixture.take(1, allowed=5)
-        await fixture.finish_as(
-            job, "snooze", gate=job.gate, delay_ms=30_000, rest=True, error="429"
-        )
+        await fixture.finish_as(job, "snooze", delay_ms=30_000, rest=True, error="429")
         other = "b" if job.gate == "mail#a" else "a"
         assert by_key(await fixture.take(allowed=5)) == {other: 2}
         (place,) = await fixture.run(fixture.store.limits.place([job.id]))
@@ -508,7 +495,7 @@ class OrderConformance(LimitedConformance):
         for expected in jobs:
             (job,) = await fixture.take(ordered="hold")
             assert job.id == expected.id
-            await fixture.finish_as(job, "complete", gate=job.gate)
+            await fixture.finish_as(job, "complete")
 
     @pytest.mark.parametrize("kind", ["retry", "snooze", "release"])
     async def test_a_job_that_comes_back_keeps_its_place(
@@ -516,7 +503,7 @@ class OrderConformance(LimitedConformance):
     ) -> None:
         first, second = await self.put_in_order(fixture, 2)
         (job,) = await fixture.take(ordered="skip")
-        await fixture.finish_as(job, kind, gate=job.gate, delay_ms=5_000)
+        await fixture.finish_as(job, kind, delay_ms=5_000)
         if kind != "release":
             answer = await fixture.look(ordered="skip")
             assert (answer.jobs, answer.next_us) == ([], 5 * SECOND)
@@ -524,14 +511,14 @@ class OrderConformance(LimitedConformance):
             fixture.pass_time(seconds=5)
         (again,) = await fixture.take(ordered="skip")
         assert again.id == first.id
-        await fixture.finish_as(again, "complete", gate=again.gate)
+        await fixture.finish_as(again, "complete")
         assert [each.id for each in await fixture.take(ordered="skip")] == [second.id]
 
     async def test_a_crashed_job_keeps_its_place(self, fixture: LimitFixture) -> None:
         first, _ = await self.put_in_order(fixture, 2)
         await fixture.take(ordered="hold", lease_ms=1_000)
         fixture.pass_time(seconds=1)
-        await fixture.run(fixture.store.leases.reap(10, 3, now=fixture.now))
+        await fixture.reap()
         assert await fixture.take(ordered="hold") == []
         fixture.pass_time(seconds=BACKOFF_MS // 1000)
         assert [each.id for each in await fixture.take(ordered="hold")] == [first.id]
@@ -541,14 +528,14 @@ class OrderConformance(LimitedConformance):
     ) -> None:
         first, second = await self.put_in_order(fixture, 2)
         (job,) = await fixture.take(ordered="hold")
-        await fixture.finish_as(job, "fail", gate=job.gate, error="no")
+        await fixture.finish_as(job, "fail", error="no")
         assert await fixture.take(ordered="hold") == []
         (place,) = await fixture.run(fixture.store.limits.place([second.id]))
         assert place.held_by == first.id
         await fixture.run(fixture.store.jobs.redrive([first.id], now=fixture.now))
         (again,) = await fixture.take(ordered="hold")
         assert again.id == first.id
-        await fixture.finish_as(again, "complete", gate=again.gate)
+        await fixture.finish_as(again, "complete")
         assert [each.id for each in await fixture.take(ordered="hold")] == [second.id]
 
     async def test_a_line_goes_on_when_its_dead_letter_is_dropped(
@@ -556,7 +543,7 @@ class OrderConformance(LimitedConformance):
     ) -> None:
         _, second = await self.put_in_order(fixture, 2)
         (job,) = await fixture.take(ordered="hold")
-        await fixture.finish_as(job, "fail", gate=job.gate, error="no")
+        await fixture.finish_as(job, "fail", error="no")
         assert await fixture.take(ordered="hold") == []
         await fixture.run(fixture.store.chains.delete([job.chain_id], fixture.now))
         assert [each.id for each in await fixture.take(ordered="hold")] == [second.id]
@@ -564,7 +551,7 @@ class OrderConformance(LimitedConformance):
     async def test_a_line_that_skips_goes_on_after_a_failure(self, fixture: LimitFixture) -> None:
         _, second = await self.put_in_order(fixture, 2)
         (job,) = await fixture.take(ordered="skip")
-        await fixture.finish_as(job, "fail", gate=job.gate, error="no")
+        await fixture.finish_as(job, "fail", error="no")
         assert [each.id for each in await fixture.take(ordered="skip")] == [second.id]
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from holdfast.notify.base import ANY, LOOK_EVERYWHERE, Hint, Notifier
+from holdfast.notify.base import ANY, LOOK_EVERYWHERE, Hint, Listener, Notifier
 
 PATIENCE_S = 30.0
 WINDOW_S = 0.01
@@ -73,6 +73,15 @@ class HintRecorder:
         self.wait_until(lambda received: any(covers(hint, type) for hint in received))
 
 
+def listen(notifier: Notifier) -> tuple[HintRecorder, Listener]:
+    """Listen until that is proven to work; what was received by then is forgotten."""
+    recorder = HintRecorder()
+    listener = notifier.listen(recorder)
+    assert listener.wait_until_alive(PATIENCE_S)
+    recorder.forget()
+    return recorder, listener
+
+
 def covers(hint: Hint, type: str) -> bool:
     """Whether a worker of this type would look."""
     return hint.kind in ("due", "look") and hint.type in (type, ANY)
@@ -110,11 +119,8 @@ class NotifierConformance:
     @pytest.fixture
     def recorder(self, notifier: Notifier) -> HintRecorder:
         """What the listener received once it was proven to hear."""
-        recorder = HintRecorder()
-        listener = notifier.listen(recorder)
-        assert listener.wait_until_alive(PATIENCE_S)
+        recorder, listener = listen(notifier)
         assert listener.alive
-        recorder.forget()
         return recorder
 
     def test_a_hint_reaches_a_listener_of_another_notifier(
@@ -132,8 +138,7 @@ class NotifierConformance:
     def test_every_listener_hears(
         self, recorder: HintRecorder, notifier: Notifier, other: Notifier
     ) -> None:
-        second = HintRecorder()
-        assert notifier.listen(second).wait_until_alive(PATIENCE_S)
+        second, _ = listen(notifier)
         other.send([Hint("due", "mail")])
         recorder.wait_for_type("mail")
         second.wait_for_type("mail")
@@ -213,8 +218,7 @@ class NotifierConformance:
 
     def test_a_closed_listener_hears_nothing_and_leaves_no_thread(self, notifier: Notifier) -> None:
         before = set(threading.enumerate())
-        listener = notifier.listen(HintRecorder())
-        assert listener.wait_until_alive(PATIENCE_S)
+        _, listener = listen(notifier)
         listener.close()
         assert not listener.alive
         assert set(threading.enumerate()) <= before
@@ -269,10 +273,7 @@ class NotifierServerConformance(NotifierConformance):
     def test_a_listener_is_back_after_a_restart_and_asks_for_a_look(
         self, server: NotifierServer, notifier: Notifier
     ) -> None:
-        recorder = HintRecorder()
-        listener = notifier.listen(recorder)
-        assert listener.wait_until_alive(PATIENCE_S)
-        recorder.forget()
+        recorder, listener = listen(notifier)
         server.stop()
         recorder.wait_until(lambda received: LOOK_EVERYWHERE in received)
         assert not listener.alive
@@ -285,10 +286,7 @@ class NotifierServerConformance(NotifierConformance):
     def test_a_listener_notices_a_server_that_is_silent(
         self, server: NotifierServer, notifier: Notifier
     ) -> None:
-        recorder = HintRecorder()
-        listener = notifier.listen(recorder)
-        assert listener.wait_until_alive(PATIENCE_S)
-        recorder.forget()
+        recorder, listener = listen(notifier)
         server.freeze()
         recorder.wait_until(lambda received: LOOK_EVERYWHERE in received)
         assert not listener.alive

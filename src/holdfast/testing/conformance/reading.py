@@ -86,8 +86,7 @@ class WalkConformance(Conformance):
     async def test_what_runs_waits_or_failed_is_found_without_looking_at_the_rest(
         self, fixture: StoreFixture
     ) -> None:
-        failed = await fixture.start_running()
-        await fixture.finish_as(failed, "fail", error="ValueError: no")
+        failed = await fixture.finish_new("fail", error="ValueError: no")
         running = await fixture.start_running("render")
         awaited = await fixture.start("render")
         blocked = await fixture.start_blocked(awaited.id, type="report")
@@ -114,8 +113,9 @@ class WalkConformance(Conformance):
     async def test_words_are_found_in_what_people_know_a_job_by(
         self, fixture: StoreFixture
     ) -> None:
-        failed = await fixture.start_running("mail.send")
-        await fixture.finish_as(failed, "fail", error="TimeoutError: smtp_1 did not answer")
+        failed = await fixture.finish_new(
+            "fail", "mail.send", error="TimeoutError: smtp_1 did not answer"
+        )
         keyed = await fixture.start("render", key="order:7")
         other = await fixture.start("render.100%")
         store, now = fixture.store, fixture.now
@@ -141,10 +141,8 @@ class WalkConformance(Conformance):
         first = await fixture.start_running("render")
         fixture.pass_time(seconds=3)
         await fixture.finish_as(first, "complete", started_at=fixture.now - 2_000_000)
-        other = await fixture.start_running("common")
-        await fixture.finish_as(other, "complete")
-        failed = await fixture.start_running("render")
-        await fixture.finish_as(failed, "fail", error="ValueError: no")
+        await fixture.finish_new("complete", "common")
+        failed = await fixture.finish_new("fail", "render", error="ValueError: no")
         read = fixture.store.statistics.finished
         found = await fixture.run(read("render", 10, 100))
         assert [(each.id, each.state) for each in found] == [
@@ -160,12 +158,10 @@ class WalkConformance(Conformance):
     async def test_the_wait_of_a_redriven_job_is_not_counted_from_its_creation(
         self, fixture: StoreFixture
     ) -> None:
-        job = await fixture.start_running("render")
-        await fixture.finish_as(job, "fail", error="ValueError: no")
+        job = await fixture.finish_new("fail", "render", error="ValueError: no")
         fixture.pass_time(seconds=3_600)
         await fixture.run(redrive_jobs(fixture.store, [job.id], now=fixture.now))
-        (again,) = await fixture.claim("render")
-        await fixture.finish_as(again, "complete", started_at=fixture.now)
+        await fixture.finish_next("complete", "render", started_at=fixture.now)
         (found,) = await fixture.run(fixture.store.statistics.finished("render", 10, 100))
         assert (found.attempts, found.was_tried, found.waited_us) == (1, True, None)
         step = WaitStep(
@@ -192,7 +188,7 @@ class WalkConformance(Conformance):
 
     async def test_a_series_may_be_of_one_type(self, fixture: StoreFixture) -> None:
         for type in ("render", "render", "common"):
-            await fixture.finish_as(await fixture.start_running(type), "complete")
+            await fixture.finish_new("complete", type)
         series = fixture.store.statistics.series
         everything = await fixture.run(series(3_600_000, 3_600_000, fixture.now))
         render = await fixture.run(series(3_600_000, 3_600_000, fixture.now, type="render"))
@@ -220,8 +216,7 @@ class ChainReadingConformance(Conformance):
     ) -> None:
         created = fixture.now
         asked = await fixture.start(input='{"order": 1}', key="k")
-        (first,) = await fixture.claim()
-        await fixture.finish_as(first, "continue", output='"half"', next=fixture.next_job(first))
+        await fixture.finish_next("continue", output='"half"')
         assert await self._get(fixture, asked) == ChainRecord(
             asked.id, MAIL, "pending", "k", '{"order": 1}', None, None, 2, created, None
         )
@@ -233,8 +228,7 @@ class ChainReadingConformance(Conformance):
         )
 
     async def test_a_failed_chain_shows_its_error(self, fixture: StoreFixture) -> None:
-        job = await fixture.start_running()
-        await fixture.finish_as(job, "fail", error="Boom: no", output="1")
+        job = await fixture.finish_new("fail", error="Boom: no", output="1")
         (chain,) = await fixture.run(fixture.store.chains.get([job.chain_id]))
         assert (chain.state, chain.error, chain.output) == ("failed", "Boom: no", None)
 
@@ -376,9 +370,7 @@ class DeadLetterConformance(Conformance):
         self, fixture: StoreFixture, type: str, fingerprint: str | None, error: str
     ) -> str:
         fixture.pass_time(seconds=1)
-        job = await fixture.start_running(type)
-        assert await fixture.finish_as(job, "fail", fingerprint=fingerprint, error=error)
-        return job.id
+        return (await fixture.finish_new("fail", type, fingerprint=fingerprint, error=error)).id
 
     async def test_groups_are_counted_by_type_and_kind_the_largest_first(
         self, fixture: StoreFixture
@@ -409,10 +401,8 @@ class DeadLetterConformance(Conformance):
         ]
 
     async def test_what_did_not_fail_is_in_no_group(self, fixture: StoreFixture) -> None:
-        completed = await fixture.start_running()
-        await fixture.finish_as(completed, "complete")
-        cancelled = await fixture.start_running()
-        await fixture.finish_as(cancelled, "cancel")
+        await fixture.finish_new("complete")
+        await fixture.finish_new("cancel")
         await fixture.start()
         assert await fixture.run(fixture.store.dead_letters.groups(10, 100)) == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -14,26 +13,18 @@ from holdfast.testing.conformance.harness import (
     LEASE_MS,
     MAIL,
     MILLISECOND,
+    POISON,
     WORKER,
     Conformance,
     StoreFixture,
 )
 from holdfast.testing.conformance.workers import counters_equal_rows
 
-POISON = 3
-
-
-async def reap(
-    fixture: StoreFixture, limit: int = 100, poison: int = POISON, **options: Any
-) -> ReapPage:
-    """Take back one page of expired leases."""
-    return await fixture.run(fixture.store.leases.reap(limit, poison, now=fixture.now, **options))
-
 
 async def crash(fixture: StoreFixture) -> Reaped:
     """Let the one lease there is run out and take its one job back."""
     fixture.pass_time(ms=LEASE_MS)
-    (reaped,) = (await reap(fixture)).reaped
+    (reaped,) = (await fixture.reap()).reaped
     return reaped
 
 
@@ -46,16 +37,16 @@ class ReapingConformance(Conformance):
         job = await fixture.start_running()
         fixture.now += LEASE_MS * MILLISECOND - 1
         before = await fixture.harness.contents()
-        assert await reap(fixture) == ReapPage([], 0, None)
+        assert await fixture.reap() == ReapPage([], 0, None)
         assert await fixture.harness.contents() == before
         fixture.now += 1
-        page = await reap(fixture)
+        page = await fixture.reap()
         assert [each.id for each in page.reaped] == [job.id]
 
     async def test_a_reaped_job_waits_with_its_crash_counted(self, fixture: StoreFixture) -> None:
         job = await fixture.start_running()
         fixture.pass_time(ms=LEASE_MS + 250)
-        page = await reap(fixture)
+        page = await fixture.reap()
         assert page.reaped == [
             Reaped(
                 job.id,
@@ -97,7 +88,7 @@ class ReapingConformance(Conformance):
         for _ in range(5):
             (job,) = await fixture.claim()
             fixture.pass_time(ms=LEASE_MS)
-            await reap(fixture, poison=100)
+            await fixture.reap(poison=100)
             available_at = (await fixture.read(job.id)).available_at
             assert available_at is not None
             delays.append((available_at - fixture.now) // MILLISECOND)
@@ -123,7 +114,7 @@ class ReapingConformance(Conformance):
             fixture.finish_of(done, "complete"), fixture.finish_of(given_back, "release")
         )
         fixture.pass_time(ms=LEASE_MS)
-        page = await reap(fixture)
+        page = await fixture.reap()
         assert [each.id for each in page.reaped] == [held.id]
         assert await fixture.run(fixture.store.leases.page(10)) == []
         assert (await fixture.read(done.id)).state == "completed"
@@ -136,15 +127,15 @@ class ReapingConformance(Conformance):
         await fixture.finish_as(lost, "release")
         (held,) = await fixture.claim(lease_ms=LEASE_MS)
         fixture.pass_time(ms=1_000)
-        assert (await reap(fixture)).reaped == []
+        assert (await fixture.reap()).reaped == []
         assert (await fixture.lease_status(held)).lease == "held"
 
     async def test_reapers_at_once_share_the_work(self, fixture: StoreFixture) -> None:
         jobs = [await fixture.start_running(f"type-{n}") for n in range(12)]
         fixture.pass_time(ms=LEASE_MS)
-        pages = await asyncio.gather(*(reap(fixture, limit=6) for _ in range(4)))
+        pages = await asyncio.gather(*(fixture.reap(limit=6) for _ in range(4)))
         reaped = [each.id for page in pages for each in page.reaped]
-        reaped += [each.id for each in (await reap(fixture)).reaped]
+        reaped += [each.id for each in (await fixture.reap()).reaped]
         assert sorted(reaped) == [job.id for job in jobs]
         assert {(await fixture.read(job.id)).crashes for job in jobs} == {1}
 
@@ -176,7 +167,7 @@ class ReapedForGoodConformance(Conformance):
         await fixture.claim("a", max_attempts=25)
         await fixture.claim("b", max_attempts=1)
         fixture.pass_time(ms=LEASE_MS)
-        page = await reap(fixture)
+        page = await fixture.reap()
         assert {each.type: each.state for each in page.reaped} == {"a": "failed", "b": "pending"}
 
     async def test_zero_attempts_means_without_end(self, fixture: StoreFixture) -> None:
@@ -233,8 +224,7 @@ class ReapedForGoodConformance(Conformance):
         await fixture.start_running()
         await crash(fixture)
         fixture.pass_time(seconds=60)
-        (again,) = await fixture.claim()
-        assert await fixture.finish_as(again, kind)
+        again = await fixture.finish_next(kind)
         assert (await fixture.read(again.id)).crashes == crashes
 
     async def test_the_two_ways_of_failing_have_fingerprints_of_their_own(
@@ -243,12 +233,12 @@ class ReapedForGoodConformance(Conformance):
         spent = await fixture.start_running("spent", max_attempts=1)
         poison = await fixture.start_running("poison")
         fixture.pass_time(ms=LEASE_MS)
-        await reap(fixture, poison=2)
+        await fixture.reap(poison=2)
         fixture.pass_time(seconds=60)
         (again,) = await fixture.claim("poison")
         await fixture.run(fixture.store.leases.isolate(again.token))
         fixture.pass_time(ms=LEASE_MS)
-        await reap(fixture, poison=2)
+        await fixture.reap(poison=2)
         prints = [(await fixture.read(job.id)).fingerprint for job in (spent, poison)]
         assert prints == ["worker-died-attempts-spent", "worker-died"]
 
@@ -282,7 +272,7 @@ class ReapingInBatchesConformance(Conformance):
 
     async def test_a_page_takes_the_leases_that_expired_first(self, fixture: StoreFixture) -> None:
         jobs = await self._start_expired(fixture, 5)
-        page = await reap(fixture, limit=2)
+        page = await fixture.reap(limit=2)
         assert sorted(each.id for each in page.reaped) == [jobs[0].id, jobs[1].id]
         assert page.leases == 2
         assert page.last == (jobs[1].claimed_at + LEASE_MS * MILLISECOND, jobs[1].token)
@@ -291,14 +281,14 @@ class ReapingInBatchesConformance(Conformance):
         await fixture.start_all([fixture.job() for _ in range(7)])
         await fixture.claim()
         fixture.pass_time(ms=LEASE_MS)
-        page = await reap(fixture, limit=1)
+        page = await fixture.reap(limit=1)
         assert (len(page.reaped), page.leases) == (7, 1)
 
     async def test_a_look_after_a_lease_does_not_see_it_again(self, fixture: StoreFixture) -> None:
         jobs = await self._start_expired(fixture, 3)
         first = jobs[0]
         after = (first.claimed_at + LEASE_MS * MILLISECOND, first.token)
-        page = await reap(fixture, after=after)
+        page = await fixture.reap(after=after)
         assert sorted(each.id for each in page.reaped) == [jobs[1].id, jobs[2].id]
         assert (await fixture.lease_status(first)).lease == "held"
 
@@ -308,5 +298,5 @@ class ReapingInBatchesConformance(Conformance):
         jobs = [await fixture.start_running(f"type-{number}") for number in range(4)]
         fixture.pass_time(ms=LEASE_MS)
         expired = jobs[0].claimed_at + LEASE_MS * MILLISECOND
-        page = await reap(fixture, after=(expired, jobs[1].token))
+        page = await fixture.reap(after=(expired, jobs[1].token))
         assert sorted(each.id for each in page.reaped) == [jobs[2].id, jobs[3].id]

@@ -35,8 +35,7 @@ class RetentionConformance(Conformance):
 
     async def _end_one(self, fixture: StoreFixture, kind: Any, **fields: Any) -> NewJob:
         job = await fixture.start(**fields)
-        (claimed,) = await fixture.claim()
-        assert await fixture.finish_as(claimed, kind)
+        await fixture.finish_next(kind)
         return job
 
     async def _remove(
@@ -100,8 +99,7 @@ class RetentionConformance(Conformance):
             (claimed,) = await fixture.claim()
             tails.append(fixture.next_job(claimed))
             assert await fixture.finish_as(claimed, "continue", next=tails[-1])
-            (claimed,) = await fixture.claim("next")
-            assert await fixture.finish_as(claimed, "fail")
+            await fixture.finish_next("fail", "next")
             fixture.pass_time(ms=2)
         waiting = await fixture.start_blocked(tails[2].chain_id, type="waits")
         fixture.pass_time(seconds=91 * DAY)
@@ -119,10 +117,8 @@ class RetentionConformance(Conformance):
         key = NewKey(job.type, "k", job.id)
         await fixture.run(fixture.store.chains.claim_keys([key], fixture.now))
         await fixture.start_all([job])
-        (claimed,) = await fixture.claim()
-        await fixture.finish_as(claimed, "retry", error="once")
-        (claimed,) = await fixture.claim()
-        await fixture.finish_as(claimed, "complete")
+        await fixture.finish_next("retry", error="once")
+        await fixture.finish_next("complete")
         fixture.pass_time(seconds=31 * DAY)
         assert (await self._remove(fixture)).removed == 1
         contents = await fixture.harness.contents()
@@ -139,8 +135,7 @@ class RetentionConformance(Conformance):
         key = NewKey(job.type, "k", job.id, "any", window_ms=40 * DAY * 1000)
         await fixture.run(fixture.store.chains.claim_keys([key], fixture.now))
         await fixture.start_all([job])
-        (claimed,) = await fixture.claim()
-        await fixture.finish_as(claimed, "complete")
+        await fixture.finish_next("complete")
         fixture.pass_time(seconds=31 * DAY)
         assert (await self._remove(fixture)).removed == 0
         fixture.pass_time(seconds=10 * DAY)
@@ -153,8 +148,7 @@ class RetentionConformance(Conformance):
         return started
 
     async def _completed_long_ago(self, fixture: StoreFixture) -> None:
-        (claimed,) = await fixture.claim()
-        await fixture.finish_as(claimed, "complete")
+        await fixture.finish_next("complete")
         fixture.pass_time(seconds=31 * DAY)
         assert (await self._remove(fixture)).removed == 1
 
@@ -230,8 +224,7 @@ class RetentionConformance(Conformance):
         fixture.pass_time(seconds=400 * DAY)
         assert (await self._remove(fixture)).removed == 0
         assert await self._exists(fixture, first)
-        (claimed,) = await fixture.claim("next")
-        await fixture.finish_as(claimed, "complete")
+        await fixture.finish_next("complete", "next")
         fixture.pass_time(seconds=31 * DAY)
         assert (await self._remove(fixture)).removed == 1
         assert not await self._exists(fixture, following)
@@ -280,8 +273,7 @@ class DeletingConformance(Conformance):
         first = await fixture.start(key="k")
         key = NewKey(MAIL, "k", first.id)
         await fixture.run(fixture.store.chains.claim_keys([key], fixture.now))
-        (job,) = await fixture.claim()
-        await fixture.finish_as(job, "retry", error="Boom: no")
+        job = await fixture.finish_next("retry", error="Boom: no")
         await fixture.run(fixture.store.leases.free([job.token]))
         (job,) = await fixture.claim()
         successor = fixture.next_job(job, blockers=1)
@@ -297,8 +289,7 @@ class DeletingConformance(Conformance):
 
     async def test_a_chain_is_deleted_in_any_state(self, fixture: StoreFixture) -> None:
         running = await fixture.start_running("a")
-        failed = await fixture.start_running("b")
-        await fixture.finish_as(failed, "fail")
+        failed = await fixture.finish_new("fail", "b")
         pending = await fixture.start("c")
         chains = [running.id, failed.id, pending.id]
         assert sorted(await fixture.run(fixture.store.chains.delete(chains, fixture.now))) == chains

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from holdfast.core.records import Ending, NewJob, NewKey
 from holdfast.core.subscriptions import Subscription, WaitingEvent
 from holdfast.storage.operation import Op
@@ -138,8 +140,7 @@ class KeyConformance(Conformance):
 
     async def test_a_completed_chain_frees_its_key(self, fixture: StoreFixture) -> None:
         await _start_one(fixture)
-        (job,) = await fixture.claim()
-        await fixture.finish_as(job, "complete")
+        await fixture.finish_next("complete")
         second = await _start_one(fixture)
         assert await _holder(fixture) == second.id
         assert await _start(fixture) is None
@@ -153,30 +154,25 @@ class KeyConformance(Conformance):
         self, fixture: StoreFixture
     ) -> None:
         await _start_one(fixture)
-        (job,) = await fixture.claim()
-        await fixture.finish_as(job, "fail")
+        job = await fixture.finish_next("fail")
         assert await _start(fixture) is None
         await fixture.run(fixture.store.jobs.redrive([job.id], now=fixture.now))
         assert await _start(fixture) is None
-        (job,) = await fixture.claim()
-        await fixture.finish_as(job, "complete")
+        await fixture.finish_next("complete")
         assert await _start(fixture) is not None
 
     async def test_a_chain_that_goes_on_holds_its_key_to_its_end(
         self, fixture: StoreFixture
     ) -> None:
         await _start_one(fixture)
-        (first,) = await fixture.claim()
-        await fixture.finish_as(first, "continue", next=fixture.next_job(first))
+        await fixture.finish_next("continue")
         assert await _start(fixture) is None
-        (second,) = await fixture.claim("next")
-        await fixture.finish_as(second, "complete")
+        await fixture.finish_next("complete", "next")
         assert await _start(fixture) is not None
 
     async def test_a_key_of_any_scope_is_never_free_again(self, fixture: StoreFixture) -> None:
         await _start_one(fixture, scope="any")
-        (job,) = await fixture.claim()
-        await fixture.finish_as(job, "complete")
+        await fixture.finish_next("complete")
         assert await _start(fixture, scope="any") is None
 
     async def test_a_window_ends_at_its_time_and_not_before(self, fixture: StoreFixture) -> None:
@@ -227,17 +223,18 @@ class ConcurrentKeysConformance(Conformance):
         assert winners == [await _holder(fixture)]
         assert [row.id for row in await fixture.read_all()] == winners
 
-    async def test_a_producer_that_waited_gets_the_key_of_one_that_rolled_back(
-        self, fixture: StoreFixture
+    @pytest.mark.parametrize("committed", [True, False])
+    async def test_a_producer_that_waited_gets_a_key_unless_the_first_one_committed(
+        self, fixture: StoreFixture, committed: bool
     ) -> None:
         transaction = await fixture.harness.begin()
-        job = fixture.job(key=KEY)
-        assert await transaction.run(_start_op(fixture, job))
+        first = fixture.job(key=KEY)
+        assert await transaction.run(_start_op(fixture, first))
         waiting = asyncio.create_task(_start(fixture))
-        await transaction.rollback()
+        await (transaction.commit() if committed else transaction.rollback())
         second = await waiting
-        assert second is not None
-        assert await _holder(fixture) == second.id
+        assert (second is None) is committed
+        assert await _holder(fixture) == (second or first).id
 
     async def test_a_used_key_is_used_once_in_its_scope(self, fixture: StoreFixture) -> None:
         assert await fixture.run(_use(fixture))
@@ -246,32 +243,15 @@ class ConcurrentKeysConformance(Conformance):
         # A chain of the same key is another matter.
         assert await _start(fixture)
 
-    async def test_a_key_is_unused_again_after_a_rollback(self, fixture: StoreFixture) -> None:
-        transaction = await fixture.harness.begin()
-        assert await transaction.run(_use(fixture))
-        waiting = asyncio.create_task(fixture.run(_use(fixture)))
-        await transaction.rollback()
-        assert await waiting
-
-    async def test_who_waited_for_the_first_use_of_a_key_is_not_the_first(
-        self, fixture: StoreFixture
+    @pytest.mark.parametrize("committed", [True, False])
+    async def test_who_waited_for_the_first_use_of_a_key_is_the_first_unless_that_committed(
+        self, fixture: StoreFixture, committed: bool
     ) -> None:
         transaction = await fixture.harness.begin()
         assert await transaction.run(_use(fixture))
         waiting = asyncio.create_task(fixture.run(_use(fixture)))
-        await transaction.commit()
-        assert not await waiting
-
-    async def test_a_producer_that_waited_loses_to_one_that_committed(
-        self, fixture: StoreFixture
-    ) -> None:
-        transaction = await fixture.harness.begin()
-        job = fixture.job(key=KEY)
-        assert await transaction.run(_start_op(fixture, job))
-        waiting = asyncio.create_task(_start(fixture))
-        await transaction.commit()
-        assert await waiting is None
-        assert await _holder(fixture) == job.id
+        await (transaction.commit() if committed else transaction.rollback())
+        assert await waiting is not committed
 
     async def test_producers_of_the_same_keys_in_any_order_do_not_deadlock(
         self, fixture: StoreFixture

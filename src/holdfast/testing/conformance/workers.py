@@ -7,7 +7,7 @@ from collections import Counter
 
 import msgspec
 
-from holdfast.core.records import LIVE, JobRecord, TypeSetting
+from holdfast.core.records import LIVE, FinishKind, JobRecord, TypeSetting
 from holdfast.core.statistics import TypeTotals
 from holdfast.core.worker_presence import VanishedWorker, WorkerRecord, WorkerSign
 from holdfast.storage.operation import Op
@@ -326,16 +326,14 @@ class TotalsConformance(Conformance):
         assert (totals.running, totals.stuck) == (2, 1)
 
     async def test_folding_counts_changes_no_total(self, fixture: StoreFixture) -> None:
-        for kind in ("complete", "fail", "cancel"):
-            job = await fixture.start_running(kind)
-            await fixture.finish(
-                fixture.finish_of(job, "complete" if kind == "complete" else "fail")
-            )
+        kinds: tuple[FinishKind, ...] = ("complete", "fail", "cancel")
+        for kind in kinds:
+            await fixture.finish_new(kind)
             fixture.pass_time(seconds=30)
-        rows = await self._tally_rows(fixture)
+        rows = len(await fixture.rows("tally"))
         fixture.pass_time(seconds=600)
         assert await fixture.run(fixture.store.workers.fold_tally(1_000, fixture.now)) == rows
-        assert await self._tally_rows(fixture) < rows
+        assert len(await fixture.rows("tally")) < rows
         await fixture.run(counters_equal_rows(fixture))
 
     async def test_counts_are_folded_wider_the_older_they_are(self, fixture: StoreFixture) -> None:
@@ -350,7 +348,7 @@ class TotalsConformance(Conformance):
             fixture.pass_time(seconds=minutes * 60)
             assert await fixture.run(fold(1_000, fixture.now)) > 0
             assert await fixture.run(fold(1_000, fixture.now)) == 0
-            rows.append(await self._tally_rows(fixture))
+            rows.append(len(await fixture.rows("tally")))
         # What happens to be at the beginning of a wider step stays beside it.
         assert rows == [24, 8, 6, 1, 1]
         await fixture.run(counters_equal_rows(fixture))
@@ -362,7 +360,3 @@ class TotalsConformance(Conformance):
         fold = fixture.store.workers.fold_tally
         assert [await fixture.run(fold(4, fixture.now)) for _ in range(3)] == [4, 2, 0]
         await fixture.run(counters_equal_rows(fixture))
-
-    async def _tally_rows(self, fixture: StoreFixture) -> int:
-        contents = await fixture.harness.contents()
-        return sum(len(rows) for table, rows in contents.items() if "tally" in table)
