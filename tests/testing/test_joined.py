@@ -103,6 +103,13 @@ def kit(connection: Connection) -> Iterator[Kit]:
     kit.close()
 
 
+def run_until_idle(kit: Kit, form: str) -> None:
+    if form == "sync":
+        kit.run_until_idle()
+    else:
+        asyncio.run(kit.run_until_idle_async())
+
+
 def paid(connection: Connection) -> list[int]:
     return list(connection.execute(text("select id from paid order by id")).scalars())
 
@@ -141,15 +148,21 @@ def test_async_handlers_use_transactions_of_the_application(
 
 
 @pytest.mark.parametrize("form", ["sync", "async"])
+def test_the_worker_of_a_test_signs_on_and_off(kit: Kit, form: str) -> None:
+    with app.transaction() as tx:
+        app.start(tx, "order.ship", 1)
+    run_until_idle(kit, form)
+    (worker,) = app.workers.list(everyone=True)
+    assert worker.stopped_at is not None
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
 def test_atomic_jobs_that_are_due_together_each_keep_their_work(
     kit: Kit, connection: Connection, form: str
 ) -> None:
     with app.transaction() as tx:
         app.start_many(tx, "order.ship", range(3))
-    if form == "sync":
-        kit.run_until_idle()
-    else:
-        asyncio.run(kit.run_until_idle_async())
+    run_until_idle(kit, form)
     assert [each.state for each in kit.started("order.ship")] == ["completed"] * 3
     assert paid(connection) == [1000] * 3
 
@@ -161,10 +174,7 @@ def test_a_failing_transaction_takes_nothing_with_it_of_what_runs_beside_it(
     monkeypatch.setattr(f"{__name__}.meeting", Meeting())
     with app.transaction() as tx:
         chains = [app.start(tx, each, 1) for each in (fail, pass_by, block)]
-    if form == "sync":
-        kit.run_until_idle()
-    else:
-        asyncio.run(kit.run_until_idle_async())
+    run_until_idle(kit, form)
     states = [app.chains.get(each.id).state for each in chains]
     assert states == ["pending", "completed", "completed"]
     assert paid(connection) == [7, 8]

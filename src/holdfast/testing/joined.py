@@ -26,6 +26,7 @@ from holdfast.core.records import AppliedMigration, Held
 from holdfast.storage.after_commit import Action, Witness
 from holdfast.storage.database import Database, FreeSingleton, Parameters, Raised
 from holdfast.storage.operation import Op, Row, Statement, SyncExecutor, run
+from holdfast.worker.background_loops import call_on
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class CallerThread(futures.Executor):
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._postponed: deque[_Call] = deque()
         self._running: _Call | None = None
@@ -74,13 +76,19 @@ class CallerThread(futures.Executor):
         future: futures.Future[T] = futures.Future()
         call = _Call(task, partial(_fulfil, future, function))
         if self.is_current:
+            if task is not None and self._running is None:
+                # An async test: this thread runs a loop itself, and waits for no calls.
+                self._loop = task.get_loop()
             self._run(call)
+        elif self._loop is not None:
+            call_on(self._loop, self._run, call)
         else:
             self._calls.put(call)
         return future
 
     def complete(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on a loop in another thread, and what it submits in this one."""
+        self._loop = None
         with futures.ThreadPoolExecutor(1, "holdfast-test-loop") as loops:
             ended = loops.submit(asyncio.run, work)
             ended.add_done_callback(lambda _: self._calls.put(None))
