@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -15,7 +15,7 @@ from holdfast.core.errors import FilterError, InvalidCursor, InvalidId, InvalidO
 from holdfast.core.filters import FIELDS, Operator, Term, Value, parse_filter
 from holdfast.core.ids import parse_id
 from holdfast.storage.operation import Op
-from holdfast.storage.store.pagination import JobQuery, Walk
+from holdfast.storage.store.pagination import JobQuery, Listed, Walk
 
 LONGEST_PAGE = 1_000
 
@@ -135,14 +135,6 @@ LOOK = 10_000
 Subject: TypeAlias = Literal["jobs", "chains"]
 
 
-class Record(Protocol):
-    """Anything a list is ordered by the id of."""
-
-    @property
-    def id(self) -> str: ...
-
-
-R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 
 
@@ -151,8 +143,8 @@ def read_page(
     filter: str,
     limit: int,
     after: str | None,
-    read: Callable[[JobQuery, int], Op[Walk[R]]],
-    show: Callable[[R], T],
+    read: Callable[[JobQuery, int], Op[Walk[Listed]]],
+    show: Callable[[Listed], T],
 ) -> Op[Page[T]]:
     """Read one page, looking at a bounded number of rows. Raises: FilterError, InvalidOption, InvalidCursor."""
     before = None if after is None else read_cursor(subject, filter, after)

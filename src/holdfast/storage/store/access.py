@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.instants import Instant
 from holdfast.core.records import AuditRecord, NewToken, TokenRecord
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.store.params import document, record_of, records_of
+from holdfast.storage.store.params import document, fetch, fetch_one, record_of
 
 
 class AuditStore:
@@ -29,19 +29,17 @@ class AuditStore:
         target: str | None = None,
     ) -> Op[list[AuditRecord]]:
         """Read records, newest first, from `before` on; those of many by each of their targets. One statement."""
-        rows = yield Statement(
+        return fetch(
+            AuditRecord,
             "audit_list",
-            {
-                "limit": limit,
-                "before_at": before[0] if before else None,
-                "before_id": before[1] if before else None,
-                "actor": actor,
-                "action": action,
-                "target": target,
-                "within": _within(target),
-            },
+            limit=limit,
+            before_at=before[0] if before else None,
+            before_id=before[1] if before else None,
+            actor=actor,
+            action=action,
+            target=target,
+            within=_within(target),
         )
-        return records_of(AuditRecord, rows)
 
 
 def _within(target: str | None) -> str | None:
@@ -60,8 +58,7 @@ class TokenStore:
 
     def find(self, hash: str, now: Instant | None = None) -> Op[TokenRecord | None]:
         """Read the token of a hash; None unless it is valid now. One statement."""
-        rows = yield Statement("token_find", {"hash": hash, "now": now})
-        return record_of(TokenRecord, rows[0]) if rows else None
+        return fetch_one(TokenRecord, "token_find", hash=hash, now=now)
 
     def touch(self, id: str, now: Instant | None = None) -> Op[None]:
         """Note that a token was used, to the minute. One statement."""
@@ -69,13 +66,11 @@ class TokenStore:
 
     def revoke(self, id: str, now: Instant | None = None) -> Op[TokenRecord | None]:
         """Make a token invalid from now on; None when there is none that is not revoked. One statement."""
-        rows = yield Statement("token_revoke", {"id": id, "now": now})
-        return record_of(TokenRecord, rows[0]) if rows else None
+        return fetch_one(TokenRecord, "token_revoke", id=id, now=now)
 
     def page(self, limit: int) -> Op[list[TokenRecord]]:
         """Read tokens, newest first. One statement."""
-        rows = yield Statement("token_list", {"limit": limit})
-        return records_of(TokenRecord, rows)
+        return fetch(TokenRecord, "token_list", limit=limit)
 
     def exist(self) -> Op[bool]:
         """Say whether any token was ever made. One statement."""

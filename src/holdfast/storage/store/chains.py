@@ -21,7 +21,7 @@ from holdfast.core.records import (
 )
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.pagination import JobQuery, Lists, Step, along, among
-from holdfast.storage.store.params import document, records_of, texts
+from holdfast.storage.store.params import document, fetch, fetch_column, fetch_set, has_rows, texts
 
 
 class ChainStore(Lists[ChainRecord]):
@@ -46,22 +46,18 @@ class ChainStore(Lists[ChainRecord]):
 
         Concurrency: waits for a concurrent producer of the same key. Raises: KeyConflict in REPEATABLE READ.
         """
-        rows = yield Statement(
+        return fetch_set(
             "chain_key_claim",
-            {
-                "rows": document(keys),
-                "scope": keys[0].scope,
-                "exclude": texts(keys[0].exclude),
-                "now": now,
-            },
+            rows=document(keys),
+            scope=keys[0].scope,
+            exclude=texts(keys[0].exclude),
+            now=now,
         )
-        return {row[0] for row in rows}
 
     def key_holders(self, keys: Sequence[tuple[str, str]]) -> Op[list[KeyHolder]]:
         """Read which chain holds each (type, key), and whether the key outlives it."""
         pairs = [{"type": type, "key": key} for type, key in keys]
-        rows = yield Statement("chain_key_get", {"rows": document(pairs)})
-        return records_of(KeyHolder, rows)
+        return fetch(KeyHolder, "chain_key_get", rows=document(pairs))
 
     def keep_keys(self, keys: Sequence[tuple[str, str]]) -> Op[None]:
         """Let keys outlive their chains."""
@@ -70,41 +66,34 @@ class ChainStore(Lists[ChainRecord]):
 
     def take_keys(self, taken: Sequence[TakenKey]) -> Op[set[str]]:
         """Hand keys over from chains that hold them to others; return the chain ids that took theirs."""
-        rows = yield Statement("chain_key_take", {"rows": document(taken)})
-        return {row[0] for row in rows}
+        return fetch_set("chain_key_take", rows=document(taken))
 
     def use_key(self, type: str, key: str, now: Instant | None = None) -> Op[bool]:
         """Record a key that belongs to no chain; False if it was recorded before. One statement.
 
         Concurrency: waits for a concurrent transaction with the same key. Raises: KeyConflict in REPEATABLE READ.
         """
-        rows = yield Statement("chain_key_use", {"type": type, "key": key, "now": now})
-        return bool(rows)
+        return has_rows("chain_key_use", type=type, key=key, now=now)
 
     def tails(self, chain_ids: Sequence[str]) -> Op[list[Tail]]:
         """Read the last job of each chain and what became of it."""
-        rows = yield Statement("chain_tail", {"ids": texts(chain_ids)})
-        return records_of(Tail, rows)
+        return fetch(Tail, "chain_tail", ids=texts(chain_ids))
 
     def get(self, chain_ids: Sequence[str]) -> Op[list[ChainRecord]]:
         """Read chains by id. One statement."""
-        rows = yield Statement("chain_get", {"ids": texts(chain_ids)})
-        return records_of(ChainRecord, rows)
+        return fetch(ChainRecord, "chain_get", ids=texts(chain_ids))
 
     def jobs(self, chain_id: str) -> Op[list[JobRecord]]:
         """Read the jobs of a chain in order. One statement."""
-        rows = yield Statement("chain_jobs", {"chain": chain_id})
-        return records_of(JobRecord, rows)
+        return fetch(JobRecord, "chain_jobs", chain=chain_id)
 
     def references(self, chain_ids: Sequence[str]) -> Op[list[Reference]]:
         """Read which jobs outside these chains still wait for them."""
-        rows = yield Statement("chain_references", {"chains": texts(chain_ids)})
-        return records_of(Reference, rows)
+        return fetch(Reference, "chain_references", chains=texts(chain_ids))
 
     def blocking(self, chain_ids: Sequence[str]) -> Op[set[str]]:
         """Read the chains that any job of these chains waits or waited for."""
-        rows = yield Statement("chain_blockers", {"chains": texts(chain_ids)})
-        return {row[0] for row in rows}
+        return fetch_set("chain_blockers", chains=texts(chain_ids))
 
     def delete(
         self, chain_ids: Sequence[str], now: Instant | None = None, keep_keys: bool = False
@@ -114,8 +103,7 @@ class ChainStore(Lists[ChainRecord]):
         With `keep_keys` the keys that were claimed with scope `any` stay.
         """
         given = {"chains": texts(chain_ids), "now": now, "keep_keys": keep_keys}
-        rows = yield Statement("chain_delete", given)
-        return [row[0] for row in rows]
+        return fetch_column("chain_delete", **given)
 
 
 class BlockerStore:
@@ -127,44 +115,36 @@ class BlockerStore:
 
     def wait_on(self, tail_ids: Sequence[str]) -> Op[set[str]]:
         """Mark live tails as awaited, waiting for a transaction that ends them; return those that were still live."""
-        rows = yield Statement("blocker_await", {"tails": texts(tail_ids)})
-        return {row[0] for row in rows}
+        return fetch_set("blocker_await", tails=texts(tail_ids))
 
     def hold_ended(self, tail_ids: Sequence[str]) -> Op[set[str]]:
         """Hold ended tails against a concurrent redrive; return those that are still ended."""
-        rows = yield Statement("blocker_hold_ended", {"tails": texts(tail_ids)})
-        return {row[0] for row in rows}
+        return fetch_set("blocker_hold_ended", tails=texts(tail_ids))
 
     def lock_ended(self, tail_ids: Sequence[str]) -> Op[set[str]]:
         """Lock ended tails against a concurrent attachment; return those that are still ended."""
-        rows = yield Statement("blocker_lock_ended", {"tails": texts(tail_ids)})
-        return {row[0] for row in rows}
+        return fetch_set("blocker_lock_ended", tails=texts(tail_ids))
 
     def lock_dependents(self, chain_ids: Sequence[str]) -> Op[set[str]]:
         """Lock the jobs that wait for these chains, in id order."""
-        rows = yield Statement("blocker_dependents", {"chains": texts(chain_ids)})
-        return {row[0] for row in rows}
+        return fetch_set("blocker_dependents", chains=texts(chain_ids))
 
     def close(self, ended: Sequence[tuple[str, State]]) -> Op[list[ClosedEdge]]:
         """Close the edges of ended chains that their policy lets through."""
         pairs = [{"chain_id": chain_id, "state": state} for chain_id, state in ended]
-        rows = yield Statement("blocker_close", {"rows": document(pairs)})
-        return records_of(ClosedEdge, rows)
+        return fetch(ClosedEdge, "blocker_close", rows=document(pairs))
 
     def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         """Make blocked jobs without open edges pending; return those opened."""
-        rows = yield Statement("blocker_open_jobs", {"ids": texts(job_ids), "now": now})
-        return records_of(JobRef, rows)
+        return fetch(JobRef, "blocker_open_jobs", ids=texts(job_ids), now=now)
 
     def of_jobs(self, job_ids: Sequence[str]) -> Op[list[BlockerRecord]]:
         """Read the edges of jobs in declared order, with the blocking chains' results. One statement."""
-        rows = yield Statement("blocker_list", {"ids": texts(job_ids)})
-        return records_of(BlockerRecord, rows)
+        return fetch(BlockerRecord, "blocker_list", ids=texts(job_ids))
 
     def waiting(self, chain_id: str, limit: int) -> Op[list[BlockerRecord]]:
         """Read the edges that lead to a chain. One statement."""
-        rows = yield Statement("blocker_waiting", {"chain": chain_id, "limit": limit})
-        return records_of(BlockerRecord, rows)
+        return fetch(BlockerRecord, "blocker_waiting", chain=chain_id, limit=limit)
 
     def dependents(self, chain_id: str, limit: int) -> Op[list[tuple[str, str]]]:
         """Read which chains wait for a chain, through others too: pairs of the waiting one and the one it waits for."""

@@ -19,7 +19,14 @@ from holdfast.core.cycle import (
 )
 from holdfast.core.instants import Instant
 from holdfast.storage.operation import Op, Row, Statement, Value
-from holdfast.storage.store.params import document, records_of, texts
+from holdfast.storage.store.params import (
+    document,
+    fetch,
+    fetch_column,
+    fetch_value,
+    has_rows,
+    texts,
+)
 
 
 def _state(row: Row) -> CycleState:
@@ -57,22 +64,17 @@ class CycleStore:
 
     def page(self, now: Instant | None = None) -> Op[list[CycleRecord]]:
         """Read every cycle and who runs it. One statement."""
-        rows = yield Statement("cycle_list", {"now": now})
-        return records_of(CycleRecord, rows)
+        return fetch(CycleRecord, "cycle_list", now=now)
 
     def pause(
         self, name: str, paused: bool, by: str | None, now: Instant | None = None
     ) -> Op[list[str]]:
         """Pause or resume; return the names found. What a pause left out is not caught up. One statement."""
-        rows = yield Statement(
-            "cycle_pause", {"name": name, "paused": paused, "by": by, "now": now}
-        )
-        return [row[0] for row in rows]
+        return fetch_column("cycle_pause", name=name, paused=paused, by=by, now=now)
 
     def request(self, name: str, slot: str, now: Instant | None = None) -> Op[list[str]]:
         """Ask for a run now; return the names found. One statement."""
-        rows = yield Statement("cycle_request", {"name": name, "slot": slot, "now": now})
-        return [row[0] for row in rows]
+        return fetch_column("cycle_request", name=name, slot=slot, now=now)
 
     def advance(self, cycle: str, slot: Slot) -> Op[None]:
         """Note that a slot and all before it are decided. One statement."""
@@ -113,34 +115,23 @@ class SlotStore:
 
     def abandon(self, held: HeldSlot, now: Instant | None = None) -> Op[list[str]]:
         """Give up the cycle's other slots that a dead process left running; return them. One statement."""
-        rows = yield Statement(
-            "slot_abandon", {"cycle": held.cycle, "slot": held.slot.name, "now": now}
-        )
-        return [row[0] for row in rows]
+        return fetch_column("slot_abandon", cycle=held.cycle, slot=held.slot.name, now=now)
 
     def renew(self, held: HeldSlot, lease_ms: int, now: Instant | None = None) -> Op[bool]:
         """Extend a slot's lease; False when it is lost. One statement."""
-        rows = yield Statement("slot_renew", {**_proof(held), "lease_ms": lease_ms, "now": now})
-        return bool(rows)
+        return has_rows("slot_renew", **_proof(held), lease_ms=lease_ms, now=now)
 
     def fence(self, held: HeldSlot) -> Op[bool]:
         """Prove, last in a transaction, that the slot is still held; it cannot be taken over before the commit."""
-        rows = yield Statement("slot_fence", _proof(held))
-        return bool(rows)
+        return has_rows("slot_fence", **_proof(held))
 
     def complete(self, held: HeldSlot, now: Instant | None = None) -> Op[bool]:
         """End a slot for good; False when it is lost. Repeating it is harmless. One statement."""
-        rows = yield Statement(
-            "slot_finish", {**_proof(held), "state": "completed", "pause_ms": None, "now": now}
-        )
-        return bool(rows)
+        return has_rows("slot_finish", **_proof(held), state="completed", pause_ms=None, now=now)
 
     def fail(self, held: HeldSlot, pause_ms: int | None, now: Instant | None = None) -> Op[bool]:
         """End a run without success: the slot may run again after the pause, without one never. One statement."""
-        rows = yield Statement(
-            "slot_finish", {**_proof(held), "state": "failed", "pause_ms": pause_ms, "now": now}
-        )
-        return bool(rows)
+        return has_rows("slot_finish", **_proof(held), state="failed", pause_ms=pause_ms, now=now)
 
 
 class RunStore:
@@ -148,9 +139,7 @@ class RunStore:
 
     def begin(self, run: NewRun, now: Instant | None = None) -> Op[Instant]:
         """Write a run; return when it began. One statement."""
-        rows = yield Statement("run_begin", {**msgspec.structs.asdict(run), "now": now})
-        started_at: Instant = rows[0][0]
-        return started_at
+        return fetch_value("run_begin", **msgspec.structs.asdict(run), now=now)
 
     def touch(
         self, run_id: str, counters: str | None = None, now: Instant | None = None
@@ -167,26 +156,18 @@ class RunStore:
         now: Instant | None = None,
     ) -> Op[bool]:
         """End a run; False when it was found dead before. One statement."""
-        rows = yield Statement(
-            "run_finish",
-            {"id": run_id, "outcome": outcome, "counters": counters, "error": error, "now": now},
+        return has_rows(
+            "run_finish", id=run_id, outcome=outcome, counters=counters, error=error, now=now
         )
-        return bool(rows)
 
     def mark_crashed(self, run: NewRun, slots: Sequence[str]) -> Op[list[str]]:
         """Mark earlier runs of these slots that never ended as crashed; return their ids. One statement."""
-        rows = yield Statement(
-            "run_mark_crashed", {"id": run.id, "name": run.name, "slots": texts(slots)}
-        )
-        return [row[0] for row in rows]
+        return fetch_column("run_mark_crashed", id=run.id, name=run.name, slots=texts(slots))
 
     def page(
         self, limit: int, grace_ms: int, name: str | None = None, now: Instant | None = None
     ) -> Op[list[RunRecord]]:
         """Read the last runs, newest first; one that gave no sign within the grace counts as crashed. One statement."""
-        params: dict[str, Value] = {"limit": limit, "grace_ms": grace_ms, "now": now}
         if name is None:
-            rows = yield Statement("run_list", params)
-        else:
-            rows = yield Statement("run_list_of", {**params, "name": name})
-        return records_of(RunRecord, rows)
+            return fetch(RunRecord, "run_list", limit=limit, grace_ms=grace_ms, now=now)
+        return fetch(RunRecord, "run_list_of", name=name, limit=limit, grace_ms=grace_ms, now=now)

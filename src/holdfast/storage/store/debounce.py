@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.core.instants import Instant
 from holdfast.core.records import Held, NewRevision, RevisionRecord, Settled
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.store.params import document, records_of, texts
+from holdfast.storage.store.params import document, fetch, fetch_one, fetch_set, texts
 
 
 class DebounceStore:
@@ -18,16 +18,14 @@ class DebounceStore:
 
         Concurrency: never waits for another producer. A claim of the job waits, in effect, for the caller's commit.
         """
-        rows = yield Statement("revision_add", {"rows": document(revisions), "now": now})
-        return {row[0] for row in rows}
+        return fetch_set("revision_add", rows=document(revisions), now=now)
 
     def settle(self, pairs: Sequence[Held], now: Instant | None = None) -> Op[list[Settled]]:
         """Give claimed jobs their newest input or a later time. One statement.
 
         Concurrency: what is not returned was lost or is locked, and may not start.
         """
-        rows = yield Statement("revision_settle", {"rows": document(pairs), "now": now})
-        return records_of(Settled, rows)
+        return fetch(Settled, "revision_settle", rows=document(pairs), now=now)
 
     def hurry(self, ids: Sequence[str]) -> Op[None]:
         """Let jobs wait no longer for quiet, unless they are asked for again. One statement."""
@@ -39,5 +37,4 @@ class DebounceStore:
 
     def of_job(self, job_id: str) -> Op[RevisionRecord | None]:
         """Read when a job starts if it is not asked for again; None when it does not wait for that. One statement."""
-        rows = yield Statement("revision_get", {"id": job_id})
-        return next(iter(records_of(RevisionRecord, rows)), None)
+        return fetch_one(RevisionRecord, "revision_get", id=job_id)

@@ -33,8 +33,18 @@ from holdfast.core.subscriptions import (
     WaitingEvent,
 )
 from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.store.pagination import JobQuery, Lists, Step, Walk, along, among, walk
-from holdfast.storage.store.params import array, document, items, records_of, texts
+from holdfast.storage.store.pagination import JobQuery, Lists, Step, Walk, along, among
+from holdfast.storage.store.params import (
+    array,
+    document,
+    fetch,
+    fetch_column,
+    fetch_one,
+    fetch_set,
+    fetch_value,
+    items,
+    texts,
+)
 
 NEWEST_BY_END = 100_000
 """How many jobs are searched for an id by its end: a tenth of a second."""
@@ -120,11 +130,7 @@ class JobStore(Lists[JobRecord]):
 
         What became due less than `back_us` ago counts too, with a delay below zero.
         """
-        rows = yield Statement(
-            "job_next_due", {"types": texts(types), "back_us": back_us, "now": now}
-        )
-        delay: int | None = rows[0][0]
-        return delay
+        return fetch_value("job_next_due", types=texts(types), back_us=back_us, now=now)
 
     def finish(
         self,
@@ -149,62 +155,52 @@ class JobStore(Lists[JobRecord]):
 
     def lease_status(self, pairs: Sequence[Held]) -> Op[list[LeaseStatus]]:
         """Say what became of (id, token) pairs that a finish or heartbeat did not find. One statement."""
-        rows = yield Statement("job_lease_status", {"rows": document(pairs)})
-        return records_of(LeaseStatus, rows)
+        return fetch(LeaseStatus, "job_lease_status", rows=document(pairs))
 
     def lock(self, ids: Sequence[str]) -> Op[set[str]]:
         """Lock live rows in id order, waiting under the lock timeout; return the ids that are live."""
-        rows = yield Statement("job_lock", {"ids": texts(ids)})
-        return {row[0] for row in rows}
+        return fetch_set("job_lock", ids=texts(ids))
 
     def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
         """End live jobs from outside, even if a worker holds them; jobs that are not live are not returned."""
-        rows = yield Statement("job_end", {"rows": document(endings), "now": now})
-        return records_of(EndedJob, rows)
+        return fetch(EndedJob, "job_end", rows=document(endings), now=now)
 
     def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         """Make pending jobs due now; return those that were. One statement."""
-        rows = yield Statement("job_trigger", {"ids": texts(ids), "now": now})
-        return records_of(JobRef, rows)
+        return fetch(JobRef, "job_trigger", ids=texts(ids), now=now)
 
     def redrive(
         self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
     ) -> Op[list[JobRef]]:
         """Take failed jobs back into the queue, `spacing_us` apart; return those that were failed. One statement."""
-        rows = yield Statement(
-            "job_redrive", {"ids": texts(ids), "spacing_us": spacing_us, "now": now}
-        )
-        return records_of(JobRef, rows)
+        return fetch(JobRef, "job_redrive", ids=texts(ids), spacing_us=spacing_us, now=now)
 
     def get(self, ids: Sequence[str]) -> Op[list[JobRecord]]:
         """Read jobs by id, in id order. One statement."""
-        rows = yield Statement("job_get", {"ids": texts(ids)})
-        return records_of(JobRecord, rows)
+        return fetch(JobRecord, "job_get", ids=texts(ids))
 
     def matching(
         self, query: JobQuery, look: int | None = None, now: Instant | None = None
     ) -> Op[Walk[JobRef]]:
         """Find what `walk` finds, without reading payloads and errors. Small statements."""
-
-        def match(wanted: JobQuery) -> Op[list[JobRef]]:
-            rows = yield Statement("job_matching", {**self._page_params(wanted), "now": now})
-            return records_of(JobRef, rows)
-
-        return walk(query, look, self._step(query), match, now)
+        return self._walk(JobRef, "job_matching", query, look, now)
 
     def ids_like(self, digits: str, limit: int, chains: bool = False) -> Op[list[str]]:
         """Return ids that begin with these digits, or end with them among the newest jobs. One statement."""
         first, last = ids_beginning(digits)
-        params: dict[str, Value] = {"digits": digits, "first": first, "last": last}
-        rows = yield Statement(
-            "job_ids_like", {**params, "newest": NEWEST_BY_END, "chains": chains, "limit": limit}
+        return fetch_column(
+            "job_ids_like",
+            digits=digits,
+            first=first,
+            last=last,
+            newest=NEWEST_BY_END,
+            chains=chains,
+            limit=limit,
         )
-        return [row[0] for row in rows]
 
     def crashed_before(self, job_id: str) -> Op[int]:
         """Count the jobs whose worker died before a waiting one in its line, among the nearest. One statement."""
-        rows = yield Statement("job_crashed_before", {"id": job_id})
-        return int(rows[0][0]) if rows else 0
+        return fetch_value("job_crashed_before", id=job_id)
 
 
 def _fields_of(job: NewJob) -> dict[str, Value]:
@@ -272,8 +268,7 @@ class AttemptStore:
 
     def of(self, job_id: str) -> Op[list[AttemptRecord]]:
         """Read the attempts of a job that did not complete it, oldest first. One statement."""
-        rows = yield Statement("job_attempts", {"id": job_id})
-        return records_of(AttemptRecord, rows)
+        return fetch(AttemptRecord, "job_attempts", id=job_id)
 
 
 class DeadLetterStore:
@@ -281,8 +276,7 @@ class DeadLetterStore:
 
     def groups(self, limit: int, look: int) -> Op[list[DeadGroup]]:
         """Read the `limit` largest groups by type and kind of error among the newest `look`. One statement."""
-        rows = yield Statement("dead_groups", {"limit": limit, "look": look})
-        return records_of(DeadGroup, rows)
+        return fetch(DeadGroup, "dead_groups", limit=limit, look=look)
 
 
 class EventStore:
@@ -290,23 +284,19 @@ class EventStore:
 
     def subscriptions(self, events: Sequence[str]) -> Op[list[Subscription]]:
         """Read the subscriptions of events. One statement."""
-        rows = yield Statement("subscription_list", {"events": texts(events)})
-        return records_of(Subscription, rows)
+        return fetch(Subscription, "subscription_list", events=texts(events))
 
     def page(self, limit: int) -> Op[list[SubscriptionRecord]]:
         """Read subscriptions of all events, by event and handler. One statement."""
-        rows = yield Statement("subscription_page", {"limit": limit})
-        return records_of(SubscriptionRecord, rows)
+        return fetch(SubscriptionRecord, "subscription_page", limit=limit)
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> Op[list[Subscription]]:
         """Register subscriptions; return the new ones, which begin where they ask for. One statement."""
-        rows = yield Statement("subscription_insert", {"rows": document(subscriptions)})
-        return records_of(Subscription, rows)
+        return fetch(Subscription, "subscription_insert", rows=document(subscriptions))
 
     def unsubscribe(self, subscriptions: Sequence[Subscription]) -> Op[list[Subscription]]:
         """Remove subscriptions; return those that existed. One statement."""
-        rows = yield Statement("subscription_delete", {"rows": document(subscriptions)})
-        return records_of(Subscription, rows)
+        return fetch(Subscription, "subscription_delete", rows=document(subscriptions))
 
     def keep(self, subscriptions: Sequence[Subscription]) -> Op[None]:
         """Note for how long the events of subscriptions are kept. One statement."""
@@ -314,15 +304,16 @@ class EventStore:
 
     def kept(self) -> Op[list[KeptEvent]]:
         """Read which events are kept longer than others. One statement."""
-        return records_of(KeptEvent, (yield Statement("subscription_kept", {})))
+        return fetch(KeptEvent, "subscription_kept")
 
     def lock_replay(self, subscription: Subscription) -> Op[Replaying | None]:
         """Lock a subscription whose earlier events are being replayed; None when there is none, or another has it."""
-        rows = yield Statement(
+        return fetch_one(
+            Replaying,
             "subscription_replaying",
-            {"event": subscription.event, "handler": subscription.handler},
+            event=subscription.event,
+            handler=subscription.handler,
         )
-        return next(iter(records_of(Replaying, rows)), None)
 
     def mark_replayed(self, subscription: Subscription, after: str | None) -> Op[None]:
         """Note up to which event a subscription was replayed; None ends it. One statement."""
@@ -331,21 +322,14 @@ class EventStore:
 
     def stored(self, event: str, after: str, until: str, look: int) -> Op[list[StoredEvent]]:
         """Read deliveries of an event among the next `look` jobs, by id, and the last one looked at. One statement."""
-        rows = yield Statement(
-            "event_stored", {"event": event, "after": after, "until": until, "look": look}
-        )
-        return records_of(StoredEvent, rows)
+        return fetch(StoredEvent, "event_stored", event=event, after=after, until=until, look=look)
 
     def unhandled(
         self, type: str, after_ms: int, limit: int, now: Instant | None = None
     ) -> Op[list[str]]:
         """Lock and read jobs of a type that have been due for so long. One statement."""
-        rows = yield Statement(
-            "job_unhandled", {"type": type, "after_ms": after_ms, "limit": limit, "now": now}
-        )
-        return [row[0] for row in rows]
+        return fetch_column("job_unhandled", type=type, after_ms=after_ms, limit=limit, now=now)
 
     def waiting(self, event: str, limit: int) -> Op[list[WaitingEvent]]:
         """Lock and read events published before any subscription."""
-        rows = yield Statement("event_waiting", {"event": event, "limit": limit})
-        return records_of(WaitingEvent, rows)
+        return fetch(WaitingEvent, "event_waiting", event=event, limit=limit)

@@ -17,7 +17,7 @@ from holdfast.core.records import (
 )
 from holdfast.core.retry import suspected_from
 from holdfast.storage.operation import Op, Row, Statement
-from holdfast.storage.store.params import document, records_of, texts
+from holdfast.storage.store.params import count_rows, document, fetch, has_rows, texts
 
 
 def reap_page(rows: Sequence[Row]) -> ReapPage:
@@ -37,8 +37,7 @@ class LeaseStore:
 
     def held(self, worker: str) -> Op[list[Held]]:
         """Read every job that bears a token of this worker. One statement."""
-        rows = yield Statement("lease_held", {"worker": worker})
-        return records_of(Held, rows)
+        return fetch(Held, "lease_held", worker=worker)
 
     def free(self, tokens: Sequence[str]) -> Op[None]:
         """Remove leases that hold nothing any more. One statement."""
@@ -46,8 +45,7 @@ class LeaseStore:
 
     def release(self, tokens: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         """Give back everything these claims hold, attempts refunded. One statement."""
-        rows = yield Statement("lease_release", {"tokens": texts(tokens), "now": now})
-        return records_of(JobRef, rows)
+        return fetch(JobRef, "lease_release", tokens=texts(tokens), now=now)
 
     def reap(
         self,
@@ -77,8 +75,7 @@ class LeaseStore:
 
     def evict(self, lost: Sequence[Held]) -> Op[int]:
         """End the transactions that handlers of these attempts still hold open, where a server can; say how many."""
-        rows = yield Statement("lease_evict", {"rows": document(lost)})
-        return len(rows)
+        return count_rows("lease_evict", rows=document(lost))
 
     def heal(self, now: Instant | None = None) -> Op[int]:
         """Shorten leases that end later than they can by the present clock; return how many.
@@ -97,13 +94,11 @@ class LeaseStore:
 
     def page(self, limit: int, worker: str | None = None) -> Op[list[LeaseRecord]]:
         """Read leases, the soonest to end first. One statement."""
-        rows = yield Statement("lease_list", {"limit": limit, "worker": worker})
-        return records_of(LeaseRecord, rows)
+        return fetch(LeaseRecord, "lease_list", limit=limit, worker=worker)
 
     def isolate(self, token: str) -> Op[bool]:
         """Note that the worker runs nothing but this lease's one job; False when the lease is gone. One statement."""
-        rows = yield Statement("lease_isolate", {"token": token})
-        return bool(rows)
+        return has_rows("lease_isolate", token=token)
 
     def guard(self, idle_ms: int) -> Op[None]:
         """Have the server, where there is one, end this transaction after so long a silence. One statement."""
@@ -119,5 +114,4 @@ class LeaseStore:
 
     def progress(self, ids: Sequence[str]) -> Op[list[ProgressRecord]]:
         """Read how far running jobs are; only what their present attempt said. One statement."""
-        rows = yield Statement("progress_get", {"ids": texts(ids)})
-        return records_of(ProgressRecord, rows)
+        return fetch(ProgressRecord, "progress_get", ids=texts(ids))

@@ -21,7 +21,16 @@ from holdfast.core.gates import (
 from holdfast.core.instants import Instant
 from holdfast.core.records import ClaimedJob
 from holdfast.storage.operation import Op, Row, Statement, Value
-from holdfast.storage.store.params import array, document, lists, records_of, texts
+from holdfast.storage.store.params import (
+    array,
+    document,
+    fetch,
+    fetch_set,
+    fetch_value,
+    has_rows,
+    lists,
+    texts,
+)
 
 MOST_COUNTED = 10_000
 """Where counts of a line stop."""
@@ -40,22 +49,17 @@ class LimitStore:
 
     def unlined(self, type: str, limit: int) -> Op[list[UngatedJob]]:
         """Read jobs of a limited type that wait at no gate yet. One statement."""
-        rows = yield Statement("limit_unlined", {"type": type, "limit": limit})
-        return records_of(UngatedJob, rows)
+        return fetch(UngatedJob, "limit_unlined", type=type, limit=limit)
 
     def line_up(
         self, jobs: Sequence[LinedUp], ordered: bool, now: Instant | None = None
     ) -> Op[int]:
         """Give such jobs their places; return how many had not been moved since. One statement."""
-        rows = yield Statement(
-            "limit_line_up", {"rows": document(jobs), "ordered": ordered, "now": now}
-        )
-        return int(rows[0][0])
+        return fetch_value("limit_line_up", rows=document(jobs), ordered=ordered, now=now)
 
     def lined(self, types: Sequence[str], now: Instant | None = None) -> Op[set[str]]:
         """Return those of these types that have jobs at gates, and no live worker that limits them. One statement."""
-        rows = yield Statement("limit_lined", {"types": texts(types), "now": now})
-        return {row[0] for row in rows}
+        return fetch_set("limit_lined", types=texts(types), now=now)
 
     def page(
         self,
@@ -68,55 +72,45 @@ class LimitStore:
         now: Instant | None = None,
     ) -> Op[list[GateRecord]]:
         """Read the lines of a type by key; counts of a line stop at `most`. One statement."""
-        rows = yield Statement(
+        return fetch(
+            GateRecord,
             "limit_page",
-            {
-                "type": type,
-                "limit": limit,
-                "after": after,
-                "period_ms": period_ms,
-                "most": most,
-                "now": now,
-            },
+            type=type,
+            limit=limit,
+            after=after,
+            period_ms=period_ms,
+            most=most,
+            now=now,
         )
-        return records_of(GateRecord, rows)
 
     def shared(
         self, ids: Sequence[str], period_ms: int = 0, now: Instant | None = None
     ) -> Op[list[GateRecord]]:
         """Read gates of whole types and shared names that have been used. One statement."""
-        rows = yield Statement(
-            "limit_shared", {"ids": texts(ids), "period_ms": period_ms, "now": now}
-        )
-        return records_of(GateRecord, rows)
+        return fetch(GateRecord, "limit_shared", ids=texts(ids), period_ms=period_ms, now=now)
 
     def place(self, job_ids: Sequence[str]) -> Op[list[GatePlace]]:
         """Read where jobs wait; those at no gate are left out. One statement."""
-        rows = yield Statement("limit_place", {"ids": texts(job_ids), "most": MOST_COUNTED})
-        return records_of(GatePlace, rows)
+        return fetch(GatePlace, "limit_place", ids=texts(job_ids), most=MOST_COUNTED)
 
     def states(self, ids: Sequence[str], few: int) -> Op[list[GateState]]:
         """Read gates, used or not, with the first `few` of the jobs that run there. One statement."""
-        rows = yield Statement("limit_states", {"ids": texts(ids), "few": few})
-        return records_of(GateState, rows)
+        return fetch(GateState, "limit_states", ids=texts(ids), few=few)
 
     def held(self, types: Sequence[str], limit: int) -> Op[list[HeldLine]]:
         """Read the keys of ordered types where jobs wait for one that failed, the longest first. One statement.
 
         Of all failed jobs, the newest `limit` are looked at.
         """
-        rows = yield Statement("limit_held", {"types": texts(types), "limit": limit})
-        return records_of(HeldLine, rows)
+        return fetch(HeldLine, "limit_held", types=texts(types), limit=limit)
 
     def settings(self, type: str | None = None, limit: int = 1_000) -> Op[list[LimitSetting]]:
         """Read what was set at run time, for everything or for a type and its keys. One statement."""
-        rows = yield Statement("limit_settings", {"type": type, "limit": limit})
-        return records_of(LimitSetting, rows)
+        return fetch(LimitSetting, "limit_settings", type=type, limit=limit)
 
     def resting(self, limit: int, now: Instant | None = None) -> Op[list[LimitSetting]]:
         """Read the gates that let nothing through for a while, the longest first. One statement."""
-        rows = yield Statement("limit_resting", {"limit": limit, "now": now})
-        return records_of(LimitSetting, rows)
+        return fetch(LimitSetting, "limit_resting", limit=limit, now=now)
 
     def set(
         self,
@@ -134,8 +128,7 @@ class LimitStore:
 
     def clear(self, id: str, now: Instant | None = None) -> Op[bool]:
         """Return to the code's own numbers and end a rest; False when nothing was set. One statement."""
-        rows = yield Statement("limit_clear", {"id": id, "now": now})
-        return bool(rows)
+        return has_rows("limit_clear", id=id, now=now)
 
     def rest(
         self,

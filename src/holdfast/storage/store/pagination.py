@@ -6,15 +6,15 @@ No filter reads a whole table.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-from holdfast.core.ids import uuid7_text
+from holdfast.core.ids import id_at
 from holdfast.core.instants import Instant
-from holdfast.core.records import ChainRecord, JobRecord
-from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.store.params import records_of
+from holdfast.core.records import ChainRecord, JobRecord, JobRef
+from holdfast.storage.operation import Op, Value
+from holdfast.storage.store.params import fetch, fetch_column, fetch_value, has_rows, texts
 
 _RUNNING = frozenset(("running",))
 _BLOCKED = frozenset(("blocked",))
@@ -73,26 +73,19 @@ class JobQuery(msgspec.Struct, frozen=True):
         return {"types": _wire(self.types), "type_like": self.type_like}
 
 
-class Listed(Protocol):
-    """Anything a list is ordered by the id of."""
-
-    @property
-    def id(self) -> str: ...
-
-
-R = TypeVar("R", bound=Listed)
+Listed = TypeVar("Listed", bound=JobRecord | ChainRecord | JobRef)
 S = TypeVar("S", JobRecord, ChainRecord)
 
 
-class Walk(msgspec.Struct, Generic[R], frozen=True):
+class Walk(msgspec.Struct, Generic[Listed], frozen=True):
     """What a walk found, the newest first. `end` is where it stopped before all was seen; None when nothing is left."""
 
-    records: list[R]
+    records: list[Listed]
     end: str | None
 
 
 def _wire(value: Value | tuple[str, ...]) -> Value:
-    return msgspec.json.encode(value).decode() if isinstance(value, tuple) else value
+    return texts(value) if isinstance(value, tuple) else value
 
 
 FIRST_LOOK = 250
@@ -105,35 +98,6 @@ _SKEW_US = 60_000_000
 Step = Callable[[str | None, int], Op[list[str]]]
 """Gives the next ids before one."""
 
-Match = Callable[[JobQuery], Op[list[R]]]
-"""Reads those of the query's ids that fit."""
-
-
-def walk(
-    query: JobQuery, look: int | None, step: Step, match: Match[R], now: Instant | None
-) -> Op[Walk[R]]:
-    """Take steps until the page is full, all was seen, or `look` ids were looked at."""
-    if not (yield from _is_known(query)):
-        return Walk([], None)
-    before, oldest = yield from _bounds(query, now)
-    found: list[R] = []
-    left, size = look, query.limit if query.is_bare else max(query.limit, FIRST_LOOK)
-    while True:
-        size = size if left is None else min(size, left)
-        ids = yield from step(before, size)
-        if ids:
-            wanted = msgspec.structs.replace(query, ids=tuple(ids), limit=query.limit - len(found))
-            found += yield from match(wanted)
-        if len(found) >= query.limit:
-            return Walk(found, found[-1].id)
-        if len(ids) < size or (yield from _is_past(ids[-1], oldest)):
-            return Walk(found, None)
-        before = ids[-1]
-        left = None if left is None else left - size
-        if left == 0:
-            return Walk(found, before)
-        size = max(min(size * 4, LONGEST_LOOK), query.limit)
-
 
 class Lists(Generic[S]):
     """Lists of the records of one store, which names its record, the statement that reads a list, and its steps."""
@@ -145,16 +109,38 @@ class Lists(Generic[S]):
         self, query: JobQuery, look: int | None = None, now: Instant | None = None
     ) -> Op[Walk[S]]:
         """Read a page, newest first, looking at no more than `look` records. Small statements."""
-
-        def match(wanted: JobQuery) -> Op[list[S]]:
-            rows = yield Statement(self._listing, {**self._page_params(wanted), "now": now})
-            return records_of(self._record, rows)
-
-        return walk(query, look, self._step(query), match, now)
+        return self._walk(self._record, self._listing, query, look, now)
 
     def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[S]]:
         """Read a page, newest first, however many have to be looked at. Small statements."""
         return (yield from self.walk(query, now=now)).records
+
+    def _walk(
+        self, kind: type[Listed], name: str, query: JobQuery, look: int | None, now: Instant | None
+    ) -> Op[Walk[Listed]]:
+        """Take steps until the page is full, all was seen, or `look` ids were looked at."""
+        if not (yield from _is_known(query)):
+            return Walk([], None)
+        before, oldest = yield from _bounds(query, now)
+        step = self._step(query)
+        found: list[Listed] = []
+        left, size = look, query.limit if query.is_bare else max(query.limit, FIRST_LOOK)
+        while True:
+            size = size if left is None else min(size, left)
+            ids = yield from step(before, size)
+            if ids:
+                room = query.limit - len(found)
+                wanted = msgspec.structs.replace(query, ids=tuple(ids), limit=room)
+                found += yield from fetch(kind, name, **self._page_params(wanted), now=now)
+            if len(found) >= query.limit:
+                return Walk(found, found[-1].id)
+            if len(ids) < size or (yield from _is_past(ids[-1], oldest)):
+                return Walk(found, None)
+            before = ids[-1]
+            left = None if left is None else left - size
+            if left == 0:
+                return Walk(found, before)
+            size = max(min(size * 4, LONGEST_LOOK), query.limit)
 
     def _step(self, query: JobQuery) -> Step:
         raise NotImplementedError
@@ -176,19 +162,14 @@ def among(ids: Sequence[str]) -> Step:
 
 def along(name: str, **given: str) -> Step:
     """Step through what a statement gives."""
-
-    def step(before: str | None, limit: int) -> Op[list[str]]:
-        rows = yield Statement(name, {**given, "before": before, "limit": limit})
-        return [row[0] for row in rows]
-
-    return step
+    return lambda before, limit: fetch_column(name, **given, before=before, limit=limit)
 
 
 def _is_known(query: JobQuery) -> Op[bool]:
     """Say whether anything of the types asked for was ever started."""
     if query.types is None and query.type_like is None:
         return True
-    return bool((yield Statement("job_type_known", query.type_params())))
+    return (yield from has_rows("job_type_known", **query.type_params()))
 
 
 def _bounds(query: JobQuery, now: Instant | None) -> Op[tuple[str | None, Instant | None]]:
@@ -196,10 +177,10 @@ def _bounds(query: JobQuery, now: Instant | None) -> Op[tuple[str | None, Instan
     least, most = query.age_min_ms, query.age_max_ms
     if least is None and most is None:
         return query.before, None
-    instant = now if now is not None else (yield Statement("clock", {}))[0][0]
+    instant: Instant = (yield from fetch_value("clock")) if now is None else now
     before = query.before
     if least is not None:
-        first = uuid7_text(max(0, instant - least * 1000 + _SKEW_US) // 1000, 0, bytes(6))
+        first = id_at(instant - least * 1000 + _SKEW_US)
         before = first if before is None else min(before, first)
     return before, None if most is None else instant - most * 1000 - _SKEW_US
 
@@ -207,5 +188,5 @@ def _bounds(query: JobQuery, now: Instant | None) -> Op[tuple[str | None, Instan
 def _is_past(id: str, oldest: Instant | None) -> Op[bool]:
     if oldest is None:
         return False
-    rows = yield Statement("job_made", {"id": id})
-    return bool(rows) and rows[0][0] < oldest
+    made_at: Instant | None = yield from fetch_value("job_made", id=id)
+    return made_at is not None and made_at < oldest

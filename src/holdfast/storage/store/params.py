@@ -1,4 +1,7 @@
-"""How lists and records travel to and from a statement: as one text each, so that no driver's codecs matter."""
+"""How lists and records travel to and from a statement: as one text each, so that no driver's codecs matter.
+
+Most operations are one statement and one way of reading what it returns; those ways are here.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any, TypeVar, get_origin
 
 import msgspec
 
-from holdfast.storage.operation import Row
+from holdfast.storage.operation import Op, Row, Statement, Value
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -64,5 +67,42 @@ def _converters(kind: type[msgspec.Struct]) -> list[tuple[int, Callable[[Any], A
         if field.type in (bool, float):
             found.append((place, field.type))
         elif get_origin(field.type) in (list, dict):
-            found.append((place, msgspec.json.decode))
+            found.append((place, msgspec.json.Decoder(field.type).decode))
     return found
+
+
+def fetch(kind: type[R], name: str, /, **params: Value) -> Op[list[R]]:
+    """Run a statement and return its rows as records."""
+    return records_of(kind, (yield Statement(name, params)))
+
+
+def fetch_one(kind: type[R], name: str, /, **params: Value) -> Op[R | None]:
+    """Run a statement and return its first row as a record, None without one."""
+    rows = yield Statement(name, params)
+    return record_of(kind, rows[0]) if rows else None
+
+
+def fetch_column(name: str, /, **params: Value) -> Op[list[str]]:
+    """Run a statement and return the first column of its rows."""
+    return [row[0] for row in (yield Statement(name, params))]
+
+
+def fetch_set(name: str, /, **params: Value) -> Op[set[str]]:
+    """Run a statement and return the first column of its rows as a set."""
+    return {row[0] for row in (yield Statement(name, params))}
+
+
+def fetch_value(name: str, /, **params: Value) -> Op[Any]:
+    """Run a statement and return the only value it gives, None without a row."""
+    rows = yield Statement(name, params)
+    return rows[0][0] if rows else None
+
+
+def count_rows(name: str, /, **params: Value) -> Op[int]:
+    """Run a statement and count the rows that it returns."""
+    return len((yield Statement(name, params)))
+
+
+def has_rows(name: str, /, **params: Value) -> Op[bool]:
+    """Run a statement and say whether it returned anything."""
+    return bool((yield Statement(name, params)))

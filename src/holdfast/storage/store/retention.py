@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from holdfast.core.instants import Instant
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.store.params import texts
+from holdfast.storage.store.params import count_rows, fetch, fetch_column, fetch_set, texts
 
 
-class FailedJob(NamedTuple):
+class FailedJob(msgspec.Struct, frozen=True):
     """A failed job and the chain it belongs to."""
 
     id: str
@@ -22,15 +23,11 @@ class RetentionStore:
 
     def page(self, after: str, until: str, limit: int) -> Op[list[str]]:
         """Read the ids of chains between two ids, oldest first. One statement."""
-        rows = yield Statement("retention_page", {"after": after, "until": until, "limit": limit})
-        return [row[0] for row in rows]
+        return fetch_column("retention_page", after=after, until=until, limit=limit)
 
     def dead_page(self, after: str, until: str, limit: int) -> Op[list[FailedJob]]:
         """Read failed jobs between two ids, oldest first. One statement."""
-        rows = yield Statement(
-            "retention_dead_page", {"after": after, "until": until, "limit": limit}
-        )
-        return [FailedJob(*row) for row in rows]
+        return fetch(FailedJob, "retention_dead_page", after=after, until=until, limit=limit)
 
     def hold(
         self,
@@ -43,43 +40,34 @@ class RetentionStore:
 
         Concurrency: what others hold is skipped.
         """
-        rows = yield Statement(
+        return fetch_column(
             "retention_hold",
-            {
-                "chains": texts(chain_ids),
-                "before": before,
-                "dead_before": dead_before,
-                "now": now,
-            },
+            chains=texts(chain_ids),
+            before=before,
+            dead_before=dead_before,
+            now=now,
         )
-        return [row[0] for row in rows]
 
     def types(self, chain_ids: Sequence[str]) -> Op[dict[str, str]]:
         """Read the types of the first jobs of chains, by chain. One statement."""
-        rows = yield Statement("retention_types", {"chains": texts(chain_ids)})
-        return {row[0]: row[1] for row in rows}
+        return dict((yield Statement("retention_types", {"chains": texts(chain_ids)})))
 
     def waited(self, chain_ids: Sequence[str]) -> Op[set[str]]:
         """Read which of the chains a live job depends on. One statement."""
-        rows = yield Statement("retention_waited", {"chains": texts(chain_ids)})
-        return {row[0] for row in rows}
+        return fetch_set("retention_waited", chains=texts(chain_ids))
 
     def drop_runs(self, until: str, limit: int) -> Op[int]:
         """Remove runs whose id lies before one; return how many. One statement."""
-        rows = yield Statement("retention_runs", {"until": until, "limit": limit})
-        return len(rows)
+        return count_rows("retention_runs", until=until, limit=limit)
 
     def drop_slots(self, before: Instant, limit: int) -> Op[int]:
         """Remove slots that ended before an instant; return how many. One statement."""
-        rows = yield Statement("retention_slots", {"before": before, "limit": limit})
-        return len(rows)
+        return count_rows("retention_slots", before=before, limit=limit)
 
     def drop_keys(self, before: Instant, limit: int) -> Op[int]:
         """Remove keys whose chains went before an instant; return how many. One statement."""
-        rows = yield Statement("retention_keys", {"before": before, "limit": limit})
-        return len(rows)
+        return count_rows("retention_keys", before=before, limit=limit)
 
     def drop_workers(self, before: Instant, limit: int) -> Op[int]:
         """Remove workers that stopped before an instant; return how many. One statement."""
-        rows = yield Statement("retention_workers", {"before": before, "limit": limit})
-        return len(rows)
+        return count_rows("retention_workers", before=before, limit=limit)

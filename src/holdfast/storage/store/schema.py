@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.instants import Instant
 from holdfast.core.records import AppliedMigration, Identity, Swept
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.store.params import document, record_of, records_of
+from holdfast.storage.store.params import document, fetch, fetch_one, fetch_value
 
 
 class SchemaStore:
@@ -17,8 +17,7 @@ class SchemaStore:
 
     def applied(self) -> Op[list[AppliedMigration]]:
         """Read the migrations applied, in order. One statement."""
-        rows = yield Statement("schema_version", {})
-        return records_of(AppliedMigration, rows)
+        return fetch(AppliedMigration, "schema_version")
 
     def record(self, migration: AppliedMigration) -> Op[None]:
         """Record a migration as applied."""
@@ -26,8 +25,7 @@ class SchemaStore:
 
     def identity(self) -> Op[Identity | None]:
         """Read which database this is and whether everything is paused. One statement."""
-        rows = yield Statement("identity_get", {})
-        return record_of(Identity, rows[0]) if rows else None
+        return fetch_one(Identity, "identity_get")
 
     def identify(self, id: str) -> Op[None]:
         """Give a new database its identity; an existing one stays. One statement."""
@@ -47,9 +45,7 @@ class SchemaStore:
 
     def clock(self) -> Op[Instant]:
         """Read the database's clock. One statement."""
-        rows = yield Statement("clock", {})
-        instant: Instant = rows[0][0]
-        return instant
+        return fetch_value("clock")
 
     def confirm(self) -> Op[None]:
         """Have the commit wait until what this transaction has read would survive a failover. One statement."""
@@ -65,9 +61,7 @@ class ServerStatsStore:
 
     def document(self) -> Op[str]:
         """Read the dialect's own figures as one JSON object. It only reads."""
-        rows = yield Statement("vitals", {})
-        text: str = rows[0][0]
-        return text
+        return fetch_value("vitals")
 
     def sweep(self, few: int) -> Op[Swept | None]:
         """Remove dead rows where there are more than a few; None where there was nothing to do, or no right to do it.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.core.instants import Instant
 from holdfast.core.records import UnreadableGroup, UnreadableJob
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.store.params import records_of, texts
+from holdfast.storage.store.params import fetch, fetch_value, texts
 
 
 class UnreadableStore:
@@ -15,22 +15,15 @@ class UnreadableStore:
 
     def note(self, id: str, type: str, error: str, now: Instant | None = None) -> Op[int]:
         """Remember a job, or its newer error; return for how many microseconds it has been known. One statement."""
-        rows = yield Statement(
-            "unreadable_note", {"id": id, "type": type, "error": error, "now": now}
-        )
-        return int(rows[0][0])
+        return fetch_value("unreadable_note", id=id, type=type, error=error, now=now)
 
     def since(self, id: str) -> Op[Instant | None]:
         """Read when the code of a worker first could not read a job. One statement."""
-        rows = yield Statement("unreadable_since", {"id": id})
-        return int(rows[0][0]) if rows else None
+        return fetch_value("unreadable_since", id=id)
 
     def page(self, types: Sequence[str], after: str, limit: int) -> Op[list[UnreadableJob]]:
         """Read those of some types after an id, also such as have ended meanwhile. One statement."""
-        rows = yield Statement(
-            "unreadable_page", {"types": texts(types), "after": after, "limit": limit}
-        )
-        return records_of(UnreadableJob, rows)
+        return fetch(UnreadableJob, "unreadable_page", types=texts(types), after=after, limit=limit)
 
     def forget(self, ids: Sequence[str]) -> Op[None]:
         """Forget jobs. One statement."""
@@ -38,9 +31,8 @@ class UnreadableStore:
 
     def count(self, limit: int) -> Op[int]:
         """Count those that still wait, up to a limit. One statement."""
-        rows = yield Statement("unreadable_count", {"limit": limit})
-        return int(rows[0][0])
+        return fetch_value("unreadable_count", limit=limit)
 
     def groups(self) -> Op[list[UnreadableGroup]]:
         """Count those that still wait, by type. One statement."""
-        return records_of(UnreadableGroup, (yield Statement("unreadable_groups", {})))
+        return fetch(UnreadableGroup, "unreadable_groups")

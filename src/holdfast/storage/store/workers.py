@@ -19,7 +19,7 @@ from holdfast.core.statistics import (
 )
 from holdfast.core.worker_presence import SignAnswer, VanishedWorker, WorkerRecord, WorkerSign
 from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.store.params import document, record_of, records_of, texts
+from holdfast.storage.store.params import document, fetch, fetch_value, has_rows, record_of, texts
 
 
 class WorkerStore:
@@ -36,8 +36,7 @@ class WorkerStore:
 
     def drain(self, worker_id: str) -> Op[bool]:
         """Ask a worker to drain; False when there is no such live worker. One statement."""
-        rows = yield Statement("worker_drain", {"id": worker_id})
-        return bool(rows)
+        return has_rows("worker_drain", id=worker_id)
 
     def page(
         self,
@@ -49,20 +48,15 @@ class WorkerStore:
     ) -> Op[list[WorkerRecord]]:
         """Read workers, newest first: all, live ones, or these. One statement."""
         named = None if ids is None else texts(ids)
-        rows = yield Statement(
-            "worker_list", {"limit": limit, "live": live, "ids": named, "now": now}
-        )
-        return records_of(WorkerRecord, rows)
+        return fetch(WorkerRecord, "worker_list", limit=limit, live=live, ids=named, now=now)
 
     def mark_vanished(self, now: Instant | None = None) -> Op[list[VanishedWorker]]:
         """Mark and return workers that stopped giving signs; each is returned to one caller. One statement."""
-        rows = yield Statement("worker_mark_vanished", {"now": now})
-        return records_of(VanishedWorker, rows)
+        return fetch(VanishedWorker, "worker_mark_vanished", now=now)
 
     def settings(self) -> Op[list[TypeSetting]]:
         """Read the settings changed at run time. One statement."""
-        rows = yield Statement("type_setting_list", {})
-        return records_of(TypeSetting, rows)
+        return fetch(TypeSetting, "type_setting_list")
 
     def set_type(
         self,
@@ -116,13 +110,11 @@ class WorkerStore:
 
     def type_totals(self, now: Instant | None = None) -> Op[list[TypeTotals]]:
         """Read totals per type. One statement."""
-        rows = yield Statement("type_totals", {"now": now})
-        return records_of(TypeTotals, rows)
+        return fetch(TypeTotals, "type_totals", now=now)
 
     def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
         """Fold at most `limit` tally rows together, the older the wider the step; return how many."""
-        rows = yield Statement("tally_fold", {"limit": limit, "now": now})
-        return int(rows[0][0])
+        return fetch_value("tally_fold", limit=limit, now=now)
 
 
 class StatisticsStore:
@@ -136,20 +128,16 @@ class StatisticsStore:
         Empty steps are left out. One statement.
         """
         span: dict[str, Value] = {"span_us": span_ms * 1000, "step_us": step_ms * 1000}
-        rows = yield Statement("figure_series", {**span, "type": type, "now": now})
-        return records_of(SeriesPoint, rows)
+        return fetch(SeriesPoint, "figure_series", **span, type=type, now=now)
 
     def finished(self, type: str, limit: int, look: int) -> Op[list[FinishedJob]]:
         """Read the newest ended jobs of a type, at most `limit` among the newest `look` of all. One statement."""
-        rows = yield Statement("figure_finished", {"type": type, "limit": limit, "look": look})
-        return records_of(FinishedJob, rows)
+        return fetch(FinishedJob, "figure_finished", type=type, limit=limit, look=look)
 
     def waits(self, steps: Sequence[WaitStep], look: int) -> Op[list[Wait]]:
         """Read how long ended jobs waited from due to started, at most `look` of each step. One statement."""
-        rows = yield Statement("figure_waits", {"rows": document(steps), "look": look})
-        return records_of(Wait, rows)
+        return fetch(Wait, "figure_waits", rows=document(steps), look=look)
 
     def types(self, span_ms: int, now: Instant | None = None) -> Op[list[TypePace]]:
         """Read what each type ended within the last span, and how many of it run. One statement."""
-        rows = yield Statement("figure_types", {"span_us": span_ms * 1000, "now": now})
-        return records_of(TypePace, rows)
+        return fetch(TypePace, "figure_types", span_us=span_ms * 1000, now=now)
