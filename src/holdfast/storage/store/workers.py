@@ -34,9 +34,9 @@ class WorkerStore:
         """Record that a worker has stopped. One statement."""
         yield Statement("worker_stop", {"id": worker_id, "counters": counters, "now": now})
 
-    def drain(self, worker_id: str) -> Op[bool]:
+    def drain(self, worker_id: str, now: Instant | None = None) -> Op[bool]:
         """Ask a worker to drain; False when there is no such live worker. One statement."""
-        return has_rows("worker_drain", id=worker_id)
+        return has_rows("worker_drain", id=worker_id, now=now)
 
     def page(
         self,

@@ -194,16 +194,22 @@ class WorkerPresenceConformance(Conformance):
         self, fixture: StoreFixture
     ) -> None:
         await self._sign(fixture)
-        assert await fixture.run(fixture.store.workers.drain("worker-1")) is True
+        assert await fixture.run(fixture.store.workers.drain("worker-1", fixture.now)) is True
         assert await self._sign(fixture) is True
         (worker,) = await self._workers(fixture)
         assert worker.draining
 
     async def test_only_a_live_worker_can_be_asked_to_drain(self, fixture: StoreFixture) -> None:
-        assert await fixture.run(fixture.store.workers.drain("unknown")) is False
+        drain = fixture.store.workers.drain
+        assert await fixture.run(drain("unknown", fixture.now)) is False
         await self._sign(fixture)
         await fixture.run(fixture.store.workers.stop("worker-1", "{}", fixture.now))
-        assert await fixture.run(fixture.store.workers.drain("worker-1")) is False
+        assert await fixture.run(drain("worker-1", fixture.now)) is False
+        await self._sign(fixture)
+        fixture.pass_time(ms=SIGN.live_ms)
+        assert await fixture.run(drain("worker-1", fixture.now)) is False
+        (worker,) = await self._workers(fixture)
+        assert not worker.draining
 
     async def test_a_vanished_worker_is_reported_to_one_caller(self, fixture: StoreFixture) -> None:
         await self._sign(fixture)

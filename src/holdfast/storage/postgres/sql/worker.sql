@@ -35,7 +35,10 @@ returning draining, pg_relation_size('holdfast.gate'::regclass) + pg_relation_si
 update holdfast.worker set stopped_at = holdfast.moment(:now::bigint), seen_at = holdfast.moment(:now::bigint), counters = :counters where id = :id;
 
 -- name: worker_drain
-update holdfast.worker set draining = true where id = :id and stopped_at is null returning id;
+-- One whose signs have ended would not hear of it.
+update holdfast.worker set draining = true
+ where id = :id and stopped_at is null and seen_at > holdfast.moment(:now::bigint) - live_ms * interval '1 ms'
+returning id;
 
 -- name: worker_list
 -- One that is live gave a sign that still counts.

@@ -39,7 +39,10 @@ update holdfast_worker
  where id = :id;
 
 -- name: worker_drain
-update holdfast_worker set draining = 1 where id = :id and stopped_at is null returning id;
+-- One whose signs have ended would not hear of it.
+update holdfast_worker set draining = 1
+ where id = :id and stopped_at is null and seen_at > {now} - live_ms * 1000
+returning id;
 
 -- name: worker_list
 -- One that is live gave a sign that still counts.
