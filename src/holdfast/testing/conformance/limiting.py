@@ -490,6 +490,20 @@ class OrderConformance(LimitedConformance):
             fixture.pass_time(ms=1)
         return jobs
 
+    async def test_a_job_in_line_that_nobody_handles_is_due_from_its_time_on(
+        self, fixture: LimitFixture
+    ) -> None:
+        unhandled = fixture.store.events.unhandled
+        blocker = await fixture.start("other")
+        await fixture.start_blocked(blocker.id, gate=gate_id(MAIL, "a"), ordered=True)
+        (plain,) = await fixture.put("a")
+        (ordered,) = await fixture.put("b", ordered=True)
+        await fixture.put("a", at=fixture.now + 2_000_000)
+        fixture.pass_time(seconds=1)
+        assert await fixture.run(unhandled(MAIL, 1_001, 10, fixture.now)) == []
+        found = await fixture.run(unhandled(MAIL, 1_000, 10, fixture.now))
+        assert found == [plain.id, ordered.id]
+
     async def test_jobs_run_one_at_a_time_in_order(self, fixture: LimitFixture) -> None:
         jobs = await self.put_in_order(fixture, 4)
         for expected in jobs:
@@ -646,7 +660,7 @@ class LimitSettingConformance(LimitedConformance):
             answer = await fixture.run(workers.sign(sign, fixture.now))
             assert answer == SignAnswer(is_draining=False, has_gates=True)
         assert await fixture.run(fixture.store.limits.lined(types, fixture.now)) == set()
-        await fixture.run(workers.drain("w-1"))
+        await fixture.run(workers.drain("w-1", fixture.now))
         assert await fixture.run(fixture.store.limits.lined(types, fixture.now)) == {MAIL}
         await fixture.run(workers.sign(msgspec.structs.replace(limiting, id="w-3"), fixture.now))
         assert await fixture.run(fixture.store.limits.lined(types, fixture.now)) == set()

@@ -472,10 +472,11 @@ select q.job_id::text from holdfast.queue q
    for update;
 
 -- name: job_unhandled
--- Locks jobs of one type that have been due for so long; what is claimed or locked at this moment is passed over.
+-- Locks jobs of one type that have been due for so long, in line or not; what is claimed or locked at this moment is passed over.
 select q.job_id::text from holdfast.queue q
- where q.type = :type and q.token is null
-   and q.available_at <= holdfast.moment(:now::bigint) - :after_ms::bigint * interval '1 ms'
+ where q.type = :type and q.token is null and q.available_at < 'infinity'
+   and case when q.gate is null then q.available_at else greatest(q.gate_at, q.rests_until) end
+         <= holdfast.moment(:now::bigint) - :after_ms::bigint * interval '1 ms'
  order by q.job_id
  limit :limit::integer
    for update skip locked;

@@ -180,9 +180,10 @@ update holdfast_queue set awaited = awaited
 returning job_id;
 
 -- name: job_unhandled
--- Jobs of one type that have been due for so long; the end that follows takes the file's write lock.
+-- Jobs of one type that have been due for so long, in line or not; the end that follows takes the file's write lock.
 select job_id from holdfast_queue
- where type = :type and token is null and available_at <= {now} - :after_ms * 1000
+ where type = :type and token is null and available_at < 9223372036854775807
+   and case when gate is null then available_at else max(gate_at, coalesce(rests_until, 0)) end <= {now} - :after_ms * 1000
  order by job_id
  limit :limit;
 
