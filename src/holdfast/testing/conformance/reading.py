@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.commands.attempts import reap_leases
 from holdfast.commands.jobs import redrive_jobs
-from holdfast.core.records import AuditRecord, ChainRecord, NewJob, Tail
+from holdfast.core.records import DEBOUNCED, AuditRecord, ChainRecord, NewJob, Tail
 from holdfast.core.statistics import DeadGroup, WaitStep
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.testing.conformance.harness import (
@@ -168,6 +168,16 @@ class WalkConformance(Conformance):
             0, "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
         )
         assert await fixture.run(fixture.store.statistics.waits([step], 10)) == []
+
+    async def test_the_quiet_that_a_debounced_job_waits_for_is_no_wait(
+        self, fixture: StoreFixture
+    ) -> None:
+        await fixture.start("render", blockers=DEBOUNCED)
+        fixture.pass_time(seconds=60)
+        (job,) = await fixture.claim("render")
+        await fixture.finish_as(job, "complete", started_at=fixture.now)
+        (found,) = await fixture.run(fixture.store.statistics.finished("render", 10, 100))
+        assert (found.attempts, found.waited_us) == (1, None)
 
     async def test_jobs_whose_worker_died_are_counted_along_their_line(
         self, fixture: StoreFixture

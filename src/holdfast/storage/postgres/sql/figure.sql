@@ -26,7 +26,7 @@ select s.at, holdfast.us(o.started_at) - holdfast.us(greatest(j.created_at, j.pl
 -- The newest ended jobs of one type among the newest of all, along the key: no index leads to a type, and one would cost every
 -- job that ends. The bound that is a number keeps the estimate small.
 select o.job_id::text, o.state, o.attempts, holdfast.us(greatest(j.created_at, j.planned_at)), holdfast.us(o.started_at),
-       holdfast.us(o.finished_at), j.blockers > 0,
+       holdfast.us(o.finished_at), j.blockers <> 0,
        exists (select from holdfast.attempt a where a.job_id = o.job_id and a.fence < o.fence)
   from (
     select * from (
