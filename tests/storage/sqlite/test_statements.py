@@ -25,11 +25,13 @@ FIRST_STEPS = {
     "limit_claim": "limit_called",
     "revision_settle": "revision_newest",
 }
+# They walk along a key and stop at a limit.
+WALKS = {"figure_finished", "job_ids_like"}
 # A file has no dead rows to remove.
 ONLY_POSTGRESQL = {"dead_rows", "replication", "sweep"}
 
 _PARAMETER = re.compile(r":([a-z_]+)")
-_SCAN = re.compile(r"SCAN (\w+)$")
+_SCAN = re.compile(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX \w+)?$")
 _GROWING = re.compile(r"(holdfast_(?:job|queue|outcome|attempt|blocker|chain_key))\b(?: (\w+))?")
 _WRITES = re.compile(r"\b(insert|update|delete)\b")
 
@@ -49,7 +51,7 @@ def test_every_statement_of_postgresql_has_its_counterpart() -> None:
 
 def test_no_statement_reads_a_growing_table_as_a_whole(connection: sqlite3.Connection) -> None:
     found = {name: read_as_a_whole(connection, text) for name, text in STATEMENTS.items()}
-    assert {name: tables for name, tables in found.items() if tables} == {}
+    assert {name for name, tables in found.items() if tables} == WALKS
 
 
 def test_a_growing_table_that_is_read_as_a_whole_is_found(connection: sqlite3.Connection) -> None:
@@ -57,7 +59,7 @@ def test_a_growing_table_that_is_read_as_a_whole_is_found(connection: sqlite3.Co
 
 
 def read_as_a_whole(connection: sqlite3.Connection, statement: str) -> set[str]:
-    """Return the growing tables that a statement reads without an index."""
+    """Return the growing tables that a statement reads from end to end."""
     params = dict.fromkeys(_PARAMETER.findall(statement), "[]")
     plan = connection.execute("explain query plan " + statement, params)
     scanned = {match[1] for row in plan if (match := _SCAN.match(row[3]))}

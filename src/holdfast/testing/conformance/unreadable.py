@@ -28,6 +28,18 @@ class UnreadableConformance(Conformance):
         assert await fixture.run(store.page(["other"], _FIRST, 10)) == []
         assert await fixture.run(store.page([MAIL], found.id, 10)) == []
 
+    async def test_those_that_wait_for_a_key_come_before_others_of_their_type(
+        self, fixture: StoreFixture
+    ) -> None:
+        missing = "sealed with the key 'k-1', which this process does not hold"
+        for error in ("no field", missing):
+            job = await fixture.start()
+            await fixture.run(fixture.store.unreadable.note(job.id, MAIL, error, fixture.now))
+        assert await fixture.run(fixture.store.unreadable.groups()) == [
+            UnreadableGroup(MAIL, 1, fixture.now, missing),
+            UnreadableGroup(MAIL, 1, fixture.now),
+        ]
+
     async def test_one_that_has_ended_no_longer_counts_and_can_be_forgotten(
         self, fixture: StoreFixture
     ) -> None:

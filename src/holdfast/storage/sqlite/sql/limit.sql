@@ -253,11 +253,11 @@ select x.value,
   left join holdfast_limit_setting t on t.id = x.value;
 
 -- name: limit_held
--- Lines of ordered types that wait for a job that failed.
+-- Lines of ordered types that wait for a job that failed. The condition of the index of failures is said in its own words.
 select f.gate, f.job_id, f.finished_at
   from (
     select o.job_id, o.type, o.gate, o.finished_at from holdfast_outcome o
-     where o.state = 'failed'
+     where o.state in ('failed', 'cancelled') and o.state = 'failed'
      order by o.finished_at desc
      limit :limit) f
  where f.gate is not null and f.type in (select value from json_each(:types))

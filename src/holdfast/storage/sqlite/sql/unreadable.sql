@@ -27,6 +27,6 @@ select count(*)
 -- name: unreadable_groups
 -- The error of a missing key names it, and is the same for all jobs that wait for it.
 select u.type, count(*), min(u.at), case when u.error like 'sealed with the key %' then u.error end as missing
-  from holdfast_unreadable u join holdfast_queue q on q.job_id = u.job_id
+  from holdfast_unreadable u cross join holdfast_queue q on q.job_id = u.job_id
  group by u.type, missing
- order by u.type, missing;
+ order by u.type, missing is null, missing;
