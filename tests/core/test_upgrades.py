@@ -1,6 +1,7 @@
 """Stored inputs of earlier versions become inputs of the current one, step by step, or are refused with a reason."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,6 +28,9 @@ class Mail:
 
 
 async def send(job: Job[Mail]) -> None: ...
+
+
+async def send_all(job: Job[list[str]]) -> None: ...
 
 
 def application(version: int = 3) -> Holdfast:
@@ -111,6 +115,24 @@ def test_handlers_of_an_event_share_its_version_and_its_upgrades() -> None:
 def test_a_version_is_a_small_whole_number(version: Any) -> None:
     with pytest.raises(InvalidOption):
         application(version)
+
+
+def test_an_upgrade_gets_what_its_first_parameter_is_annotated_with() -> None:
+    def doubled(old: Any, times: int = 2) -> Any:
+        return old * times
+
+    def bare(old, times: int = 2):  # type: ignore[no-untyped-def]
+        return old * times
+
+    class Doubling:
+        def __call__(self, old: list[str]) -> list[str]:
+            return old * 2
+
+    for upgrade in (doubled, bare, partial(doubled, times=2), Doubling()):
+        app = Holdfast("sqlite:///unused.db")
+        app.job("mail.send", version=2)(send_all)
+        app.upgrade("mail.send", from_=1)(upgrade)
+        assert mail(app).read_input('["ana"]', 1) == ["ana", "ana"]
 
 
 def test_upgrades_that_cannot_work_are_refused() -> None:

@@ -38,7 +38,14 @@ from holdfast.core.lease import Lease
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
 from holdfast.core.sealing import Sealer
-from holdfast.core.signatures import Kinds, at_least_one, check_kind, is_async, signature_of
+from holdfast.core.signatures import (
+    Kinds,
+    at_least_one,
+    check_kind,
+    is_async,
+    name_of,
+    signature_of,
+)
 from holdfast.core.upgrades import Upgrade, check_version, upgrade_input
 
 Executor = Literal["loop", "thread", "process"]
@@ -260,7 +267,7 @@ class Registry:
         if len(found) > 1:
             names = ", ".join(each.name for each in found)
             raise UnknownJobType(
-                f"{_name_of(target)} handles several job types: {names}",
+                f"{name_of(target)} handles several job types: {names}",
                 help="pass the job type's name",
             )
         return found[0] if found else None
@@ -321,7 +328,7 @@ class Registry:
     def _unknown(self, target: Target, message: str | None = None) -> UnknownJobType:
         if not isinstance(target, str):
             return UnknownJobType(
-                f"{_name_of(target)} is not a registered handler",
+                f"{name_of(target)} is not a registered handler",
                 help="decorate it with @app.job, or start the job type by its name",
             )
         near = nearest(target, self._types)
@@ -346,7 +353,7 @@ def job_type_of(
     batch = at_least_one("batch", options.get("batch"))
     if signature.takes_batches and batch is None:
         raise HandlerInvalid(
-            f"{_name_of(handler)} takes a list of jobs but its type sets no batch",
+            f"{name_of(handler)} takes a list of jobs but its type sets no batch",
             help="add batch=… to the decorator, or take a single job",
         )
     codec = TypeCodec(signature.input, "input")
@@ -409,7 +416,7 @@ def _executor(handler: Handler, options: Mapping[str, Any]) -> Executor:
     if chosen not in (natural, "process"):
         colour = "async" if natural == "loop" else "not async"
         raise InvalidOption(
-            f"{_name_of(handler)} is {colour}, so it cannot run with executor={chosen!r}",
+            f"{name_of(handler)} is {colour}, so it cannot run with executor={chosen!r}",
             help=f'omit executor, which means {natural!r}, or set "process"',
         )
     return chosen
@@ -417,7 +424,3 @@ def _executor(handler: Handler, options: Mapping[str, Any]) -> Executor:
 
 def _can_be_looked_up(handler: object) -> TypeGuard[Hashable]:
     return callable(handler) and isinstance(handler, Hashable)
-
-
-def _name_of(handler: Handler) -> str:
-    return getattr(handler, "__qualname__", None) or repr(handler)[:60]

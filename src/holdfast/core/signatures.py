@@ -49,13 +49,18 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(_called_function(function))
 
 
+def parameter_type(function: Callable[..., Any]) -> Any:
+    """Return what its first parameter is annotated with, Any where it is not. Raises: HandlerInvalid."""
+    return _hints_of(function).get(next(iter(inspect.signature(function).parameters)), Any)
+
+
 def check_call(function: Callable[..., Any], *given: str) -> None:
     """Refuse what cannot be called with these, or would only yield. Raises: HandlerInvalid."""
     try:
         inspect.signature(function).bind(*given)
     except (TypeError, ValueError) as error:
         raise HandlerInvalid(
-            f"{_name_of(function)} cannot be called: {error}",
+            f"{name_of(function)} cannot be called: {error}",
             help=f"write it as a function of ({', '.join(given)})",
         ) from error
     _check_answers(function)
@@ -65,7 +70,7 @@ def _check_answers(function: Callable[..., Any]) -> None:
     called = _called_function(function)
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise HandlerInvalid(
-            f"{_name_of(function)} is a generator, which handlers cannot be",
+            f"{name_of(function)} is a generator, which handlers cannot be",
             help="return the result; report progress with job.progress()",
         )
 
@@ -82,12 +87,12 @@ def _job_parameter(function: Callable[..., Any]) -> str:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
-        raise HandlerInvalid(f"{_name_of(function)} has no readable signature") from error
+        raise HandlerInvalid(f"{name_of(function)} has no readable signature") from error
     if not parameters or parameters[0].kind not in _POSITIONAL:
-        raise HandlerInvalid(f"{_name_of(function)} has no parameter for the job")
+        raise HandlerInvalid(f"{name_of(function)} has no parameter for the job")
     for other in parameters[1:]:
         if other.default is Parameter.empty and other.kind not in _VARIADIC:
-            raise HandlerInvalid(f"{_name_of(function)} needs more than the job: {other.name}")
+            raise HandlerInvalid(f"{name_of(function)} needs more than the job: {other.name}")
     return parameters[0].name
 
 
@@ -101,7 +106,7 @@ def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         return get_type_hints(bare)
     except (NameError, AttributeError) as error:
         raise HandlerInvalid(
-            f"the annotations of {_name_of(function)} use an undefined name: {error}",
+            f"the annotations of {name_of(function)} use an undefined name: {error}",
             help="define or import it at module level, and not only under TYPE_CHECKING",
         ) from error
     except (TypeError, SyntaxError):
@@ -136,8 +141,9 @@ def _is_union(annotation: Any) -> bool:
     return get_origin(annotation) in (Union, UnionType)
 
 
-def _name_of(function: Callable[..., Any]) -> str:
-    return getattr(function, "__qualname__", None) or repr(function)
+def name_of(function: Callable[..., Any]) -> str:
+    """Return what messages call a function."""
+    return getattr(function, "__qualname__", None) or repr(function)[:60]
 
 
 Kinds = tuple[type, ...]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
 from holdfast.core.codec import TypeCodec, encode_any
 from holdfast.core.errors import HandlerInvalid, InputInvalid, InputUnreadable, InvalidOption
 from holdfast.core.redaction import words_of
-from holdfast.core.signatures import check_call, is_async
+from holdfast.core.signatures import check_call, is_async, name_of, parameter_type
 
 NEWEST_VERSION = 32_767
 """What the database's column holds."""
@@ -29,21 +29,13 @@ Upgrades = Mapping[int, Upgrade]
 
 def upgrade_of(function: Callable[[Any], Any]) -> Upgrade:
     """Read an upgrade function: what its parameter is annotated with is what it gets. Raises: HandlerInvalid."""
-    name = getattr(function, "__qualname__", None) or repr(function)[:60]
     check_call(function, "input")
     if is_async(function):
         raise HandlerInvalid(
-            f"{name} is async, which an upgrade cannot be",
+            f"{name_of(function)} is async, which an upgrade cannot be",
             help="compute the new input from the old one alone; look things up in the handler",
         )
-    try:
-        hints = [type_ for name, type_ in get_type_hints(function).items() if name != "return"]
-    except (NameError, AttributeError, TypeError) as error:
-        raise HandlerInvalid(
-            f"the annotations of {name} use an undefined name: {error}",
-            help="define or import it at module level, and not only under TYPE_CHECKING",
-        ) from error
-    return Upgrade(function, TypeCodec(hints[0] if hints else Any))
+    return Upgrade(function, TypeCodec(parameter_type(function)))
 
 
 def check_version(version: object) -> int:
