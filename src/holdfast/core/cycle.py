@@ -6,7 +6,7 @@ Which slots of a cycle are due: catching up on missed ones, and a jitter that re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from types import NoneType
@@ -309,7 +309,8 @@ def plan_slots(spec: CycleSpec, state: CycleState) -> Plan:
     slots: list[Slot] = list(state.requests)
     next_at = ready_at(spec, spec.schedule.next_after(max(state.last_slot, state.now)))
     closed = {each.name: each.until for each in state.closed}
-    for due_at in () if state.paused else _due(spec, state):
+    due = due_slots(spec.schedule, state.last_slot, state.now, spec.missed)
+    for due_at in [] if state.paused else due:
         slot = slot_at(due_at)
         opens_at = max(ready_at(spec, due_at), closed.get(slot.name, due_at))
         if opens_at > state.now:
@@ -318,10 +319,6 @@ def plan_slots(spec: CycleSpec, state: CycleState) -> Plan:
             break
         slots.append(slot)
     return Plan(tuple(slots), next_at)
-
-
-def _due(spec: CycleSpec, state: CycleState) -> Sequence[Instant]:
-    return due_slots(spec.schedule, state.last_slot, state.now, spec.missed)
 
 
 def ready_at(spec: CycleSpec, slot: Instant) -> Instant:

@@ -441,36 +441,25 @@ class PostgresSingleton:
 
     async def acquire(self) -> bool:
         try:
-            async with asyncio.timeout(self._timeout_ms / 1000):
-                return await self._acquire()
+            return await self._within_limit(self._acquire())
         except (psycopg.Error, OSError, TimeoutError) as error:
-            self._drop()
             raise unreachable(self._url, error) from error
-        except asyncio.CancelledError:
-            self._drop()
-            raise
 
     async def ping(self) -> None:
         connection = self._connection
         if connection is None:
             raise DatabaseUnreachable(f"the lock {self.key} is not held")
         try:
-            async with asyncio.timeout(self._timeout_ms / 1000):
-                await connection.execute(_PING)
+            await self._within_limit(connection.execute(_PING))
         except (psycopg.Error, OSError, TimeoutError) as error:
-            self._drop()
             raise DatabaseUnreachable(f"the connection of lock {self.key} was lost") from error
-        except asyncio.CancelledError:
-            self._drop()
-            raise
 
     async def release(self) -> None:
         connection = self._connection
         if connection is not None:
             # Closing alone would free the lock only when the server notices.
             with suppress(psycopg.Error, OSError, TimeoutError):
-                async with asyncio.timeout(self._timeout_ms / 1000):
-                    await connection.execute(_END)
+                await self._within_limit(connection.execute(_END))
         self._drop()
 
     async def _acquire(self) -> bool:
@@ -489,6 +478,15 @@ class PostgresSingleton:
             return True
         self._drop()
         return False
+
+    async def _within_limit(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for the server; what fails or is cut short gives the connection up, and with it the lock."""
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                return await work
+        except BaseException:
+            self._drop()
+            raise
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -31,7 +31,7 @@ from holdfast.core.records import (
     TerminalState,
 )
 from holdfast.storage.operation import Op, Row, Statement, Value
-from holdfast.storage.sqlite.limits import rest_gates, wake_leaving, wake_placed
+from holdfast.storage.sqlite.limits import rest_gates, wake_leaving, wake_placed, wake_returned
 from holdfast.storage.sqlite.tally import Tally, page_params, resolve_now
 from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.jobs import JobStore, once_per_id
@@ -144,22 +144,16 @@ class SqliteJobStore(JobStore):
             return []
         spread = document([(id, *more) for id, _, *more in rows])
         yield Statement("job_redrive_queue", {"rows": spread, "spacing_us": spacing_us, "now": now})
-        lined = [id for id, _, _, gate, _ in rows if gate is not None]
-        if lined:
-            yield from wake_placed(lined)
         tally = Tally()
         for row in rows:
             tally.of(row[1]).failed -= 1
         yield from tally.write(now)
-        return [JobRef(row[0], row[1]) for row in rows]
+        return (yield from wake_returned([(id, type, gate) for id, type, _, gate, _ in rows]))
 
     def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         now = yield from resolve_now(now)
         rows = yield Statement("job_trigger", {"ids": texts(ids), "now": now})
-        lined = [id for id, _, gate in rows if gate is not None]
-        if lined:
-            yield from wake_placed(lined, now)
-        return [JobRef(id, type) for id, type, _ in rows]
+        return (yield from wake_returned(rows, now))
 
     def _page_params(self, query: JobQuery) -> dict[str, Value]:
         return page_params(query)
@@ -447,7 +441,4 @@ class SqliteBlockerStore(BlockerStore):
 
     def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         rows = yield Statement("blocker_open_jobs", {"ids": texts(job_ids), "now": now})
-        lined = [id for id, _, gate in rows if gate is not None]
-        if lined:
-            yield from wake_placed(lined)
-        return [JobRef(id, type) for id, type, _ in rows]
+        return (yield from wake_returned(rows))

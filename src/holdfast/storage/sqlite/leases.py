@@ -11,7 +11,7 @@ from holdfast.core.instants import Instant
 from holdfast.core.records import HealPage, JobRef, Reaped, ReapPage
 from holdfast.core.retry import suspected_from
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.sqlite.limits import wake_leaving, wake_placed
+from holdfast.storage.sqlite.limits import wake_leaving, wake_placed, wake_returned
 from holdfast.storage.sqlite.tally import Tally, resolve_now
 from holdfast.storage.store.leases import LeaseStore
 from holdfast.storage.store.params import document, texts
@@ -19,7 +19,7 @@ from holdfast.storage.store.workers import WorkerStore
 
 _MINUTE_US = 60_000_000
 _AGES = {"week": 8 * 24 * 60, "day": 25 * 60, "hours": 7 * 60, "hour": 75}
-"""After so many minutes counts are kept in steps of a day, of 24 and of 6 minutes."""
+"""After so many minutes counts are kept in steps of a day, an hour, 12 and 6 minutes."""
 
 
 class SqliteLeaseStore(LeaseStore):
@@ -27,12 +27,10 @@ class SqliteLeaseStore(LeaseStore):
 
     def release(self, tokens: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         given = {"tokens": texts(tokens)}
+        now = yield from resolve_now(now)
         rows = yield Statement("lease_release", given)
         yield Statement("lease_drop", given)
-        lined = [id for id, _, gate in rows if gate is not None]
-        if lined:
-            yield from wake_placed(lined, (yield from resolve_now(now)))
-        return [JobRef(id, type) for id, type, _ in rows]
+        return (yield from wake_returned(rows, now))
 
     def heal(self, now: Instant | None = None) -> Op[int]:
         return (yield from super().heal((yield from resolve_now(now))))

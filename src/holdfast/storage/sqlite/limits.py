@@ -22,7 +22,7 @@ from holdfast.core.gates import (
     step_us,
 )
 from holdfast.core.instants import Instant
-from holdfast.core.records import ClaimedJob, Finish
+from holdfast.core.records import ClaimedJob, Finish, JobRef
 from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.sqlite.tally import resolve_now
 from holdfast.storage.store.limits import LimitStore
@@ -43,6 +43,14 @@ def wake_placed(ids: Sequence[str], now: Instant | None = None) -> Op[None]:
     yield Statement(
         "limit_wake_placed", {"ids": texts(ids), "freed": now is not None, "now": now or 0}
     )
+
+
+def wake_returned(rows: Sequence[Row], now: Instant | None = None) -> Op[list[JobRef]]:
+    """Have the gates looked at where some of the jobs wait, of rows [job, type, gate]; return the jobs."""
+    lined = [id for id, _, gate in rows if gate is not None]
+    if lined:
+        yield from wake_placed(lined, now)
+    return [JobRef(id, type) for id, type, _ in rows]
 
 
 def rest_gates(finishes: Iterable[Finish], returned: Sequence[Row], now: Instant) -> Op[None]:
@@ -169,33 +177,7 @@ class SqliteLimitStore(LimitStore):
         yield from wake_placed([row[0] for row in rows])
         return len(rows)
 
-    def set(
-        self,
-        id: str,
-        *,
-        allowed: int | None = None,
-        rate: int | None = None,
-        period_ms: int | None = None,
-        by: str | None = None,
-        now: Instant | None = None,
-    ) -> Op[None]:
-        yield from super().set(id, allowed=allowed, rate=rate, period_ms=period_ms, by=by, now=now)
-        yield Statement("limit_wake_set", {"id": id, "now": now})
-
-    def clear(self, id: str, now: Instant | None = None) -> Op[bool]:
-        rows = yield Statement("limit_clear", {"id": id})
-        yield Statement("limit_wake_set", {"id": id, "now": now})
-        return bool(rows)
-
-    def rest(
-        self,
-        id: str,
-        ms: int,
-        reason: str | None = None,
-        by: str | None = None,
-        now: Instant | None = None,
-    ) -> Op[None]:
-        yield from super().rest(id, ms, reason, by, now)
+    def _wake_lines(self, id: str, now: Instant | None) -> Op[None]:
         yield Statement("limit_wake_set", {"id": id, "now": now})
 
     def sweep(self, after: str, now: Instant | None = None) -> Op[tuple[str | None, int, int]]:

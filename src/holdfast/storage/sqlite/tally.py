@@ -47,38 +47,27 @@ class TallyRow(msgspec.Struct, omit_defaults=True):
 
     def end(self, state: TerminalState, number: int = 1) -> None:
         """Count jobs that ended in a state; below zero takes back what was counted."""
-        match state:
-            case "completed":
-                self.completed += number
-            case "failed":
-                self.failed += number
-            case "cancelled":
-                self.cancelled += number
+        setattr(self, state, getattr(self, state) + number)
 
 
 def resolve_now(now: Instant | None) -> Op[Instant]:
     """Return the instant that was given, or the database's clock."""
     if now is not None:
         return now
-    rows = yield Statement("clock", {})
-    instant: Instant = rows[0][0]
+    instant: Instant = (yield Statement("clock", {}))[0][0]
     return instant
 
 
 def page_params(query: JobQuery) -> dict[str, Value]:
     """The parameters of a page, with the patterns of types and keys as globs."""
-    params = query.params()
-    params["type_glob"] = _glob_or_none(query.type_like)
-    params["key_glob"] = _glob_or_none(query.key_like)
-    return params
+    globs = {"type_glob": glob_of(query.type_like), "key_glob": glob_of(query.key_like)}
+    return query.params() | globs
 
 
-def _glob_or_none(like: str | None) -> str | None:
-    return None if like is None else glob_of(like)
-
-
-def glob_of(like: str) -> str:
+def glob_of(like: str | None) -> str | None:
     """Write a LIKE pattern, whose escape is the backslash, as the glob that matches the same texts."""
+    if like is None:
+        return None
     glob = []
     characters = iter(like)
     for each in characters:

@@ -125,10 +125,13 @@ class LimitStore:
         """Set the numbers of a gate, or of every key of a type; None is the code's own. One statement."""
         params: dict[str, Value] = {"id": id, "allowed": allowed, "rate": rate, "by": by}
         yield Statement("limit_set", {**params, "period_ms": period_ms, "now": now})
+        yield from self._wake_lines(id, now)
 
     def clear(self, id: str, now: Instant | None = None) -> Op[bool]:
         """Return to the code's own numbers and end a rest; False when nothing was set. One statement."""
-        return has_rows("limit_clear", id=id, now=now)
+        was_set = yield from has_rows("limit_clear", id=id, now=now)
+        yield from self._wake_lines(id, now)
+        return was_set
 
     def rest(
         self,
@@ -141,11 +144,16 @@ class LimitStore:
         """Let nothing through a gate for so long; 0 ends that. One statement."""
         params: dict[str, Value] = {"id": id, "ms": ms, "reason": reason, "by": by}
         yield Statement("limit_rest", {**params, "now": now})
+        yield from self._wake_lines(id, now)
 
     def sweep(self, after: str, now: Instant | None = None) -> Op[tuple[str | None, int, int]]:
         """Remove gates nobody needs, in a page by id; return the last id, and how many were seen and removed."""
         ((last, seen, removed),) = yield Statement("limit_sweep", {"after": after, "now": now})
         return last, seen, removed
+
+    def _wake_lines(self, id: str, now: Instant | None) -> Op[None]:
+        """Have the lines looked at that a setting concerns, where its own statement does not."""
+        yield from ()
 
 
 def _params(claim: LimitedClaim) -> dict[str, Value]:
