@@ -1,16 +1,20 @@
 """Several processes on one file: nothing is done twice, nothing stays of those that die, forks begin anew."""
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Thread
 from typing import IO
 
 import pytest
 
 from holdfast.storage.migrations import load_migrations
+from holdfast.storage.sqlite.connection import SqliteConnection
 from holdfast.storage.sqlite.database import SqliteDatabase
+from holdfast.storage.sqlite.pool import SqlitePool
 from tests.storage.sqlite.scene import job_ids, new_job
 
 ROOT = Path(__file__).parents[3]
@@ -120,3 +124,25 @@ def test_a_child_forked_inside_a_transaction_is_refused(
     assert said(child) == "child ended with 42"
     assert child.wait() == 0
     assert len(job_ids(path)) == 1
+
+
+def test_a_connection_that_is_being_closed_is_still_open_to_a_fork(path: Path) -> None:
+    steps: list[str] = []
+
+    class Closing(SqliteConnection):
+        def close(self) -> None:
+            forking.start()
+            # Were the fork not held up, it would be through long before.
+            forking.join(0.3)
+            super().close()
+            steps.append("closed")
+
+    def freeze() -> None:
+        assert pool.freeze()
+        steps.append("frozen")
+
+    forking = Thread(target=freeze)
+    pool = SqlitePool(lambda: sqlite3.connect(path, factory=Closing), 1, str(path))
+    pool.give(pool.take(1), broken=True)
+    forking.join()
+    assert steps == ["closed", "frozen"]

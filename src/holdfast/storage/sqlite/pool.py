@@ -86,7 +86,8 @@ class SqlitePool:
                 self._idle.append(connection)
                 return
             self._of_file.discard(connection)
-        connection.close()
+            # Not after the lock: a fork in between would find nothing lent, and the file still open.
+            connection.close()
 
     def close(self) -> None:
         with self._lock:
