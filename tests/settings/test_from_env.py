@@ -34,6 +34,7 @@ def register_cycle(app: Holdfast, **options: Any) -> None:
 
 JOB_OPTIONS: list[tuple[str, Any, str, Any, str, str]] = [
     ("concurrency", 2, "7", 7, "0", "a whole number from 1"),
+    ("concurrency", 2, "0000000007", 7, "00000000199999999999", "a whole number from 1"),
     ("batch", 2, " 3 ", 3, "-1", "a whole number from 1"),
     ("timeout_ms", "30s", "2m", 120_000, "0s", "a duration with a unit"),
     ("lease", "60s", "90s", Lease("90s"), "1ms", "a duration with a unit"),

@@ -78,7 +78,8 @@ def _value(owner: str, option: str, given: FromEnv[Any], reader: OptionReader) -
 
 def _number(_: FromEnv[Any], text: str) -> int:
     digits = text.replace("_", "")
-    if not digits.isascii() or not digits.isdigit() or not 1 <= int(digits[:9]) <= LARGEST_NUMBER:
+    is_number = digits.isascii() and digits.isdigit() and len(digits) < 20
+    if not is_number or not 1 <= int(digits) <= LARGEST_NUMBER:
         raise ValueError
     return int(digits)
 
