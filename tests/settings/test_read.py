@@ -171,3 +171,13 @@ def test_another_file_may_be_named_and_must_then_exist(tmp_path: Path) -> None:
     settings = load_settings(environ={"HOLDFAST_CONFIG": str(path)}, directory=tmp_path)
     assert settings.outbox.batch_size == 8
     assert settings.origin("OUTBOX_BATCH_SIZE") == "other.toml"
+    assert (
+        load_settings(environ={"HOLDFAST_CONFIG": " "}, directory=tmp_path).outbox.batch_size
+        is None
+    )
+
+
+def test_a_file_cannot_name_the_file_to_read() -> None:
+    with pytest.raises(ConfigError, match="cannot name the file") as caught:
+        read_settings({}, SettingsFile("holdfast.toml", 'config = "other.toml"'))
+    assert "HOLDFAST_CONFIG in the environment" in caught.value.help

@@ -21,7 +21,6 @@ from holdfast.settings.fields import (
     setting,
 )
 
-_HTTP = HttpUrl(("http", "https"))
 _MS = Integer(0, in_ms=True)
 _SOME_MS = Integer(1, in_ms=True)
 _COUNT = Integer(1, 1_000_000)
@@ -58,7 +57,7 @@ class WorkerSettings:
     shutdown_timeout_ms: int = setting(
         _MS, 30_000, "How long a stopping worker waits for its handlers; unset: at most the lease."
     )
-    api_base_url: str | None = setting(_HTTP, None, "API that cycles call (service calls).")
+    api_base_url: str | None = setting(HttpUrl(), None, "API that cycles call (service calls).")
     api_service_token: str | None = setting(
         Text(), None, "Token of service calls, sent as x-service-token.", secret=True
     )

@@ -140,21 +140,16 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class HttpUrl:
-    """A URL with a host, of one of the schemes."""
+    """A URL with a host."""
 
-    schemes: tuple[str, ...]
-
-    @property
-    def expected(self) -> str:
-        return f"a URL that begins with {' or '.join(f'{each}://' for each in self.schemes)}"
+    expected: str = "a URL that begins with http:// or https://"
 
     def parse(self, raw: object) -> str:
-        if not isinstance(raw, str) or not raw.strip().isprintable():
+        url = Text().parse(raw)
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError
-        parts = urlsplit(raw.strip())
-        if parts.scheme not in self.schemes or not parts.hostname:
-            raise ValueError
-        return raw.strip()
+        return url
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +163,7 @@ class UrlTemplate:
         return f"a URL like https://traces.example/{{{self.names[0]}}}"
 
     def parse(self, raw: object) -> str:
-        url = HttpUrl(("http", "https")).parse(raw)
+        url = HttpUrl().parse(raw)
         found = {name for _, name, _, _ in Formatter().parse(url) if name is not None}
         if self.names[0] not in found:
             raise ValueError
@@ -225,12 +220,6 @@ class Variable:
     text: str
     secret: bool
     fallback: str | None
-
-    @property
-    def unit(self) -> str:
-        """The unit that the name ends with, if it has one."""
-        last = self.name.rpartition("_")[2]
-        return {"MS": "ms", "MINUTES": "min", "DAYS": "days"}.get(last, "")
 
 
 def setting(

@@ -49,6 +49,7 @@ class SettingsSource:
 
 DEFAULT_ORIGIN = "default"
 FILES = ("holdfast.toml", "pyproject.toml")
+_FILE_NAME = "HOLDFAST_CONFIG"
 
 _VARIABLES = {each.name: each for group in GROUPS.values() for each in variables_of(group)}
 
@@ -136,6 +137,11 @@ def _from_file(file: SettingsFile) -> SettingsSource:
     unknown: list[str] = []
     for name, value in _flatten(content):
         found = name if name in _VARIABLES else f"HOLDFAST_{name}"
+        if found == _FILE_NAME:
+            raise ConfigError(
+                f"{file.name} cannot name the file to read instead of it",
+                help=f"set {_FILE_NAME} in the environment",
+            )
         if found in _VARIABLES:
             values[found] = value
         else:
@@ -159,13 +165,13 @@ def _flatten(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str
 
 
 def _find_file(environ: Mapping[str, str], directory: Path) -> SettingsFile | None:
-    named = environ.get("HOLDFAST_CONFIG")
+    named = environ.get(_FILE_NAME, "").strip()
     for path in [Path(named)] if named else [directory / name for name in FILES]:
         try:
             return SettingsFile(path.name, path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             if named:
-                raise ConfigError(f"there is no file HOLDFAST_CONFIG={named} (env)") from None
+                raise ConfigError(f"there is no file {_FILE_NAME}={named} (env)") from None
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} cannot be read: {error}") from None
     return None
