@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -103,17 +103,13 @@ def period_of(instant: Instant, length: PeriodLength, zone: ZoneInfo) -> Period:
     """Return the period that an instant lies in."""
     local = to_datetime(instant).astimezone(zone)
     if length == "day":
-        start = _midnight(local.year, local.month, local.day, zone)
-        following = datetime(local.year, local.month, local.day, tzinfo=UTC) + timedelta(days=1)
-        end = _midnight(following.year, following.month, following.day, zone)
-        return Period(f"{local:%Y-%m-%d}".rjust(10, "0"), start, end)
-    start = _midnight(local.year, local.month, 1, zone)
+        start = datetime(local.year, local.month, local.day, tzinfo=zone)
+        # Of one zone, so a day is a day of the calendar, however many hours it has.
+        return Period(start.date().isoformat(), start, start + timedelta(days=1))
+    start = datetime(local.year, local.month, 1, tzinfo=zone)
     year, month = (local.year + 1, 1) if local.month == 12 else (local.year, local.month + 1)
-    return Period(f"{local.year:04}-{local.month:02}", start, _midnight(year, month, 1, zone))
-
-
-def _midnight(year: int, month: int, day: int, zone: ZoneInfo) -> datetime:
-    return datetime(year, month, day, tzinfo=zone)
+    end = datetime(year, month, 1, tzinfo=zone)
+    return Period(f"{local.year:04}-{local.month:02}", start, end)
 
 
 def period_named(name: str, zone: ZoneInfo) -> Period:

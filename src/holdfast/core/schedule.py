@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -50,13 +50,9 @@ class Interval:
         step = self.interval_ms * 1000
         return (instant // step + 1) * step
 
-    def slots_between(self, after: Instant, until: Instant, limit: int) -> list[Instant]:
-        """Return the first slots of the span, `after` excluded and `until` included."""
-        return list(self._slots(after, until)[: max(limit, 0)])
-
     def latest_between(self, after: Instant, until: Instant, limit: int) -> list[Instant]:
-        """Return the last slots of the span in ascending order."""
-        slots = self._slots(after, until)
+        """Return the last slots of the span in ascending order, `after` excluded and `until` included."""
+        slots = range(self.next_after(after), until + 1, self.interval_ms * 1000)
         return list(slots[max(len(slots) - limit, 0) :])
 
     def describe(self) -> str:
@@ -66,9 +62,6 @@ class Interval:
             if rest == 0:
                 return f"every {unit}" if count == 1 else f"every {count} {unit}s"
         return f"every {format_duration(self.interval_ms)}"
-
-    def _slots(self, after: Instant, until: Instant) -> range:
-        return range(self.next_after(after), until + 1, self.interval_ms * 1000)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -92,12 +85,8 @@ class Cron:
         """Return the first slot after the instant."""
         return next(self._slots(instant))
 
-    def slots_between(self, after: Instant, until: Instant, limit: int) -> list[Instant]:
-        """Return the first slots of the span, `after` excluded and `until` included."""
-        return list(islice(takewhile(lambda slot: slot <= until, self._slots(after)), limit))
-
     def latest_between(self, after: Instant, until: Instant, limit: int) -> list[Instant]:
-        """Return the last slots of the span in ascending order."""
+        """Return the last slots of the span in ascending order, `after` excluded and `until` included."""
         # Slots are found forwards only, so growing windows before the end are searched.
         window = _FIRST_WINDOW_US
         while True:
