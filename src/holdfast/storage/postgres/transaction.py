@@ -9,7 +9,7 @@ transaction only where something was done that we did not see.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
@@ -48,9 +48,10 @@ class _Transaction(Generic[P, L]):
 
     dialect: ClassVar[Literal["postgresql"]] = "postgresql"
 
-    def __init__(self, pooled: P) -> None:
+    def __init__(self, pooled: P, caller: Callable[[P], L]) -> None:
         self.hooks = Hooks()
         self._pooled = pooled
+        self._caller = caller
         self._lent: L | None = None
         self._is_over = False
 
@@ -60,8 +61,8 @@ class _Transaction(Generic[P, L]):
 
     def check_open(self) -> None:
         """Raises: ConnectionClosed after its end, NoTransaction when the caller has ended it, TransactionAborted."""
-        _check_not_over(self._is_over)
-        _check_begun(self._pooled)
+        self._check_not_over()
+        self._check_begun()
         if self._pooled.pgconn.transaction_status == TransactionStatus.INERROR:
             raise TransactionAborted("a statement of this transaction failed before")
 
@@ -69,14 +70,31 @@ class _Transaction(Generic[P, L]):
         """Leave the connection to the next."""
         self._is_over = True
         if self._lent is not None:
-            self._lent.give_back()
+            _release_session(self._lent)
+
+    def _lend_connection(self) -> L:
+        self._check_not_over()
+        if self._lent is None:
+            self._lent = self._caller(self._pooled)
+        return self._lent
+
+    def _check_not_over(self) -> None:
+        if self._is_over:
+            raise ConnectionClosed(
+                "the transaction has ended",
+                help="do everything inside the block of app.transaction()",
+            )
+
+    def _check_begun(self) -> None:
+        if self._pooled.pgconn.transaction_status == TransactionStatus.IDLE:
+            raise ended_by_caller()
 
 
 class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection"]):
     """An open transaction; `connection` is psycopg's, for whatever `execute` does not cover."""
 
     def __init__(self, pooled: PooledConnection, schema: str) -> None:
-        super().__init__(pooled)
+        super().__init__(pooled, CallerConnection)
         self._executor = PsycopgExecutor(pooled, schema)
 
     @property
@@ -94,7 +112,7 @@ class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection"]):
             self.check_open()
             return self._executor.execute(statement)
         lent = self._lend_connection()
-        _check_begun(self._pooled)
+        self._check_begun()
         return lent.run(statement.encode(), params)
 
     def review(self, store: Store) -> None:
@@ -118,18 +136,12 @@ class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection"]):
         with suppress(psycopg.Error):
             self._pooled.rollback()
 
-    def _lend_connection(self) -> CallerConnection:
-        _check_not_over(self._is_over)
-        if self._lent is None:
-            self._lent = CallerConnection(self._pooled)
-        return self._lent
-
 
 class PostgresAsyncTransaction(_Transaction[PooledAsyncConnection, "CallerAsyncConnection"]):
     """Async version of `PostgresTransaction`."""
 
     def __init__(self, pooled: PooledAsyncConnection, schema: str) -> None:
-        super().__init__(pooled)
+        super().__init__(pooled, CallerAsyncConnection)
         self._executor = PsycopgAsyncExecutor(pooled, schema)
 
     @property
@@ -151,7 +163,7 @@ class PostgresAsyncTransaction(_Transaction[PooledAsyncConnection, "CallerAsyncC
             self.check_open()
             return await self._executor.execute(statement)
         lent = self._lend_connection()
-        _check_begun(self._pooled)
+        self._check_begun()
         return await lent.run(statement.encode(), params)
 
     async def review(self, store: Store) -> None:
@@ -175,12 +187,6 @@ class PostgresAsyncTransaction(_Transaction[PooledAsyncConnection, "CallerAsyncC
         with suppress(psycopg.Error):
             await self._pooled.rollback()
 
-    def _lend_connection(self) -> CallerAsyncConnection:
-        _check_not_over(self._is_over)
-        if self._lent is None:
-            self._lent = CallerAsyncConnection(self._pooled)
-        return self._lent
-
 
 def begin_message(mark: Held | None = None) -> bytes:
     """The message that begins a transaction, with the mark of the attempt that it belongs to."""
@@ -188,18 +194,6 @@ def begin_message(mark: Held | None = None) -> bytes:
         return _BEGIN
     marked = _BEGIN_MARKED.format(token=sql.Literal(mark.token), id=sql.Literal(mark.id))
     return marked.as_bytes(None)
-
-
-def _check_not_over(is_over: bool) -> None:
-    if is_over:
-        raise ConnectionClosed(
-            "the transaction has ended", help="do everything inside the block of app.transaction()"
-        )
-
-
-def _check_begun(pooled: PooledConnection | PooledAsyncConnection) -> None:
-    if pooled.pgconn.transaction_status == TransactionStatus.IDLE:
-        raise ended_by_caller()
 
 
 # What the server calls statements that neither open, end nor undo a part of a transaction.
@@ -283,10 +277,6 @@ class CallerConnection(Connection[Any]):
         cursor.is_answer = True  # type: ignore[attr-defined]
         return cursor
 
-    def give_back(self) -> None:
-        """Return the session to the pool; from now on this object is closed."""
-        _release_session(self)
-
 
 class CallerAsyncConnection(PoolConnection):
     """Async version of `CallerConnection`."""
@@ -313,10 +303,6 @@ class CallerAsyncConnection(PoolConnection):
             self.tracker.known += self.tracker.done - done
         cursor.is_answer = True  # type: ignore[attr-defined]
         return cursor
-
-    def give_back(self) -> None:
-        """Return the session to the pool; from now on this object is closed."""
-        _release_session(self)
 
 
 class CallerCursor(Cursor[Any]):
@@ -366,6 +352,7 @@ def _share_session(lent: Any, owner: Any) -> None:
 
 
 def _release_session(lent: Any) -> None:
+    """Return the session to the pool; from now on the connection that was lent is closed."""
     lent.owner.used = "rows" if lent.tracker.is_known else "anything"
     session, lent.pgconn = lent.pgconn, _closed_session()
     session.notice_handler = session.notify_handler = None

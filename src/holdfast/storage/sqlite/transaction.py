@@ -127,7 +127,10 @@ class SqliteTransaction:
     def check_open(self) -> None:
         """Raises: ConnectionClosed after its end; before its first statement there is nothing to check."""
         if self._ended:
-            raise ConnectionClosed("the transaction has ended")
+            raise ConnectionClosed(
+                "the transaction has ended",
+                help="do everything inside the block of app.transaction()",
+            )
 
     def give_up(self) -> None:
         """Stop waiting for the lock; from any thread."""
