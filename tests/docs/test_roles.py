@@ -16,8 +16,8 @@ import pytest
 from psycopg import sql
 
 from holdfast import Holdfast, Job, errors
-from holdfast.settings import read_settings, worker_options
-from holdfast.worker.options import WorkerOptions
+from holdfast.settings import read_settings
+from holdfast.worker.options import worker_options
 from tests.docs.newcomer import run
 from tests.docs.snippets import blocks
 from tests.support.postgres import PostgresServer
@@ -127,7 +127,7 @@ def work(app: Holdfast) -> None:
     """Do all that a worker and a tick do."""
 
     async def both() -> None:
-        options = WorkerOptions(**worker_options(read_settings({})))
+        options = worker_options(read_settings({}))
         await app.make_worker(replace(options, stop_when_idle=True)).run()
         tick = app.assembly(read_settings({})).tick()
         summary = await tick.run()

@@ -8,14 +8,12 @@ from holdfast.core.retry import EVENT_RETRY, JOB_RETRY
 from holdfast.settings import (
     GROUPS,
     effective,
-    embedded_options,
     event_retry,
     job_retry,
     read_settings,
     variables_of,
-    worker_options,
 )
-from holdfast.worker.options import WorkerOptions
+from holdfast.worker.options import WorkerOptions, embedded_options, worker_options
 
 SEEDS = {
     "WORKER_TICK_RUNNERS": "(unset)",
@@ -89,7 +87,7 @@ def test_the_embedded_worker_falls_back_to_the_dedicated_workers_settings() -> N
 
 def test_the_defaults_are_those_of_the_code() -> None:
     settings = read_settings({})
-    assert WorkerOptions(**worker_options(settings)) == WorkerOptions()
+    assert worker_options(settings) == WorkerOptions()
     assert event_retry(settings) == EVENT_RETRY
     assert job_retry(settings) == JOB_RETRY
 
@@ -98,9 +96,9 @@ def test_a_worker_gets_only_the_timings_that_somebody_set() -> None:
     options = worker_options(
         read_settings({"OUTBOX_LEASE_HEARTBEAT_MS": "4000", "HOLDFAST_SLOTS": "3"})
     )
-    assert options["heartbeat_ms"] == 4_000
-    assert options["shutdown_ms"] is None
-    assert options["slots"] == 3
+    assert options.heartbeat_ms == 4_000
+    assert options.shutdown_ms is None
+    assert options.slots == 3
 
 
 def test_the_embedded_worker_has_options_of_its_own() -> None:
@@ -111,6 +109,6 @@ def test_the_embedded_worker_has_options_of_its_own() -> None:
     }
     settings = read_settings(environ)
     options = embedded_options(settings)
-    assert options["idle_min_ms"] == 2_000
-    assert options["lease"].duration_ms == 30_000
+    assert options.idle_min_ms == 2_000
+    assert options.lease.duration_ms == 30_000
     assert event_retry(settings, embedded=True).base_ms == 100

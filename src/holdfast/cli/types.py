@@ -180,14 +180,14 @@ def _options(
 ) -> list[Record]:
     """Return what holds for a type now, with where it comes from; what only the code knows needs the code."""
     from holdfast.core.records import TypeSetting
-    from holdfast.settings import load_settings, worker_options
-    from holdfast.worker.options import TypePolicies, WorkerOptions
+    from holdfast.settings import load_settings
+    from holdfast.worker.options import TypePolicies, worker_options
 
     setting = TypeSetting(type) if facts is None else facts.setting
     policy: TypeSetting | EffectivePolicy = setting
     concurrency = setting.concurrency
     if job_type is not None:
-        policies = TypePolicies({type: job_type}, WorkerOptions(**worker_options(load_settings())))
+        policies = TypePolicies({type: job_type}, worker_options(load_settings()))
         policies.configure({type: setting}, False)
         policy, concurrency = policies.get(type), policies.limit(type)
     values = {

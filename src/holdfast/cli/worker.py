@@ -261,10 +261,9 @@ async def _serve_probes(
 
 
 def _drain_worker(app: Holdfast, settings: Settings, types: list[str]) -> Worker:
-    from holdfast.settings import worker_options
-    from holdfast.worker.options import WorkerOptions
+    from holdfast.worker.options import worker_options
 
-    options = replace(WorkerOptions(**worker_options(settings)), stop_when_idle=True)
+    options = replace(worker_options(settings), stop_when_idle=True)
     return app.make_worker(options, types=types)
 
 

@@ -17,11 +17,11 @@ from holdfast.scheduler.maintenance import ReaperRunner, RetentionRunner, Worker
 from holdfast.scheduler.runner import Mode, Now, Runner, database_time, single_tick_id
 from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.scheduler.worker_runner import DrainingOutbox, StreamingOutbox
-from holdfast.settings import Settings, embedded_options, worker_options
+from holdfast.settings import Settings
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.clock import Clock, SystemClock
-from holdfast.worker.options import WorkerOptions
+from holdfast.worker.options import WorkerOptions, embedded_options, worker_options
 from holdfast.worker.worker import Worker
 
 MakeWorker = Callable[[WorkerOptions, Sequence[str] | None], Worker]
@@ -46,7 +46,7 @@ class Assembly:
 
     def tick(self, names: tuple[str, ...] | None = None) -> Tick:
         """Make a tick that drains the outbox itself, for `holdfast tick` and run-once."""
-        options = WorkerOptions(**worker_options(self.settings))
+        options = worker_options(self.settings)
 
         def make_drainer(items: int, claim_s: float, total_s: float) -> Worker:
             limits = replace(
@@ -65,10 +65,10 @@ class Assembly:
     def background(self, embedded: bool = False) -> Background:
         """Make the background mode, with the options of a worker inside a web application if asked."""
         settings = self.settings
-        values = embedded_options(settings) if embedded else worker_options(settings)
+        options = embedded_options(settings) if embedded else worker_options(settings)
         names = settings.worker.tick_runners
         is_streaming = names is None or "outbox" in names
-        worker = self.make_worker(WorkerOptions(**values), None if is_streaming else ())
+        worker = self.make_worker(options, None if is_streaming else ())
         reaper = WorkerReaperRunner(
             self.database.store,
             worker.counters,

@@ -14,11 +14,10 @@ from holdfast.settings.load import (
 )
 from holdfast.settings.rules import (
     check_leases,
-    embedded_options,
     event_retry,
     job_retry,
+    timing_if_set,
     timings_under,
-    worker_options,
 )
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "check_leases",
     "effective",
     "effective_options",
-    "embedded_options",
     "event_retry",
     "from_env",
     "job_retry",
@@ -38,8 +36,8 @@ __all__ = [
     "load_some",
     "read_settings",
     "setting",
+    "timing_if_set",
     "timings_under",
     "unknown_variables",
     "variables_of",
-    "worker_options",
 ]

@@ -1,10 +1,9 @@
-"""What follows from settings: rules between them, a worker's options, and retry policies."""
+"""What follows from settings: rules between them, and retry policies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypedDict
 
 from holdfast.core.errors import ConfigError, ShardPairInvalid
 from holdfast.core.lease import (
@@ -15,7 +14,6 @@ from holdfast.core.lease import (
     default_reaper_interval_ms,
     default_shutdown_ms,
 )
-from holdfast.core.records import ClaimCommit
 from holdfast.core.retry import Retry
 from holdfast.settings.definitions import Settings
 
@@ -117,68 +115,6 @@ def _check_shard(settings: Settings) -> None:
     )
 
 
-class WorkerValues(TypedDict):
-    """The keyword arguments of a worker's options; None leaves a timing to follow the smallest lease."""
-
-    name: str
-    slots: int
-    batch: int | None
-    lease: Lease
-    retry: Retry
-    event_retry: Retry
-    heartbeat_ms: int | None
-    shutdown_ms: int | None
-    reaper_interval_ms: int | None
-    reaper_batch: int
-    poison_limit: int
-    unhandled_after_ms: int | None
-    poll_ms: int
-    idle_min_ms: int
-    idle_max_ms: int
-    idle_jitter_ms: int
-    next_job_delay_ms: int
-    statement_timeout_ms: int
-    claims: ClaimCommit
-
-
-def worker_options(settings: Settings) -> WorkerValues:
-    """Return the options of a dedicated worker."""
-    outbox, worker, own = settings.outbox, settings.worker, settings.holdfast
-    return WorkerValues(
-        name=own.worker_name,
-        slots=own.slots,
-        batch=outbox.batch_size,
-        lease=Lease(outbox.lease_duration_ms / 1000),
-        retry=job_retry(settings),
-        event_retry=event_retry(settings),
-        heartbeat_ms=_if_set(settings, "OUTBOX_LEASE_HEARTBEAT_MS"),
-        shutdown_ms=_if_set(settings, "WORKER_SHUTDOWN_TIMEOUT_MS"),
-        reaper_interval_ms=_if_set(settings, "OUTBOX_REAPER_INTERVAL_MS"),
-        reaper_batch=own.reaper_batch,
-        poison_limit=own.poison_limit,
-        unhandled_after_ms=own.unhandled_after_ms,
-        poll_ms=own.poll_ms,
-        idle_min_ms=worker.idle_backoff_min_ms,
-        idle_max_ms=worker.idle_backoff_max_ms,
-        idle_jitter_ms=worker.idle_backoff_jitter_ms,
-        next_job_delay_ms=own.next_job_delay_ms,
-        statement_timeout_ms=own.statement_timeout_ms,
-        claims=own.claims,
-    )
-
-
-def embedded_options(settings: Settings) -> WorkerValues:
-    """Return the options of the worker inside a web application."""
-    embedded = settings.embedded
-    options = worker_options(settings)
-    options["name"] = f"{settings.holdfast.worker_name}-embedded"
-    options["batch"] = embedded.batch_size
-    options["lease"] = Lease(embedded.processing_timeout_ms / 1000)
-    options["event_retry"] = event_retry(settings, embedded=True)
-    options["idle_min_ms"] = embedded.poll_ms
-    return options
-
-
 def job_retry(settings: Settings) -> Retry:
     """Return the policy of jobs whose type sets none."""
     own = settings.holdfast
@@ -198,5 +134,6 @@ def event_retry(settings: Settings, embedded: bool = False) -> Retry:
     )
 
 
-def _if_set(settings: Settings, name: str) -> int | None:
+def timing_if_set(settings: Settings, name: str) -> int | None:
+    """Return a time that is set; None leaves it to follow the smallest lease."""
     return timing_of(settings, name).ms if settings.is_set(name) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.core.lease import (
     DEFAULT,
@@ -17,6 +17,7 @@ from holdfast.core.lease import (
 from holdfast.core.records import ClaimCommit, LeaseClass, TypeSetting
 from holdfast.core.registry import JobType
 from holdfast.core.retry import CRASH_BASE_MS, CRASH_CAP_MS, EVENT_RETRY, JOB_RETRY, Retry
+from holdfast.settings import Settings, event_retry, job_retry, timing_if_set
 from holdfast.worker.attempt import EffectivePolicy
 
 LARGEST_CLAIM = 500
@@ -80,6 +81,45 @@ class WorkerOptions:
             Timing("reaper interval", reaper),
         )
         return Timings(heartbeat, shutdown, reaper)
+
+
+def worker_options(settings: Settings) -> WorkerOptions:
+    """Return the options of a dedicated worker."""
+    outbox, worker, own = settings.outbox, settings.worker, settings.holdfast
+    return WorkerOptions(
+        name=own.worker_name,
+        slots=own.slots,
+        batch=outbox.batch_size,
+        lease=Lease(outbox.lease_duration_ms / 1000),
+        retry=job_retry(settings),
+        event_retry=event_retry(settings),
+        heartbeat_ms=timing_if_set(settings, "OUTBOX_LEASE_HEARTBEAT_MS"),
+        shutdown_ms=timing_if_set(settings, "WORKER_SHUTDOWN_TIMEOUT_MS"),
+        reaper_interval_ms=timing_if_set(settings, "OUTBOX_REAPER_INTERVAL_MS"),
+        reaper_batch=own.reaper_batch,
+        poison_limit=own.poison_limit,
+        unhandled_after_ms=own.unhandled_after_ms,
+        poll_ms=own.poll_ms,
+        idle_min_ms=worker.idle_backoff_min_ms,
+        idle_max_ms=worker.idle_backoff_max_ms,
+        idle_jitter_ms=worker.idle_backoff_jitter_ms,
+        next_job_delay_ms=own.next_job_delay_ms,
+        statement_timeout_ms=own.statement_timeout_ms,
+        claims=own.claims,
+    )
+
+
+def embedded_options(settings: Settings) -> WorkerOptions:
+    """Return the options of the worker inside a web application."""
+    embedded = settings.embedded
+    return replace(
+        worker_options(settings),
+        name=f"{settings.holdfast.worker_name}-embedded",
+        batch=embedded.batch_size,
+        lease=Lease(embedded.processing_timeout_ms / 1000),
+        event_retry=event_retry(settings, embedded=True),
+        idle_min_ms=embedded.poll_ms,
+    )
 
 
 @dataclass(frozen=True, slots=True)
