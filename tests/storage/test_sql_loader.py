@@ -12,7 +12,6 @@ from holdfast.storage.sql_loader import (
     Compiled,
     ParamStyle,
     check_identifier,
-    compile_all,
     compile_statement,
     load_statements,
     place_schema,
@@ -114,14 +113,6 @@ def test_percent_signs_are_doubled_only_where_the_driver_reads_them() -> None:
     doubled = "select 7 %% 2, 'a%%' where x like %(p)s::text -- 5 %%"
     assert compile_statement(text, "pyformat").text == doubled
     assert compile_statement(text, "dollar").text == text.replace(":p", "$1::text")
-
-
-def test_a_catalogue_is_compiled_as_a_whole() -> None:
-    compiled = compile_all({"a": "select :x", "b": "select 1"}, "dollar", str.upper)
-    assert compiled == {
-        "a": Compiled("SELECT :X", ()),
-        "b": Compiled("SELECT 1", ()),
-    }
 
 
 def test_names_are_pointed_at_the_chosen_schema() -> None:

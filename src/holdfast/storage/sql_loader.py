@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -117,10 +117,3 @@ def compile_statement(text: str, style: ParamStyle) -> Compiled:
         return match[0]
 
     return Compiled(_TOKEN.sub(replace, text), tuple(order))
-
-
-def compile_all(
-    statements: Mapping[str, str], style: ParamStyle, prepare: Callable[[str], str] = str
-) -> Mapping[str, Compiled]:
-    """Compile a dialect's catalogue once for one driver."""
-    return {name: compile_statement(prepare(text), style) for name, text in statements.items()}

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from time import sleep
 from typing import Any
 
+import msgspec
 import psycopg
 from psycopg import Connection, sql
 
@@ -51,10 +52,8 @@ def migration_sql(schema: str) -> str:
     """The whole schema as SQL, for people who run migrations by other means; needs no connection."""
     parts = []
     for step in load_migrations(PACKAGE):
-        record = step.record
-        literals = (record.version, record.name, record.checksum, record.oldest_code)
-        parts.append(step.text)
-        parts.append(_RECORD.format(*map(sql.Literal, literals)).as_string(None))
+        literals = map(sql.Literal, msgspec.structs.astuple(step.record))
+        parts += [step.text, _RECORD.format(*literals).as_string(None)]
     return place_schema("\n".join([*parts, _IDENTITY, ""]), schema)
 
 

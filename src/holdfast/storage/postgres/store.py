@@ -23,7 +23,7 @@ from holdfast.storage.operation import Value
 from holdfast.storage.sql_loader import (
     Compiled,
     ParamStyle,
-    compile_all,
+    compile_statement,
     load_statements,
     place_schema,
 )
@@ -45,8 +45,10 @@ class PostgresStore(Store):
 @cache
 def postgres_statements(style: ParamStyle, schema: str) -> Mapping[str, Compiled]:
     """Every statement, compiled for one driver and schema."""
-    statements = load_statements("holdfast.storage.postgres")
-    return compile_all(statements, style, lambda text: place_schema(text, schema))
+    return {
+        name: compile_statement(place_schema(text, schema), style)
+        for name, text in load_statements("holdfast.storage.postgres").items()
+    }
 
 
 def as_text(params: Mapping[str, Value]) -> dict[str, str | None]:

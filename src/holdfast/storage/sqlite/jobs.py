@@ -24,9 +24,11 @@ from holdfast.core.records import (
     Finish,
     Finished,
     FinishKind,
+    Held,
     JobRef,
     NewJob,
     Probe,
+    Settled,
     State,
     TerminalState,
 )
@@ -34,6 +36,7 @@ from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.sqlite.limits import rest_gates, wake_leaving, wake_placed, wake_returned
 from holdfast.storage.sqlite.tally import Tally, page_params, resolve_now
 from holdfast.storage.store.chains import BlockerStore, ChainStore
+from holdfast.storage.store.debounce import DebounceStore
 from holdfast.storage.store.jobs import JobStore, once_per_id
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.storage.store.params import document, lists, records_of, texts
@@ -442,3 +445,22 @@ class SqliteBlockerStore(BlockerStore):
     def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         rows = yield Statement("blocker_open_jobs", {"ids": texts(job_ids), "now": now})
         return (yield from wake_returned(rows))
+
+
+class SqliteDebounceStore(DebounceStore):
+    """Revisions; the write lock keeps what was read true."""
+
+    def settle(self, pairs: Sequence[Held], now: Instant | None = None) -> Op[list[Settled]]:
+        now = yield from resolve_now(now)
+        rows = yield Statement("revision_newest", {"rows": document(pairs)})
+        put_off = [
+            (id, due_at) for id, input, due_at, _ in rows if input is not None and due_at > now
+        ]
+        if put_off:
+            yield Statement("revision_put_off", {"rows": document(put_off)})
+        waiting = {id for id, _ in put_off}
+        final = {id: input for id, input, _, _ in rows if input is not None and id not in waiting}
+        if final:
+            yield Statement("revision_final", {"ids": texts(final)})
+            yield Statement("revision_drop", {"ids": texts(final)})
+        return [Settled(id, final.get(id), id in waiting, version) for id, _, _, version in rows]

@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
+import msgspec
+
 from holdfast.core.errors import WrongDatabase
 from holdfast.core.records import AppliedMigration
 from holdfast.storage.migrations import check_schema, check_unchanged, list_pending, load_migrations
@@ -32,9 +34,8 @@ def migration_sql() -> str:
     parts = []
     with closing(sqlite3.connect(MEMORY)) as quoter:
         for step in load_migrations(PACKAGE):
-            record = step.record
-            literals = (record.version, record.name, record.checksum, record.oldest_code)
-            parts += [step.text, quoter.execute(_RECORD, literals).fetchone()[0]]
+            record = quoter.execute(_RECORD, msgspec.structs.astuple(step.record))
+            parts += [step.text, record.fetchone()[0]]
     return "\n".join(["begin immediate;", *parts, _IDENTITY, "commit;", ""])
 
 

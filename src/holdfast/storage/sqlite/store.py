@@ -8,8 +8,12 @@ from functools import cache
 from holdfast.core.records import Swept
 from holdfast.storage.operation import Op
 from holdfast.storage.sql_loader import load_statements, without_comments
-from holdfast.storage.sqlite.debounce import SqliteDebounceStore
-from holdfast.storage.sqlite.jobs import SqliteBlockerStore, SqliteChainStore, SqliteJobStore
+from holdfast.storage.sqlite.jobs import (
+    SqliteBlockerStore,
+    SqliteChainStore,
+    SqliteDebounceStore,
+    SqliteJobStore,
+)
 from holdfast.storage.sqlite.leases import SqliteLeaseStore, SqliteWorkerStore
 from holdfast.storage.sqlite.limits import SqliteLimitStore
 from holdfast.storage.store import Store

@@ -52,6 +52,19 @@ id::text, chain_id::text, chain_index, type, state, priority, input, key, trace,
 -- fragment: attempt_columns
 job_id, fence, attempt, kind, worker, started_at, ended_at, error
 
+-- fragment: continue_chain
+-- Writes the successors of ended jobs, awaited if those were.
+continued as (
+  insert into holdfast.job ({new_job_columns})
+  select {new_job_values} from successor),
+queued as (
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, rests_until, awaited)
+  select {limited_row}, g.awaited
+    from successor g
+  returning type, priority, gate, gate_at),
+woken_next as (
+  {wake_placed})
+
 -- name: job_insert
 -- Writes jobs, their live rows and the tally in one statement. A job whose id exists already is left alone and not
 -- returned, so that a start repeated after an unknown commit is harmless.
@@ -379,16 +392,7 @@ successor as materialized (
    cross join lateral json_to_record(w.next) as x(
     {limited_job_fields})
    where w.kind = 'continue'),
-continued as (
-  insert into holdfast.job ({new_job_columns})
-  select {new_job_values} from successor),
-queued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, rests_until, awaited)
-  select {limited_row}, g.awaited
-    from successor g
-  returning type, priority, gate, gate_at),
-woken_next as (
-  {wake_placed}),
+{continue_chain},
 freed as (delete from holdfast.lease where token = any (array (select t::uuid from json_array_elements_text(:freed::json) t))),
 tallied as (
   insert into holdfast.tally (at, type, started, completed, failed, cancelled, retried)
@@ -506,16 +510,7 @@ successor as materialized (
    cross join lateral json_to_record(g.next) as x(
     {limited_job_fields})
    where g.next is not null),
-continued as (
-  insert into holdfast.job ({new_job_columns})
-  select {new_job_values} from successor),
-queued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, rests_until, awaited)
-  select {limited_row}, g.awaited
-    from successor g
-  returning type, priority, gate, gate_at),
-woken_next as (
-  {wake_placed}),
+{continue_chain},
 tallied as (
   insert into holdfast.tally (at, type, started, completed, failed, cancelled)
   select holdfast.moment(:now::bigint), type, sum(started), sum(completed), sum(failed), sum(cancelled)
