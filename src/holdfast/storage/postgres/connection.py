@@ -341,7 +341,7 @@ class PsycopgExecutor:
             cursor.execute(text, as_text(statement.params))
             return cursor.rows()
         except (psycopg.Error, OSError) as error:
-            raise _translate(error, statement.name) from error
+            raise translate(error, statement.name) or error from error
 
 
 class PsycopgAsyncExecutor:
@@ -359,8 +359,4 @@ class PsycopgAsyncExecutor:
             await cursor.execute(text, as_text(statement.params))
             return await cursor.rows()
         except (psycopg.Error, OSError) as error:
-            raise _translate(error, statement.name) from error
-
-
-def _translate(error: Exception, statement: str) -> Exception:
-    return translate(error, statement) or error
+            raise translate(error, statement.name) or error from error

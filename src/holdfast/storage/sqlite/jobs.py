@@ -36,8 +36,7 @@ from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.sqlite.limits import rest_gates, wake_leaving, wake_placed, wake_returned
 from holdfast.storage.sqlite.tally import Tally, page_params, resolve_now
 from holdfast.storage.store.chains import BlockerStore, ChainStore
-from holdfast.storage.store.debounce import DebounceStore
-from holdfast.storage.store.jobs import JobStore, once_per_id
+from holdfast.storage.store.jobs import DebounceStore, JobStore, once_per_id
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.storage.store.params import document, lists, records_of, texts
 

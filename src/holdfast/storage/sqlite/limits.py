@@ -207,14 +207,10 @@ def _open_gate(rule: GateRule, setting: Row | None) -> OpenGate:
     """A gate with what was set for it at run time in the place of the code's own numbers."""
     if setting is None:
         return OpenGate(rule.id, rule, 0)
-    allowed, rate, period_ms, rests_until = setting
-    new = GateRule(
-        rule.id,
-        rule.allowed if allowed is None else allowed,
-        rule.rate if rate is None else rate,
-        rule.period_ms if period_ms is None else period_ms,
-    )
-    return OpenGate(rule.id, new, rests_until or 0)
+    *given, rests_until = setting
+    code = (rule.allowed, rule.rate, rule.period_ms)
+    numbers = (own if new is None else new for own, new in zip(code, given, strict=True))
+    return OpenGate(rule.id, GateRule(rule.id, *numbers), rests_until or 0)
 
 
 def _read_states(gates: Sequence[OpenGate], holds: bool, now: Instant) -> Op[None]:

@@ -10,14 +10,19 @@ from __future__ import annotations
 from holdfast.storage.store.access import AuditStore, TokenStore
 from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.cycles import CycleStore, RunStore, SlotStore
-from holdfast.storage.store.debounce import DebounceStore
-from holdfast.storage.store.jobs import AttemptStore, DeadLetterStore, EventStore, JobStore
+from holdfast.storage.store.jobs import (
+    AttemptStore,
+    DeadLetterStore,
+    DebounceStore,
+    EventStore,
+    JobStore,
+    UnreadableStore,
+)
 from holdfast.storage.store.leases import LeaseStore
 from holdfast.storage.store.limits import LimitStore
 from holdfast.storage.store.manifests import ArchivingStore, ManifestStore
 from holdfast.storage.store.retention import RetentionStore
 from holdfast.storage.store.schema import SchemaStore, ServerStatsStore
-from holdfast.storage.store.unreadable import UnreadableStore
 from holdfast.storage.store.workers import StatisticsStore, WorkerStore
 
 

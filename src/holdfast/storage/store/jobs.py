@@ -1,4 +1,4 @@
-"""Jobs from insert to outcome, dead letters by their kind, and the subscriptions of events, over named statements."""
+"""Jobs from insert to outcome, what some of them wait for, dead letters, and the subscriptions of events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from holdfast.core.records import (
     JobRef,
     LeaseStatus,
     NewJob,
+    NewRevision,
     Probe,
+    RevisionRecord,
+    Settled,
+    UnreadableGroup,
+    UnreadableJob,
 )
 from holdfast.core.statistics import DeadGroup
 from holdfast.core.subscriptions import (
@@ -265,6 +270,64 @@ def _columns(completions: Sequence[Finish]) -> dict[str, str]:
         "started_at": _numbers(each.started_at for each in completions),
         "outputs": document([each.output for each in completions]),
     }
+
+
+class DebounceStore:
+    """Revisions: what debounced jobs are asked for again with, until the newest becomes their input."""
+
+    def append(self, revisions: Sequence[NewRevision], now: Instant | None = None) -> Op[set[str]]:
+        """Append revisions in their order; return the jobs that took theirs. One statement.
+
+        Concurrency: never waits for another producer. A claim of the job waits, in effect, for the caller's commit.
+        """
+        return fetch_set("revision_add", rows=document(revisions), now=now)
+
+    def settle(self, pairs: Sequence[Held], now: Instant | None = None) -> Op[list[Settled]]:
+        """Give claimed jobs their newest input or a later time. One statement.
+
+        Concurrency: what is not returned was lost or is locked, and may not start.
+        """
+        return fetch(Settled, "revision_settle", rows=document(pairs), now=now)
+
+    def hurry(self, ids: Sequence[str]) -> Op[None]:
+        """Let jobs wait no longer for quiet, unless they are asked for again. One statement."""
+        yield Statement("revision_hurry", {"ids": texts(ids)})
+
+    def mark(self, ids: Sequence[str]) -> Op[None]:
+        """Let jobs that were inserted as blocked take revisions. One statement."""
+        yield Statement("revision_follow", {"ids": texts(ids)})
+
+    def of_job(self, job_id: str) -> Op[RevisionRecord | None]:
+        """Read when a job starts if it is not asked for again; None when it does not wait for that. One statement."""
+        return fetch_one(RevisionRecord, "revision_get", id=job_id)
+
+
+class UnreadableStore:
+    """Jobs that wait for code that can read their input."""
+
+    def note(self, id: str, type: str, error: str, now: Instant | None = None) -> Op[int]:
+        """Remember a job, or its newer error; return for how many microseconds it has been known. One statement."""
+        return fetch_value("unreadable_note", id=id, type=type, error=error, now=now)
+
+    def since(self, id: str) -> Op[Instant | None]:
+        """Read when the code of a worker first could not read a job. One statement."""
+        return fetch_value("unreadable_since", id=id)
+
+    def page(self, types: Sequence[str], after: str, limit: int) -> Op[list[UnreadableJob]]:
+        """Read those of some types after an id, also such as have ended meanwhile. One statement."""
+        return fetch(UnreadableJob, "unreadable_page", types=texts(types), after=after, limit=limit)
+
+    def forget(self, ids: Sequence[str]) -> Op[None]:
+        """Forget jobs. One statement."""
+        yield Statement("unreadable_forget", {"ids": texts(ids)})
+
+    def count(self, limit: int) -> Op[int]:
+        """Count those that still wait, up to a limit. One statement."""
+        return fetch_value("unreadable_count", limit=limit)
+
+    def groups(self) -> Op[list[UnreadableGroup]]:
+        """Count those that still wait, by type. One statement."""
+        return fetch(UnreadableGroup, "unreadable_groups")
 
 
 class AttemptStore:

@@ -17,7 +17,7 @@ from holdfast.core.records import (
 )
 from holdfast.core.retry import suspected_from
 from holdfast.storage.operation import Op, Row, Statement
-from holdfast.storage.store.params import count_rows, document, fetch, has_rows, texts
+from holdfast.storage.store.params import count_rows, document, fetch, fetch_set, has_rows, texts
 
 
 def reap_page(rows: Sequence[Row]) -> ReapPage:
@@ -32,8 +32,7 @@ class LeaseStore:
 
     def renew(self, tokens: Sequence[str], now: Instant | None = None) -> Op[set[str]]:
         """Extend leases by token; return those that still exist. One statement."""
-        rows = yield Statement("lease_renew", {"tokens": texts(tokens), "now": now})
-        return {row[0] for row in rows}
+        return fetch_set("lease_renew", tokens=texts(tokens), now=now)
 
     def held(self, worker: str) -> Op[list[Held]]:
         """Read every job that bears a token of this worker. One statement."""
