@@ -1,12 +1,9 @@
 """Inputs and outputs as JSON text, checked against their Python type when written and when read.
 
-Dataclasses, msgspec Structs, TypedDicts, attrs classes and builtins are msgspec's; pydantic models
-are recognised by their methods, so that pydantic is never imported for those who do not use it.
-
-What a JSON text must obey so that both databases keep it exactly; cheap on the bytes themselves.
-
-Each rule first asks a question that scans at memory speed and rarely says yes by mistake; only then
-the exact, slower one is asked.
+Dataclasses, msgspec Structs, TypedDicts, attrs classes and builtins are msgspec's; pydantic models are recognised by
+their methods, so that pydantic is never imported for those who do not use it. A text must also be one that both
+databases keep exactly: each rule is first checked by a quick scan of the bytes, and exactly only where that finds
+something.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Cycles: what the code says of one, which of its slots are to be run, and the records of slots and runs.
-
-Which slots of a cycle are due: catching up on missed ones, and a jitter that replicas share.
-"""
+"""Cycles: what the code says of one, which of its slots are due, and the records of slots and runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The job types one application knows: by name, by handler, and by the event they subscribe to.
-
-A job type: a name with its payloads' types, its policies and, where the code is present, its handler.
-"""
+"""Job types, with their payloads' types and policies, and the registry of those that an application knows."""
 
 from __future__ import annotations
 

@@ -179,12 +179,7 @@ class ZoneName:
     expected: str = "the IANA name of a time zone like America/Santiago"
 
     def parse(self, raw: object) -> str:
-        if not isinstance(raw, str):
-            raise ValueError
-        try:
-            return Cron("0 0 * * *", raw.strip()).zone.key
-        except InvalidSchedule as error:
-            raise ValueError from error
+        return _read_cron("0 0 * * *", Text().parse(raw)).zone.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +189,14 @@ class CronText:
     expected: str = 'a cron expression like "47 3 * * *"'
 
     def parse(self, raw: object) -> str:
-        if not isinstance(raw, str):
-            raise ValueError
-        try:
-            return Cron(raw.strip(), "UTC").expression
-        except InvalidSchedule as error:
-            raise ValueError from error
+        return _read_cron(Text().parse(raw), "UTC").expression
+
+
+def _read_cron(expression: str, zone: str) -> Cron:
+    try:
+        return Cron(expression, zone)
+    except InvalidSchedule as error:
+        raise ValueError from error
 
 
 class SettingsGroup(Protocol):

@@ -1,1 +1,1 @@
-"""Where the meaning is recorded: ports, statements, migrations, and the two stores behind them."""
+"""The store and its operations, its two dialects, and the connections under them."""

@@ -1,7 +1,4 @@
-"""Database URLs: which are understood, and what they mean. Reading one connects to nothing.
-
-Opens the database of an address; its driver is imported only then.
-"""
+"""Database URLs: which are understood, what they mean, and opening one; its driver is imported only then."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FIRST_STEPS = {
 # They walk along a key and stop at a limit.
 WALKS = {"figure_finished", "job_ids_like"}
 # A file has no dead rows to remove.
-ONLY_POSTGRESQL = {"dead_rows", "replication", "sweep"}
+ONLY_POSTGRESQL = {"replication", "sweep"}
 
 _PARAMETER = re.compile(r":([a-z_]+)")
 _SCAN = re.compile(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX \w+)?$")

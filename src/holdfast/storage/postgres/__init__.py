@@ -1,1 +1,1 @@
-"""The PostgreSQL store: one module per aggregate, statements in `sql`, tables in `migrations`."""
+"""The PostgreSQL store: connections and transactions, statements in `sql`, tables in `migrations`."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from holdfast.core.records import Swept
-from holdfast.storage.operation import Op
 from holdfast.storage.sql_loader import load_statements, without_comments
 from holdfast.storage.sqlite.jobs import (
     SqliteBlockerStore,
@@ -17,7 +15,6 @@ from holdfast.storage.sqlite.jobs import (
 from holdfast.storage.sqlite.leases import SqliteLeaseStore, SqliteWorkerStore
 from holdfast.storage.sqlite.limits import SqliteLimitStore
 from holdfast.storage.store import Store
-from holdfast.storage.store.schema import ServerStatsStore
 
 PACKAGE = "holdfast.storage.sqlite"
 
@@ -36,15 +33,6 @@ class SqliteStore(Store):
         self.blockers = SqliteBlockerStore()
         self.debounce = SqliteDebounceStore()
         self.workers = SqliteWorkerStore()
-        self.server_stats = SqliteServerStatsStore()
-
-
-class SqliteServerStatsStore(ServerStatsStore):
-    """What a SQLite file says of itself; it has no dead rows to sweep."""
-
-    def sweep(self, few: int) -> Op[Swept | None]:
-        yield from ()
-        return None
 
 
 @cache

@@ -107,7 +107,7 @@ class ChainStore(Lists[ChainRecord]):
 
 
 class BlockerStore:
-    """Edges: a job waits for chains. The protocol around them is in `ops.blockers`."""
+    """Edges: a job waits for chains. The protocol around them is in `commands.blockers`."""
 
     def insert(self, blockers: Sequence[NewBlocker]) -> Op[None]:
         """Write open edges."""

@@ -5,3 +5,7 @@ select json_object(
          'pages', c.page_count, 'free_pages', f.freelist_count, 'page_size', s.page_size)
   from pragma_journal_mode j cross join pragma_synchronous y cross join pragma_busy_timeout b
  cross join pragma_page_count c cross join pragma_freelist_count f cross join pragma_page_size s;
+
+-- name: dead_rows
+-- A file has none that could be swept.
+select 0, false;
