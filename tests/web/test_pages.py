@@ -239,6 +239,13 @@ async def test_a_form_that_is_too_large_is_refused(api: Api) -> None:
     assert answer.status_code == 413
 
 
+async def test_a_number_without_end_is_refused_beside_what_was_typed(api: Api) -> None:
+    form = {"type": "echo", "as": "json", "in.": "{}", "priority": "9" * 5_000}
+    answer = await api.call(Role.DEVELOPER, "POST", "/start", data=form)
+    assert answer.status_code == 400
+    assert "is not a whole number" in answer.text
+
+
 async def test_a_form_with_its_question_is_asked_and_not_obeyed(api: Api, scene: Scene) -> None:
     id = scene.start()
     form = {

@@ -80,7 +80,7 @@ class FileBackend(Protocol):
 
 
 def guess_type(key: str) -> str:
-    """Return the media type that a key's ending stands for."""
+    """Return the media type of what a key names, by its ending."""
     return mimetypes.guess_type(key)[0] or DEFAULT_TYPE
 
 
