@@ -36,7 +36,7 @@ from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.sqlite.limits import rest_gates, wake_leaving, wake_placed, wake_returned
 from holdfast.storage.sqlite.tally import Tally, page_params, resolve_now
 from holdfast.storage.store.chains import BlockerStore, ChainStore
-from holdfast.storage.store.jobs import DebounceStore, JobStore, once_per_id
+from holdfast.storage.store.jobs import DebounceStore, JobStore
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.storage.store.params import document, lists, records_of, texts
 
@@ -61,7 +61,6 @@ class SqliteJobStore(JobStore):
         self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None
     ) -> Op[set[str]]:
         # There is no channel to notify on: other processes watch the file itself.
-        jobs = once_per_id(jobs)
         rows = yield _insert_statement(jobs, now)
         written = {row[0] for row in rows}
         yield from queue_jobs([each for each in jobs if each.id in written])

@@ -81,8 +81,7 @@ class JobStore(Lists[JobRecord]):
         """
         shared: dict[str, Value] = {"channel": channel, "now": now}
         if any(each.gate is not None for each in jobs):
-            given = document(once_per_id(jobs))
-            rows = yield Statement("job_insert_limited", {"rows": given, **shared})
+            rows = yield Statement("job_insert_limited", {"rows": document(jobs), **shared})
         elif len(jobs) == 1:
             rows = yield Statement("job_insert_one", {**_fields_of(jobs[0]), **shared})
         else:
@@ -207,14 +206,6 @@ class JobStore(Lists[JobRecord]):
     def crashed_before(self, job_id: str) -> Op[int]:
         """Count the jobs whose worker died before a waiting one in its line, among the nearest. One statement."""
         return fetch_value("job_crashed_before", id=job_id)
-
-
-def once_per_id(jobs: Sequence[NewJob]) -> list[NewJob]:
-    """Leave out a job whose id came before: a start that is repeated is the same start."""
-    first: dict[str, NewJob] = {}
-    for each in jobs:
-        first.setdefault(each.id, each)
-    return list(first.values())
 
 
 def _fields_of(job: NewJob) -> dict[str, Value]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 
-from holdfast.core.gates import gate_id
 from holdfast.core.records import Ending, NewJob, NewKey
 from holdfast.core.subscriptions import Subscription, WaitingEvent
 from holdfast.storage.operation import Op
@@ -64,17 +62,6 @@ class StartingConformance(Conformance):
         job = await fixture.start_blocked(blocker.id)
         record = await fixture.read(job.id)
         assert (record.state, record.available_at) == ("blocked", None)
-
-    @pytest.mark.parametrize("fields", [{}, {"trace": "00-t"}, {"gate": gate_id(MAIL, "a")}])
-    async def test_a_job_that_is_given_twice_is_written_once_as_it_was_first(
-        self, fixture: StoreFixture, fields: dict[str, Any]
-    ) -> None:
-        first, other = fixture.job(**fields), fixture.job(**fields)
-        again = msgspec.structs.replace(first, input='{"again": true}')
-        written = await fixture.run(fixture.store.jobs.insert([first, other, again]))
-        assert written == {first.id, other.id}
-        assert (await fixture.read(first.id)).input == first.input
-        await fixture.run(counters_equal_rows(fixture))
 
     async def test_thousands_of_jobs_are_written_at_once(self, fixture: StoreFixture) -> None:
         await fixture.start_all([fixture.job(f"type-{n % 3}") for n in range(3_000)])
