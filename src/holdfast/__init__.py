@@ -41,36 +41,23 @@ __version__ = VERSION
 
 sys.meta_path.append(RenamedModules)
 
-_HOMES = {
-    "Aborted": "holdfast.core.errors",
-    "AttemptInfo": "holdfast.client.views",
-    "Busy": "holdfast.core.errors",
-    "Cancel": "holdfast.core.outcome",
-    "Chain": "holdfast.client.views",
-    "CompletedChain": "holdfast.client.views",
-    "Continue": "holdfast.core.outcome",
-    "CycleRun": "holdfast.scheduler.cycle_run",
-    "Fair": "holdfast.core.flow",
-    "Holdfast": "holdfast.app",
-    "HoldfastError": "holdfast.core.errors",
-    "Job": "holdfast.worker.job",
-    "JobInfo": "holdfast.client.views",
-    "Lease": "holdfast.core.lease",
-    "Limit": "holdfast.core.flow",
-    "Ordered": "holdfast.core.flow",
-    "Page": "holdfast.client.views",
-    "Permanent": "holdfast.core.errors",
-    "Rate": "holdfast.core.flow",
-    "Retry": "holdfast.core.retry",
-    "Seal": "holdfast.app.seal",
-    "Sealed": "holdfast.core.sealing",
-    "Sealer": "holdfast.core.sealing",
-    "Shard": "holdfast.scheduler.cycle_run",
-    "Snooze": "holdfast.core.outcome",
-    "Start": "holdfast.client.start_plan",
-    "errors": "holdfast.errors",
-    "from_env": "holdfast.settings.load",
+_NAMES = {
+    "holdfast.app": ("Holdfast",),
+    "holdfast.app.seal": ("Seal",),
+    "holdfast.client.start_plan": ("Start",),
+    "holdfast.client.views": ("AttemptInfo", "Chain", "CompletedChain", "JobInfo", "Page"),
+    "holdfast.core.errors": ("Aborted", "Busy", "HoldfastError", "Permanent"),
+    "holdfast.core.flow": ("Fair", "Limit", "Ordered", "Rate"),
+    "holdfast.core.lease": ("Lease",),
+    "holdfast.core.outcome": ("Cancel", "Continue", "Snooze"),
+    "holdfast.core.retry": ("Retry",),
+    "holdfast.core.sealing": ("Sealed", "Sealer"),
+    "holdfast.errors": ("errors",),
+    "holdfast.scheduler.cycle_run": ("CycleRun", "Shard"),
+    "holdfast.settings.load": ("from_env",),
+    "holdfast.worker.job": ("Job",),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Aborted",
