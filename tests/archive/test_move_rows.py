@@ -150,7 +150,13 @@ def test_declarations_that_mean_nothing_are_refused(place: Place) -> None:
         given = {"source": "a", "target": "b", "at": "c", "older_than": "90d", **options}
         place.app.move_rows("cleanup", **given)
 
-    for options in ({"target": "a"}, {"batch": 0}, {"older_than": "soon"}, {"at": "a b"}):
+    for options in (
+        {"target": "a"},
+        {"batch": 0},
+        {"older_than": "soon"},
+        {"older_than": "3000 years"},
+        {"at": "a b"},
+    ):
         with pytest.raises(HoldfastError):
             move(**options)
     with pytest.raises(InvalidOption):

@@ -12,7 +12,7 @@ from holdfast.archive.progress import ArchiveRun
 from holdfast.archive.sources import tables_of
 from holdfast.archive.table_access import RowSelection, TableAccess, Unit
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.errors import ArchiveSourceInvalid, InvalidOption
+from holdfast.core.errors import ArchiveSourceInvalid, InvalidDuration, InvalidOption
 from holdfast.core.instants import to_datetime
 from holdfast.storage.database import Database
 from holdfast.storage.operation import run as run_operation
@@ -23,6 +23,7 @@ MOVE_TIMEOUT = "1h"
 MOVE_ROWS = 1_000_000
 """Rows of one run, unless the cycle says otherwise."""
 
+_MOST_MONTHS = 100 * 12
 _CALENDAR = re.compile(r"\s*(\d{1,4})\s*(months?|years?)\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -33,6 +34,8 @@ def age_before(older_than: Duration) -> Callable[[datetime], datetime]:
         span = timedelta(milliseconds=milliseconds(older_than))
         return lambda now: now - span
     months = int(found[1]) * (12 if found[2].lower().startswith("year") else 1)
+    if months > _MOST_MONTHS:
+        raise InvalidDuration(f"{older_than!r} is more than 100 years")
     return lambda now: _months_before(now, months)
 
 
