@@ -5,9 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commands.health import Health, summarize
+from holdfast import Holdfast
+from holdfast.commands.health import Health, read_health, summarize
+from holdfast.commands.workers import pause_type
 from holdfast.core.records import Identity, TypeSetting
 from holdfast.core.statistics import QueueTotals
+from holdfast.testing.conformance.workers import SIGN
 
 NOW = 1_800_000_000_000_000
 QUIET = QueueTotals(
@@ -88,3 +91,27 @@ def test_a_count_that_stopped_is_told_as_a_lower_bound() -> None:
     assert (found.words()["due"], found.words()["later"]) == ("10,000+", "unknown")
     # What was not counted may be due or not: it is not said to come later.
     assert (found.figures()["bounded"], found.figures()["later"]) == (True, None)
+
+
+@pytest.mark.parametrize("url", ["sqlite_url", "postgres_url"])
+def test_a_worker_counts_however_many_came_and_went_after_it(
+    url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("health", "workers"):
+        monkeypatch.setattr(f"holdfast.commands.{module}.MOST_WORKERS", 2)
+    app = Holdfast(request.getfixturevalue(url))
+    app.migrate()
+    app.declare("mail")
+    database, workers = app.database, app.database.store.workers
+    for number in range(4):
+        types = '["report"]' if number else SIGN.types
+        sign = msgspec.structs.replace(SIGN, id=f"worker-{number}", types=types)
+        database.run(workers.sign(sign))
+        if number:
+            database.run(workers.stop(f"worker-{number}", "{}"))
+    database.run(pause_type(database.store, "mail", False, None))
+    with app.transaction() as tx:
+        app.start(tx, "mail")
+    found = database.read(read_health(database.store))
+    assert (found.workers, found.slots, found.silent, found.unhandled) == (1, SIGN.slots, 0, [])
+    app.close()

@@ -113,8 +113,8 @@ def read_health(store: Store, counted: int | None = None) -> Op[Health]:
     everyone = yield from store.workers.page(MOST_WORKERS)
     identity = yield from store.schema.identity()
     settings = yield from store.workers.settings()
-    there = [each for each in everyone if each.stopped_at is None]
-    living = [each for each in there if each.is_live(now)]
+    # Those that are gone may be newer, and more than a page of them.
+    living = yield from store.workers.page(MOST_WORKERS, live=True)
     handled = {type for each in living for type in each.types}
     return Health(
         now=now,
@@ -122,7 +122,7 @@ def read_health(store: Store, counted: int | None = None) -> Op[Health]:
         types=types,
         workers=len(living),
         slots=sum(each.slots for each in living),
-        silent=len(there) - len(living),
+        silent=sum(each.stopped_at is None and not each.is_live(now) for each in everyone),
         unhandled=[
             each.type
             for each in types

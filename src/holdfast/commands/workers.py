@@ -114,6 +114,7 @@ def read_setting(store: Store, type: str) -> Op[TypeSetting]:
     if type not in settings:
         totals = yield from store.workers.type_totals()
         workers = yield from store.workers.page(MOST_WORKERS)
+        workers += yield from store.workers.page(MOST_WORKERS, live=True)
         known = {*(each.type for each in totals), *(each for one in workers for each in one.types)}
         if type not in known:
             raise unknown_type(type, known)
