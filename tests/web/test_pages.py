@@ -64,6 +64,19 @@ async def test_signing_in_with_a_token_gives_a_cookie_that_scripts_cannot_read(a
         assert (await client.get("/")).status_code == 200
 
 
+async def test_a_revoked_token_can_still_sign_out_and_another_site_cannot_do_it(api: Api) -> None:
+    secret = api.secret(Role.VIEWER)
+    async with api.client() as client:
+        await client.post("/sign-in", data={"token": secret}, headers=SAME_SITE)
+        (token,) = api.app.database.read(api.app.database.store.tokens.page(1))
+        api.app.database.run(api.app.database.store.tokens.revoke(token.id))
+        foreign = await client.post("/sign-out", headers={"Sec-Fetch-Site": "cross-site"})
+        assert (foreign.status_code, COOKIE in client.cookies) == (403, True)
+        gone = await client.post("/sign-out", headers=SAME_SITE)
+        assert (gone.status_code, gone.headers["location"]) == (303, "/sign-in")
+        assert COOKIE not in client.cookies
+
+
 async def test_behind_a_proxy_that_encrypts_the_cookie_is_never_sent_in_the_clear(api: Api) -> None:
     data = {"token": api.secret(Role.VIEWER)}
     for proto, secure in (("https", True), ("http", False)):

@@ -106,7 +106,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
     return [
         *(Route(each.path, _make_endpoint(site, each), methods=[each.method]) for each in ROUTES),
         Route("/sign-in", sign_in(site), methods=["GET", "POST"]),
-        Route("/sign-out", sign_out(site), methods=["POST"]),
+        Route("/sign-out", sign_out, methods=["POST"]),
         Mount("/static", _StaticFiles(directory=STATIC)),
     ]
 
@@ -276,19 +276,15 @@ def sign_in(site: Site) -> Endpoint:
     return endpoint
 
 
-def sign_out(site: Site) -> Endpoint:
-    """Return the endpoint that deletes the cookie."""
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            await site.authenticator.authenticate(request)
-        except HoldfastError as error:
-            return problem_response(error, request_id_of(request))
-        response = RedirectResponse(f"{root_path(request)}/sign-in", 303)
-        response.delete_cookie(COOKIE, path=root_path(request) or "/")
-        return response
-
-    return endpoint
+async def sign_out(request: Request) -> Response:
+    """Delete the cookie, also that of a token that has expired; another site's page cannot."""
+    try:
+        check_same_origin(request, "cookie")
+    except HoldfastError as error:
+        return problem_response(error, request_id_of(request))
+    response = RedirectResponse(f"{root_path(request)}/sign-in", 303)
+    response.delete_cookie(COOKIE, path=root_path(request) or "/")
+    return response
 
 
 def _form(request: Request, back: str, is_refused: bool) -> Response:
