@@ -177,6 +177,11 @@ def test_another_file_may_be_named_and_must_then_exist(tmp_path: Path) -> None:
     )
 
 
+def test_settings_of_a_project_are_a_table() -> None:
+    with pytest.raises(ConfigError, match="not a table"):
+        read_settings({}, SettingsFile("pyproject.toml", '[tool]\nholdfast = "sqlite:///jobs.db"'))
+
+
 def test_a_file_cannot_name_the_file_to_read() -> None:
     with pytest.raises(ConfigError, match="cannot name the file") as caught:
         read_settings({}, SettingsFile("holdfast.toml", 'config = "other.toml"'))

@@ -133,6 +133,11 @@ def _from_file(file: SettingsFile) -> SettingsSource:
         raise ConfigError(f"{file.name} is not valid TOML: {error}", help="fix the file") from None
     if file.name.endswith("pyproject.toml"):
         content = content.get("tool", {}).get("holdfast", {})
+    if not isinstance(content, dict):
+        raise ConfigError(
+            f"tool.holdfast of {file.name} is not a table",
+            help="write [tool.holdfast] above its settings",
+        )
     values: dict[str, object] = {}
     unknown: list[str] = []
     for name, value in _flatten(content):
