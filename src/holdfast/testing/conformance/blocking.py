@@ -28,15 +28,6 @@ from holdfast.testing.conformance.workers import counters_equal_rows
 BLOCKERS = 8
 
 
-async def _blocked_by(
-    fixture: StoreFixture, chain_id: str, policy: OnBlockerFailure = "fail", position: int = 0
-) -> NewJob:
-    job = await fixture.start("dependent", blockers=1)
-    edge = NewBlocker(job.id, position, chain_id, policy)
-    await fixture.run(fixture.store.blockers.insert([edge]))
-    return job
-
-
 class EdgeConformance(Conformance):
     """The primitives of which fan-in is made."""
 
@@ -57,8 +48,8 @@ class EdgeConformance(Conformance):
 
     async def test_dependents_are_those_with_an_open_edge(self, fixture: StoreFixture) -> None:
         blocker, other = await fixture.start("a"), await fixture.start("b")
-        waiting = await _blocked_by(fixture, blocker.id)
-        await _blocked_by(fixture, other.id)
+        waiting = await fixture.start_blocked(blocker.id, type="dependent")
+        await fixture.start_blocked(other.id, type="dependent")
         lock = fixture.store.blockers.lock_dependents
         assert await fixture.run(lock([blocker.id])) == {waiting.id}
         await fixture.run(fixture.store.blockers.close([(blocker.id, "completed")]))
@@ -87,7 +78,7 @@ class EdgeConformance(Conformance):
         fails: bool,
     ) -> None:
         blocker = await fixture.start()
-        job = await _blocked_by(fixture, blocker.id, policy)
+        job = await fixture.start_blocked(blocker.id, policy=policy, type="dependent")
         closed = await fixture.run(fixture.store.blockers.close([(blocker.id, state)]))
         assert closed == ([ClosedEdge(job.id, blocker.id, fails)] if closes else [])
         (edge,) = await fixture.run(fixture.store.blockers.of_jobs([job.id]))
@@ -162,7 +153,7 @@ class ReadingEdgesConformance(Conformance):
 
     async def test_a_chain_lists_who_waits_for_it(self, fixture: StoreFixture) -> None:
         blocker = await fixture.start("a")
-        jobs = [await _blocked_by(fixture, blocker.id) for _ in range(3)]
+        jobs = [await fixture.start_blocked(blocker.id, type="dependent") for _ in range(3)]
         waiting = await fixture.run(fixture.store.blockers.waiting(blocker.id, 10))
         assert [(each.job_id, each.open) for each in waiting] == [(job.id, True) for job in jobs]
         assert len(await fixture.run(fixture.store.blockers.waiting(blocker.id, 2))) == 2

@@ -26,6 +26,7 @@ from holdfast.core.records import (
     LeaseStatus,
     NewBlocker,
     NewJob,
+    OnBlockerFailure,
     Probe,
     ReapPage,
 )
@@ -237,10 +238,12 @@ class StoreFixture:
         written = await self.run(self.store.jobs.insert(jobs, now=self.now))
         assert written == {job.id for job in jobs}
 
-    async def start_blocked(self, *chain_ids: str, **fields: Any) -> NewJob:
+    async def start_blocked(
+        self, *chain_ids: str, policy: OnBlockerFailure = "fail", **fields: Any
+    ) -> NewJob:
         """Write a job that waits for chains."""
         job = await self.start(blockers=len(chain_ids), **fields)
-        edges = [NewBlocker(job.id, place, chain) for place, chain in enumerate(chain_ids)]
+        edges = [NewBlocker(job.id, place, each, policy) for place, each in enumerate(chain_ids)]
         await self.run(self.store.blockers.insert(edges))
         return job
 
