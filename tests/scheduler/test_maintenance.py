@@ -26,6 +26,7 @@ from holdfast.core.records import (
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.notify.base import Hint
 from holdfast.notify.local import LocalNotifier
+from holdfast.scheduler import maintenance
 from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet
 from holdfast.scheduler.maintenance import ReaperRunner, RetentionRunner
 from holdfast.scheduler.runner import Mode, Runner
@@ -190,6 +191,26 @@ async def test_a_type_is_not_called_unhandled_while_its_workers_start(
     await tick.run()
     await tick.close()
     assert recorder.named("type_unhandled") == []
+
+
+async def test_no_type_is_called_unhandled_by_a_look_at_some_of_the_workers(
+    database: Database, clock: ManualClock, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "_MANY", 2)
+    reaper = ReaperRunner(database.store, 100, 3, unhandled_after_ms=90_000)
+    tick = _tick(database, clock, recorder, reaper, mode="background")
+    (job,) = await _start(database, clock, 1)
+    for name, types in (("w-2", '["mail"]'), ("w-3", "[]"), ("w-4", "[]")):
+        sign = WorkerSign(name, "w", "host", 1, "0.1", 10, types, "{}", None, live_ms=600_000)
+        await database.run_async(database.store.workers.sign(sign, clock.now()))
+        clock.advance(1)
+    for _ in range(3):
+        await tick.run()
+        clock.advance(60)
+    await tick.close()
+    assert recorder.named("type_unhandled") == []
+    (found,) = await database.run_async(database.store.jobs.get([job.id]))
+    assert found.state == "pending"
 
 
 async def test_jobs_that_nobody_handles_become_dead_letters_if_asked(

@@ -191,6 +191,9 @@ class WorkerMonitor:
     async def _report_unhandled(self, context: RunnerContext) -> None:
         now, link, store = context.now(), context.link, self._store.workers
         workers = await link.run(store.page(_MANY, live=True, now=now))
+        if len(workers) == _MANY:
+            # There may be more, and they may handle what these do not.
+            return
         found = set(unhandled_types(workers, await link.run(store.type_totals(now))))
         for type in sorted(found - self._reported):
             context.emit("type_unhandled", type=type, worker=context.worker)
