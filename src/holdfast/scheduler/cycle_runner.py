@@ -297,7 +297,7 @@ class SlotHeartbeat:
         self._clock = context.clock
         self._now = context.now
         self._beat_s = default_heartbeat_ms(lease_ms) / 1000
-        self._deadline = self._deadline_from(asked_at)
+        self._asked_at = asked_at
 
     async def beat(self) -> None:
         """Beat until cancelled, or until the run is aborted."""
@@ -306,7 +306,7 @@ class SlotHeartbeat:
                 await self._clock.sleep(self._beat_s)
                 if not await self._holds_lock():
                     self._run.abort("lock_lost")
-                elif not await self._renew():
+                elif not await self.write(self._renew):
                     self._run.abort("slot_lost")
         except Exception:
             # A run whose heartbeat has ended, for whatever reason, must not go on.
@@ -314,14 +314,19 @@ class SlotHeartbeat:
             raise
 
     async def write(self, operation: Callable[[], Op[T]]) -> T | None:
-        """Retry the write that ends the run until it succeeds; None when the lease may be over before."""
+        """Retry a write about the run until it succeeds; None when the lease may be over before, by the local clock."""
         while True:
+            asked_at = self._clock.monotonic()
             try:
-                return await self._link.run_atomic(operation())
+                answer = await self._link.run_atomic(operation())
             except (DatabaseUnreachable, DatabaseBusy):
-                if self._clock.monotonic() + RETRY_S >= self._deadline:
+                deadline_ms = local_deadline_ms(int(self._asked_at * 1000), self._lease_ms)
+                if self._clock.monotonic() + RETRY_S >= deadline_ms / 1000:
                     return None
                 await self._clock.sleep(RETRY_S)
+            else:
+                self._asked_at = asked_at
+                return answer
 
     async def _holds_lock(self) -> bool:
         if self._lock is None:
@@ -332,29 +337,12 @@ class SlotHeartbeat:
             return False
         return True
 
-    async def _renew(self) -> bool:
-        """Renew; an unreachable database is retried until the lease may be over by the local clock."""
-        while True:
-            asked_at = self._clock.monotonic()
-            try:
-                kept = await self._link.run_atomic(self._renewal(self._run.held))
-            except (DatabaseUnreachable, DatabaseBusy):
-                if self._clock.monotonic() + RETRY_S >= self._deadline:
-                    return False
-                await self._clock.sleep(RETRY_S)
-                continue
-            self._deadline = self._deadline_from(asked_at)
-            return kept
-
-    def _renewal(self, held: HeldSlot | None) -> Op[bool]:
-        counters = counters_text(self._run)
+    def _renew(self) -> Op[bool]:
+        held, counters = self._run.held, counters_text(self._run)
         if held is not None:
             return (yield from renew_slot(self._store, held, self._lease_ms, counters, self._now()))
         yield from self._store.runs.touch(self._run.run_id, counters, self._now())
         return True
-
-    def _deadline_from(self, asked_at: float) -> float:
-        return local_deadline_ms(int(asked_at * 1000), self._lease_ms) / 1000
 
 
 @dataclass(frozen=True, slots=True)

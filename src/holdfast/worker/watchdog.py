@@ -129,13 +129,13 @@ class Watchdog(BackgroundLoop):
             )
             if self._asked_at is None and not self._slots.find_stuck(clock.monotonic()):
                 continue
-            if not await self._loop_answers():
+            if not await self._loop_answers(ANSWER_S):
                 await self._step_in()
 
-    async def _loop_answers(self) -> bool:
+    async def _loop_answers(self, seconds: float) -> bool:
         self._answer.clear()
         self._to_loop(self._from_loop, self._answer.set)
-        return await self._context.clock.wait(self._answer, ANSWER_S) or self._stopping.is_set()
+        return await self._context.clock.wait(self._answer, seconds) or self._stopping.is_set()
 
     async def _step_in(self) -> None:
         if self._asked_at is None:
@@ -145,9 +145,7 @@ class Watchdog(BackgroundLoop):
         await self._release_unstarted()
         left = self._asked_at + self._context.timings.shutdown_ms / 1000
         left -= self._context.clock.monotonic()
-        self._answer.clear()
-        self._to_loop(self._from_loop, self._answer.set)
-        if left <= 0 or not await self._context.clock.wait(self._answer, left):
+        if left <= 0 or not await self._loop_answers(left):
             self.on_hopeless()
 
     async def _release_unstarted(self) -> None:
