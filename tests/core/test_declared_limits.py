@@ -8,7 +8,7 @@ from holdfast import Fair, Limit, Ordered, Rate
 from holdfast.core.codec import TypeCodec
 from holdfast.core.declared_limits import declared_by, encode_declared
 from holdfast.core.flow import Flow, flow_of
-from holdfast.core.gates import LimitSetting
+from holdfast.core.gates import LimitSetting, by_id
 
 
 def flow(**options: Any) -> Flow:
@@ -53,10 +53,12 @@ def test_what_was_set_for_a_key_wins_over_all_keys_and_that_over_the_code() -> N
     declared = declared_by(
         flow(limits=[Limit(3, by="t"), Limit(50)], rates=[Rate(9, "1s", by="t")])
     )
-    settings = [
-        LimitSetting("*mail.send", allowed=5),
-        LimitSetting("mail.send#42", rate=1, period_ms=2_000),
-    ]
+    settings = by_id(
+        [
+            LimitSetting("*mail.send", allowed=5),
+            LimitSetting("mail.send#42", rate=1, period_ms=2_000),
+        ]
+    )
     own = declared.rule("mail.send#42", settings)
     assert (own.allowed, own.rate, own.period_ms) == (5, 1, 2_000)
     other = declared.rule("mail.send#7", settings)

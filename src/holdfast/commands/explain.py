@@ -10,7 +10,7 @@ from holdfast.commands.blockers import FURTHEST, circle_of
 from holdfast.core.declared_limits import DeclaredLimits, declared_in_fleet, rate_words
 from holdfast.core.duration import format_span
 from holdfast.core.errors import InputUnreadable, SealBroken, SealKeyMissing
-from holdfast.core.gates import GatePlace, GateRule, GateState, split_gate
+from holdfast.core.gates import GatePlace, GateRule, GateState, by_id, split_gate
 from holdfast.core.instants import Instant
 from holdfast.core.records import BlockerRecord, Identity, JobRecord, RevisionRecord, TypeSetting
 from holdfast.core.redaction import redact
@@ -176,11 +176,12 @@ def _gate(store: Store, job: JobRecord, workers: Sequence[WorkerRecord]) -> Op[G
     settings = yield from store.limits.settings(job.type)
     if any(each.id.startswith("@") for each in declared.shared):
         settings += yield from store.limits.settings()
+    known = by_id(settings)
     (place,) = places
     ids = [place.gate, *(each.id for each in declared.shared)]
     states = {each.id: each for each in (yield from store.limits.states(ids, MOST_HOLDERS))}
-    totals = [(states[each.id], declared.rule(each.id, settings)) for each in declared.shared]
-    rule = declared.rule(place.gate, settings)
+    totals = [(states[each.id], declared.rule(each.id, known)) for each in declared.shared]
+    rule = declared.rule(place.gate, known)
     return GateView(place, declared, rule, states[place.gate], totals)
 
 

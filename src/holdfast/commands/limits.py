@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -16,6 +16,7 @@ from holdfast.core.gates import (
     GateRecord,
     GateRule,
     LimitSetting,
+    by_id,
     every_key,
     gate_id,
     named_gate,
@@ -256,7 +257,7 @@ def read_limits(
     found: list[LimitFacts] = []
     seen: set[str] = set()
     for name in wanted:
-        settings = [*named, *(yield from store.limits.settings(name))]
+        settings = by_id([*named, *(yield from store.limits.settings(name))])
         fresh = [each for each in declared[name].shared if each.id not in seen]
         seen.update(each.id for each in fresh)
         for each in fresh:
@@ -275,7 +276,7 @@ def count_full_keys(
     found: dict[str, int] = {}
     for each in declared:
         if each.by:
-            settings = yield from store.limits.settings(each.type)
+            settings = by_id((yield from store.limits.settings(each.type)))
             allowed = each.rule(gate_id(each.type, "?"), settings).allowed or 1
             lines = yield from _lines(store, each, settings, now, MOST_KEYS, max(100, 2 * allowed))
             found[each.type] = sum(line.is_full for line in lines)
@@ -298,20 +299,20 @@ def _read_shared(
     store: Store,
     declared: DeclaredLimits,
     id: str,
-    settings: Sequence[LimitSetting],
+    settings: Mapping[str, LimitSetting],
     now: Instant,
 ) -> Op[LimitFacts]:
     """Read the gate of a type as a whole, or of a name that types share."""
     rule = declared.rule(id, settings)
     records = yield from store.limits.shared([id], rule.period_ms or 0)
-    own = next((each for each in settings if each.id == id), LimitSetting(id))
+    own = settings.get(id, LimitSetting(id))
     return _facts(records[0] if records else unused_gate(own), rule, now, "total")
 
 
 def _lines(
     store: Store,
     declared: DeclaredLimits,
-    settings: Sequence[LimitSetting],
+    settings: Mapping[str, LimitSetting],
     now: Instant,
     most: int,
     counted: int = 1_000,
@@ -323,7 +324,7 @@ def _lines(
         declared.type, most, period_ms=every.period_ms or 0, most=counted
     )
     listed = {each.id for each in records}
-    idle = [each for each in settings if split_gate(each.id)[1] is not None]
+    idle = [each for each in settings.values() if split_gate(each.id)[1] is not None]
     found = [
         _facts(each, declared.rule(each.id, settings), now, "key")
         for each in (*records, *(unused_gate(each) for each in idle if each.id not in listed))
@@ -336,11 +337,11 @@ def _lines(
 
 
 def _resting_line(
-    store: Store, type: str, settings: Sequence[LimitSetting], now: Instant
+    store: Store, type: str, settings: Mapping[str, LimitSetting], now: Instant
 ) -> Op[list[LimitFacts]]:
     """Read the line of a type without keys, if a handler said that no job of it should start for a while."""
     id = gate_id(type, "")
-    own = next((each for each in settings if each.id == id), None)
+    own = settings.get(id)
     if own is None or (own.rests_until or 0) <= now:
         return []
     records = yield from store.limits.page(type, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -31,11 +31,11 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
         """What holds for the type as a whole."""
         return next((each for each in self.shared if each.id == self.type), None)
 
-    def rule(self, id: str, settings: Iterable[LimitSetting] = ()) -> GateRule:
+    def rule(self, id: str, known: Mapping[str, LimitSetting] | None = None) -> GateRule:
         """Return what holds at a gate: what was set for it, else for every key, else what the code says."""
         code = next((each for each in self.shared if each.id == id), None)
-        known = {each.id: each for each in settings}
         has_key = split_gate(id)[1]
+        known = known or {}
         found: list[GateRule | LimitSetting | None] = [known.get(id)]
         if has_key:
             found += [known.get(every_key(self.type)), self.line]

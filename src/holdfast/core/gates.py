@@ -6,6 +6,8 @@ holds for a whole type is `type`, what several types share `@name`, and what was
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from holdfast.core.instants import Instant
@@ -161,6 +163,11 @@ class LimitSetting(msgspec.Struct, frozen=True):
     reason: str | None = None
     changed_by: str | None = None
     changed_at: Instant | None = None
+
+
+def by_id(settings: Iterable[LimitSetting]) -> dict[str, LimitSetting]:
+    """Return what was set, by its gate."""
+    return {each.id: each for each in settings}
 
 
 def unused_gate(setting: LimitSetting) -> GateRecord:
