@@ -339,7 +339,7 @@ class StoreFixture:
         return await self.run(self.store.attempts.of(job_id))
 
     async def rows(self, table: str) -> list[str]:
-        """Read every row of a table, whatever stands before its name."""
+        """Read every row of a table, whatever prefix its name has."""
         contents = await self.harness.contents()
         (rows,) = (rows for name, rows in contents.items() if name.endswith(table))
         return list(rows)
