@@ -128,6 +128,10 @@ async def test_a_batch_handler_gets_the_last_inputs_of_its_jobs(workshop: Worksh
     assert calls == [[2, 7]]
 
 
+SETTLING = ("revision_settle", "revision_newest")
+"""The statements by which PostgreSQL and SQLite look at what a debounced job is to start with."""
+
+
 class FailingOnce:
     """A database that is away when a debounced job is looked at for the first time."""
 
@@ -139,11 +143,19 @@ class FailingOnce:
         return getattr(self._database, name)
 
     async def run_async(self, op: Op[Any]) -> Any:
-        if getattr(op, "__name__", "") == "settle" and not self.failed:
-            self.failed += 1
-            op.close()
-            raise DatabaseUnreachable("away for a moment")
-        return await self._database.run_async(op)
+        return await self._database.run_async(self._fail_once(op))
+
+    def _fail_once(self, op: Op[Any]) -> Op[Any]:
+        rows = None
+        while True:
+            try:
+                statement = op.send(rows)  # type: ignore[arg-type]
+            except StopIteration as end:
+                return end.value
+            if statement.name in SETTLING and not self.failed:
+                self.failed += 1
+                raise DatabaseUnreachable("away for a moment")
+            rows = yield statement
 
 
 async def test_a_database_that_fails_before_the_start_costs_no_attempt(workshop: Workshop) -> None:
