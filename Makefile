@@ -71,14 +71,8 @@ tenders: $(call LOOK,tenders) ## Run the tenders application: sources, push serv
 
 # Tests wait about as long as they compute: four processes keep two processors busy. Each keeps to neighbouring tests,
 # so that what they share is made once.
-PYTEST = $(BIN)/python -m pytest -n 4 --dist worksteal
-ACCEPTANCE := tests/bench tests/demo tests/docs tests/e2e apps/invoicing/tests apps/tenders/tests
-test: setup ## Test the library, on real PostgreSQL too.
-	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(addprefix --ignore=,$(ACCEPTANCE))) $(ARGS)
-
-.PHONY: acceptance
-acceptance: setup ## Test what people meet: pages in a browser, printed commands, demo, bench, applications.
-	@$(PYTEST) $(ACCEPTANCE) $(ARGS)
+test: setup ## Run all tests, on real PostgreSQL too.
+	@$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 torture: setup ## Go deeper and longer: timing, interleavings, random moves.
 	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1200 \
