@@ -197,7 +197,7 @@ async def test_a_lost_claim_is_given_back_without_waiting_for_its_next_try(
     job_id = await workshop.start_one("quick")
     workshop.have_due()
     await workshop.events.seen("database_unreachable", purpose="reaper")
-    assert workshop.ledger.state(job_id) == "running"
+    await until(lambda: workshop.ledger.state(job_id) == "running")
     faults.clear()
     report = await worker.stop()
     assert report.abandoned == 0
