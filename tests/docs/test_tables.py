@@ -30,7 +30,8 @@ def test_the_page_names_the_figures_of_the_bench() -> None:
 def test_the_figures_of_queues_are_the_same_wherever_they_stand() -> None:
     rows = compared("README.md")
     assert [each for each in rows if "**holdfast**" in each]
-    assert rows == compared("docs/why/comparison.md")
+    # The comparison has those on SQLite, too.
+    assert rows == compared("docs/why/comparison.md")[: len(rows)]
 
 
 async def test_the_checklist_names_what_doctor_looks_at(postgres_url: str, sqlite_url: str) -> None:
