@@ -141,14 +141,19 @@ async def call(kind: str, tx: Any, name: str, *given: Any) -> Any:
     return getattr(TABLE, name)(tx, *given)
 
 
+async def _make_deliveries(url: str, execute: Execute) -> None:
+    """Make the application's table with two rows to lease."""
+    moment = "integer" if url.startswith("sqlite") else "timestamptz"
+    await execute(f"create table delivery ({COLUMNS} {moment})")
+    await execute("insert into delivery (id, status) values (1, 'pending'), (2, 'pending')")
+
+
 @pytest.mark.parametrize("kind", OPENERS)
 async def test_leases_commit_and_roll_back_with_the_application_s_own_rows(
     url: str, kind: str
 ) -> None:
-    moment = "integer" if url.startswith("sqlite") else "timestamptz"
     async with OPENERS[kind](url) as (_, execute):
-        await execute(f"create table delivery ({COLUMNS} {moment})")
-        await execute("insert into delivery (id, status) values (1, 'pending'), (2, 'pending')")
+        await _make_deliveries(url, execute)
     with suppress(LookupError):
         async with OPENERS[kind](url) as (tx, execute):
             claimed = await call(kind, tx, "claim", "w-1", 2)
@@ -172,10 +177,8 @@ def _as_dict(cursor: Any, row: Any) -> dict[str, Any]:
 async def test_rows_are_leased_whatever_rows_the_connection_makes_of_them(
     url: str, kind: str
 ) -> None:
-    moment = "integer" if url.startswith("sqlite") else "timestamptz"
     async with OPENERS[kind](url) as (tx, execute):
-        await execute(f"create table delivery ({COLUMNS} {moment})")
-        await execute("insert into delivery (id, status) values (1, 'pending'), (2, 'pending')")
+        await _make_deliveries(url, execute)
         tx.row_factory = _as_dict if url.startswith("sqlite") else dict_row
         claimed = await call(kind, tx, "claim", "w-1", 2)
         assert [(each["id"], each["status"]) for each in claimed.rows] == [
