@@ -164,9 +164,8 @@ class Client:
 
     def _notify(self, op: Op[Change[T]], channel: str) -> Op[Change[T]]:
         change = yield from op
-        payloads = encode(change.hints)
-        if payloads:
-            yield from self.store.schema.notify(channel, payloads)
+        if change.hints:
+            yield from self.store.schema.notify(channel, encode(change.hints))
         return change
 
     def _begin_spans(self, access: Access[Any]) -> SendSpans | None:

@@ -319,12 +319,12 @@ def plain_command(job: NewJob, input: str) -> Command[Chain]:
         if conditions.trace is not None:
             new = msgspec.structs.replace(job, trace=conditions.trace(job.type))
         yield from store.jobs.insert_new(new, conditions.channel)
-        started = Started(job.id, job.type, "pending", False)
+        chain: Chain = Chain(_id=job.id, type=job.type, state="pending", key=None, _input=input)
         return Change(
-            new_chain(started, None, input),
+            chain,
             (),
             () if conditions.channel else due_hints((job.type,)),
-            (_created_event(started),) if conditions.has_observers else (),
+            (_created_event(job.id, job.type),) if conditions.has_observers else (),
             Witness(job.id, "there"),
         )
 
@@ -396,12 +396,14 @@ def _change(
     if not fresh:
         return Change(chains)
     due = () if conditions.channel else {each.type for each in fresh if each.state == "pending"}
-    events = [_created_event(each) for each in fresh] if conditions.has_observers else ()
+    events = (
+        [_created_event(each.id, each.type) for each in fresh] if conditions.has_observers else ()
+    )
     return Change(chains, (), due_hints(due), events, Witness(fresh[0].id, "there"))
 
 
-def _created_event(started: Started) -> Event:
-    return event("job_created", job_id=started.id, type=started.type, chain_id=started.id)
+def _created_event(id: str, type: str) -> Event:
+    return event("job_created", job_id=id, type=type, chain_id=id)
 
 
 def _earlier(

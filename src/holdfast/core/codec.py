@@ -50,7 +50,9 @@ def checked_text(raw: bytes, limit: int = SIZE_LIMIT) -> str:
         raise PayloadTooLarge(f"the payload has {len(raw)} bytes, the limit is {limit}")
     if _BACKSLASH in raw and _NUL in raw and _EXACT_NUL.search(raw):
         raise PayloadNotEncodable("the payload contains a NUL character")
-    if _LONG_NUMBER in raw.translate(_DIGITS_TO_ZERO).decode("latin-1"):
+    if len(raw) >= len(_LONG_NUMBER) and _LONG_NUMBER in raw.translate(_DIGITS_TO_ZERO).decode(
+        "latin-1"
+    ):
         _check_ints(raw)
     if raw.startswith(_SEALED):
         raise PayloadNotEncodable("the payload begins like a sealed one, with the key $sealed")

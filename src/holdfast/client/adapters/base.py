@@ -6,11 +6,9 @@ The protocols of connections are for type checkers: sync or async shows in their
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -46,8 +44,7 @@ class Need(msgspec.Struct, frozen=True):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Access(Generic[E]):
+class Access(NamedTuple, Generic[E]):
     """A caller's connection, checked; `after_commit` is None where the commit cannot be observed."""
 
     executor: E
@@ -64,24 +61,25 @@ def review_hooks(hooks: Hooks) -> Iterator[None]:
         hooks.forget()
 
 
-class SyncAdapter(ABC):
+# Plain classes: every start asks of which kind an adapter is, and a class that may be abstract answers slowly.
+class SyncAdapter:
     """Wraps a connection whose statements are run by plain calls."""
 
-    @abstractmethod
     def open(self, need: Need) -> Access[SyncExecutor]:
         """Check connection and transaction; begin where the library would by itself.
 
         Raises: WrongDatabase, NoTransaction, TransactionAborted, ConnectionClosed,
         UnsupportedConnection.
         """
+        raise NotImplementedError
 
 
-class AsyncAdapter(ABC):
+class AsyncAdapter:
     """Wraps a connection whose statements are awaited."""
 
-    @abstractmethod
     async def open(self, need: Need) -> Access[AsyncExecutor]:
         """See `SyncAdapter.open`."""
+        raise NotImplementedError
 
 
 Adapter: TypeAlias = SyncAdapter | AsyncAdapter

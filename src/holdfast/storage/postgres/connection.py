@@ -14,7 +14,7 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, Operationa
 from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.bool import BoolLoader
 from psycopg.types.none import NoneDumper
@@ -299,12 +299,23 @@ def _own_adapters() -> AdaptersMap:
 _ADAPTERS = _own_adapters()
 
 
+def _make_ready(cursor: Any, connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    """Do what psycopg does for a new cursor, but for the copy of the connection's adapters that it makes each time."""
+    cursor._conn, cursor._pgconn = connection, connection.pgconn
+    cursor._adapters = _ADAPTERS
+    cursor._row_factory = tuple_row
+    cursor.format = Format.TEXT
+    cursor.arraysize = 1
+    cursor._closed = False
+    cursor._last_query = None
+    cursor._reset()
+
+
 class OwnCursor(Cursor[Row]):
     """A cursor with adapters of our own, whatever the connection's owner has registered."""
 
     def __init__(self, connection: Connection[Any]) -> None:
-        super().__init__(connection, row_factory=tuple_row)
-        self._adapters = _ADAPTERS
+        _make_ready(self, connection)
 
     def rows(self) -> list[Row]:
         """Return what the statement returned, if anything."""
@@ -317,8 +328,7 @@ class OwnAsyncCursor(AsyncCursor[Row]):
     """Async version of `OwnCursor`."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
-        super().__init__(connection, row_factory=tuple_row)
-        self._adapters = _ADAPTERS
+        _make_ready(self, connection)
 
     async def rows(self) -> list[Row]:
         """Async version of `rows`."""
