@@ -37,6 +37,21 @@ def test_list_shows_what_is_applied(run: Run, postgres_url: str) -> None:
     assert {each["state"] for each in json.loads(result.stdout)} == {"applied"}
 
 
+def test_check_writes_the_newest_migration_in_the_chosen_format(
+    run: Run, postgres_url: str
+) -> None:
+    result = run("migrate", "check", "--url", postgres_url, "-o", "json")
+    (newest,) = json.loads(result.stdout)
+    assert newest["version"] == load_migrations("holdfast.storage.postgres")[-1].version
+    assert newest["state"] == "applied"
+
+
+def test_the_schema_as_sql_has_no_other_format(run: Run, absent_sqlite_url: str) -> None:
+    result = run("migrate", "sql", "--url", absent_sqlite_url, "-o", "json")
+    assert result.exit_code == Exit.USAGE
+    assert "leave out -o" in result.stderr
+
+
 @pytest.mark.parametrize("command", [("migrate", "check"), ("reap",)])
 def test_a_file_that_is_not_there_is_refused_and_not_made(
     run: Run, absent_sqlite_url: str, command: tuple[str, ...]

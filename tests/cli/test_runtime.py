@@ -273,8 +273,11 @@ def test_a_copied_database_is_worked_off_only_when_it_was_adopted(
     assert command.process.returncode == Exit.REFUSED
     assert "error[HF045]" in err
     assert run("adopt").exit_code == Exit.REFUSED
-    assert run("adopt", "--dry-run").exit_code == 0
-    assert run("adopt", "--yes", "--reason", "restored").exit_code == 0
+    (planned,) = json.loads(run("adopt", "--dry-run", "-o", "json").stdout)
+    assert planned.keys() == {"name", "copy_of"}
+    adopted = run("adopt", "--yes", "--reason", "restored", "-o", "json")
+    assert json.loads(adopted.stdout) == [planned]
+    assert json.loads(run("adopt", "-o", "json").stdout) == []
     assert scene.deeds() == [("database.adopt", "database", "restored")]
     assert tick("office:app")[0] == 0
 

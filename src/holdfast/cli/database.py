@@ -19,7 +19,13 @@ from holdfast.cli.session import (
     with_database,
 )
 from holdfast.core.duration import pluralize
-from holdfast.core.errors import NotConfirmed, SchemaTooNew, SchemaTooOld, WrongDatabase
+from holdfast.core.errors import (
+    InvalidOption,
+    NotConfirmed,
+    SchemaTooNew,
+    SchemaTooOld,
+    WrongDatabase,
+)
 
 if TYPE_CHECKING:
     from holdfast.core.records import AppliedMigration
@@ -62,10 +68,10 @@ def migrate(
             case "list":
                 _list(session, output)
             case "check":
-                session.require_database()
-                newest = session.app.database.check()[-1].version
-                print_info(f"the schema is at version {newest}, which this version supports")
+                _check(session, output)
             case "sql":
+                if output != "table":
+                    raise InvalidOption("the schema is printed as SQL", help="leave out -o")
                 click.echo(_sql(session), nl=False)
 
 
@@ -75,6 +81,14 @@ def _up(session: CliSession, output: Format) -> None:
     print_info(
         f"applied {pluralize(len(applied), 'migration')}" if applied else "the schema is up to date"
     )
+
+
+def _check(session: CliSession, output: Format) -> None:
+    session.require_database()
+    newest = session.app.database.check()[-1]
+    if output != "table":
+        write_records([_row(newest, "applied")], _COLUMNS, output, id="version")
+    print_info(f"the schema is at version {newest.version}, which this version supports")
 
 
 def _list(session: CliSession, output: Format) -> None:
@@ -136,10 +150,13 @@ def adopt(session: CliSession, change: ChangeOptions) -> None:
 
     identity = session.read(session.store.schema.identity())
     if identity is None or identity.recorded_name == identity.name:
+        _write_adopted(change, [])
         print_info("this database is not a copy; nothing to adopt")
         return
+    adoption = {"name": identity.name, "copy_of": identity.recorded_name}
     question = f"{identity.name} is a copy of {identity.recorded_name}; its jobs will run here"
     if change.dry_run:
+        _write_adopted(change, [adoption])
         print_info(f"{question}; nothing was changed")
         return
     if not change.yes and not (
@@ -151,4 +168,10 @@ def adopt(session: CliSession, change: ChangeOptions) -> None:
         caller, "database.adopt", lambda store: adopt_database(store, new_id())
     )
     session.run(adopted)
+    _write_adopted(change, [adoption])
     print_info(f"adopted {identity.name}")
+
+
+def _write_adopted(change: ChangeOptions, records: list[Record]) -> None:
+    if change.output != "table":
+        write_records(records, (), change.output, id="name")

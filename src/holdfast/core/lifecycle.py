@@ -37,24 +37,23 @@ Move = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One allowed move; `fenced` moves present the lease token."""
+    """One allowed move."""
 
     source: State
     move: Move
     target: State | None
-    fenced: bool = False
 
 
 TRANSITIONS: tuple[Transition, ...] = (
     Transition("pending", "claim", "running"),
-    Transition("running", "renew", "running", fenced=True),
-    Transition("running", "complete", "completed", fenced=True),
-    Transition("running", "continue", "completed", fenced=True),
-    Transition("running", "fail", "failed", fenced=True),
-    Transition("running", "retry", "pending", fenced=True),
-    Transition("running", "snooze", "pending", fenced=True),
-    Transition("running", "release", "pending", fenced=True),
-    Transition("running", "cancel_self", "cancelled", fenced=True),
+    Transition("running", "renew", "running"),
+    Transition("running", "complete", "completed"),
+    Transition("running", "continue", "completed"),
+    Transition("running", "fail", "failed"),
+    Transition("running", "retry", "pending"),
+    Transition("running", "snooze", "pending"),
+    Transition("running", "release", "pending"),
+    Transition("running", "cancel_self", "cancelled"),
     Transition("running", "reap", "pending"),
     Transition("blocked", "unblock", "pending"),
     Transition("pending", "trigger", "pending"),
