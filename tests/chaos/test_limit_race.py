@@ -10,9 +10,9 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -31,8 +31,10 @@ from tests.support.limit_checks import (
     Start,
 )
 from tests.support.until import PATIENCE_S, until
+from tests.support.warm_python import LIBRARIES, WarmProcess
 from tests.worker.workshop import Workshop
 
+ROOT = Path(__file__).parents[2]
 CLAIMERS, PRODUCERS = 5, 2
 JOBS = int(os.environ.get("HOLDFAST_LIMIT_RACE_JOBS", "300"))
 LONG_JOBS = int(os.environ.get("HOLDFAST_LONG_RACE_JOBS", "20000"))
@@ -81,33 +83,35 @@ class Course:
     broken: list[str] = field(default_factory=list)
     looks: int = 0
     is_over: bool = False
-    processes: list[asyncio.subprocess.Process] = field(default_factory=list)
-    at_work: set[asyncio.subprocess.Process] = field(default_factory=set)
-    readers: list[asyncio.Task[None]] = field(default_factory=list)
+    processes: list[WarmProcess] = field(default_factory=list)
+    at_work: set[WarmProcess] = field(default_factory=set)
+    readers: list[threading.Thread] = field(default_factory=list)
+    halves: list[tuple[WarmProcess, str]] = field(default_factory=list)
 
-    async def enter(self, race: Race) -> asyncio.subprocess.Process:
+    def enter(self, race: Race) -> WarmProcess:
         """Start a process."""
         text = msgspec.json.encode(race).decode()
-        command = (sys.executable, "-m", "tests.chaos.limit_racer", self.url, text)
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        words = ("-m", "tests.chaos.limit_racer", self.url, text)
+        process = LIBRARIES.open(words, ROOT, os.environ)
         self.processes.append(process)
-        self.readers.append(asyncio.create_task(self._read(process)))
+        self.readers.append(threading.Thread(target=self._read, args=(process,)))
+        self.readers[-1].start()
         return process
 
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
+    def _read(self, process: WarmProcess) -> None:
         assert process.stdout is not None
-        async for line in process.stdout:
-            self.at_work.add(process)
-            try:
-                told: Start | Span = msgspec.json.decode(line, type=Start | Span)
-            except msgspec.DecodeError:
-                # Only a killed process leaves half a line.
-                assert await process.wait() != 0, line
-                return
-            if isinstance(told, Start):
-                self.starts.append(told)
-            else:
-                self.spans.append(told)
+        with process.stdout:
+            for line in process.stdout:
+                self.at_work.add(process)
+                try:
+                    told: Start | Span = msgspec.json.decode(line, type=Start | Span)
+                except msgspec.DecodeError:
+                    self.halves.append((process, line))
+                    return
+                if isinstance(told, Start):
+                    self.starts.append(told)
+                else:
+                    self.spans.append(told)
 
     async def check(self, bounds: Bounds, inside: bool) -> None:
         """Ask the database until something is broken, or until it is over."""
@@ -138,16 +142,28 @@ class Course:
         ]
 
     def _failed(self) -> list[int]:
-        codes = (process.returncode for process in self.processes)
+        codes = (process.poll() for process in self.processes)
         return [code for code in codes if code is not None and code not in (0, KILLED)]
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Have every process gone."""
         for process in self.processes:
-            if process.returncode is None:
-                process.kill()
-        await asyncio.gather(*(process.wait() for process in self.processes))
-        await asyncio.gather(*self.readers)
+            process.kill()
+        for process in self.processes:
+            process.wait()
+            print(_rest(process), end="", file=sys.stderr)
+        for reader in self.readers:
+            reader.join()
+        # Only a killed process leaves half a line.
+        assert [line for process, line in self.halves if process.returncode != KILLED] == []
+
+
+def _rest(process: WarmProcess) -> str:
+    """What an ended process said of its errors, once."""
+    if process.stderr is None or process.stderr.closed:
+        return ""
+    with process.stderr:
+        return process.stderr.read()
 
 
 @pytest_asyncio.fixture
@@ -162,7 +178,7 @@ async def course(
         url = str(tmp_path / "holdfast.db")
         made = Course(url, workshop, SqliteLimitChecker(url))
     yield made
-    await made.close()
+    made.close()
     made.checker.close()
 
 
@@ -176,12 +192,12 @@ async def run_race(course: Course, race: Race, jobs: int) -> None:
     seeds = iter(range(100, 1_000_000))
     for _ in range(PRODUCERS):
         producer = replace(race, part="producer", seed=next(seeds), jobs=jobs // PRODUCERS)
-        await course.enter(producer)
+        course.enter(producer)
     if race.bounds.rate is not None:
         # What waits already is claimed in a burst, however slow the machine is.
         await until(lambda: course.has_live(jobs // 2))
-    await course.enter(replace(race, part="operator", seed=next(seeds)))
-    claimers = [await course.enter(replace(race, seed=next(seeds))) for _ in range(CLAIMERS)]
+    course.enter(replace(race, part="operator", seed=next(seeds)))
+    claimers = [course.enter(replace(race, seed=next(seeds))) for _ in range(CLAIMERS)]
     checking = asyncio.create_task(course.check(race.bounds, inside))
     chance = random.Random(race.seed)
     total = jobs // PRODUCERS * PRODUCERS
@@ -203,10 +219,9 @@ async def run_race(course: Course, race: Race, jobs: int) -> None:
                 continue
             disturbed = completed
             if chance.random() < 0.3:
-                with suppress(ProcessLookupError):
-                    claimers[place].kill()
-                claimers[place] = await course.enter(replace(race, seed=next(seeds)))
-            elif chance.random() < 0.3 and claimers[place].returncode is None:
+                claimers[place].kill()
+                claimers[place] = course.enter(replace(race, seed=next(seeds)))
+            elif chance.random() < 0.3 and claimers[place].poll() is None:
                 # On SQLite it may have the file's write lock: then all others stand still for as long.
                 claimers[place].send_signal(signal.SIGSTOP)
                 # Its leases run out meanwhile, by the database's clock.
@@ -216,7 +231,7 @@ async def run_race(course: Course, race: Race, jobs: int) -> None:
         # A look is waited for, because its connection is in use.
         course.is_over = True
         await checking
-        await course.close()
+        course.close()
     course.broken = course.broken or course.checker.broken(race.bounds, inside)
 
 
