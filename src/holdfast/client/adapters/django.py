@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.client.adapters import adapter_of
@@ -36,7 +35,7 @@ class DjangoAdapter(SyncAdapter):
         access = adapter.open(need)
         if not connection.in_atomic_block:
             return access
-        return replace(access, after_commit=self._hooks(need, access.executor).add)
+        return access._replace(after_commit=self._hooks(need, access.executor).add)
 
     def _hooks(self, need: Need, executor: SyncExecutor) -> Hooks:
         """Those of the block that is open now; in one block they are reviewed together, by one statement."""

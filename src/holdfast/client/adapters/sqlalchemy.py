@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, event
@@ -123,7 +122,7 @@ class SessionAdapter(SyncAdapter):
         def review(hooks: Hooks) -> None:
             run(hooks.review(need.store), access.executor)
 
-        return replace(access, after_commit=after_commit_of(self._session, review))
+        return access._replace(after_commit=after_commit_of(self._session, review))
 
 
 def session_connection(session: Session) -> Connection:

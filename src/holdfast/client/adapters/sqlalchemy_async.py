@@ -5,7 +5,6 @@ A module of its own: SQLAlchemy's asyncio part needs greenlet, which a sync appl
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
@@ -60,7 +59,7 @@ class AsyncSessionAdapter(AsyncAdapter):
             # SQLAlchemy reports its commit inside its greenlet.
             await_only(run_async(hooks.review(need.store), access.executor))
 
-        return replace(access, after_commit=after_commit_of(self._session.sync_session, review))
+        return access._replace(after_commit=after_commit_of(self._session.sync_session, review))
 
 
 async def driver_below_async(
