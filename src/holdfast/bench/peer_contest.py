@@ -254,9 +254,7 @@ class _PeerDatabase:
                 return int(connection.execute(question).fetchone()[0])
         import psycopg
 
-        # Some answer from a view of many tables: compiled, or row by row without statistics, it takes minutes.
-        planner = "-c jit=off -c enable_nestloop=off"
-        with psycopg.connect(self._url, autocommit=True, options=planner) as connection:
+        with psycopg.connect(self._url, autocommit=True) as connection:
             return int(connection.execute(question.encode()).fetchall()[0][0])
 
     def _call(self, *words: str) -> dict[str, Any]:
