@@ -85,7 +85,10 @@ class Contender:
             self.peer.version,
             self.mode,
             "SQLite" if self.server is None else self.server.name,
-            {name: round(each, 2 if name.endswith("ms") else 0) for name, each in medians.items()},
+            {
+                name: round(each, 0 if each >= 10 and not name.endswith("ms") else 2)
+                for name, each in medians.items()
+            },
             {
                 name: round((max(each) - min(each)) / (medians[name] or 1), 3)
                 for name, each in self.samples.items()
