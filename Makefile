@@ -71,8 +71,14 @@ tenders: $(call LOOK,tenders) ## Run the tenders application: sources, push serv
 
 # Tests wait about as long as they compute: four processes keep two processors busy. Each keeps to neighbouring tests,
 # so that what they share is made once.
-test: setup ## Run all tests, on real PostgreSQL too.
-	@$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
+PYTEST = $(BIN)/python -m pytest -n 4 --dist worksteal
+ACCEPTANCE := tests/bench tests/demo tests/docs tests/e2e apps/invoicing/tests apps/tenders/tests
+test: setup ## Run the library's tests, on real PostgreSQL too.
+	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(addprefix --ignore=,$(ACCEPTANCE) tests/failover)) $(ARGS)
+
+.PHONY: acceptance
+acceptance: setup ## Run the tests of whole programs: dashboard, documentation, demo, bench, applications.
+	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(ACCEPTANCE)) $(ARGS)
 
 torture: setup ## Go deeper and longer: timing, interleavings, random moves.
 	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1200 \

@@ -110,7 +110,7 @@ class Racer:
             got_at = time.monotonic()
             if not answer.jobs:
                 self.database.run(self.store.leases.reap(50, 1_000))
-                time.sleep(0.005)  # a claimer that finds nothing leaves the processor to others
+                time.sleep(0.02)  # a claimer that finds nothing leaves the processor to others
                 continue
             _tell(
                 Start(each.id, each.gate or "", each.claimed_at, each.token) for each in answer.jobs

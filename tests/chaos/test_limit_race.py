@@ -36,7 +36,7 @@ from tests.worker.workshop import Workshop
 
 ROOT = Path(__file__).parents[2]
 CLAIMERS, PRODUCERS = 5, 2
-JOBS = int(os.environ.get("HOLDFAST_LIMIT_RACE_JOBS", "300"))
+JOBS = int(os.environ.get("HOLDFAST_LIMIT_RACE_JOBS", "160"))
 LONG_JOBS = int(os.environ.get("HOLDFAST_LONG_RACE_JOBS", "20000"))
 CALM_JOBS = 8
 KILLED = -signal.SIGKILL
@@ -118,6 +118,7 @@ class Course:
         while not (self.broken or self.is_over):
             self.broken = await asyncio.to_thread(self.checker.broken, bounds, inside)
             self.looks += 1
+            await asyncio.sleep(0.01)
 
     async def count(self) -> tuple[int, int]:
         """Return how many jobs are live, and how many completed, while no process has failed."""
