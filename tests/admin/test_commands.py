@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from psycopg import AsyncConnection
 
-from holdfast.admin.serializers import plain, version_of
+from holdfast.admin.serializers import chain_version, plain, version_of
 from holdfast.admin.service import Service
 from holdfast.app import Holdfast
 from holdfast.commands.workers import TypeChange
@@ -22,7 +22,7 @@ from holdfast.core.errors import (
     WorkerNotFound,
     WrongState,
 )
-from holdfast.core.records import AuditRecord
+from holdfast.core.records import AuditRecord, Ending
 from holdfast.settings import read_settings
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import run_async
@@ -247,6 +247,36 @@ async def test_a_setting_that_another_change_holds_is_not_overwritten_under_its_
         await late
     (facts,) = await service.types.list(VIEWER)
     assert facts.setting.concurrency == 2
+    await app.aclose()
+
+
+@pytest.mark.parametrize("change", ["cancel", "delete"])
+async def test_a_chain_that_another_change_holds_is_not_changed_under_its_old_version(
+    postgres_url: str, change: str
+) -> None:
+    app = Holdfast(postgres_url, open_types=True)
+    app.migrate()
+    service, store = Service(app, read_settings({}), NoTicks()), app.database.store
+    id = Scene(app.database).start("pdf")
+    (seen,) = await app.database.read_async(store.chains.get([id]))
+    versions = [chain_version(seen)]
+    watcher = await AsyncConnection.connect(postgres_url, autocommit=True)
+
+    async def is_waiting() -> bool:
+        return await (await watcher.execute(_WAITING)).fetchone() is not None
+
+    async with watcher, app.transaction() as tx:
+        await run_async(store.jobs.end([Ending(id=id, state="failed", error="no paper")]), tx)
+        late: asyncio.Task[object] = asyncio.create_task(
+            service.chains.cancel(DEVELOPER, id, versions)
+            if change == "cancel"
+            else service.chains.delete(DEVELOPER, [id], expected=versions)
+        )
+        await until(is_waiting)
+    with pytest.raises(Changed):
+        await late
+    (left,) = await app.database.read_async(store.chains.get([id]))
+    assert left.state == "failed"
     await app.aclose()
 
 

@@ -27,6 +27,7 @@ from holdfast.core.codec import decode_any
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InputUnreadable
 from holdfast.core.ids import parse_id
+from holdfast.core.lifecycle import TERMINAL
 from holdfast.core.records import ChainRecord, State
 from holdfast.core.sealing import is_sealed, open_input
 from holdfast.storage.operation import Op, run_async
@@ -185,8 +186,8 @@ class ChainAdmin(NounAdmin):
         wanted = str(parse_id(id))
 
         def op(store: Store) -> Op[Change[str]]:
-            record = yield from _one(store, wanted)
-            require(expected, chain_version(record))
+            yield from _check_versions(store, [wanted], expected)
+            yield from _one(store, wanted)
             return (yield from cancel_chain(store, wanted, caller.reason or ""))
 
         return await self._gateway.run(caller, "chain.cancel", op)
@@ -198,11 +199,20 @@ class ChainAdmin(NounAdmin):
         wanted = checked_ids(ids)
 
         def op(store: Store) -> Op[Change[int]]:
-            for each in (yield from store.chains.get(wanted)) if expected is not None else []:
-                require(expected, chain_version(each))
+            yield from _check_versions(store, wanted, expected)
             return (yield from count_answer(delete_chains(store, wanted, cascade)))
 
         return await self._gateway.run(caller, "chain.delete", op)
+
+
+def _check_versions(store: Store, ids: Sequence[str], expected: Expected) -> Op[None]:
+    if expected is None:
+        return
+    # Live jobs are held until the change, so that the version cannot pass in between.
+    tails = yield from store.chains.tails(ids)
+    yield from store.jobs.lock([each.job_id for each in tails if each.state not in TERMINAL])
+    for each in (yield from store.chains.get(ids)):
+        require(expected, chain_version(each))
 
 
 def _one(store: Store, id: str) -> Op[ChainRecord]:
