@@ -42,6 +42,7 @@ URLS = """
     ]
 """
 TESTS = """
+    from unittest import mock
     from django.contrib.auth.models import Permission, User
     from django.core.management import call_command
     from django.test import Client, TransactionTestCase
@@ -125,6 +126,18 @@ TESTS = """
             self.assertContains(answer, "Retry: 1 of 1 jobs")
             result.refresh()
             self.assertEqual(str(result.status), "READY")
+
+        def test_the_admin_refuses_more_jobs_than_one_command_takes(self):
+            results = [self.failed() for _ in range(2)]
+            operator = self.client_with("operate_jobs")
+            operator.handler.enforce_csrf_checks = False
+            with mock.patch("holdfast.contrib.django.admin.MOST_AT_ONCE", 1):
+                answer = operator.post("/admin/holdfast/jobrow/", {
+                    "action": "retry", "select_across": "1",
+                    "_selected_action": [each.id for each in results]}, follow=True)
+            self.assertContains(answer, "More than 1 jobs are selected")
+            results[0].refresh()
+            self.assertEqual(str(results[0].status), "FAILED")
 
         def test_the_admin_is_empty_for_others(self):
             self.assertEqual(self.client_with().get("/admin/holdfast/jobrow/").status_code, 403)

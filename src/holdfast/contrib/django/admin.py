@@ -12,6 +12,7 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 
 from holdfast.admin.access import Caller, Gateway, Role
+from holdfast.admin.jobs import MOST_AT_ONCE
 from holdfast.admin.service import Admin
 from holdfast.contrib.django.application import database_alias, load_django_app
 from holdfast.contrib.django.loop_thread import loop_thread
@@ -80,7 +81,11 @@ class JobRowAdmin(JobRowAdminBase):
         """Run a command as this user: authorised and audited as on the dashboard."""
         principal = principal_of(request.user)
         assert principal is not None
-        ids = [str(each) for each in chosen.values_list("pk", flat=True)]
+        ids = [str(each) for each in chosen.values_list("pk", flat=True)[: MOST_AT_ONCE + 1]]
+        if len(ids) > MOST_AT_ONCE:
+            text = f"More than {MOST_AT_ONCE:,} jobs are selected. Use a filter on the dashboard."
+            self.message_user(request, text, messages.ERROR)
+            return
         jobs = Admin(Gateway(load_django_app())).jobs
         try:
             moved = loop_thread().run(getattr(jobs, command)(Caller(principal), ids)).moved
