@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import threading
 from collections.abc import Iterator
@@ -28,17 +29,23 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages that people wrote, built as `make docs` does."""
-    folder = tmp_path_factory.mktemp("site")
-    html = folder / "html"
-    settings = {"exclude_patterns": WITHOUT}
-    sphinx = Sphinx(
-        *(DOCS, DOCS, html, folder / "read", "html", settings),
-        status=None,
-        warning=io.StringIO(),
-    )
-    sphinx.build()
+def built(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The pages that people wrote, built as `make docs` does, by one process of the run for all."""
+    place = tmp_path_factory.getbasetemp()
+    folder = (place.parent if hasattr(request.config, "workerinput") else place) / "site"
+    folder.mkdir(exist_ok=True)
+    html, is_done = folder / "html", folder / "done"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_done.exists():
+            settings = {"exclude_patterns": WITHOUT}
+            sphinx = Sphinx(
+                *(DOCS, DOCS, html, folder / "read", "html", settings),
+                status=None,
+                warning=io.StringIO(),
+            )
+            sphinx.build()
+            is_done.touch()
     return html
 
 
