@@ -256,7 +256,9 @@ class Workshop:
         return ids
 
     async def close(self) -> None:
-        """End every worker that the test left at work."""
+        """End every worker that the test left at work; a test that failed shows what they told."""
+        for each in getattr(self.events, "events", ()):
+            print(each)
         for running in self._running:
             await running.give_up()
         self.notifier.close()
