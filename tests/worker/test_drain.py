@@ -169,8 +169,11 @@ async def test_what_outlives_the_shutdown_writes_nothing(workshop: Workshop, col
 async def test_a_claim_that_was_under_way_is_given_back(workshop: Workshop) -> None:
     faults = Faults()
     workshop.handle_quick()
-    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, faults=faults)
-    await worker.asleep(60)
+    # Only the claimer waits for so long.
+    worker = workshop.begin(
+        ManualClock(), notifier=workshop.notifier, faults=faults, poll_ms=61_000
+    )
+    await worker.asleep(61)
     faults.set("lost", "claim")
     job_id = await workshop.start_one("quick")
     workshop.have_due()
@@ -189,9 +192,12 @@ async def test_a_lost_claim_is_given_back_without_waiting_for_its_next_try(
 ) -> None:
     faults = Faults()
     workshop.handle_quick()
-    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, faults=faults)
+    # Only the claimer waits for so long.
+    worker = workshop.begin(
+        ManualClock(), notifier=workshop.notifier, faults=faults, poll_ms=61_000
+    )
     await workshop.events.seen("reaper_ran")
-    await worker.asleep(60)
+    await worker.asleep(61)
     faults.set("before", "reaper")
     faults.set("after", "claim")
     job_id = await workshop.start_one("quick")

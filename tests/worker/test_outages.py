@@ -217,8 +217,11 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_with_its_attempt(
     waiting, faults = Waiting(), Faults()
     waiting.go.set()
     workshop.handle("wait", waiting)
-    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, faults=faults)
-    await worker.asleep(60)
+    # Only the claimer waits for so long.
+    worker = workshop.begin(
+        ManualClock(), notifier=workshop.notifier, faults=faults, poll_ms=61_000
+    )
+    await worker.asleep(61)
     faults.set("after", "claim")
     job_id = await workshop.start_one("wait", max_attempts=1)
     workshop.have_due()
