@@ -80,9 +80,9 @@ class Starter:
         entry = self._targets.entry(target)
         text = self._targets.encode(entry, input)
         id = new_id()
-        stored = entry.stored_input(id, text)
-        if entry.flow is None:
-            return NewJob(id, id, entry.name, stored, version=entry.version), text
+        stored = entry.stored_input(id, text) if entry.sealed else text
+        if entry.flow is None and entry.version is None:
+            return NewJob(id, id, entry.name, stored), text
         place = entry.place(text)
         return NewJob(id, id, entry.name, stored, version=entry.version, **place), text
 
@@ -320,6 +320,8 @@ def plain_command(job: NewJob, input: str) -> Command[Chain]:
             new = msgspec.structs.replace(job, trace=conditions.trace(job.type))
         yield from store.jobs.insert_new(new, conditions.channel)
         chain: Chain = Chain(_id=job.id, type=job.type, state="pending", key=None, _input=input)
+        if conditions.channel and not conditions.has_observers:
+            return Change(chain)
         return Change(
             chain,
             (),

@@ -85,6 +85,7 @@ class Targets:
         self._registry = registry
         self._open_types = open_types
         self._limit = payload_limit
+        self._entries: dict[str, tuple[JobType, StartableType]] = {}
 
     def entry(self, target: Target, version: int | None = None) -> StartableType:
         """Return the type to be started; a version is that of an input whose type is not registered here.
@@ -92,6 +93,11 @@ class Targets:
         Raises: UnknownJobType, InvalidName, InvalidOption.
         """
         known = self._registry.find(target)
+        if known is not None and version is None:
+            # Most starts ask for a type that was started before.
+            kept = self._entries.get(known.name)
+            if kept is not None and kept[0] is known:
+                return kept[1]
         if known is None:
             found = self.successor(target)
             if version is None:
@@ -108,7 +114,9 @@ class Targets:
                 f"job type {known.name} is declared with entry=False, so no chain begins with it",
                 help="start the chain with another type that continues with this one",
             )
-        return _startable(known)
+        entry = _startable(known)
+        self._entries[known.name] = (known, entry)
+        return entry
 
     def successor(self, target: Target) -> StartableType:
         """Return the type a chain continues with, whether or not a chain may begin with it. Raises: see `entry`."""

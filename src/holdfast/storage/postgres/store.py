@@ -51,12 +51,12 @@ def postgres_statements(style: ParamStyle, schema: str) -> Mapping[str, Compiled
     }
 
 
-def as_text(params: Mapping[str, Value]) -> dict[str, str | None]:
+def as_text(params: Mapping[str, Value]) -> Mapping[str, Value]:
     """Give every parameter as text; the statement casts it, so that no driver's codecs matter."""
-    return {
-        name: value if value is None or type(value) is str else _text(value)
-        for name, value in params.items()
-    }
+    for value in params.values():
+        if value is not None and type(value) is not str:
+            return {name: _text(each) for name, each in params.items()}
+    return params
 
 
 def _text(value: Value) -> str | None:
