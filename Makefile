@@ -69,9 +69,9 @@ invoicing: $(call LOOK,invoicing) ## Run the invoicing application: API, workers
 tenders: $(call LOOK,tenders) ## Run the tenders application: sources, push service, workers, archive, page.
 	@PYTHONPATH=apps/tenders/src $(BIN)/python -m tenders.local $(ARGS)
 
-# Tests wait longer than they compute: five processes keep two processors busy. Each keeps to neighbouring tests,
+# Tests wait about as long as they compute: four processes keep two processors busy. Each keeps to neighbouring tests,
 # so that what they share is made once.
-PYTEST = $(BIN)/python -m pytest -n 5 --dist worksteal
+PYTEST = $(BIN)/python -m pytest -n 4 --dist worksteal
 ACCEPTANCE := tests/bench tests/demo tests/docs tests/e2e apps/invoicing/tests apps/tenders/tests
 test: setup ## Run the library's tests, on real PostgreSQL too.
 	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(addprefix --ignore=,$(ACCEPTANCE) tests/failover)) $(ARGS)

@@ -11,7 +11,7 @@ import psycopg
 
 from holdfast import Holdfast
 
-JOBS = 15_000
+JOBS = 6_000
 MOST_MIB = 150
 
 

@@ -73,7 +73,11 @@ class ManualClock:
 
     async def until_somebody_sleeps(self, seconds: float) -> None:
         """Wait until somebody waits for exactly so long, so that moving the clock is not too early for them."""
-        await until(lambda: self.is_awaited(seconds))
+        try:
+            await until(lambda: self.is_awaited(seconds))
+        except TimeoutError:
+            waiting = [each.seconds for each in self._alarms]
+            raise AssertionError(f"nobody waits for {seconds} s, only for {waiting}") from None
 
     def is_awaited(self, seconds: float) -> bool:
         """Say whether somebody waits for exactly so long."""

@@ -58,7 +58,7 @@ async def test_nothing_begins_while_an_outcome_has_waited_for_long(workshop: Wor
     faults.set("before", "complete")
     await workshop.start("count")
     workshop.have_due()
-    await until(lambda: counted.calls == 1)
+    await workshop.events.seen("database_unreachable", purpose="complete")
     worker.advance(UNRECORDED_MAX_S)
     ids = await workshop.start("count", count=5)
     workshop.have_due()

@@ -15,6 +15,7 @@ from holdfast.notify.base import LOOK_EVERYWHERE, Hint, OnHint
 from holdfast.notify.local import NullListener, NullNotifier
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
+from holdfast.worker.options import PollBackoff, WorkerOptions
 from holdfast.worker.watchdog import ANSWER_S
 from tests.support.manual_clock import ManualClock
 from tests.support.until import PATIENCE_S
@@ -22,12 +23,20 @@ from tests.worker.faults import Faults
 from tests.worker.workshop import Workshop
 
 
+def test_idle_waits_double_up_to_the_longest_until_something_is_found() -> None:
+    backoff = PollBackoff(WorkerOptions(idle_min_ms=7_000, idle_max_ms=28_000, idle_jitter_ms=0))
+    assert [backoff.poll_s(0.0) for _ in range(4)] == [7, 14, 28, 28]
+    backoff.note_found(0)
+    assert backoff.poll_s(0.0) == 28
+    backoff.note_found(1)
+    assert backoff.poll_s(0.0) == 7
+
+
 async def test_without_a_notifier_the_poll_finds_the_job(workshop: Workshop) -> None:
     workshop.handle_quick()
     worker = workshop.begin(ManualClock(), idle_min_ms=7_000, idle_max_ms=28_000)
-    for seconds in (7, 14, 28, 28):
-        await worker.asleep(seconds)
-        worker.advance(seconds)
+    await worker.idle(28)
+    worker.advance(28)
     await worker.asleep(28)
     job_id = await workshop.start_one("quick")
     worker.advance(28)
