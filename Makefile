@@ -72,12 +72,12 @@ tenders: $(call LOOK,tenders) ## Run the tenders application: sources, push serv
 # Tests wait about as long as they compute: four processes keep two processors busy. Each keeps to neighbouring tests,
 # so that what they share is made once.
 PYTEST = $(BIN)/python -m pytest -n 4 --dist worksteal
-ACCEPTANCE := tests/bench tests/demo tests/docs tests/e2e apps/invoicing/tests apps/tenders/tests
+ACCEPTANCE := tests/bench tests/chaos tests/demo tests/docs tests/e2e apps/invoicing/tests apps/tenders/tests
 test: setup ## Run the library's tests, on real PostgreSQL too.
 	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(addprefix --ignore=,$(ACCEPTANCE) tests/failover)) $(ARGS)
 
 .PHONY: acceptance
-acceptance: setup ## Run the tests of whole programs: dashboard, documentation, demo, bench, applications.
+acceptance: setup ## Run the tests of whole programs: killed workers, dashboard, documentation, demo, bench, applications.
 	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(ACCEPTANCE)) $(ARGS)
 
 torture: setup ## Go deeper and longer: timing, interleavings, random moves.
