@@ -40,7 +40,7 @@ def test_every_target_of_make_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     lines = [line for each in blocks(README) for line in each.text.splitlines()]
     targets = {line.split()[1] for line in lines if line.startswith("make ")}
-    assert targets == {"demo", "invoicing", "tenders", "test"}
+    assert targets == {"acceptance", "demo", "invoicing", "tenders", "test"}
     assert all(f"\n{target}: " in makefile for target in targets)
 
 
