@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast.core.errors import DatabaseUnreachable
+from holdfast.worker.held_leases import HeldLeases
 from holdfast.worker.job import Job
 from holdfast.worker.worker import ABORT_GRACE_S
 from tests.support.manual_clock import ManualClock
@@ -60,6 +61,23 @@ async def test_unstarted_jobs_go_back_at_once_and_cost_no_attempt(workshop: Work
     assert (report.reason, report.released, report.abandoned) == ("asked", 4, 0)
     assert report.exit_code == 0
     assert await workshop.states(ids[:2]) == ["completed"] * 2
+    assert workshop.ledger.leases() == []
+
+
+async def test_no_statement_is_broken_off(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken_off: list[str] = []
+    monkeypatch.setattr(HeldLeases, "put_back", lambda _, tokens: broken_off.extend(tokens))
+    waiting = Waiting()
+    workshop.handle("wait", waiting)
+    job_id = await workshop.start_one("wait")
+    worker = workshop.begin(ManualClock())
+    await workshop.events.seen("job_started", job_id=job_id)
+    await stopping(worker, workshop)
+    waiting.go.set()
+    await worker.ended()
+    assert broken_off == []
     assert workshop.ledger.leases() == []
 
 

@@ -193,6 +193,7 @@ class Completer:
         self._awaits_standby = self._is_strict = False
         self._late_at = math.inf
         self._was_behind = False
+        self._is_ending = False
         self._monotonic = context.clock.monotonic
         self.on_caught_up: Callable[[], None] = lambda: None
         recorder.on_settled = self._check_caught_up
@@ -281,7 +282,12 @@ class Completer:
                     if self._awaits_standby:
                         self._note_pace(batch)
                     self._update_late_at()
-            await self.free_leases()
+            if not self._is_ending:
+                await self.free_leases()
+
+    def end_soon(self) -> None:
+        """Leave empty leases to the worker's last step: this loop may be cancelled in the middle of a statement."""
+        self._is_ending = True
 
     def _note_pace(self, batch: Sequence[PendingOutcome]) -> None:
         """Be strict unless most handlers were quicker than flushes are."""

@@ -431,6 +431,7 @@ class Worker:
     async def _end_work(self, claiming: asyncio.Task[str]) -> None:
         clock, options = self._context.clock, self._context.options
         self._claimer.stop()
+        self._completer.end_soon()
         self._release_unstarted()
         await all_ended(clock, [claiming], options.statement_timeout_ms / 1000)
         # A claim that was under way may have brought something.
