@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,13 @@ def test_every_code_is_explained(kind: type[HoldfastError]) -> None:
 
 def test_the_catalogue_contains_nothing_but_exported_classes() -> None:
     assert set(explanations()) == {each.code for each in CODED}
+
+
+def test_every_class_with_a_code_is_used_somewhere() -> None:
+    package = Path(errors.__file__).parents[1]
+    texts = [each.read_text() for each in package.rglob("*.py") if each != Path(errors.__file__)]
+    words = set(re.findall(r"\w+", " ".join(texts)))
+    assert [kind.__name__ for kind in CODED if kind.__name__ not in words] == []
 
 
 def test_the_docstring_draws_every_class_with_its_code_and_retryability() -> None:

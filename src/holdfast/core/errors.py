@@ -58,7 +58,6 @@ HoldfastError
 │   ├── WaitTimeout                HF065  retryable
 │   ├── StillReferenced            HF066  retryable
 │   ├── WrongState                 HF067
-│   │   └── NotTerminal            HF068
 │   └── WorkerNotFound             HF069
 ├── InvalidOption                  HF073
 │   └── CeleryUnsupported          HF079
@@ -194,7 +193,6 @@ __all__ = [
     "NoSuchRoute",
     "NoTransaction",
     "NotConfirmed",
-    "NotTerminal",
     "ObjectCorrupted",
     "ObjectExists",
     "ObjectNotFound",
@@ -1003,16 +1001,6 @@ class WrongState(ChainError):
 
     code = "HF067"
     fix = "see `holdfast jobs show` for the state and the actions it allows"
-
-
-class NotTerminal(WrongState):
-    """The job has not finished.
-
-    Only completed, failed and cancelled jobs can be redriven, dropped or archived.
-    """
-
-    code = "HF068"
-    fix = "wait until it has finished, or cancel it first"
 
 
 class WorkerNotFound(ChainError):
