@@ -45,7 +45,9 @@ def archive_of(app: Holdfast, root: Path, now: datetime) -> Archive:
 async def work(crash: Crash) -> int:
     """Run or restore, or die before the report of that number."""
     app = Holdfast(crash.url)
-    tempfile.tempdir = str(Path(crash.log).parent)  # what a killed process leaves goes with the test
+    tempfile.tempdir = str(
+        Path(crash.log).parent
+    )  # what a killed process leaves goes with the test
     count = 0
     with Path(crash.log).open("wb", buffering=0) as log:  # noqa: ASYNC230
 

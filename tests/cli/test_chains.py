@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from holdfast.admin import chains as chain_admin
 from holdfast.cli.exit_codes import Exit
 from holdfast.storage.id_generator import new_id
 from tests.cli.conftest import Run
@@ -32,6 +33,19 @@ def test_show_draws_jobs_in_order_and_what_they_wait_for(run: Run, scene: Scene)
     assert tree[2] == f"   └─ waits for {first}  order.charge  pending"
     assert tree[3] == "      ├─ 1  order.charge  completed"
     assert tree[4] == f"      └─ 2  order.ship  pending  {second}"
+
+
+def test_show_draws_the_last_jobs_of_a_long_chain(
+    run: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain_admin, "MOST_JOBS", 1)
+    first, second = chain_of_two(scene)
+    assert run("chains", "show", first).stdout.splitlines()[1:] == [
+        f"├─ 1 earlier job: holdfast jobs list chain:{first}",
+        f"└─ 2  order.ship  pending  {second}",
+    ]
+    shown = json.loads(run("chains", "show", first, "-o", "json").stdout)
+    assert (shown["earlier_jobs"], [each["id"] for each in shown["jobs"]]) == (1, [second])
 
 
 def test_a_list_names_those_who_wait_for_a_chain(run: Run, scene: Scene) -> None:

@@ -127,6 +127,9 @@ def test_a_chain_is_walked_several_steps_from_outside(app: Holdfast) -> None:
         ended = app.chains.complete(tx, chain.id, "done")
     assert (ended.state, ended.output, ended.jobs) == ("completed", "done", 3)
     assert [job.type for job in app.chains.jobs(chain.id)] == ["report", "second", "third"]
+    assert [job.type for job in app.chains.jobs(chain.id, last=2)] == ["second", "third"]
+    with pytest.raises(InvalidOption, match="last=0 is not a whole number"):
+        app.chains.jobs(chain.id, last=0)
 
 
 def test_completing_a_blocker_from_outside_opens_the_job_that_waits(app: Holdfast) -> None:

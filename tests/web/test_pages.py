@@ -7,6 +7,7 @@ from urllib.parse import quote, unquote_plus
 
 import pytest
 
+from holdfast.admin import chains as chain_admin
 from holdfast.admin.access import POLICY, Role, least_of
 from holdfast.app import Holdfast
 from holdfast.settings import read_settings
@@ -95,6 +96,24 @@ async def test_a_form_says_why_an_input_is_written_as_json(api: Api, scene: Scen
         assert why in page
     asked = (await api.call(Role.DEVELOPER, "GET", "/start?type=echo&as=json")).text
     assert "names no fields" in asked
+
+
+async def test_a_long_chain_is_shown_from_its_end(
+    api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain_admin, "MOST_JOBS", 1)
+    job = scene.running("mail.send")
+    last = scene.continued(job, "mail.sent")
+    tree = (await api.call(Role.VIEWER, "GET", f"/chains/{job.id}?view=tree")).text
+    assert f'?filter=chain:{job.id}">1 earlier job</a>' in tree
+    assert (f"/jobs/{job.id}" in tree, f"/jobs/{last}" in tree) == (False, True)
+    for view in ("graph", "time"):
+        assert (
+            "Without 1 earlier job."
+            in (await api.call(Role.VIEWER, "GET", f"/chains/{job.id}?view={view}")).text
+        )
+    shown = (await api.call(Role.VIEWER, "GET", f"/api/v1/chains/{job.id}")).json()
+    assert shown["tree"]["earlier_jobs"] == 1
 
 
 async def test_the_leases_of_a_worker_are_those_that_have_not_ended(api: Api, scene: Scene) -> None:

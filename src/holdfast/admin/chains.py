@@ -36,11 +36,14 @@ from holdfast.storage.store import Store
 MOST_CHAINS = 200
 """A larger tree is cut here and marked."""
 
+MOST_JOBS = 500
+"""Of a longer chain only the last jobs are read."""
+
 TREE_DEPTH = 8
 
 
 def read_tree(store: Store, chain_id: str, depth: int) -> Op[dict[str, Any]]:
-    """Read a chain with its jobs and, down to a depth, the chains they wait for. Raises: ChainNotFound."""
+    """Read a chain with its last jobs and, down to a depth, the chains they wait for. Raises: ChainNotFound."""
     tree = yield from _read(store, chain_id, depth, {chain_id})
     if tree is None:
         raise (yield from no_such_chain(store, chain_id))
@@ -51,7 +54,7 @@ def _read(store: Store, chain_id: str, depth: int, seen: set[str]) -> Op[dict[st
     chains = yield from store.chains.get([chain_id])
     if not chains:
         return None
-    records = yield from store.chains.jobs(chain_id)
+    records = yield from store.chains.jobs(chain_id, MOST_JOBS)
     edges = yield from store.blockers.of_jobs([each.id for each in records])
     jobs = {each.id: {**without_payloads(each), "waits_for": []} for each in records}
     for edge in edges:
@@ -61,7 +64,8 @@ def _read(store: Store, chain_id: str, depth: int, seen: set[str]) -> Op[dict[st
             below = yield from _read(store, edge.chain_id, depth - 1, seen)
         waits_for: list[Any] = jobs[edge.job_id]["waits_for"]
         waits_for.append({**shown_blocker(edge), "chain": below})
-    return {**without_payloads(chains[0]), "jobs": list(jobs.values())}
+    earlier = records[0].chain_index if records else 0
+    return {**without_payloads(chains[0]), "earlier_jobs": earlier, "jobs": list(jobs.values())}
 
 
 class ChainDetail(msgspec.Struct, frozen=True):

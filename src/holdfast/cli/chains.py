@@ -33,6 +33,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core import lifecycle
+from holdfast.core.duration import pluralize
 from holdfast.core.errors import ChainNotFound, StillReferenced, WrongState
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ def write_tree(tree: dict[str, Any]) -> None:
 
 
 def _jobs(chain: dict[str, Any], margin: str) -> Iterator[str]:
+    if chain["earlier_jobs"]:
+        earlier = pluralize(chain["earlier_jobs"], "earlier job")
+        yield f"{margin}├─ {earlier}: holdfast jobs list chain:{chain['id']}"
     for job, branch, below in _branches(chain["jobs"], margin):
         yield f"{branch} {_job_line(job)}"
         yield from _blockers(job, below)

@@ -172,9 +172,10 @@ class ChainCommands(Resource):
         show = partial(chain_of, sealer=self._client.sealer)
         return read_page("chains", filter, limit, after, self._client.store.chains.walk, show)
 
-    def _jobs(self, id: Id) -> Op[builtins.list[JobInfo]]:
+    def _jobs(self, id: Id, last: int | None) -> Op[builtins.list[JobInfo]]:
         wanted = id_text(id)
-        records = yield from self._client.store.chains.jobs(wanted)
+        length = None if last is None else check_length(last, "last")
+        records = yield from self._client.store.chains.jobs(wanted, length)
         if not records:
             raise (yield from no_such_chain(self._client.store, wanted))
         return [job_of(each, self._client.sealer) for each in records]
@@ -229,9 +230,11 @@ class Chains(ChainCommands):
         """
         return self._client.read(self._list(filter, limit, after), tx)
 
-    def jobs(self, id: Id, *, tx: SyncTx | None = None) -> builtins.list[JobInfo]:
-        """Read the jobs of a chain in their order. Raises: ChainNotFound, InvalidId."""
-        return self._client.read(self._jobs(id), tx)
+    def jobs(
+        self, id: Id, *, last: int | None = None, tx: SyncTx | None = None
+    ) -> builtins.list[JobInfo]:
+        """Read the jobs of a chain in order, or its last ones. Raises: ChainNotFound, InvalidId, InvalidOption."""
+        return self._client.read(self._jobs(id, last), tx)
 
     def waiting(
         self, id: Id, *, limit: int = PAGE_LENGTH, tx: SyncTx | None = None
@@ -272,9 +275,11 @@ class AsyncChains(ChainCommands):
         """See `Chains.list`."""
         return await self._client.read_async(self._list(filter, limit, after), tx)
 
-    async def jobs(self, id: Id, *, tx: AsyncTx | None = None) -> builtins.list[JobInfo]:
+    async def jobs(
+        self, id: Id, *, last: int | None = None, tx: AsyncTx | None = None
+    ) -> builtins.list[JobInfo]:
         """See `Chains.jobs`."""
-        return await self._client.read_async(self._jobs(id), tx)
+        return await self._client.read_async(self._jobs(id, last), tx)
 
     async def waiting(
         self, id: Id, *, limit: int = PAGE_LENGTH, tx: AsyncTx | None = None

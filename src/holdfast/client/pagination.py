@@ -36,11 +36,11 @@ def query_of(filter: str, limit: int, before: str | None) -> JobQuery:
     return JobQuery(limit=limit, before=before, **conditions)
 
 
-def check_length(limit: object) -> int:
+def check_length(limit: object, name: str = "limit") -> int:
     """Return how many a page may hold. Raises: InvalidOption."""
     if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
         raise InvalidOption(
-            f"limit={repr(limit)[:60]} is not a whole number from 1 to {LONGEST_PAGE}"
+            f"{name}={repr(limit)[:60]} is not a whole number from 1 to {LONGEST_PAGE}"
         )
     return limit
 

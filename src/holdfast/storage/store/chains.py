@@ -83,9 +83,10 @@ class ChainStore(Lists[ChainRecord]):
         """Read chains by id. One statement."""
         return fetch(ChainRecord, "chain_get", ids=texts(chain_ids))
 
-    def jobs(self, chain_id: str) -> Op[list[JobRecord]]:
-        """Read the jobs of a chain in order. One statement."""
-        return fetch(JobRecord, "chain_jobs", chain=chain_id)
+    def jobs(self, chain_id: str, last: int | None = None) -> Op[list[JobRecord]]:
+        """Read the jobs of a chain, or the last of them, in order. One statement."""
+        records = yield from fetch(JobRecord, "chain_jobs", chain=chain_id, limit=last)
+        return records[::-1]
 
     def references(self, chain_ids: Sequence[str]) -> Op[list[Reference]]:
         """Read which jobs outside these chains still wait for them."""

@@ -10,7 +10,7 @@ import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
 
-from holdfast.core.duration import format_span
+from holdfast.core.duration import format_span, pluralize
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import CHAIN_COMMANDS, TERMINAL
 from holdfast.web.pages.drawing import dot, line, link, number, path, picture, rect, text
@@ -67,6 +67,9 @@ async def get(context: PageContext) -> Response:
         values["drawing"] = draw_timeline(rows, context.url)
         if len(rows) > MAX_TIMELINE_ROWS:
             values["cut"] = f"Showing the first {MAX_TIMELINE_ROWS} of {len(rows)} jobs."
+    if view != "tree" and detail.tree["earlier_jobs"]:
+        earlier = pluralize(detail.tree["earlier_jobs"], "earlier job")
+        values["cut"] = f"Without {earlier}. {values['cut']}".rstrip()
     title = f"Chain of {detail.chain['type']}"
     return render_page(context, "chain.html", title, "jobs", values, now)
 

@@ -115,10 +115,12 @@ select {chain_columns}
  limit :limit::integer;
 
 -- name: chain_jobs
+-- The newest first: a chain that continues for years is read from its end.
 select {job_columns}
   from holdfast.jobs
  where chain_id = :chain::uuid
- order by chain_index;
+ order by chain_index desc
+ limit :limit::integer;
 
 -- name: chain_references
 -- Which open jobs outside these chains wait for them.

@@ -114,10 +114,12 @@ select {chain_columns}
  limit :limit;
 
 -- name: chain_jobs
+-- The newest first: a chain that continues for years is read from its end.
 select {job_columns}
   from holdfast_job_state
  where chain_id = :chain
- order by chain_index;
+ order by chain_index desc
+ limit coalesce(:limit, -1);
 
 -- name: chain_references
 -- Which open jobs outside these chains wait for them.
