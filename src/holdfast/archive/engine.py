@@ -177,9 +177,7 @@ class Archive:
         if not _NAME.fullmatch(source.name):
             raise InvalidOption(f"{source.name[:60]!r} is not a valid name of a source")
         if source.name in self._sources:
-            raise InvalidOption(
-                f"{source.name} is already archived", help="give one of them another name"
-            )
+            raise InvalidOption(f"{source.name} is already archived", help="rename one of them")
         self._sources[source.name] = source
 
     def run(

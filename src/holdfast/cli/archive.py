@@ -73,7 +73,7 @@ def _first_key(row: Record) -> str | None:
     examples=("holdfast archive list", "holdfast archive run --app shop.jobs:app"),
 )
 def archive() -> None:
-    """Archive what is due, list, show, verify and restore manifests."""
+    """Archive what is due; list, show, verify and restore manifests."""
 
 
 @archive.command(
@@ -158,7 +158,7 @@ def list_(session: CliSession, source: str | None, state: Any, limit: int, outpu
     rows = [each.as_json() for each in page.items]
     write_records(rows, _COLUMNS, output, id=_NAME, empty="no manifests found")
     if page.next is not None:
-        print_info(f"there are more than {limit}; raise --limit, or name a --source or --state")
+        print_info(f"more than {limit} match; raise --limit, or narrow with --source or --state")
 
 
 @archive.command(
@@ -202,7 +202,7 @@ def _write_manifest(found: Record) -> None:
     ),
 )
 @click.argument("names", nargs=-1, metavar="[MANIFEST]...")
-@click.option("--all", "everything", is_flag=True, help="Every manifest that has objects.")
+@click.option("--all", "everything", is_flag=True, help="All manifests that have objects.")
 @click.option("--source", metavar="NAME", help="With --all: only manifests of this source.")
 @reason_option
 @output_option
@@ -221,9 +221,7 @@ def verify(
     them again.
     """
     if bool(names) == everything or (source is not None and not everything):
-        raise CommandUsage(
-            "archive verify: name manifests, or give --all, with --source if need be"
-        )
+        raise CommandUsage("archive verify: name manifests, or use --all, optionally with --source")
     wanted = list(names) or _all_names(session, source)
     rows, failed = [], 0
     with ProgressReport() as progress:

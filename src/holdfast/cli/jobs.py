@@ -373,7 +373,10 @@ def _with_field(value: Any, path: list[str], new: Any, edit: str) -> Any:
     if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
         place = int(name)
         return [*value[:place], _with_field(value[place], rest, new, edit), *value[place + 1 :]]
-    raise CommandUsage(f"the input has no place for {edit[:60]!r}", help="see it with jobs show ID")
+    raise CommandUsage(
+        f"the input has no field for {edit[:60]!r}",
+        help="see the input with `holdfast jobs show ID`",
+    )
 
 
 def _dry_run_start(app: Holdfast, start: NewStart) -> Chain:

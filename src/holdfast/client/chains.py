@@ -67,7 +67,7 @@ class ChainCommands(Resource):
         """
         if isinstance(output, Continue | Snooze | Cancel):
             raise InvalidOption(
-                f"{type(output).__name__} is a decision of a handler, not an output",
+                f"{type(output).__name__} is a handler's decision, not an output",
                 help="use continue_with(), trigger() or cancel() instead",
             )
         chain, text = id_text(id), encode_output(output)

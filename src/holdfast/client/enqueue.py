@@ -55,7 +55,7 @@ class PublishOptions(TypedDict, total=False):
     """Not before this long from now, by the database's clock."""
 
     priority: int
-    """How urgent its deliveries are, from 0, the most urgent, to 9; by default 5."""
+    """Priority of its deliveries, from 0 (most urgent) to 9; by default 5."""
 
 
 class Producer:

@@ -222,7 +222,7 @@ def _check_target(
     if key is not None and look is None:
         raise InvalidOption(
             "a key needs a look",
-            help="leave the key out: waits for chains always share their query",
+            help="omit the key: waits for chains always share a query",
         )
 
 
@@ -242,7 +242,7 @@ def _milliseconds(request: Request, wanted: int | str | None, default_ms: int, m
         shown = " and ".join(repr(each[:20]) for each in given[:3])
         raise BadRequest(
             f"{PARAMETER} is {shown}",
-            help=f"send one whole number of milliseconds or leave it out; more than {max_ms} counts as {max_ms}",
+            help=f"send a whole number of milliseconds, or omit it; more than {max_ms} counts as {max_ms}",
         )
     digits = given[0].lstrip("0")
     # So many digits are more than any limit, and Python refuses to read thousands of them.

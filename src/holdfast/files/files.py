@@ -285,7 +285,7 @@ class _ReaderFile(io.RawIOBase):
         }
         position = starts[whence] + offset
         if position < 0:
-            raise ValueError("the position is before the beginning of the file")
+            raise ValueError("the position is before the start of the file")
         self._position = position
         return position
 

@@ -59,7 +59,7 @@ class SingleConnectionKit(Kit):
     async def _refuse(self, *_: Any, **__: Any) -> Any:
         """Raises: RuntimeError."""
         raise RuntimeError(
-            "Django's database is in memory, where only the thread of the test reaches it: name a file in TEST"
+            "Django's database is in memory, which only the test's thread can reach: name a file in TEST"
         )
 
     run_until_idle_async = run_one_async = run_cycle_async = _refuse

@@ -198,7 +198,7 @@ class Kit:
             claim = Claim(worker=worker, limit=1, probes=probes, classes=(lease,))
             claimed = database.run(database.store.jobs.claim(claim))
         if not claimed:
-            raise AssertionError(f"no job {type} is due, so no worker can die in it")
+            raise AssertionError(f"no job {type} is due, so no worker can crash in it")
         database.run(database.store.leases.isolate(token))
         return self.app.jobs.get(claimed[0].id)
 
@@ -221,6 +221,6 @@ async def _run_within(worker: Worker, timeout: Duration) -> WorkerReport:
     await asyncio.gather(running, return_exceptions=True)
     running_now = f"still running: {'; '.join(holding)}" if holding else "no job was running"
     raise TimeoutError(
-        f"the jobs did not end within {timeout}; {running_now}; "
+        f"the jobs did not finish within {timeout}; {running_now}; "
         f"latest error: {worker.last_error or 'none'}"
     )

@@ -271,7 +271,7 @@ class Job(Generic[T]):
     def _require_database(self) -> Database:
         if self._database is None:
             raise WrongState(
-                "a batch handler, or one in a process of its own, cannot use a job's transaction",
+                "batch handlers and handlers in their own process cannot use a job's transaction",
                 help="return the outcomes, or use a handler that takes a single job",
             )
         return self._database

@@ -59,7 +59,7 @@ async def rest(request: BoundRequest) -> ApiResponse:
 
 _OWNER = Param("type", "path", text="The job type's name, or `@name` of a shared limit.")
 _TYPE = Param("type", "query", text="Only limits of this job type.")
-_FULL = Param("full", "query", "flag", "Only limits that hold jobs back now.", False)
+_FULL = Param("full", "query", "flag", "Only limits that are holding jobs back.", False)
 _ANSWERS: dict[str, Any] = {"answers": (200, 404)}
 
 ROUTES = (
