@@ -116,8 +116,8 @@ class Registration:
     ) -> Callable[[H], H]:
         """Subscribe the decorated function to an event, under its own name or the one given.
 
-        since: when the subscription is new, also deliver the stored events from then on. keep: how long events are kept
-        at least, for handlers that come later.
+        since: when the subscription is new, also deliver the stored events from then on.
+        keep: the minimum time events are kept, for handlers added later.
         Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption, ConfigError.
         """
         check_name(_not_a_function(event, 'on("order.paid")'))

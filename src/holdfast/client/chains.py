@@ -83,7 +83,7 @@ class ChainCommands(Resource):
         self, tx: AsyncTx, id: Id, target: Target, input: Any = None
     ) -> Coroutine[Any, Any, Chain]: ...
     def continue_with(self, tx: Any, id: Id, target: Target, input: Any = None) -> Any:
-        """Complete a chain's present job from outside and continue with another; repeat it for several steps.
+        """Complete a chain's current job from outside and continue with another; repeat it for several steps.
 
         Raises: ChainNotFound, WrongState, UnknownJobType, InputInvalid.
         """
@@ -105,7 +105,7 @@ class ChainCommands(Resource):
     @overload
     def cancel(self, tx: AsyncTx, id: Id, reason: str = "") -> Coroutine[Any, Any, Chain]: ...
     def cancel(self, tx: Any, id: Id, reason: str = "") -> Any:
-        """Cancel a chain: a waiting job at once, a running one through its abort signal.
+        """Cancel a chain: a waiting job immediately, a running one through its abort signal.
 
         Raises: ChainNotFound, WrongState when it has ended.
         """
@@ -230,7 +230,7 @@ class Chains(ChainCommands):
         return self._client.read(self._list(filter, limit, after), tx)
 
     def jobs(self, id: Id, *, tx: SyncTx | None = None) -> builtins.list[JobInfo]:
-        """Read the jobs of a chain in their order. Raises: ChainNotFound, InvalidId."""
+        """Read the jobs of a chain, in order. Raises: ChainNotFound, InvalidId."""
         return self._client.read(self._jobs(id), tx)
 
     def waiting(

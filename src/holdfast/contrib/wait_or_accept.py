@@ -1,6 +1,6 @@
-"""Answer a request when its result is there, or accept it for later: 200, 202 or 422.
+"""Respond to a request when its result is ready, or accept it for later: 200, 202 or 422.
 
-A request waits for a chain, or for a condition in the application's own tables that it looks at. Requests that wait for
+A request waits for a chain, or for a condition in the application's own tables. Requests that wait for
 the same thing share their looks, and the more of them there are, the less often each one looks.
 """
 

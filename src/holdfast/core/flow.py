@@ -37,7 +37,7 @@ _NAME = re.compile(r"\w[\w.-]{0,99}")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limit:
-    """At most so many jobs run at once in the fleet: of each key, of the type, or of all types that share a name."""
+    """Limits how many jobs run at once in the fleet: per key, per type, or for all types that share a name."""
 
     most: int
     by: By | None
@@ -52,7 +52,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Rate:
-    """At most so many jobs start within any period: of each key, of the type, or of all types that share a name.
+    """Limits how many jobs start within any period: per key, per type, or for all types that share a name.
 
     Every attempt counts, by the database's clock, from the moment a worker takes it.
     """
@@ -80,7 +80,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Fair:
-    """Keys take turns, so that a large backlog of one key delays no other. A key of weight 3 gets three jobs a turn."""
+    """Keys take turns, so a large backlog of one key doesn't delay the others. A key of weight 3 gets three a turn."""
 
     by: By
     weights: Mapping[str, int]
@@ -99,8 +99,8 @@ class Fair:
 class Ordered:
     """Jobs of one key run one at a time, first in, first out.
 
-    A job that is to be tried again keeps its place. After one that failed for good the key waits until it is redriven
-    or dropped ("hold"), or goes on with the next ("skip").
+    A job waiting for a retry keeps its place. After a job failed for good, the key waits until that job is redriven or
+    dropped ("hold"), or continues with the next ("skip").
     """
 
     by: By

@@ -28,7 +28,7 @@ else:
 class RunsTasks(_Base):
     """Put before `TestCase` or `TransactionTestCase`: `self.run_tasks()` runs what the test has enqueued.
 
-    `self.holdfast` is the test kit: it moves the clock, lets workers die and shows what was started.
+    `self.holdfast` is the test kit: it moves the clock, simulates crashes and shows what was started.
     """
 
     holdfast: Kit
