@@ -188,7 +188,7 @@ class Archive:
         on_progress: OnProgress = ignore_progress,
         should_stop: Callable[[], bool] = never,
     ) -> ArchiveReport:
-        """Drop what may go, then export every closed period that is not archived yet; of one source, or of all.
+        """Drop rows past their keep time, then export every closed period not archived yet, of one source or all.
 
         A source or period that fails is recorded and left for the next run. `limit` is the most periods to work on.
         Raises: InvalidOption, Aborted, MissingExtra.

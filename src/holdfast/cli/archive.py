@@ -91,7 +91,7 @@ def archive() -> None:
 def run(
     session: CliSession, source: str | None, limit: int | None, reason: str | None, output: Format
 ) -> int:
-    """Drop what may go, then export and verify closed periods; of one source, or of all.
+    """Drop rows past their keep time, then export and verify closed periods, of one source or all.
 
     Exits 0 and says so if no file store is configured; 5 if some periods failed, 1 if all did.
     """
@@ -217,7 +217,7 @@ def verify(
 ) -> int:
     """Read the objects of manifests and compare them with what was stored.
 
-    Exits 6 if an object is missing, damaged or another one. If its rows are still in the database, the next run exports
+    Exits 6 if an object is missing, damaged or replaced. If its rows are still in the database, the next run exports
     them again.
     """
     if bool(names) == everything or (source is not None and not everything):
@@ -267,7 +267,7 @@ def _all_names(session: CliSession, source: str | None) -> list[str]:
 def restore(session: CliSession, name: str, into: str | None, change: ChangeOptions) -> None:
     """Insert the archived rows that are missing, in one transaction.
 
-    Objects are verified first. Rows that exist and are equal are skipped; if one has other values, nothing is restored.
+    Objects are verified first. Identical existing rows are skipped; if one has other values, nothing is restored.
     """
     found = session.run(session.admin.archive.get(session.caller(), name)).as_json()
     if not confirm_change(change, "restore", "manifest", [found], _COLUMNS, many=True, id=_NAME):

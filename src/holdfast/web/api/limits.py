@@ -50,7 +50,7 @@ async def change(request: BoundRequest) -> ApiResponse:
 
 
 async def rest(request: BoundRequest) -> ApiResponse:
-    """Start no job of one key for a while, on any worker."""
+    """Pause one key for a while, on all workers."""
     body: LimitPause = request.body
     target = LimitTarget(request["type"], body.key)
     ms = milliseconds(body.duration)
