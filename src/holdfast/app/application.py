@@ -270,7 +270,7 @@ class Holdfast(Registration, Producer):
         """Move rows older than a span from a table to another with the same columns, in a cycle of that name.
 
         at: the column with a row's time, as for `archive().table`. older_than: a duration, or calendar months and
-        years as in "12 months". where: a condition of your own, as SQL, which must not hold input. batch: rows per
+        years as in "12 months". where: your own condition, as SQL, without user input. batch: rows per
         transaction. Unless you give a schedule it runs daily at 03:17; max_items is the most rows of a run. Called
         again with the same name, the cycle makes one move after the other.
 

@@ -160,7 +160,7 @@ async def wait_or_accept(
 ) -> Waited[Any]:
     """Wait for a chain, or until a look finds its result, but no longer than the client is connected.
 
-    Commit what started the chain before. With a look and a chain, the chain's end leads to a look at once, and `Failed`
+    Commit what started the chain before. With a look and a chain, the chain's end triggers a look, and `Failed`
     counts only when the chain has ended. Requests with the same `key` share their looks: put everything that the look
     depends on into it, such as the tenant. wait_ms: by default the query parameter waitMs; more than `max_ms` is
     `max_ms`, and 0 looks once. Read the request's body before.

@@ -443,7 +443,7 @@ class FileReader(ast.NodeVisitor):
             if part == "options" and isinstance(value, ast.Dict):
                 self._read_dict(value, f"{what} options", "call option")
             elif part == "relative" and _literal(value):
-                self._report(value, f"{what} relative", False, "leave it out")
+                self._report(value, f"{what} relative", False, "remove it")
 
 
 def _options_of(call: ast.Call, method: str) -> list[ast.keyword]:

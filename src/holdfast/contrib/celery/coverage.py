@@ -45,7 +45,7 @@ def _refuse(kind: Kind, **texts: str) -> list[Feature]:
 _TYPES = (
     "each task is its own queue; run `holdfast worker APP --types 'shop.mail.*'` for a part of them"
 )
-_DATABASE = "the database is both: set url=, or HOLDFAST_URL, and leave it out"
+_DATABASE = "the database is both: set url=, or HOLDFAST_URL, and remove it"
 _MIDDLEWARE = "write an @app.middleware, which wraps every attempt"
 _OBSERVER = "give app.observe(…) an observer; it receives every event after its commit"
 _TEST_KIT = "use the test kit: holdfast.run_until_idle() runs what was started, on a real database"
