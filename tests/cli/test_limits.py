@@ -203,7 +203,7 @@ def test_a_job_says_which_limit_it_waits_for(run: Run, limited: LimitedScene) ->
     ids = limited.start(MAIL, "42", 5)
     limited.claim(MAIL)
     shown = json.loads(run("jobs", "show", ids[-1], "-o", "json").stdout)
-    assert shown["why"] == "Waits for tenant_id 42: 2 of 2 running; 2 before it"
+    assert shown["why"] == "Waiting for tenant_id 42: 2 of 2 running; 2 ahead of it"
     assert (shown["waits_for"], shown["next_permit_at"]) == (ids[:2], None)
     screen = run("jobs", "show", ids[-1]).stdout
     assert ids[0] in screen
@@ -228,7 +228,9 @@ def test_a_job_says_when_its_rate_lets_the_next_one_start(
     *_, last = limited.start(rated, key, 3)
     assert len(limited.claim(rated)) == 2
     shown = json.loads(run("jobs", "show", last, "-o", "json").stdout)
-    assert shown["why"].startswith(f"Waits for {name}: at most 2/1h, the next may start in 59 min")
+    assert shown["why"].startswith(
+        f"Waiting for {name}: at most 2/1h, the next can start in 59 min"
+    )
     wait = datetime.fromisoformat(shown["next_permit_at"]) - datetime.now(UTC)
     assert 3_500 < wait.total_seconds() <= 3_600
     assert "next permit" in run("jobs", "show", last).stdout
@@ -251,12 +253,12 @@ def test_an_ordered_job_says_what_it_waits_for(run: Run, limited: LimitedScene) 
     first, second, _ = limited.start(ORDERS, "7", 3)
     (running,) = limited.claim(ORDERS)
     why = json.loads(run("jobs", "show", second, "-o", "json").stdout)["why"]
-    assert why == f"Waits for the job before it in order_id 7 ({first}), which is running"
+    assert why == f"Waiting for the previous job in order_id 7 ({first}), which is running"
     limited.scene.finish(running, "fail", error="ValueError: no", fingerprint="x")
     assert limited.claim(ORDERS) == []
     why = json.loads(run("jobs", "show", second, "-o", "json").stdout)["why"]
     expected = f"({first}), which failed: redrive or drop it"
-    assert why == f"Waits for the job before it in order_id 7 {expected}"
+    assert why == f"Waiting for the previous job in order_id 7 {expected}"
 
 
 @pytest.mark.parametrize(
@@ -267,7 +269,7 @@ def test_an_ordered_job_says_what_it_waits_for(run: Run, limited: LimitedScene) 
         (("set", "mail.send", "--key", "1"), "nothing to set"),
         (("set", "mail.send", "--key", "1", "--limit", "0"), "is not between 1 and"),
         (("set", "mail.send", "--key", "1", "--rate", "100"), "is not a rate"),
-        (("set", "order.apply", "--total", "--limit", "3"), "has no limit for all of its jobs"),
+        (("set", "order.apply", "--total", "--limit", "3"), "has no total limit for"),
         (("set", "@smpt", "--limit", "3"), "did you mean @smtp?"),
         (("set", "mail.sned", "--limit", "3"), "did you mean mail.send?"),
         (("rest", "mail.send", "10m"), "name the key"),

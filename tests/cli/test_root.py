@@ -148,7 +148,11 @@ def test_help_answers_at_once() -> None:
         ("reap --poison-limit", "requires an argument", "holdfast reap --help"),
         ("explain HF017 HF018", "unexpected extra argument", "holdfast explain --help"),
         ("reap --wrong", "no such option '--wrong'", "see `holdfast reap --help`"),
-        ("worker shop:app --url sqlite:///a.db", "no such option '--url'", "HOLDFAST_URL is that"),
+        (
+            "worker shop:app --url sqlite:///a.db",
+            "no such option '--url'",
+            "HOLDFAST_URL applies only",
+        ),
         ("--verion", "no such option '--verion'", "did you mean --version?"),
     ],
 )

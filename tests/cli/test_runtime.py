@@ -207,7 +207,7 @@ def test_workers_that_fell_silent_together_get_time_to_come_back(
     scene.worker("mail.send", ago_s=600)
     id = scene.abandoned()
     said = run(*words).stderr
-    assert "workers may be about to return; giving them 0.05 s" in said
+    assert "workers may be about to come back; giving them 0.05 s" in said
     assert scene.state(id) == "pending"
 
 

@@ -205,6 +205,6 @@ def test_what_waits_is_read_with_new_code_before_it_is_deployed(
     assert (row["type"], row["waiting"], row["unreadable"]) == ("mail.send", 2, 1)
     assert (row["versions"], row["example"]) == ("1, 2", old)
     assert "nothing upgrades version 1 to 2" in row["error"]
-    assert "no handler of pdf" in refused.stderr
+    assert "no handler for pdf" in refused.stderr
     assert run("types", "check", f"{upgraded}:app").exit_code == Exit.OK
     assert scene.deeds() == []

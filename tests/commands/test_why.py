@@ -190,7 +190,8 @@ HANDLED = Surroundings(NOW, workers=[worker()])
         (
             job("pending", crashes=1, attempt=1, available_at=NOW - 7 * SECOND),
             msgspec.structs.replace(HANDLED, crashed_before=3),
-            "Due for 7 s; its worker crashed once, so it waits for a worker that runs no other such job; 3 before it",
+            "Due for 7 s; its worker crashed once, so it waits for a worker that isn't running another such job;"
+            " 3 ahead of it",
         ),
         (
             job("running", crashes=2, worker="w-7", lease_expires_at=NOW + 12 * SECOND),
@@ -205,12 +206,12 @@ HANDLED = Surroundings(NOW, workers=[worker()])
         (
             job("pending", available_at=NOW + SECOND, key="k"),
             msgspec.structs.replace(HANDLED, debounce=asked_for(18, 240)),
-            "Starts in 18 s unless it is asked for again; at the latest in 4 min",
+            "Starts in 18 s unless requested again, no later than in 4 min",
         ),
         (
             job("pending", available_at=NOW + SECOND, key="k"),
             msgspec.structs.replace(HANDLED, debounce=asked_for(18, None)),
-            "Starts in 18 s unless it is asked for again",
+            "Starts in 18 s unless requested again",
         ),
         (
             job("pending", available_at=NOW + SECOND, key="k"),
@@ -220,7 +221,7 @@ HANDLED = Surroundings(NOW, workers=[worker()])
         (
             job("pending", available_at=NOW - 8 * SECOND),
             msgspec.structs.replace(HANDLED, gate=in_batch(12)),
-            "Waits up to 12 s for more jobs of tenant_id 7, for a batch of 100",
+            "Waiting up to 12 s for more jobs of tenant_id 7, for a batch of 100",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
@@ -230,14 +231,14 @@ HANDLED = Surroundings(NOW, workers=[worker()])
         (
             job("pending", available_at=NOW - 8 * SECOND),
             msgspec.structs.replace(HANDLED, gate=in_line(GateRule("resize", 2), "a", "b")),
-            "Waits for tenant_id 7: 2 of 2 running; 2 before it",
+            "Waiting for tenant_id 7: 2 of 2 running; 2 ahead of it",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
             msgspec.structs.replace(
                 HANDLED, gate=in_line(GateRule("resize#7", None, 2, 60_000), starts=starts(20, 5))
             ),
-            "Waits for tenant_id 7: at most 2/1m, the next may start in 40 s; 2 before it",
+            "Waiting for tenant_id 7: at most 2/1m, the next can start in 40 s; 2 ahead of it",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
@@ -252,7 +253,7 @@ HANDLED = Surroundings(NOW, workers=[worker()])
                 HANDLED,
                 gate=behind_total(GateRule("resize", None, 1, 60_000), starts=starts(48)),
             ),
-            "Waits for resize: at most 1/1m, the next may start in 12 s",
+            "Waiting for resize: at most 1/1m, the next can start in 12 s",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
@@ -260,12 +261,12 @@ HANDLED = Surroundings(NOW, workers=[worker()])
                 HANDLED,
                 gate=behind_total(GateRule("@openai", None, 2, 60_000), starts=starts(30, 48, 3)),
             ),
-            "Waits for openai: at most 2/1m, the next may start in 30 s",
+            "Waiting for openai: at most 2/1m, the next can start in 30 s",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
             msgspec.structs.replace(HANDLED, gate=behind_total(GateRule("resize", 2), "a", "b")),
-            "Waits for resize: 2 of 2 running",
+            "Waiting for resize: 2 of 2 running",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
@@ -280,7 +281,7 @@ HANDLED = Surroundings(NOW, workers=[worker()])
         (
             job("blocked", available_at=None, key="k"),
             Surroundings(NOW, blockers=[blocker(True, "running")], debounce=asked_for(1, 9)),
-            "Asked for again while it ran: starts after chain c has ended",
+            "Requested again while it ran: starts after chain c ends",
         ),
         (
             job("pending", available_at=NOW - 3 * SECOND),

@@ -181,4 +181,4 @@ def test_a_project_without_celery_has_nothing_to_change(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("print('hello')")
     code, data, said = run("celery", str(tmp_path), "--check")
     assert (code, data) == (Exit.OK, "")
-    assert "no use of Celery was found" in said
+    assert "no uses of Celery found" in said

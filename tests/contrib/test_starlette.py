@@ -126,7 +126,7 @@ async def test_everything_closes_in_order_also_after_an_error(
 
 async def test_what_is_no_dashboard_is_refused(jobs: Holdfast) -> None:
     jobs.migrate()
-    with pytest.raises(InvalidOption, match="not one of Holdfast's"):
+    with pytest.raises(InvalidOption, match="not a Holdfast dashboard"):
         async with started(Starlette(lifespan=lifespan(jobs, dashboard=Starlette()))):
             pass
 

@@ -71,7 +71,7 @@ def test_every_earlier_version_is_brought_up_to_date(text: str, version: int | N
 
 
 def test_an_input_of_newer_code_is_refused() -> None:
-    with pytest.raises(InputUnreadable, match="version 4, and this code reads versions up to 3"):
+    with pytest.raises(InputUnreadable, match="version 4, but this code reads versions up to 3"):
         mail(with_upgrades()).read_input("{}", 4)
 
 

@@ -160,6 +160,8 @@ def test_a_test_database_in_memory_is_refused_with_what_to_do(tmp_path: Path) ->
     from holdfast.errors import UnusableUrl
     from holdfast.storage.url import parse_url
 
-    with pytest.raises(UnusableUrl, match="only the connection that made this database") as raised:
+    with pytest.raises(
+        UnusableUrl, match="only the connection that created this in-memory database"
+    ) as raised:
         parse_url("sqlite:///file:memorydb_default?mode=memory&cache=shared")
     assert "test.sqlite3" in str(raised.value)

@@ -53,7 +53,8 @@ def test_the_errors_say_what_explain_says() -> None:
 def test_the_settings_show_default_range_and_fallback() -> None:
     page = settings.page()
     assert (
-        "| `OUTBOX_LEASE_DURATION_MS` | `60000` | a whole number of milliseconds from 100 |" in page
+        "| `OUTBOX_LEASE_DURATION_MS` | `60000` | a whole number of milliseconds, at least 100 |"
+        in page
     )
     assert "| `HOLDFAST_SLOTS` | `OUTBOX_CONCURRENCY`, else `10` |" in page
 

@@ -86,7 +86,7 @@ def test_a_job_links_those_that_hold_its_limit_and_counts_down_to_the_next_permi
     *_, waiting = limited.start(MAIL, "full", 3)
     holders = [each.id for each in limited.claim(MAIL)]
     page = open_page(f"/jobs/{waiting}")
-    expect(page.locator(".sentence")).to_contain_text("Waits for tenant_id full: 2 of 2 running")
+    expect(page.locator(".sentence")).to_contain_text("Waiting for tenant_id full: 2 of 2 running")
     for id in holders:
         expect(page.locator(f"#details a[href$='/jobs/{id}']")).to_be_visible()
     page.locator(f"#details a[href$='/jobs/{holders[0]}']").click()
@@ -96,5 +96,5 @@ def test_a_job_links_those_that_hold_its_limit_and_counts_down_to_the_next_permi
     _, waiting = limited.start(rated, "", 2)
     limited.claim(rated)
     page.goto(f"/jobs/{waiting}")
-    expect(page.locator(".sentence")).to_contain_text("at most 1/1h, the next may start in 59 min")
+    expect(page.locator(".sentence")).to_contain_text("at most 1/1h, the next can start in 59 min")
     expect(page.locator(".sentence time[data-until]")).to_have_text("59 min")

@@ -42,18 +42,18 @@ def test_the_system_page_shows_hosts_standbys_and_what_a_failover_would_lose(
 ) -> None:
     page = open_page("/system")
     section = page.locator("section").filter(has=page.get_by_role("heading", name="Replication"))
-    expect(section).to_contain_text("Nothing that was acknowledged: commits wait for walreceiver.")
+    expect(section).to_contain_text("Nothing acknowledged: commits wait for walreceiver.")
     hosts = section.get_by_role("table").first.get_by_role("row")
     expect(hosts).to_have_count(4)
     expect(hosts.nth(1)).to_contain_text("primary")
     expect(hosts.nth(2)).to_contain_text("standby")
-    expect(hosts.nth(3)).to_contain_text("no answer")
+    expect(hosts.nth(3)).to_contain_text("no response")
     standbys = section.get_by_role("table").last.get_by_role("row")
     expect(standbys.nth(1)).to_contain_text("streaming")
     expect(page.get_by_role("row").filter(has_text="hosts").first).to_contain_text("warning")
     answer = page.request.get("/api/v1/system").json()["replication"]
     assert [each["role"] for each in answer["hosts"]] == ["primary", "standby", None]
-    assert answer["failover_loss"].startswith("Nothing that was acknowledged")
+    assert answer["failover_loss"].startswith("Nothing acknowledged")
     for scheme, _ in looks(page):
         check(page, "/system")
         assert findings(axe, page, scheme) == []

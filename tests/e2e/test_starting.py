@@ -108,7 +108,7 @@ def test_an_option_that_makes_no_sense_is_explained_beside_what_was_typed(
 
 def test_a_start_with_a_taken_key_says_so(scene: Scene, open_page: OpenPage) -> None:
     page = open_page("/start?type=order.charge", later=422)
-    for said in ("order.charge started", "Not started: an open chain has this key already"):
+    for said in ("order.charge started", "Not started: an open chain already has this key"):
         page.goto("/start?type=order.charge&as=json")
         page.get_by_label("Input as JSON").fill(INPUT)
         page.get_by_label("Key").fill("charge:7")

@@ -204,7 +204,7 @@ class FilesContract:
                 file.seek(position)
                 assert file.tell() == position
                 assert file.read(5) == content[position : position + 5]
-            with pytest.raises(ValueError, match="before the beginning"):
+            with pytest.raises(ValueError, match="before the start"):
                 file.seek(-1)
 
     def test_an_open_object_is_never_a_mixture_of_two(self, files: Files) -> None:

@@ -79,7 +79,7 @@ def test_no_key_is_shown() -> None:
         ({"a": "c2hvcnQ="}, None, "'a' is not 32 bytes"),
         ({"a": "not base64!"}, None, "'a' is not 32 bytes"),
         ({"a b": NEW}, None, "id of a seal's key is not valid"),
-        ({"a": NEW}, "b", "'b' is not among the keys"),
+        ({"a": NEW}, "b", "no key 'b'"),
     ],
 )
 def test_keys_that_cannot_be_used_are_refused(

@@ -243,7 +243,7 @@ async def test_no_page_no_answer_and_no_export_shows_it_without_the_key(life: Li
     job = answer.json()["job"]
     assert job["payloads_sealed"]
     assert (job["sealed_with"], job["input"]) == ("2026-11", {"sealed": {"key": "2026-11"}})
-    assert "Sealed: this process does not hold the key" in page.text
+    assert "Sealed: this process does not have the key" in page.text
     assert (like.status_code, "HF120" in like.text) == (422, True)
     assert SECRET not in life.log.read_text()
 

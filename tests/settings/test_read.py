@@ -95,14 +95,14 @@ def test_a_broken_file_is_refused_with_its_name_and_line() -> None:
 )
 def test_garbage_is_refused_with_its_name_origin_and_fix(name: str, value: str) -> None:
     text = _refused({name: value})
-    assert text.startswith(f"error[HF010]: {name} cannot be used\n  {name}=")
+    assert text.startswith(f"error[HF010]: {name} is invalid\n  {name}=")
     assert "(env)" in text
     assert f"help: set {name} to " in text or f"help: {name}: " in text
 
 
 def test_all_unusable_values_are_told_at_once() -> None:
     text = _refused({"OUTBOX_BATCH_SIZE": "x", "OUTBOX_CONCURRENCY": "y"})
-    assert "2 settings cannot be used" in text
+    assert "2 settings are invalid" in text
     assert "OUTBOX_BATCH_SIZE=x (env)" in text
     assert "OUTBOX_CONCURRENCY=y (env)" in text
 

@@ -327,7 +327,7 @@ def test_the_schema_may_be_prepared_by_an_owner_who_is_not_the_user(
     try:
         with psycopg.connect(postgres_url, autocommit=True) as plain:
             plain.execute(sql.SQL("set role {}").format(role))
-            with pytest.raises(Exception, match="may not create the schema") as caught:
+            with pytest.raises(Exception, match="not allowed to create the schema") as caught:
                 apply_migrations(plain, ACME, lambda: JOB_ID)
             assert "holdfast migrate sql" in str(getattr(caught.value, "help", ""))
     finally:

@@ -57,7 +57,7 @@ def test_a_postgresql_url_may_leave_out_what_the_server_s_library_knows(url: str
         ("", "no scheme"),
         ("holdfast.db", "no scheme"),
         ("mysql://root:secret@host/shop", "mysql is not a database"),
-        ("postgresql+pg8000://root:secret@host/shop", "pg8000 is not a driver"),
+        ("postgresql+pg8000://root:secret@host/shop", "pg8000 is not a postgresql driver"),
         ("sqlite://", "names no file"),
         ("sqlite:///", "names no file"),
         ("sqlite://holdfast.db", "names no file"),

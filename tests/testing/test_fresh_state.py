@@ -87,7 +87,7 @@ def test_a_database_with_jobs_of_others_is_refused_and_kept(url: str) -> None:
     app = Holdfast(url, open_types=True)
     app.migrate()
     start(app, "real")
-    with pytest.raises(WrongDatabase, match="not started by tests"):
+    with pytest.raises(WrongDatabase, match="tests did not start"):
         Kit.fresh(app, url, "holdfast")
     assert len(app.jobs.list().items) == 1
     app.close()
@@ -162,7 +162,7 @@ def test_a_handler_that_hangs_is_named(sqlite_url: str) -> None:
     kit = Kit.fresh(app, sqlite_url)
     with app.transaction() as tx:
         app.start(tx, hang, None)
-    with pytest.raises(TimeoutError, match=r"did not end within 1s; still running: hangs \(job"):
+    with pytest.raises(TimeoutError, match=r"did not finish within 1s; still running: hangs \(job"):
         kit.run_until_idle(timeout="1s")
     kit.close()
 

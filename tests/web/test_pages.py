@@ -89,13 +89,13 @@ async def test_behind_a_proxy_that_encrypts_the_cookie_is_never_sent_in_the_clea
 async def test_a_form_says_why_an_input_is_written_as_json(api: Api, scene: Scene) -> None:
     scene.start("mail.send")
     for type, why in (
-        ("echo", "as JSON: the type&#39;s input names no fields"),
-        ("mail.send", "as JSON: this process does not know the type<"),
+        ("echo", "as JSON: the type&#39;s input has no named fields"),
+        ("mail.send", "as JSON: this process doesn't know the type<"),
     ):
         page = (await api.call(Role.DEVELOPER, "GET", f"/start?type={type}")).text
         assert why in page
     asked = (await api.call(Role.DEVELOPER, "GET", "/start?type=echo&as=json")).text
-    assert "names no fields" in asked
+    assert "has no named fields" in asked
 
 
 async def test_a_long_chain_is_shown_from_its_end(

@@ -43,7 +43,7 @@ async def test_it_waits_and_says_why(workshop: Workshop) -> None:
     (seen,) = workshop.events.of("job_unreadable", job_id=job_id)
     assert seen.fields["delay_ms"] == 30_000
     said = await sentence(workshop, job_id)
-    assert said.startswith("Waits for code that can read its input: the input no longer decodes")
+    assert said.startswith("Waiting for code that can read its input: the input no longer decodes")
     (group,) = await workshop.run(workshop.store.unreadable.groups())
     assert (group.type, group.count) == ("ship", 1)
 
@@ -75,7 +75,7 @@ async def test_an_old_worker_leaves_an_input_of_newer_code_to_newer_workers(
     workshop.handle("ship", ship)
     job_id = await workshop.start_one("ship", {"id": 8}, version=2)
     await workshop.until_idle()
-    assert "version 2, and this code reads versions up to 1" in await sentence(workshop, job_id)
+    assert "version 2, but this code reads versions up to 1" in await sentence(workshop, job_id)
     upgradable(workshop)
     await workshop.until_idle()
     assert await workshop.states([job_id]) == ["completed"]
@@ -131,7 +131,7 @@ async def test_its_last_try_is_when_its_time_is_up(workshop: Workshop) -> None:
     job_id = await workshop.start_one("ship", {"number": 7})
 
     async def waits() -> bool:
-        return (await sentence(workshop, job_id)).startswith("Waits for code")
+        return (await sentence(workshop, job_id)).startswith("Waiting for code")
 
     async with workshop.working(unhandled_after_ms=20_000):
         await until(waits)

@@ -47,7 +47,7 @@ def test_an_invoice_is_made_and_sent_while_the_page_is_looked_at(open_page: Open
     page = sign_in(open_page())
     row = a_row(page, "Make the PDF of")
     row.get_by_role("button", name="Make the PDF of").click()
-    expect(page.get_by_role("status")).to_have_text("The PDF is being made.")
+    expect(page.get_by_role("status")).to_have_text("The PDF is being created.")
     expect(row.get_by_text("ready", exact=True)).to_be_visible()
     with page.expect_download() as download:
         row.get_by_role("link", name="Download").click()

@@ -155,7 +155,7 @@ def check(principal: Principal, action: str) -> None:
     """Refuse an action to those who may not do it. Raises: Refused."""
     if not may(principal, action):
         raise Refused(
-            f"{principal.name} has the role {principal.role.word}, which may not do {action}",
+            f"{principal.name} has the role {principal.role.word}, which does not allow {action}",
             rule=f"{action} needs the role {POLICY[action].word}",
         )
 

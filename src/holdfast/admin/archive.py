@@ -258,7 +258,7 @@ class ArchiveAdmin(NounAdmin):
         manifest = await asyncio.to_thread(self.archive.show, name)
         if manifest.id in self._tasks:
             raise ArchiveBusy(
-                f"{self._works[manifest.id].operation} of {manifest.name} is under way"
+                f"{self._works[manifest.id].operation} of {manifest.name} is in progress"
             )
         work = self._works[manifest.id] = ManifestWork(operation, manifest.name)
         task = asyncio.create_task(self._work(caller, work, manifest.id, into))
@@ -275,7 +275,7 @@ class ArchiveAdmin(NounAdmin):
         return task.result() if done else work
 
     async def close(self) -> None:
-        """End work that is under way; what it did so far is rolled back."""
+        """End work that is in progress; what it did so far is rolled back."""
         self._closing.set()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 

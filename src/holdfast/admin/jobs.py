@@ -346,14 +346,14 @@ def per_second(text: str) -> float:
     if match is None or float(match[1]) == 0:
         raise InvalidOption(
             f"{text[:20]!r} is not a rate like 50/s or 10/m",
-            help="give a number per second, minute or hour",
+            help="use a number per second, minute or hour",
         )
     return float(match[1]) / _SECONDS[match[2] or "s"]
 
 
 def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[list[str], bool]]:
     if bool(ids) == (filter is not None):
-        raise InvalidOption("give either ids or a filter to choose dead letters")
+        raise InvalidOption("choose dead letters by ids or by a filter")
     if filter is None:
         return checked_ids(ids), False
     is_narrowed = any(term.field == "state" for term in parse_filter(filter, words=False))

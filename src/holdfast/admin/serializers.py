@@ -90,7 +90,7 @@ def _payload(text: str | None, raw: bool, open: Callable[[str], str]) -> tuple[A
 
 
 def shown_output(chain: Chain) -> Any:
-    """Return what came of a chain, or that it is sealed and this process does not hold the key."""
+    """Return what came of a chain, or that it is sealed and this process does not have the key."""
     try:
         return chain.output
     except SealError as error:

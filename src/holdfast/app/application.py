@@ -223,7 +223,7 @@ class Holdfast(Registration, Producer):
     def archive(self, files: Files | str | None = None, **options: Unpack[CycleOptions]) -> Archive:
         """Archive closed periods of tables and jobs, in a cycle that runs at HOLDFAST_ARCHIVE_CRON.
 
-        files: a file store or its URL; left out, HOLDFAST_ARCHIVE; without either, runs do nothing and say so.
+        files: a file store or its URL; by default HOLDFAST_ARCHIVE. Without either, runs do nothing and say so.
         Say what is archived with `table` and `jobs` of the result.
 
         Raises: DuplicateCycle, InvalidOption, InvalidSchedule, ConfigError.
@@ -270,7 +270,7 @@ class Holdfast(Registration, Producer):
         """Move rows older than a span from a table to another with the same columns, in a cycle of that name.
 
         at: the column with a row's time, as for `archive().table`. older_than: a duration, or calendar months and
-        years as in "12 months". where: a condition of your own, as SQL, which must not hold input. batch: rows per
+        years as in "12 months". where: your own condition, as SQL, without user input. batch: rows per
         transaction. Unless you give a schedule it runs daily at 03:17; max_items is the most rows of a run. Called
         again with the same name, the cycle makes one move after the other.
 
@@ -300,7 +300,7 @@ class Holdfast(Registration, Producer):
         database: Database | None = None,
         threads: Executor | None = None,
     ) -> Worker:
-        """Make a bare worker for this application's job types, or for some of them: no cycles, no retention.
+        """Create a bare worker for this application's job types, or some of them: no cycles, no retention.
 
         `threads` runs the sync handlers instead of threads of its own.
         Raises: UnknownJobType, HandlerInvalid, and HF017 to HF019 for timings that do not fit.
@@ -340,7 +340,7 @@ class Holdfast(Registration, Producer):
         )
 
     def transaction(self) -> TransactionScope:
-        """Return a transaction of Holdfast's own, for `with` or `async with`."""
+        """Return one of Holdfast's own transactions, for `with` or `async with`."""
         return TransactionScope(lambda: self.database)
 
     def new_id(self, key: str | None = None) -> UUID:

@@ -54,27 +54,27 @@ class CycleOptions(TypedDict, total=False):
     """The time zone of `cron`, such as `Europe/Madrid`; by default WORKER_TIME_ZONE, which is UTC unless set."""
 
     singleton: bool
-    """Whether each scheduled time runs once across all replicas, the default, or with False in each of them."""
+    """Whether each scheduled time runs once across all replicas (the default) or, if False, on every replica."""
 
     missed: str | FromEnv[str]
-    """Which runs that were missed while no worker ran are caught up: `"none"`, `"last"` (the default), or the
+    """Which runs missed while no worker was running are caught up: `"none"`, `"last"` (the default), or the
     latest n with `"all(n)"`."""
 
     jitter: Duration | FromEnv[Duration]
     """Delay each run by up to this long, by the same amount on all replicas; by default not at all."""
 
     timeout: Duration | FromEnv[Duration | None] | None
-    """How long a run may take before it is asked to stop; by default WORKER_TICK_RUNNER_MAX_MS."""
+    """How long a run can take before it is asked to stop; by default WORKER_TICK_RUNNER_MAX_MS."""
 
     attempts: int | FromEnv[int]
-    """How often a scheduled time is tried, with growing pauses; by default 3 times."""
+    """How many times a scheduled time is attempted, with growing pauses; by default 3."""
 
     sharded: bool
     """Whether each shard of workers (WORKER_TICK_SHARD_INDEX, WORKER_TICK_SHARD_COUNT) runs it for its own part of
     the tenants; by default False."""
 
     max_items: int | FromEnv[int | None] | None
-    """How many items one run should take at most, which `run.room` counts down from; by default
+    """The item budget of one run, which `run.room` counts down from; by default
     WORKER_TICK_RUNNER_MAX_ITEMS."""
 
 
@@ -116,8 +116,8 @@ class Registration:
     ) -> Callable[[H], H]:
         """Subscribe the decorated function to an event, under its own name or the one given.
 
-        since: when the subscription is new, also deliver the stored events from then on. keep: how long events are kept
-        at least, for handlers that come later.
+        since: when the subscription is new, also deliver the stored events from then on.
+        keep: the minimum time events are kept, for handlers added later.
         Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption, ConfigError.
         """
         check_name(_not_a_function(event, 'on("order.paid")'))
@@ -211,7 +211,7 @@ class Registration:
         """
         if not callable(getattr(observer, "observe", None)):
             raise InvalidOption(
-                f"{repr(observer)[:60]} is not an observer", help="give it a method observe(event)"
+                f"{repr(observer)[:60]} is not an observer", help="give it an observe(event) method"
             )
         self._observers.append(observer)
         self._voice.observer = self._observer()

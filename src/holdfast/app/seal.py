@@ -37,12 +37,10 @@ class Seal:
             )
         self._keys = {_checked_id(id): _key_bytes(id, key) for id, key in keys.items()}
         if not self._keys:
-            raise ConfigError("a seal needs a key", help="make one with Seal.new_key()")
+            raise ConfigError("a seal needs a key", help="create one with Seal.new_key()")
         self._current = next(iter(self._keys)) if current is None else current
         if self._current not in self._keys:
-            raise ConfigError(
-                f"the current key {self._current!r} is not among the keys of the seal"
-            )
+            raise ConfigError(f"the seal has no key {self._current!r}, which is set as current")
 
     @classmethod
     def new_key(cls) -> str:
@@ -71,7 +69,7 @@ class Seal:
             plain: bytes = _cipher(key).decrypt(nonce, data, bound_to)
         except (InvalidTag, ValueError):
             raise SealBroken(
-                f"it does not open with the key {sealed.key!r} for this job", key=sealed.key
+                f"it cannot be opened with the key {sealed.key!r} for this job", key=sealed.key
             ) from None
         return plain
 
@@ -120,7 +118,7 @@ def _key_bytes(id: str, key: object) -> bytes:
     if not isinstance(raw, bytes) or len(raw) != KEY_BYTES:
         raise ConfigError(
             f"the seal's key {id!r} is not 32 bytes or their base64",
-            help='make one: python -c "from holdfast import Seal; print(Seal.new_key())"',
+            help='create one: python -c "from holdfast import Seal; print(Seal.new_key())"',
         )
     return raw
 

@@ -139,9 +139,9 @@ class Archive:
     ) -> None:
         """Archive a table, or a partitioned one, by the days or months of the column `at`.
 
-        key: the primary key. keep: how long rows stay after they are verified; None: forever. where: a condition of
-        your own, as SQL, which must not hold input. unit: what an `at` that is a number counts, microseconds unless
-        you say so; a text is a time in UTC. name: the table's, unless you give another.
+        key: the primary key. keep: how long rows stay after they are verified; None: forever. where: your own
+        condition, as SQL, which must not contain user input. unit: the unit of a numeric `at`, microseconds by default;
+        text is a time in UTC. name: the table's by default.
 
         Raises: InvalidOption, InvalidIdentifier, InvalidDuration.
         """
@@ -165,7 +165,7 @@ class Archive:
     ) -> None:
         """Archive Holdfast's own ended chains; retention then leaves them to the archive.
 
-        Failed chains are a source of their own, and stay at least HOLDFAST_DEAD_LETTER_DAYS.
+        Failed chains are a separate source, and stay for at least HOLDFAST_DEAD_LETTER_DAYS.
         """
         length, grace_ms, place = _length(period), milliseconds(grace), _zone(zone)
         keep_ms = None if keep is None else milliseconds(keep)
@@ -177,9 +177,7 @@ class Archive:
         if not _NAME.fullmatch(source.name):
             raise InvalidOption(f"{source.name[:60]!r} is not a valid name of a source")
         if source.name in self._sources:
-            raise InvalidOption(
-                f"{source.name} is already archived", help="give one of them another name"
-            )
+            raise InvalidOption(f"{source.name} is already archived", help="rename one of them")
         self._sources[source.name] = source
 
     def run(
@@ -190,7 +188,7 @@ class Archive:
         on_progress: OnProgress = ignore_progress,
         should_stop: Callable[[], bool] = never,
     ) -> ArchiveReport:
-        """Drop what may go, then export every closed period that is not archived yet; of one source, or of all.
+        """Drop rows past their keep time, then export every closed period not archived yet, of one source or all.
 
         A source or period that fails is recorded and left for the next run. `limit` is the most periods to work on.
         Raises: InvalidOption, Aborted, MissingExtra.
@@ -287,7 +285,7 @@ class Archive:
     ) -> Restored:
         """Insert the rows of a manifest that are missing, in one transaction; `into` names another table.
 
-        Rows that are there and equal are skipped. Restored rows may be dropped again after the source's time to keep.
+        Identical existing rows are skipped. Restored rows may be dropped again after the source's keep time.
         Raises: RestoreConflict, ArchiveCorrupted, ArchiveSourceInvalid, ManifestNotFound, ArchiveBusy,
         ArchiveNotConfigured, FilesError.
         """

@@ -65,7 +65,7 @@ class Moves:
         if options and dict(options) != self._options:
             raise InvalidOption(
                 "the moves of a cycle have one schedule",
-                help="give the options once, or the same ones each time, or another name",
+                help="set the options once, use the same ones each time, or use another name",
             )
         self._movers.append(mover)
 

@@ -29,7 +29,7 @@ def restore(work: Work, manifest: Manifest, into: str | None) -> Restored:
         raise InvalidOption("the table to restore into has no name")
     is_chains = manifest.source in (JOBS, DEAD_LETTERS)
     if into is not None and is_chains:
-        raise InvalidOption("jobs are restored to where they were", help="leave out the table")
+        raise InvalidOption("jobs can only be restored to their own tables", help="omit the table")
     manifests = work.database.store.manifests
     with work.hold(manifest, ["exported", "verified", "dropped", "failed"]) as hold:
         definition = msgspec.json.decode(hold.manifest.definition, type=Definition)

@@ -81,7 +81,7 @@ def bench(
     sizes = {"--tiny": (tiny, TINY), "--quick": (quick, QUICK), "--full": (full, FULL)}
     chosen = {flag: scale for flag, (is_given, scale) in sizes.items() if is_given}
     if len(chosen) > 1:
-        raise CommandUsage(f"{' and '.join(chosen)} exclude each other", help="give one of them")
+        raise CommandUsage(f"{' and '.join(chosen)} exclude each other", help="pass one of them")
     server = without_driver(server)
     if server not in SERVERS and not server.startswith(URLS):
         raise CommandUsage(

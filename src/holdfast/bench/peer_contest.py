@@ -302,7 +302,7 @@ class _PeerDatabase:
         def check() -> None:
             if any(each.poll() is not None for each in workers):
                 end = log.read_text(errors="replace").strip().splitlines()[-1:]
-                raise RuntimeError(f"the worker ended by itself: {''.join(end)}")
+                raise RuntimeError(f"the worker exited on its own: {''.join(end)}")
 
         try:
             yield stamps, check

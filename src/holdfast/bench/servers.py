@@ -62,7 +62,7 @@ class BenchServer:
             self._connection = psycopg.connect(url, autocommit=True)
         except psycopg.OperationalError as error:
             raise DatabaseUnreachable(
-                f"{url_without_password(url)} does not answer: {str(error).strip()}",
+                f"{url_without_password(url)} does not respond: {str(error).strip()}",
                 help="check the address given with --server",
             ) from error
         self.version = self._connection.info.server_version // 10_000
@@ -99,8 +99,8 @@ class BenchServer:
             self._connection.execute(statement)
         except psycopg.errors.InsufficientPrivilege as error:
             raise ConfigError(
-                "the role of --server may not create databases",
-                help="give it CREATEDB, or name another role in the URL",
+                "the role in --server is not allowed to create databases",
+                help="grant it CREATEDB, or use another role in the URL",
             ) from error
 
     def _prepare(self, url: str) -> None:
@@ -226,7 +226,7 @@ def stock_binaries() -> Path:
     if not usable:
         raise ConfigError(
             f"the system has no PostgreSQL {OLDEST_SUPPORTED} or newer",
-            help="install its package (Debian: apt-get install postgresql), or give --server URL",
+            help="install its package (Debian: apt-get install postgresql), or pass --server URL",
         )
     return found[max(usable)]
 

@@ -106,7 +106,7 @@ class RunningWorker:
     def check(self) -> None:
         """Raise when it has ended by itself."""
         if self._process.poll() is not None:
-            raise RuntimeError(f"the worker ended by itself:\n{self._end_of_log()}")
+            raise RuntimeError(f"the worker exited on its own:\n{self._end_of_log()}")
 
     def stop(self) -> int:
         """Ask it to stop, as a service manager does; kill it when it does not. Return its exit code."""

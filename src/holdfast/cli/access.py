@@ -64,7 +64,7 @@ def token() -> None:
         "TOKEN=$(holdfast token create --role developer -o id)",
     ),
 )
-@click.option("--role", type=click.Choice(ROLES), required=True, help="What it may do.")
+@click.option("--role", type=click.Choice(ROLES), required=True, help="What the token allows.")
 @click.option("--name", help="Name of the holder, shown in the audit log.  [default: you]")
 @click.option("--expires", metavar="DURATION", help="Expiry, e.g. 90d.")
 @reason_option

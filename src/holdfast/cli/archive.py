@@ -73,7 +73,7 @@ def _first_key(row: Record) -> str | None:
     examples=("holdfast archive list", "holdfast archive run --app shop.jobs:app"),
 )
 def archive() -> None:
-    """Archive what is due, list, show, verify and restore manifests."""
+    """Archive what is due; list, show, verify and restore manifests."""
 
 
 @archive.command(
@@ -91,7 +91,7 @@ def archive() -> None:
 def run(
     session: CliSession, source: str | None, limit: int | None, reason: str | None, output: Format
 ) -> int:
-    """Drop what may go, then export and verify closed periods; of one source, or of all.
+    """Drop rows past their keep time, then export and verify closed periods, of one source or all.
 
     Exits 0 and says so if no file store is configured; 5 if some periods failed, 1 if all did.
     """
@@ -158,7 +158,7 @@ def list_(session: CliSession, source: str | None, state: Any, limit: int, outpu
     rows = [each.as_json() for each in page.items]
     write_records(rows, _COLUMNS, output, id=_NAME, empty="no manifests found")
     if page.next is not None:
-        print_info(f"there are more than {limit}; raise --limit, or name a --source or --state")
+        print_info(f"more than {limit} match; raise --limit, or narrow with --source or --state")
 
 
 @archive.command(
@@ -202,7 +202,7 @@ def _write_manifest(found: Record) -> None:
     ),
 )
 @click.argument("names", nargs=-1, metavar="[MANIFEST]...")
-@click.option("--all", "everything", is_flag=True, help="Every manifest that has objects.")
+@click.option("--all", "everything", is_flag=True, help="All manifests that have objects.")
 @click.option("--source", metavar="NAME", help="With --all: only manifests of this source.")
 @reason_option
 @output_option
@@ -217,13 +217,11 @@ def verify(
 ) -> int:
     """Read the objects of manifests and compare them with what was stored.
 
-    Exits 6 if an object is missing, damaged or another one. If its rows are still in the database, the next run exports
+    Exits 6 if an object is missing, damaged or replaced. If its rows are still in the database, the next run exports
     them again.
     """
     if bool(names) == everything or (source is not None and not everything):
-        raise CommandUsage(
-            "archive verify: name manifests, or give --all, with --source if need be"
-        )
+        raise CommandUsage("archive verify: name manifests, or use --all, optionally with --source")
     wanted = list(names) or _all_names(session, source)
     rows, failed = [], 0
     with ProgressReport() as progress:
@@ -269,7 +267,7 @@ def _all_names(session: CliSession, source: str | None) -> list[str]:
 def restore(session: CliSession, name: str, into: str | None, change: ChangeOptions) -> None:
     """Insert the archived rows that are missing, in one transaction.
 
-    Objects are verified first. Rows that exist and are equal are skipped; if one has other values, nothing is restored.
+    Objects are verified first. Identical existing rows are skipped; if one has other values, nothing is restored.
     """
     found = session.run(session.admin.archive.get(session.caller(), name)).as_json()
     if not confirm_change(change, "restore", "manifest", [found], _COLUMNS, many=True, id=_NAME):

@@ -47,7 +47,7 @@ T = TypeVar("T")
 Selected: TypeAlias = "JobRecord | ChainRecord"
 
 DEFAULT_LIMIT = 10_000
-"""How many a filter may match at once, unless --limit says otherwise."""
+"""How many a filter can match at once, unless --limit says otherwise."""
 
 SAMPLE = 5
 BATCH = 500
@@ -152,7 +152,7 @@ def bulk_options(command: Callable[..., T]) -> Callable[..., T]:
         type=click.IntRange(min=1),
         default=DEFAULT_LIMIT,
         show_default=True,
-        help="Maximum that a filter may match.",
+        help="Maximum number a filter can match.",
     )
     return targets(limit(change_options(with_database(command))))
 

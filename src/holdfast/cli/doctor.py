@@ -45,8 +45,8 @@ _COLUMNS = (
 def doctor(spec: str | None, fix: bool, url: str | None, schema: str | None, output: Format) -> int:
     """Check configuration, fleet and database; exits 6 if a check fails.
 
-    The leases of job types are those that live workers report. With APP, those of its job types, its cycles and the
-    variables it uses are checked too.
+    The leases of job types are those that live workers report. With APP, its job types, cycles and variables are
+    checked too.
     """
     from msgspec.structs import asdict
 

@@ -134,8 +134,8 @@ def show_options(command: Callable[..., None]) -> Callable[..., None]:
 def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
     """Show a job in full, and why it isn't running.
 
-    Of an id, a beginning or an end that no other job has is enough, such as …7c00a1b2; so in every
-    command that takes one. Jobs that were started together begin alike.
+    A unique beginning or end of the id is enough, such as …7c00a1b2; this works in every command that takes an id.
+    Ids of jobs started together begin alike.
     """
     wanted = session.find_id("job", id)
     write_job(session.run(session.admin.jobs.get(session.caller(), wanted, raw)), output)
@@ -310,7 +310,7 @@ def start(
     change: ChangeOptions,
     **options: Any,
 ) -> None:
-    """Start a chain of one job type, or one like an earlier job.
+    """Start a chain, or one like an earlier job.
 
     INPUT is JSON; @FILE reads it from a file, - from stdin. Without --app, the type must already
     exist in the database, so a typo does not wait forever.
@@ -373,7 +373,10 @@ def _with_field(value: Any, path: list[str], new: Any, edit: str) -> Any:
     if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
         place = int(name)
         return [*value[:place], _with_field(value[place], rest, new, edit), *value[place + 1 :]]
-    raise CommandUsage(f"the input has no place for {edit[:60]!r}", help="see it with jobs show ID")
+    raise CommandUsage(
+        f"the input has no field for {edit[:60]!r}",
+        help="see the input with `holdfast jobs show ID`",
+    )
 
 
 def _dry_run_start(app: Holdfast, start: NewStart) -> Chain:

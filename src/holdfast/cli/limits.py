@@ -37,7 +37,7 @@ _LIMIT_COLUMNS = (
     ),
 )
 def limits() -> None:
-    """List and change limits of the whole fleet, by job type and key."""
+    """List and change fleet-wide limits, by job type and key."""
 
 
 @limits.command(
@@ -49,12 +49,12 @@ def limits() -> None:
     ),
 )
 @click.argument("type", required=False, shell_complete=complete_type)
-@click.option("--full", is_flag=True, help="Only limits that hold jobs back now.")
+@click.option("--full", is_flag=True, help="Only limits that are holding jobs back.")
 @limit_option(100, 10_000)
 @output_option
 @with_database
 def list_(session: CliSession, type: str | None, full: bool, limit: int, output: Format) -> None:
-    """List limits with what runs, what waits and since when; the fullest keys of a type come first.
+    """List limits with their running and waiting jobs; the fullest keys of a type come first.
 
     Limits are declared in code; those of the live workers are listed.
     """
@@ -68,7 +68,7 @@ def list_(session: CliSession, type: str | None, full: bool, limit: int, output:
 
 def _why_empty(session: CliSession, full: bool) -> str:
     if full:
-        return "no limit holds jobs back"
+        return "no limit is holding jobs back"
     types = session.run(session.admin.types.list(session.caller()))
     is_limited = any(each.limits is not None for each in types)
     return "no key is in use" if is_limited else "no live worker declares limits"
@@ -76,7 +76,7 @@ def _why_empty(session: CliSession, full: bool) -> str:
 
 def _target_options(command: Any) -> Any:
     for option in (
-        click.option("--key", help="One key, as it is in the input."),
+        click.option("--key", help="One key, as it appears in the input."),
         click.option("--each", "scope", flag_value="each", help="Each key of the type."),
         click.option("--total", "scope", flag_value="total", help="All jobs of the type together."),
     ):
@@ -104,9 +104,9 @@ def _target(type: str, key: str | None, scope: Any) -> LimitTarget:
 )
 @click.argument("type", metavar="TYPE|@NAME", shell_complete=complete_type)
 @_target_options
-@click.option("--limit", metavar="N", help="Jobs that may run at once.")
+@click.option("--limit", metavar="N", help="Jobs that can run at once.")
 @click.option(
-    "--rate", metavar="N/PERIOD", help="Jobs that may start in any period of that length."
+    "--rate", metavar="N/PERIOD", help="Jobs that can start in any period of that length."
 )
 @change_options
 @with_database
@@ -121,12 +121,12 @@ def set_(
 ) -> None:
     """Override a limit while workers run; `default` returns to the number in the code.
 
-    It holds from the next claim on. Jobs that run already are not interrupted.
+    It applies from the next claim. Running jobs are not interrupted.
     """
     from holdfast.admin.limits import read_change
 
     if limit is None and rate is None:
-        raise CommandUsage("nothing to set", help="give --limit N or --rate N/PERIOD")
+        raise CommandUsage("nothing to set", help="set --limit N or --rate N/PERIOD")
     wanted = read_change(limit, rate)
     target = _target(type, key, scope)
     run = partial(session.admin.limits.set, session.caller(change.reason), target, wanted)
@@ -144,15 +144,15 @@ def set_(
 )
 @click.argument("type", metavar="TYPE|@NAME", shell_complete=complete_type)
 @click.argument("duration", metavar="DURATION")
-@click.option("--key", help="The key, as it is in the input.")
+@click.option("--key", help="The key, as it appears in the input.")
 @change_options
 @with_database
 def rest(
     session: CliSession, type: str, duration: str, key: str | None, change: ChangeOptions
 ) -> None:
-    """Start no job of one key for a while, on any worker; 0s ends that.
+    """Pause one key for a while, on all workers; 0s ends the pause.
 
-    Jobs that run already are not interrupted. To stop all of a type, use `holdfast types pause`.
+    Running jobs are not interrupted. To stop all of a type, use `holdfast types pause`.
     """
     from holdfast.commands.limits import LimitTarget
     from holdfast.core.duration import milliseconds

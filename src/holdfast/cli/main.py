@@ -114,7 +114,7 @@ def _nearest_option(name: str, params: Sequence[click.Parameter]) -> str:
     """Suggest an option, or the filter's term for a word that is none: `--state failed` is state:failed."""
     options = [each for param in params for each in param.opts if each.startswith("-")]
     if name == "--url":
-        return "the application names its database; HOLDFAST_URL is that of one that names none"
+        return "this application sets its own database; HOLDFAST_URL applies only to applications that don't"
     if not takes_filter(params):
         return nearest(name, options)
     from holdfast.core.filters import FIELDS
@@ -180,7 +180,7 @@ SECTIONS = {
             "holdfast.cli.types", "List, show, check, pause, resume and configure job types."
         ),
         "limits": LazyCommand(
-            "holdfast.cli.limits", "List and change limits of the whole fleet, by job type and key."
+            "holdfast.cli.limits", "List and change fleet-wide limits, by job type and key."
         ),
         "events": LazyCommand(
             "holdfast.cli.events", "List and remove event subscriptions, and replay stored events."
@@ -188,13 +188,13 @@ SECTIONS = {
         "cycles": LazyCommand("holdfast.cli.cycles", "List, run, pause and resume cycles."),
         "workers": LazyCommand("holdfast.cli.workers", "List and drain workers."),
         "archive": LazyCommand(
-            "holdfast.cli.archive", "Archive what is due, list, show, verify and restore manifests."
+            "holdfast.cli.archive", "Archive what is due; list, show, verify and restore manifests."
         ),
     },
     "Set up and operate": {
         "migrate": LazyCommand("holdfast.cli.database", "Bring the schema up to date."),
         "migrate-from": LazyCommand(
-            "holdfast.cli.migrate_from", "Show what moving a project to Holdfast takes."
+            "holdfast.cli.migrate_from", "Show what it takes to move a project to Holdfast."
         ),
         "reap": LazyCommand("holdfast.cli.workers", "Recover jobs from expired leases, once."),
         "doctor": LazyCommand(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group("migrate-from", cls=HelpGroup, examples=("holdfast migrate-from celery shop",))
 def migrate_from() -> None:
-    """Show what moving a project to Holdfast takes."""
+    """Show what it takes to move a project to Holdfast."""
 
 
 @migrate_from.command(
@@ -32,7 +32,7 @@ def migrate_from() -> None:
     ),
 )
 @click.argument("project", type=click.Path(path_type=Path))
-@click.option("--all", "show_all", is_flag=True, help="List what is covered, too.")
+@click.option("--all", "show_all", is_flag=True, help="Also list what is covered.")
 @click.option("--check", is_flag=True, help="Exit with 6 if something is not covered.")
 @click.option(
     "-o",
@@ -43,9 +43,9 @@ def migrate_from() -> None:
     help="Output format.",
 )
 def from_celery(project: Path, show_all: bool, check: bool, output: str) -> None:
-    """Show what of a Celery project holdfast.contrib.celery covers, and what to write instead.
+    """Show what holdfast.contrib.celery covers of a Celery project, and what to write instead of the rest.
 
-    Reads the sources below PROJECT, or one file; imports nothing of it.
+    Reads the sources below PROJECT, or one file; imports nothing.
     """
     from holdfast.contrib.celery.analysis import analyse
 
@@ -83,7 +83,7 @@ def _write_analysis(found: Analysis, show_all: bool) -> None:
         word = "covered: " if each.covered else "instead: "
         click.echo(f"{each.file}:{each.line}: {each.what}\n    {word}{each.instead}")
     if not found.findings:
-        print_info("no use of Celery was found")
+        print_info("no uses of Celery found")
         return
     tasks, files = pluralize(found.tasks, "task"), pluralize(found.files, "file")
     print_info(

@@ -58,7 +58,7 @@ app_option = click.option(
 _SCHEMA = click.option(
     "--schema",
     metavar="NAME",
-    help="Its schema, on PostgreSQL.  [HOLDFAST_SCHEMA; default: holdfast]",
+    help="The schema, on PostgreSQL.  [HOLDFAST_SCHEMA; default: holdfast]",
 )
 
 
@@ -125,7 +125,7 @@ class CliSession:
             return found[0]
         if found:
             raise InvalidId(
-                f"several {noun}s have an id that begins or ends with {text}",
+                f"several {noun} ids begin or end with {text}",
                 details=found,
                 help="use more of the id",
             )
@@ -133,7 +133,7 @@ class CliSession:
 
         missing = ChainNotFound if is_chain else JobNotFound
         raise missing(
-            f"no {noun} has an id that begins with {text}, and none of the newest {NEWEST_BY_END:,} one that ends so"
+            f"no {noun} id begins with {text}, and none of the newest {NEWEST_BY_END:,} one that ends so"
         )
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -186,7 +186,7 @@ def app_argument(required: bool = False) -> Callable[[Callable[..., T]], Callabl
         @wraps(command)
         def with_spec(*arguments: Any, argument: str | None, spec: str | None, **options: Any) -> T:
             if argument is not None and spec is not None:
-                raise CommandUsage("the application is given twice", help="omit --app")
+                raise CommandUsage("the application was given twice", help="omit --app")
             found = argument or spec
             if required and found is None:
                 raise CommandUsage(

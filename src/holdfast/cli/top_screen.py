@@ -228,7 +228,7 @@ KEYS = "\n".join(
         "↑ ↓      choose a row",
         "enter    show the job in full: why it waits, its input, its errors",
         "/        filter the jobs",
-        "space    freeze the rows, and let them go on",
+        "space    freeze and unfreeze the rows",
         "q        quit; close what is open",
         "",
         *(

@@ -307,7 +307,7 @@ def _number(text: str) -> int:
 @_setting_option(
     "lease",
     "DURATION",
-    "Lease duration; an attempt without a timeout of its own may run three leases.",
+    "Lease duration; without its own timeout, an attempt can run for three leases.",
     milliseconds,
 )
 @_setting_option("timeout", "DURATION", "Maximum duration of an attempt.", milliseconds)
@@ -323,7 +323,7 @@ def set_(session: CliSession, type: str, change: ChangeOptions, **values: int | 
     from holdfast.commands.workers import TypeChange
 
     if all(each is None for each in values.values()):
-        raise CommandUsage("nothing to set", help="give --lease, --timeout, --concurrency …")
+        raise CommandUsage("nothing to set", help="set --lease, --timeout, --concurrency …")
     _set_type(session, type, "set", TypeChange(**values), change)
 
 
@@ -344,10 +344,10 @@ def _set_type(
 @app_argument(required=True)
 @output_option
 def check(spec: str, output: Format) -> int:
-    """Check that the code of APP can read what waits in the database; exits 6 if not.
+    """Check that APP's code can read all waiting jobs in the database; exits 6 if not.
 
-    Run it with the new code before you deploy it: the inputs of all waiting jobs are decoded, upgrades included, and
-    nothing is changed. What an old worker wrote meanwhile is not seen.
+    Run it with the new code before you deploy it: the inputs of all waiting jobs are decoded, upgrades included,
+    and nothing is changed. Jobs written after the check are not covered.
     """
     from holdfast.commands.unreadable import TypeCheck, check_page, readers_of
 
@@ -362,13 +362,15 @@ def check(spec: str, output: Format) -> int:
                 break
         totals = session.read(session.store.workers.type_totals())
     found = [_check_row(checks[name]) for name in sorted(checks)]
-    write_records(found, _CHECK_COLUMNS, output, id="type", empty="no job waits for this code")
+    write_records(
+        found, _CHECK_COLUMNS, output, id="type", empty="no jobs are waiting for this code"
+    )
     sealed = sum((Counter(each.keys) for each in checks.values()), Counter[str]())
     for key, count in sorted(sealed.items()):
         print_info(f"{pluralize(count, 'job')} sealed with the key {key}")
     others = sorted(each.type for each in totals if each.live and each.type not in readers)
     if others:
-        print_warning(f"{spec} has no handler of {', '.join(others)}, and jobs wait")
+        print_warning(f"{spec} has no handler for {', '.join(others)}, and jobs are waiting")
     unread = sum(each.unreadable for each in checks.values())
     waiting = sum(each.waiting for each in checks.values())
     if unread:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 64),
     help="Worker processes to supervise.  [HOLDFAST_PROCESSES]",
 )
-@click.option("--types", metavar="A,B,…", help="Only these job types; * matches any text.")
+@click.option("--types", metavar="A,B,…", help="Only these job types; * matches anything.")
 @click.option("--drain", is_flag=True, help="Exit when nothing is due or running.")
 @click.option("--reload", is_flag=True, help="Restart when a source file below changes.")
 @click.option("--name", help="Prefix of the worker's id.  [HOLDFAST_WORKER_NAME]")

@@ -155,4 +155,4 @@ async def _reap(
 
 def print_wait(seconds: float) -> None:
     """Say why nothing happens for a moment."""
-    print_info(f"workers may be about to return; giving them {seconds:g} s")
+    print_info(f"workers may be about to come back; giving them {seconds:g} s")

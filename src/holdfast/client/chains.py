@@ -67,7 +67,7 @@ class ChainCommands(Resource):
         """
         if isinstance(output, Continue | Snooze | Cancel):
             raise InvalidOption(
-                f"{type(output).__name__} is a decision of a handler, not an output",
+                f"{type(output).__name__} is a handler's decision, not an output",
                 help="use continue_with(), trigger() or cancel() instead",
             )
         chain, text = id_text(id), encode_output(output)
@@ -83,7 +83,7 @@ class ChainCommands(Resource):
         self, tx: AsyncTx, id: Id, target: Target, input: Any = None
     ) -> Coroutine[Any, Any, Chain]: ...
     def continue_with(self, tx: Any, id: Id, target: Target, input: Any = None) -> Any:
-        """Complete a chain's present job from outside and continue with another; repeat it for several steps.
+        """Complete a chain's current job from outside and continue with another; repeat it for several steps.
 
         Raises: ChainNotFound, WrongState, UnknownJobType, InputInvalid.
         """
@@ -105,7 +105,7 @@ class ChainCommands(Resource):
     @overload
     def cancel(self, tx: AsyncTx, id: Id, reason: str = "") -> Coroutine[Any, Any, Chain]: ...
     def cancel(self, tx: Any, id: Id, reason: str = "") -> Any:
-        """Cancel a chain: a waiting job at once, a running one through its abort signal.
+        """Cancel a chain: a waiting job immediately, a running one through its abort signal.
 
         Raises: ChainNotFound, WrongState when it has ended.
         """

@@ -115,7 +115,7 @@ class Client:
             return await self._database().read_async(op)
         adapter = adapter_of(tx)
         if isinstance(adapter, SyncAdapter):
-            raise UnsupportedConnection("the connection is sync", help="leave out .aio")
+            raise UnsupportedConnection("the connection is sync", help="remove .aio")
         access = await adapter.open(self._to_read)
         return await run_async(self._check_schema(op), access.executor)
 
@@ -267,7 +267,7 @@ class HintSender:
             # The work is committed: raising now would make the caller do it again.
             if not self._is_reported:
                 self._is_reported = True
-                log.error("hints cannot be sent, workers will find jobs by polling: %s", error)
+                log.error("hints cannot be sent; workers will find jobs by polling: %s", error)
             return
         notifier.send(list(hints))
 

@@ -55,7 +55,7 @@ class PublishOptions(TypedDict, total=False):
     """Not before this long from now, by the database's clock."""
 
     priority: int
-    """How urgent its deliveries are, from 0, the most urgent, to 9; by default 5."""
+    """Priority of its deliveries, from 0 (most urgent) to 9; by default 5."""
 
 
 class Producer:
@@ -129,7 +129,7 @@ class Producer:
         """Start a chain in the caller's transaction; on an async connection, await it.
 
         Raises: UnknownJobType, InputInvalid, PayloadError, InvalidOption, ChainNotFound for a
-        blocker, and the errors of connections and schema; nothing is written then.
+        blocker, and connection and schema errors; in that case nothing is written.
         """
         try:
             if not options:
@@ -228,7 +228,7 @@ class Producer:
         keys: Iterable[str | None] | None = None,
         **options: Unpack[SharedOptions],
     ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
-        """Start a chain for each input in one round trip; `keys` go with the inputs one by one."""
+        """Start a chain for each input in one round trip; `keys` match the inputs one by one."""
         batch = self._starter.many(target, inputs, keys, options)
         return self._client.write(tx, start_command(batch))
 
@@ -257,7 +257,7 @@ class Producer:
     ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
         """Publish an event in the caller's transaction; return a chain per subscribed handler.
 
-        Until a handler subscribes it is one chain under the event's own name, which waits.
+        Until a handler subscribes, it waits as one chain under the event's own name.
         """
         check_options(options, PublishOptions)
         try:

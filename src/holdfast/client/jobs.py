@@ -28,7 +28,7 @@ class JobCommands(Resource):
     @overload
     def cancel(self, tx: AsyncTx, *ids: Id, reason: str = "") -> Coroutine[Any, Any, int]: ...
     def cancel(self, tx: Any, *ids: Id, reason: str = "") -> Any:
-        """Cancel those of the jobs that have not ended, running ones through their abort signal; return how many.
+        """Cancel the jobs that have not ended, running ones through their abort signal; return how many.
 
         Raises: JobNotFound, WrongState when all have ended; InvalidId.
         """
@@ -42,7 +42,7 @@ class JobCommands(Resource):
     @overload
     def trigger(self, tx: AsyncTx, *ids: Id) -> Coroutine[Any, Any, int]: ...
     def trigger(self, tx: Any, *ids: Id) -> Any:
-        """Make those of the jobs due now that are pending; return how many.
+        """Make the pending ones among the jobs due now; return how many.
 
         Raises: JobNotFound, WrongState when none is; InvalidId.
         """
@@ -142,9 +142,9 @@ class DeadLetterCommands(Resource):
         self, tx: AsyncTx, *ids: Id, rate: float | None = None
     ) -> Coroutine[Any, Any, int]: ...
     def redrive(self, tx: Any, *ids: Id, rate: float | None = None) -> Any:
-        """Put those of the jobs that failed back into the queue, at most `rate` a second; return how many.
+        """Re-queue the failed ones among the jobs, at most `rate` per second; return how many.
 
-        Attempts begin anew, the history of earlier ones stays.
+        Attempts start over; the history of earlier ones is kept.
         Raises: JobNotFound, WrongState when none has failed; InvalidOption, InvalidId.
         """
         spacing, wanted = spacing_us(rate), id_texts(ids)
@@ -157,7 +157,7 @@ class DeadLetterCommands(Resource):
     @overload
     def drop(self, tx: AsyncTx, *ids: Id) -> Coroutine[Any, Any, int]: ...
     def drop(self, tx: Any, *ids: Id) -> Any:
-        """Delete those of the jobs that failed, with their chains; return how many.
+        """Delete the failed ones among the jobs, with their chains; return how many.
 
         Those that other jobs wait for are left alone.
         Raises: JobNotFound, WrongState, StillReferenced when none could be dropped; InvalidId.

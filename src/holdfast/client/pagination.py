@@ -71,7 +71,7 @@ def _pattern(term: Term, _: str, like: str) -> Conditions | None:
     if not any("*" in str(each) for each in term.values):
         return None
     if len(term.values) > 1:
-        raise FilterError(f"{term.field} takes one pattern", help="leave the others out")
+        raise FilterError(f"{term.field} takes one pattern", help="remove the others")
     return {like: _like(str(term.values[0]), "%")}
 
 
@@ -91,7 +91,7 @@ def _range(operator: Operator, value: int, least: str, most: str, *, step: int) 
 
 def _single(term: Term) -> Value:
     if len(term.values) > 1:
-        raise FilterError(f"{term.field} takes one value", help="leave the others out")
+        raise FilterError(f"{term.field} takes one value", help="remove the others")
     return term.values[0]
 
 
@@ -118,7 +118,9 @@ def read_cursor(subject: str, filter: str, cursor: str) -> str:
     except (AttributeError, ValueError, InvalidId):
         raise InvalidCursor("the cursor is invalid") from None
     if digest != _digest(subject, filter):
-        raise InvalidCursor(f"the cursor belongs to another list or filter than these {subject}")
+        raise InvalidCursor(
+            f"the cursor belongs to a different list or filter than these {subject}"
+        )
     return str(id)
 
 

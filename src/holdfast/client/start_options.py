@@ -39,17 +39,17 @@ class SharedOptions(TypedDict, total=False):
     beyond that, also after retention has removed the chain (HOLDFAST_KEY_DAYS)."""
 
     window: Duration | None
-    """A key deduplicates no longer than this; by default without limit."""
+    """How long the key deduplicates; by default without limit."""
 
     exclude: Sequence[Id]
-    """Chains whose keys do not count, so that a start with the same key makes a new one."""
+    """Chains whose keys are ignored, so a start with the same key creates a new one."""
 
     debounce: Duration | None
-    """Start once the key has been quiet for this long, with the last input; asked for while it runs, it runs once more
-    afterwards."""
+    """Start once the key has been quiet for this long, with the last input; if requested while it runs, it runs once
+    more afterwards."""
 
     latest: Duration | None
-    """With `debounce`: start at the latest this long after the first start, however often it is asked for again."""
+    """With `debounce`: start no later than this long after the first start, however often it is requested again."""
 
     at: datetime | None
     """Not before this time, with a time zone; a time in the past means now."""
@@ -58,7 +58,7 @@ class SharedOptions(TypedDict, total=False):
     """Not before this long from now, by the database's clock."""
 
     priority: int
-    """How urgent it is, from 0, the most urgent, to 9; by default 5."""
+    """Priority from 0 (most urgent) to 9; by default 5."""
 
     blockers: Sequence[Id]
     """Chains to wait for; the handler finds their outputs in `job.blockers`."""
@@ -68,7 +68,7 @@ class SharedOptions(TypedDict, total=False):
     or `"run"` anyway."""
 
     max_attempts: int | None
-    """How often the job may be tried, instead of what its type says."""
+    """Maximum attempts, instead of the type's own."""
 
     version: int | None
     """The version of the input, for a type that is not registered here; a registered type says its own."""
@@ -136,7 +136,7 @@ def id_texts(values: Iterable[Id]) -> list[str]:
     """Return ids as canonical text. Raises: InvalidId, InvalidOption for a single one or none at all."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise InvalidOption(
-            f"{repr(values)[:60]} is not a list of chains or jobs", help="put it in brackets"
+            f"{repr(values)[:60]} is not a list of chains or jobs", help="put it in a list"
         )
     return [id_text(each) for each in values]
 
@@ -156,7 +156,7 @@ def check_key(key: object) -> str | None:
     if size > LONGEST_KEY:
         raise InvalidOption(
             f"the key has {size} bytes, the limit is {LONGEST_KEY}",
-            help="use a shorter one, or a hash of it",
+            help="use a shorter one, or its hash",
         )
     return key
 
@@ -166,7 +166,7 @@ def check_time(at: object, after: Duration | None) -> Instant | None:
     if at is None:
         return None
     if after is not None:
-        raise InvalidOption("at and after were both given", help="give one of them")
+        raise InvalidOption("at and after were both given", help="pass one of them")
     if not isinstance(at, datetime) or at.tzinfo is None:
         raise InvalidOption(
             f"at={repr(at)[:60]} is not a time with a time zone", help="use datetime.now(UTC) + …"
@@ -191,7 +191,7 @@ def check_debounce(
     quiet_ms = milliseconds(debounce)
     latest_ms = None if latest is None else milliseconds(latest)
     if quiet_ms == 0:
-        raise InvalidOption("debounce=0 would not wait", help="leave it out, or use '1s'")
+        raise InvalidOption("debounce=0 would not wait", help="omit it, or use '1s'")
     if latest_ms is not None and latest_ms < quiet_ms:
         raise InvalidOption(
             "latest is shorter than debounce, so it would never wait for quiet",
@@ -202,10 +202,8 @@ def check_debounce(
 
 def _instead_of(name: str) -> str:
     if name in ("scope", "window", "exclude"):
-        return (
-            "debounce runs after the last call; to run for the first one only, leave debounce out"
-        )
-    return f"leave {name} out, or start without debounce"
+        return "debounce runs after the last call; to run only for the first one, omit debounce"
+    return f"omit {name}, or start without debounce"
 
 
 def check_priority(priority: object) -> int:

@@ -55,7 +55,7 @@ SCOPES = get_args(KeyScope)
 
 POLICIES = get_args(OnBlockerFailure)
 
-_OTHER_ID = "make a new id for each chain"
+_OTHER_ID = "create a new id for each chain"
 
 
 class Start:

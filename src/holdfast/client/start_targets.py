@@ -39,7 +39,7 @@ class StartableType(msgspec.Struct, frozen=True):
         """Return the type as a start asks for it. Raises: InvalidOption."""
         check_kind("sealed", sealed, (bool,))
         if self.sealed and not sealed:
-            raise InvalidOption(f"job type {self.name} is sealed", help="leave out sealed=")
+            raise InvalidOption(f"job type {self.name} is sealed", help="omit sealed=")
         return msgspec.structs.replace(self, sealed=bool(sealed))
 
     def place(self, input: str) -> Place:
@@ -54,7 +54,7 @@ class StartableType(msgspec.Struct, frozen=True):
         if checked != DEFAULT_PRIORITY and self.flow is not None and self.flow.ordered is not None:
             raise InvalidOption(
                 f"job type {self.name} is ordered, so no job is more urgent than the one before it",
-                help="leave out priority=",
+                help="omit priority=",
             )
         return checked
 
@@ -107,7 +107,7 @@ class Targets:
         if version is not None and version != known.version:
             raise InvalidOption(
                 f"{known.name} has version {known.version} here, not {repr(version)[:20]}",
-                help="leave version out: the registered type has it",
+                help="omit version: the registered type sets it",
             )
         if not known.entry:
             raise InvalidOption(

@@ -71,7 +71,7 @@ _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
 class Chain(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     """A chain as its start or a read found it; it does not change afterwards.
 
-    `Chain[str]` is one whose handler returns a str, for type checkers.
+    For type checkers, `Chain[str]` is a chain whose handler returns a str.
 
     A start that was deduplicated by a key of `scope="any"` may find a chain that is no longer kept: its state is
     `removed`, and nothing but its id, type and key is known.

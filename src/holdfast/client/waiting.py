@@ -194,7 +194,7 @@ class Waiting:
         try:
             return None if self._notifier is None else self._notifier()
         except HoldfastError as error:
-            log.error("waiting for chains by polling, hints cannot be received: %s", error)
+            log.error("waiting for chains by polling; hints cannot be received: %s", error)
             return None
 
     def _on_hint(self, hint: Hint) -> None:

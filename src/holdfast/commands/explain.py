@@ -59,7 +59,7 @@ class GateView(msgspec.Struct, frozen=True):
     @property
     def before(self) -> str:
         """Say how many are before it in its line."""
-        return f"; {_number(self.place.ahead)} before it" if self.place.ahead else ""
+        return f"; {_number(self.place.ahead)} ahead of it" if self.place.ahead else ""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -204,9 +204,7 @@ def _explain_blocked(around: Surroundings) -> str:
         return f"Deadlock: {chains}; cancel one of them"
     open_edges = [each for each in around.blockers if each.open]
     if around.debounce is not None and open_edges:
-        return (
-            f"Asked for again while it ran: starts after chain {open_edges[0].chain_id} has ended"
-        )
+        return f"Requested again while it ran: starts after chain {open_edges[0].chain_id} ends"
     count = len(around.blockers)
     sentence = f"Waiting for {len(open_edges)} of {count} chain{'' if count == 1 else 's'}"
     stuck = sum(each.state in ("failed", "cancelled") for each in open_edges)
@@ -227,7 +225,7 @@ def _explain_unreadable(job: JobRecord, around: Surroundings) -> str:
     kind, _, text = (around.last_error or "").partition(": ")
     waits_for = "code that can read" if kind == InputUnreadable.__name__ else "a key that opens"
     next_try = f"next try in {format_span(due - around.now)}"
-    sentence = f"Waits for {waits_for} its input{_because(text)}; {next_try}"
+    sentence = f"Waiting for {waits_for} its input{_because(text)}; {next_try}"
     ends_at = _gives_up_at(job, around)
     if ends_at is None:
         return sentence
@@ -275,12 +273,12 @@ def _not_held_back(job: JobRecord, around: Surroundings) -> str:
     waiting = format_span(around.now - due)
     slots = sum(each.slots for each in around.handlers(job.type))
     if job.crashes:
-        before = f"; {around.crashed_before} before it" if around.crashed_before else ""
+        before = f"; {around.crashed_before} ahead of it" if around.crashed_before else ""
         suspected = job.crashes >= SUSPECTED_FROM
         turn = (
             "it will run alone"
             if suspected
-            else "it waits for a worker that runs no other such job"
+            else "it waits for a worker that isn't running another such job"
         )
         return f"Due for {waiting}; {_deaths(job, 'its')}, so {turn}{before}"
     if around.running >= slots:
@@ -296,13 +294,13 @@ def _held_back(gate: GateView, now: Instant) -> JobExplanation | None:
     if place.held_by is not None:
         failed = f"({place.held_by}), which failed: redrive or drop it"
         return JobExplanation(
-            f"Waits for the job before it in {gate.name} {failed}", [place.held_by]
+            f"Waiting for the previous job in {gate.name} {failed}", [place.held_by]
         )
     if place.gate_at is not None and place.gate_at > now:
         return None
     if gate.declared.ordered is not None and (state.holders or place.ahead):
         running = f" ({state.holders[0]}), which is running" if state.holders else ""
-        sentence = f"Waits for the job before it in {gate.name}{running}{gate.before}"
+        sentence = f"Waiting for the previous job in {gate.name}{running}{gate.before}"
         return JobExplanation(sentence, state.holders)
     return (
         _full(gate.name, state, gate.rule, gate.before)
@@ -321,7 +319,7 @@ def _explain_rest(name: str, state: GateState, now: Instant) -> JobExplanation:
 def _full(name: str, state: GateState, rule: GateRule, before: str = "") -> JobExplanation | None:
     if rule.allowed is None or state.running < rule.allowed:
         return None
-    sentence = f"Waits for {name}: {state.running} of {rule.allowed} running{before}"
+    sentence = f"Waiting for {name}: {state.running} of {rule.allowed} running{before}"
     return JobExplanation(sentence, state.holders)
 
 
@@ -332,8 +330,8 @@ def _spent(
     at = state.next_start_at(rule, now)
     if at is None:
         return None
-    next_start = f"the next may start in {format_span(at - now)}"
-    sentence = f"Waits for {name}: at most {rate_words(rule)}, {next_start}{before}"
+    next_start = f"the next can start in {format_span(at - now)}"
+    sentence = f"Waiting for {name}: at most {rate_words(rule)}, {next_start}{before}"
     return JobExplanation(sentence, next_permit_at=at)
 
 
@@ -356,7 +354,7 @@ def _explain_batch(gate: GateView, now: Instant) -> JobExplanation | None:
         return None
     wait = format_span(next_at - now)
     return JobExplanation(
-        f"Waits up to {wait} for more jobs of {gate.name}, for a batch of {batch.size}"
+        f"Waiting up to {wait} for more jobs of {gate.name}, for a batch of {batch.size}"
     )
 
 
@@ -368,11 +366,11 @@ def _number(number: int) -> str:
 def _explain_debounce(debounce: RevisionRecord, now: Instant) -> str:
     sentence = f"Starts in {format_span(debounce.due_at - now)}"
     if debounce.latest_at is None:
-        return f"{sentence} unless it is asked for again"
+        return f"{sentence} unless requested again"
     if debounce.latest_at <= debounce.due_at:
         return f"{sentence}, its latest time"
     latest = format_span(debounce.latest_at - now)
-    return f"{sentence} unless it is asked for again; at the latest in {latest}"
+    return f"{sentence} unless requested again, no later than in {latest}"
 
 
 def _later(job: JobRecord, when: str, around: Surroundings) -> str:

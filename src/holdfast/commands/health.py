@@ -161,8 +161,8 @@ def summarize(health: Health) -> str:
 def unreadable_words(count: int) -> str:
     """Say how many jobs wait for other code, as every surface does."""
     if count == 1:
-        return "1 job waits for code that can read its input"
-    return f"{count:,} jobs wait for code that can read their input"
+        return "1 job is waiting for code that can read its input"
+    return f"{count:,} jobs are waiting for code that can read their input"
 
 
 def _healthy(totals: QueueTotals) -> str:

@@ -62,7 +62,7 @@ class LimitChange(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Refuse numbers without meaning. Raises: InvalidOption."""
         if self.allowed is None and self.rate is None:
-            raise InvalidOption("nothing to set", help="give a limit or a rate")
+            raise InvalidOption("nothing to set", help="set a limit or a rate")
         if self.allowed not in (None, UNSET) and not 1 <= int(self.allowed or 0) <= MOST_ALLOWED:
             raise InvalidOption(
                 f"a limit of {self.allowed} is not between 1 and {MOST_ALLOWED}",
@@ -137,10 +137,10 @@ def rest_limit(
 ) -> Op[Change[LimitSetting]]:
     """Let nothing of a key start in the fleet for so long; 0 ends that. Raises: UnknownJobType, InvalidOption."""
     if not 0 <= ms <= LONGEST_WAIT_MS:
-        raise InvalidOption("a key cannot wait for longer than 31 days")
+        raise InvalidOption("a key cannot be paused for longer than 31 days")
     if target.scope == "each" or (target.key is None and not target.owner.startswith("@")):
         raise InvalidOption(
-            f"name the key of {target.owner} that is to wait",
+            f"name the key of {target.owner} to pause",
             help=f"for all keys: `holdfast types pause {target.owner}`",
         )
     id = yield from _gate_of(store, target)
@@ -211,13 +211,13 @@ def _gate_of_type(target: LimitTarget, declared: dict[str, DeclaredLimits]) -> s
     if target.key is not None:
         if not known.by:
             raise InvalidOption(
-                f"the limits of {owner} have no keys", help="leave out the key, or add by= in code"
+                f"the limits of {owner} have no keys", help="omit the key, or add by= in code"
             )
         return gate_id(owner, target.key)
     scope = target.scope or _only_scope(known)
     if scope == "total" and known.total is None:
         raise InvalidOption(
-            f"{owner} has no limit for all of its jobs in code",
+            f"the code has no total limit for {owner}",
             help="add Limit(n), then set it here",
         )
     return owner if scope == "total" else every_key(owner)

@@ -162,7 +162,7 @@ class _Kept:
 class KeptRows(_Kept):
     """A claim whose lease is renewed until the block ends.
 
-    Rows the block did not finish are free when the lease expires, or at once with `release`.
+    Rows the block did not finish are free when the lease expires, or immediately with `release`.
     """
 
     def __init__(self, table: LeasedTable, token: str, renewal: Renewal) -> None:

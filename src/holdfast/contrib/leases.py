@@ -179,8 +179,8 @@ class LeasedTable:
     ) -> Retried:
         """Change rows by key and make them due again after the backoff, or after `at_least` if that is longer.
 
-        A row that had its last attempt gets `exhausted` as well and no next attempt. Rows the claim lost are in neither
-        set. Raises: InvalidOption if the table has no `retry`.
+        A row that has used its last attempt also gets `exhausted` and no next attempt. Rows the claim lost are in
+        neither set. Raises: InvalidOption if the table has no `retry`.
         """
         on = _Executor.of(tx)
         return run(self._operations.retry(on, token, outcomes, exhausted, at_least, now), on)

@@ -83,7 +83,7 @@ class ServiceGuard:
         WORKER_API_SERVICE_TOKEN_PREVIOUS, read at the first call.
         """
         if isinstance(tokens, str):
-            raise InvalidOption("tokens is a text", help="pass a list: tokens=[token]")
+            raise InvalidOption("tokens is a string", help="pass a list: tokens=[token]")
         self._app = app
         self._tokens = None if tokens is None else list(tokens)
         self._digests: list[bytes] | None = None
@@ -100,7 +100,7 @@ class ServiceGuard:
     def _check_token(self, token: str) -> None:
         accepted = self._accepted_digests()
         if not accepted:
-            raise ServiceTokenUnset("this API has no service token, so it takes no service calls")
+            raise ServiceTokenUnset("this API has no service token, so it accepts no service calls")
         # Digests have one length, and all are compared: the time tells nothing about a token.
         digest = _digest(token)
         matches = [hmac.compare_digest(digest, each) for each in accepted]

@@ -132,6 +132,7 @@ def _site_of(dashboard: Starlette) -> Site:
     site = getattr(dashboard.state, "site", None)
     if not isinstance(site, Site):
         raise InvalidOption(
-            "the dashboard is not one of Holdfast's", help="pass what holdfast.web.app.create made"
+            "the dashboard is not a Holdfast dashboard",
+            help="pass the result of holdfast.web.app.create",
         )
     return site

@@ -1,6 +1,6 @@
-"""Answer a request when its result is there, or accept it for later: 200, 202 or 422.
+"""Respond to a request when its result is ready, or accept it for later: 200, 202 or 422.
 
-A request waits for a chain, or for a condition in the application's own tables that it looks at. Requests that wait for
+A request waits for a chain, or for a condition in the application's own tables. Requests that wait for
 the same thing share their looks, and the more of them there are, the less often each one looks.
 """
 
@@ -160,7 +160,7 @@ async def wait_or_accept(
 ) -> Waited[Any]:
     """Wait for a chain, or until a look finds its result, but no longer than the client is connected.
 
-    Commit what started the chain before. With a look and a chain, the chain's end leads to a look at once, and `Failed`
+    Commit what started the chain before. With a look and a chain, the chain's end triggers a look, and `Failed`
     counts only when the chain has ended. Requests with the same `key` share their looks: put everything that the look
     depends on into it, such as the tenant. wait_ms: by default the query parameter waitMs; more than `max_ms` is
     `max_ms`, and 0 looks once. Read the request's body before.
@@ -222,7 +222,7 @@ def _check_target(
     if key is not None and look is None:
         raise InvalidOption(
             "a key needs a look",
-            help="leave the key out: waits for chains always share their query",
+            help="omit the key: waits for chains always share a query",
         )
 
 
@@ -242,7 +242,7 @@ def _milliseconds(request: Request, wanted: int | str | None, default_ms: int, m
         shown = " and ".join(repr(each[:20]) for each in given[:3])
         raise BadRequest(
             f"{PARAMETER} is {shown}",
-            help=f"send one whole number of milliseconds or leave it out; more than {max_ms} counts as {max_ms}",
+            help=f"send a whole number of milliseconds, or omit it; more than {max_ms} counts as {max_ms}",
         )
     digits = given[0].lstrip("0")
     # So many digits are more than any limit, and Python refuses to read thousands of them.

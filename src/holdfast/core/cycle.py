@@ -241,7 +241,7 @@ def _schedule(every: Duration | None, cron: str | None, tz: str | None) -> Sched
         raise InvalidSchedule("a cycle needs either an interval or a cron expression")
     if every is not None:
         if tz is not None:
-            raise InvalidSchedule("an interval has no time zone", help="leave tz out")
+            raise InvalidSchedule("an interval cannot have a time zone", help="omit tz")
         return Interval(every)
     return Cron(cron or "", "UTC" if tz is None else tz)
 

@@ -575,7 +575,7 @@ class InputUnreadable(InputInvalid):
     """This code cannot read the input of a waiting job.
 
     The job was written by code with another version of the input, or its type has changed since. It
-    costs no attempt: it waits, and a worker that starts with code that can read it runs it. It fails only
+    waits without using up an attempt, until a worker starts with code that can read it. It fails only
     after HOLDFAST_UNHANDLED_AFTER_MS, if that is set.
     """
 
@@ -597,7 +597,7 @@ class InputUnreadable(InputInvalid):
 
 
 class SealError(PayloadError):
-    """A sealed payload cannot be opened, or a payload not sealed."""
+    """A sealed payload cannot be opened, or a payload cannot be sealed."""
 
     def __init__(
         self, message: str, *, key: str = "", job_id: str | None = None, help: str | None = None
@@ -609,10 +609,10 @@ class SealError(PayloadError):
 
 
 class SealKeyMissing(SealError):
-    """This process does not hold the key of a sealed payload.
+    """This process does not have the key of a sealed payload.
 
     Sealed inputs and outputs are encrypted in the database. A job whose input this worker cannot open
-    does not fail and costs no attempt: it waits, and a worker that starts with the key runs it.
+    does not fail: it waits, without using up an attempt, until a worker starts with the key.
     """
 
     code = "HF120"
@@ -620,10 +620,10 @@ class SealKeyMissing(SealError):
 
 
 class SealBroken(SealError):
-    """A sealed payload does not open.
+    """A sealed payload cannot be opened.
 
-    It was changed, or copied from another job or chain, or the key of that id is another one here. A
-    job with such an input waits as it does for a missing key.
+    It was changed, or copied from another job or chain, or this process has a different key under
+    that id. A job with such an input waits as it does for a missing key.
     """
 
     code = "HF121"
@@ -839,7 +839,7 @@ class Busy(AttemptError):
 
     Raised by a handler whose resource is overloaded: the job is re-queued without using an attempt,
     and this process claims no more jobs of the type until the delay is over. With key=True, no process
-    claims another job of the same key until then, and other keys go on.
+    claims another job of the same key until then; other keys are unaffected.
     """
 
     code = "HF052"
@@ -1073,8 +1073,8 @@ class ServiceCallRejected(HoldfastError):
 class ServiceTokenUnset(ServiceCallRejected):
     """The API has no service token.
 
-    Without a token the guard could not tell a caller of yours from anyone else, so it rejects every
-    call until one is set.
+    Without a token the guard could not tell your callers from anyone else, so it rejects every call
+    until one is set.
     """
 
     code = "HF085"
@@ -1109,8 +1109,8 @@ class IdempotencyKeyMissing(ServiceCallRejected):
 class CallAlreadyDone(ServiceCallRejected):
     """The work of this idempotency key has already been done.
 
-    The key was recorded in the transaction that did the work. ServiceClient takes this response for
-    success, so that a slot whose first response got lost completes.
+    The key was recorded in the transaction that did the work. ServiceClient treats this response as
+    success, so a slot whose first response was lost still completes.
     """
 
     code = "HF088"
@@ -1169,8 +1169,7 @@ class InvalidOption(HoldfastError):
 class CeleryUnsupported(InvalidOption):
     """This part of Celery is not covered by holdfast.contrib.celery.
 
-    The look-alikes accept only what has an effect. Ignoring the rest would silently change what your
-    tasks do.
+    It accepts only what has an effect. Ignoring the rest would silently change what your tasks do.
     """
 
     code = "HF079"
@@ -1391,8 +1390,8 @@ class ObjectNotFound(FilesError):
 class ObjectExists(FilesError):
     """The key already holds other content.
 
-    `put_once` stores a key once: the same content again is the same object, different content is
-    refused, so that nothing that others already refer to changes.
+    `put_once` stores a key once: storing the same content again changes nothing, and different
+    content is rejected, so nothing that others already refer to changes.
     """
 
     code = "HF101"
@@ -1426,8 +1425,7 @@ class InvalidObjectKey(FilesError):
 class BucketNotFound(FilesError):
     """The bucket does not exist.
 
-    Holdfast creates no buckets: who may read them and how long they keep objects is for you to
-    decide.
+    Holdfast creates no buckets: you decide who can read them and how long they keep objects.
     """
 
     code = "HF104"
@@ -1472,8 +1470,8 @@ class FilesUnreachable(FilesError):
 class SigningSecretMissing(FilesError):
     """Download links cannot be signed without a secret.
 
-    Links to a local directory carry a signature that only the secret's owner can make. Without a
-    secret no link is made and none is accepted.
+    Links to a local directory carry a signature that only the secret's owner can create. Without a
+    secret, links are neither created nor accepted.
     """
 
     code = "HF108"
@@ -1497,7 +1495,7 @@ class ArchiveError(HoldfastError):
 class ManifestNotFound(ArchiveError):
     """There is no such manifest.
 
-    A manifest is named by its id, or by source, period and part, as in deliveries/2026-10/0.
+    A manifest is identified by its id, or by source, period and part, as in deliveries/2026-10/0.
     """
 
     code = "HF110"
@@ -1512,9 +1510,7 @@ class ArchiveCorrupted(ArchiveError):
     """
 
     code = "HF111"
-    fix = (
-        "if its rows were not dropped, the next run exports them again; else bring the object back"
-    )
+    fix = "if its rows were not dropped, the next run exports them again; otherwise restore the object"
 
 
 class ArchiveSourceInvalid(ArchiveError):
@@ -1531,7 +1527,7 @@ class ArchiveSourceInvalid(ArchiveError):
 class RestoreConflict(ArchiveError):
     """A row with this key already exists and has other values.
 
-    A restore never overwrites rows. Rows that exist and are equal are skipped; nothing was restored.
+    A restore never overwrites rows. Identical existing rows are skipped; nothing was restored.
     """
 
     code = "HF113"

@@ -167,7 +167,7 @@ CATALOGUE: dict[str, EventSpec] = {
         EventSpec(
             "worker_summary",
             "info",
-            "Totals of a worker's attempts in the last ten seconds, if any ended, and once more before it stops.",
+            "Totals of a worker's attempts in the last ten seconds, if any ended, and a last time before it stops.",
             (
                 "worker",
                 "seconds",
@@ -246,7 +246,7 @@ CATALOGUE: dict[str, EventSpec] = {
         EventSpec(
             "archive_dropped",
             "info",
-            "What a verified manifest covers was removed from the database.",
+            "Rows covered by a verified manifest were removed from the database.",
             ("source", "manifest", "items"),
         ),
         EventSpec(

@@ -37,7 +37,7 @@ _NAME = re.compile(r"\w[\w.-]{0,99}")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limit:
-    """At most so many jobs run at once in the fleet: of each key, of the type, or of all types that share a name."""
+    """Limits how many jobs run at once in the fleet: per key, per type, or for all types that share a name."""
 
     most: int
     by: By | None
@@ -52,7 +52,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Rate:
-    """At most so many jobs start within any period: of each key, of the type, or of all types that share a name.
+    """Limits how many jobs start within any period: per key, per type, or for all types that share a name.
 
     Every attempt counts, by the database's clock, from the moment a worker takes it.
     """
@@ -69,7 +69,7 @@ class Rate:
         period_ms = milliseconds(per)
         if not 100 <= period_ms <= LONGEST_PERIOD_MS:
             raise InvalidOption(
-                f"a rate per {format_duration(period_ms)} cannot be kept",
+                f"a rate per {format_duration(period_ms)} is not supported",
                 help="use a period from 100ms to 31d",
             )
         object.__setattr__(self, "most", _check_number("Rate", most, 1_000_000))
@@ -80,7 +80,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Fair:
-    """Keys take turns, so that a large backlog of one key delays no other. A key of weight 3 gets three jobs a turn."""
+    """Keys take turns, so a large backlog of one key doesn't delay the others. A key of weight 3 gets three a turn."""
 
     by: By
     weights: Mapping[str, int]
@@ -99,8 +99,8 @@ class Fair:
 class Ordered:
     """Jobs of one key run one at a time, first in, first out.
 
-    A job that is to be tried again keeps its place. After one that failed for good the key waits until it is redriven
-    or dropped ("hold"), or goes on with the next ("skip").
+    A job waiting for a retry keeps its place. After a job failed for good, the key waits until that job is redriven or
+    dropped ("hold"), or continues with the next ("skip").
     """
 
     by: By
@@ -126,7 +126,7 @@ def _check_by(what: str, by: object, name: str | None) -> Any:
     if by is not None and name is not None:
         raise InvalidOption(
             f"{what}(by=…, name=…): a limit with a name is shared by all jobs of its types and has no key",
-            help="leave out one of the two",
+            help="omit one of the two",
         )
     if by is None and what in ("Fair", "Ordered"):
         raise InvalidOption(f"{what} needs by=, a field of the input or a function of it")
@@ -199,7 +199,7 @@ def _key_text(type: str, value: object) -> str:
     if isinstance(value, bool | list | dict | set | tuple):
         raise InputInvalid(
             f"{type} is limited by a key, and {repr(value)[:60]} is none",
-            help="let by= give a text or a number",
+            help="make by= return text or a number",
         )
     key = str(value)
     if "\0" in key or len(key.encode(errors="replace")) > LONGEST_KEY:
@@ -286,18 +286,18 @@ def _check_batch(
 ) -> None:
     if fair is not None:
         raise InvalidOption(
-            f"job type {type} is handled in batches of a key, so its keys take turns already",
-            help="leave out fair=",
+            f"job type {type} is handled in batches of a key, so its keys already take turns",
+            help="omit fair=",
         )
     if by is None and bys:
         raise InvalidOption(
             f"job type {type} is limited by a key, and its batches wait in the line of that key",
-            help="add batch_by= with the same key, or leave out batch_wait=",
+            help="add batch_by= with the same key, or omit batch_wait=",
         )
     for each in bounds:
         if each.most < batch.size:
             raise InvalidOption(
-                f"a batch of {batch.size} {type} jobs never fits into a limit or rate of {each.most}: "
+                f"a batch of {batch.size} {type} jobs never fits in a limit or rate of {each.most}: "
                 "each job counts",
                 help=f"raise the limit to at least {batch.size}, or make the batch smaller",
             )
@@ -326,17 +326,17 @@ def _check_ordered(
         return
     if any(each.by is not None for each in limits):
         raise InvalidOption(
-            f"job type {type} is ordered, so one job of a key runs at a time already",
-            help="leave out Limit(…, by=…)",
+            f"job type {type} is ordered, so jobs of one key already run one at a time",
+            help="omit Limit(…, by=…)",
         )
     if fair is not None:
         raise InvalidOption(
-            f"job type {type} is ordered, so its keys take turns already", help="leave out fair="
+            f"job type {type} is ordered, so its keys already take turns", help="omit fair="
         )
     if batch is not None:
         raise InvalidOption(
             f"job type {type} is ordered and cannot be handled in batches: one job of a key runs at a time",
-            help="leave out batch= or ordered=",
+            help="omit batch= or ordered=",
         )
 
 
@@ -362,8 +362,8 @@ def _rule(id: str, name: str, limits: Sequence[Limit], rates: Sequence[Rate]) ->
         if len(given) > 1:
             of = f"with the name {name}" if name else "of one kind"
             raise InvalidOption(
-                f"there are {len(given)} {word} {of}, and only one can hold",
-                help="keep the smaller one, or give each a name= of its own",
+                f"there are {len(given)} {word} {of}, but only one can apply",
+                help="keep the smaller one, or give each its own name=",
             )
     return GateRule(
         id,

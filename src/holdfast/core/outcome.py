@@ -1,4 +1,4 @@
-"""What a handler may answer besides a plain value: decisions, not failures."""
+"""What a handler can return besides a plain value: decisions, not failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.core.instants import Instant, to_instant
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """The chain goes on: complete this job and start the next one in the same transaction."""
+    """Continue the chain: complete this job and start the next one in the same transaction."""
 
     type: Any
     input: Any = None
@@ -28,8 +28,8 @@ class Continue:
 class Snooze(Exception):
     """Run this job again later, after a delay or at an instant; the attempt is not counted.
 
-    Return it or raise it, from as deep as you like. Raised, it undoes what an atomic handler has written;
-    returned, that is committed.
+    Return it, or raise it from anywhere in the call stack. Raising it undoes what an atomic handler has written;
+    returning it commits that.
     """
 
     def __init__(

@@ -209,7 +209,7 @@ def words_of(error: object) -> str:
     try:
         return str(error)
     except BaseException as worse:
-        return f"its text could not be made: {type(worse).__name__}"
+        return f"its text could not be produced: {type(worse).__name__}"
 
 
 def printable(text: str) -> str:

@@ -112,15 +112,15 @@ class TypeOptions(TypedDict, total=False):
     """Options of a job type, for `@app.job` and `@app.on`; what is left out comes from the settings."""
 
     retry: Retry
-    """When and how often a failed job is tried again; by default 25 times with growing delays, an event's delivery 3
-    times."""
+    """When and how often a failed job is retried; by default up to 25 attempts with growing delays, or 3 for event
+    deliveries."""
 
     lease: Lease | Duration | FromEnv[Duration | None]
-    """How long a worker may hold a job without renewing it, and so how soon a killed worker's job runs elsewhere; by
+    """How long a worker can hold a job without renewing it, and so how soon a killed worker's job runs elsewhere; by
     default OUTBOX_LEASE_DURATION_MS. It is renewed while the handler runs."""
 
     timeout: Duration | FromEnv[Duration | None]
-    """How long an attempt may take before it is aborted and counts as failed; by default three leases."""
+    """How long an attempt can take before it is aborted and counts as failed; by default three leases."""
 
     concurrency: int | FromEnv[int | None]
     """How many jobs of this type run at once in each process; by default as many as there are slots."""
@@ -132,7 +132,7 @@ class TypeOptions(TypedDict, total=False):
     """What the jobs of one call have in common: a field of the input, or a function of it. By default nothing."""
 
     batch_wait: Duration | FromEnv[Duration | None]
-    """How long jobs that are due wait for more, unless there are enough for a batch; by default not at all."""
+    """How long due jobs wait for more to fill the batch; by default not at all."""
 
     atomic: bool
     """Whether the handler runs in the transaction that completes the job, `job.tx`; by default False. For short work in
@@ -140,25 +140,25 @@ class TypeOptions(TypedDict, total=False):
 
     executor: Executor
     """Where the handler runs: on the event loop (`"loop"`, for `async def`), in a thread (`"thread"`, for `def`), or in
-    a process of its own (`"process"`), which is killed at its timeout and keeps CPU-bound work away from others."""
+    its own process (`"process"`), which is killed at its timeout and keeps CPU-bound work away from others."""
 
     entry: bool
-    """Whether a chain may begin with this type; with False, only `Continue` leads to it."""
+    """Whether a chain can begin with this type; if False, it can only be reached with `Continue`."""
 
     continues_to: Sequence[str]
-    """The only job types that its handler may continue with; by default any that is registered."""
+    """The job types its handler can continue with; by default any registered type."""
 
     waits_for: Sequence[str]
-    """The only job types of chains that it may have as `blockers`; by default any."""
+    """The job types of chains it can have as `blockers`; by default any."""
 
     limits: Sequence[Limit]
-    """How many jobs run at once over all workers: of each key, of the type, of all types that share a name."""
+    """How many jobs run at once across all workers: per key, per type, or for all types that share a name."""
 
     rates: Sequence[Rate]
-    """How many jobs start within any period over all workers, counted like limits."""
+    """How many jobs start within any period across all workers, counted like limits."""
 
     fair: Fair
-    """Keys take turns, so that a large backlog of one delays no other."""
+    """Keys take turns, so a large backlog of one doesn't delay the others."""
 
     ordered: Ordered
     """Jobs of one key run one at a time, first in, first out."""
@@ -167,7 +167,7 @@ class TypeOptions(TypedDict, total=False):
     """The version of the input, from 1; what was stored under earlier ones goes through `app.upgrade` functions."""
 
     sealed: bool
-    """Whether inputs and outputs are encrypted in the database, and what errors say left out; by default False."""
+    """Whether inputs and outputs are encrypted in the database, and error texts left out; by default False."""
 
 
 _KINDS: Mapping[str, Kinds] = {

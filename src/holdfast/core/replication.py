@@ -80,12 +80,12 @@ def with_failover_loss(replication: Replication) -> Replication:
 
 def _loss(replication: Replication) -> str:
     if not replication.primaries:
-        return "No host takes writes at present; nothing is acknowledged until one is promoted."
+        return "No host accepts writes right now; nothing is acknowledged until one is promoted."
     if replication.is_hidden:
-        return "Unknown: this role may not see the state of standbys."
+        return "Unknown: this role cannot see the state of standbys."
     if replication.is_awaited:
         names = [each.name or "?" for each in replication.standbys if each.is_synchronous]
-        return f"Nothing that was acknowledged: commits wait for {_join_names(names)}."
+        return f"Nothing acknowledged: commits wait for {_join_names(names)}."
     if replication.waits_for_standby:
         return "Nothing, but nothing is acknowledged either: commits wait for a standby that is not connected."
     best = replication.most_current

@@ -99,7 +99,7 @@ def _output_of(chain_id: str) -> bytes:
 def check_sealer(sealer: Sealer | None, type: str) -> Sealer:
     """Return what seals payloads of a type. Raises: SealKeyMissing without one."""
     if sealer is None:
-        raise SealKeyMissing(f"job type {type} is sealed, and this process has no key to seal with")
+        raise SealKeyMissing(f"job type {type} is sealed, but this process has no key to seal with")
     return sealer
 
 
@@ -120,5 +120,5 @@ def _open(sealer: Sealer | None, text: str, bound_to: bytes) -> str:
 def missing_key(key: str) -> SealKeyMissing:
     """Return the error for a key that this process does not hold; the same for all payloads of that key."""
     return SealKeyMissing(
-        f"sealed with the key {key[:60]!r}, which this process does not hold", key=key
+        f"sealed with the key {key[:60]!r}, which this process does not have", key=key
     )

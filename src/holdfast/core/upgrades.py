@@ -51,8 +51,8 @@ def upgrade_input(text: str, stored: int, current: int, upgrades: Upgrades) -> s
     """Return an input of the stored version as one of the current version. Raises: InputUnreadable."""
     if stored > current:
         raise InputUnreadable(
-            f"the input has version {stored}, and this code reads versions up to {current}",
-            help="deploy the newer code to the workers too, best before it starts jobs",
+            f"the input has version {stored}, but this code reads versions up to {current}",
+            help="deploy the newer code to the workers too, ideally before it starts jobs",
         )
     for version in range(stored, current):
         step = upgrades.get(version)

@@ -65,9 +65,9 @@ class Files:
             return StoredFile(key, content.size, content.sha256, media)
 
     def put_once(self, key: str, data: Data, content_type: str | None = None) -> StoredFile:
-        """Store an object unless the key holds it already, then read it back and compare.
+        """Store an object unless the key already holds it, then read it back and compare.
 
-        The same content again returns the object that is there; other content raises ObjectExists. Where the store
+        Storing the same content again returns the existing object; other content raises ObjectExists. Where the store
         ignores conditional writes (Ceph), or for more than 8 MiB in any S3 store, two writers that store *different*
         contents under a new key at the same moment may both succeed, and the later content stays: use keys that
         determine their content. Raises: FilesError, InvalidOption.
@@ -125,7 +125,7 @@ class Files:
         return True
 
     def delete(self, key: str) -> None:
-        """Remove an object; a key that holds none is no error. Raises: FilesError."""
+        """Remove an object; it is not an error if the key holds none. Raises: FilesError."""
         self._backend.delete(check_key(key))
 
     def list(self, prefix: str = "") -> Iterator[ListedFile]:
@@ -285,7 +285,7 @@ class _ReaderFile(io.RawIOBase):
         }
         position = starts[whence] + offset
         if position < 0:
-            raise ValueError("the position is before the beginning of the file")
+            raise ValueError("the position is before the start of the file")
         self._position = position
         return position
 

@@ -21,7 +21,7 @@ class LinkSigner:
         if secret and len(secret) < MIN_SECRET:
             raise ConfigError(
                 f"the secret for download links has fewer than {MIN_SECRET} characters",
-                help="make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
+                help="create one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
             )
         self._secret = secret
         self._base = base_url.rstrip("/")

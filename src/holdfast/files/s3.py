@@ -165,7 +165,7 @@ class BucketBackend:
             if filename:
                 raise InvalidOption(
                     "a file name needs credentials from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-                    help="leave the file name out, or set them",
+                    help="omit the file name, or set them",
                 )
             return signed
         name = filename or key.rpartition("/")[2]

@@ -220,7 +220,7 @@ class CoalescingSender:
             self._dropped += len(batch)
             if self._failures == 0:
                 reason = str(error) or repr(error)
-                log.warning("hints are not sent, workers find jobs by polling: %s", reason)
+                log.warning("hints are not being sent; workers find jobs by polling: %s", reason)
             self._failures += 1
             longer = self._timings.window_s * 2.0 ** min(self._failures, 30)
             self._next_at = self._clock() + min(self._timings.retry_cap_s, longer)

@@ -234,7 +234,7 @@ class ServerListener:
         self._proven.clear()
         if self._failures == 0:
             log.warning(
-                "hints do not arrive, falling back to polling: %s", str(error) or repr(error)
+                "hints don't arrive; falling back to polling: %s", str(error) or repr(error)
             )
         self._failures += 1
         if was_proven:

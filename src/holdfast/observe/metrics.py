@@ -62,7 +62,7 @@ QUEUE_DUE = Metric("holdfast.queue.due_jobs", "gauge", "Jobs that are due, count
 QUEUE_UNREADABLE = Metric(
     "holdfast.queue.unreadable_jobs",
     "gauge",
-    "Jobs that wait for code that can read their input, counted up to 10,000.",
+    "Jobs waiting for code that can read their input, counted up to 10,000.",
 )
 QUEUE_OLDEST_AGE = Metric(
     "holdfast.queue.oldest_age", "gauge", "How long the oldest due job has been due.", unit="s"
@@ -70,7 +70,7 @@ QUEUE_OLDEST_AGE = Metric(
 LIMIT_FULL = Metric(
     "holdfast.limit.full_keys",
     "gauge",
-    "Limits that hold jobs back, of up to 1,000 keys of each type.",
+    "Limits that are holding jobs back, for up to 1,000 keys per type.",
     ("type",),
 )
 LIMIT_WAITING = Metric(
@@ -94,7 +94,7 @@ CYCLE_DURATION = Metric(
 CYCLE_ITEMS = Metric(
     "holdfast.cycle.items",
     "counter",
-    "What runs of cycles counted: processed, updated, skipped, errors, and counters of their own.",
+    "Items counted by cycle runs: processed, updated, skipped, errors, and custom counters.",
     ("cycle", "counter"),
 )
 CYCLE_LAST_SUCCESS = Metric(
@@ -136,12 +136,12 @@ ARCHIVE_FAILURES = Metric(
     "holdfast.archive.failures", "counter", "Periods that could not be archived.", ("source",)
 )
 REQUESTS_WAITING = Metric(
-    "holdfast.request.waiting", "gauge", "Requests of this process that wait in wait_or_accept."
+    "holdfast.request.waiting", "gauge", "Requests in this process waiting in wait_or_accept."
 )
 REQUEST_WAIT = Metric(
     "holdfast.request.wait_duration",
     "histogram",
-    "How long requests waited, by how the wait ended.",
+    "How long requests waited, by result.",
     ("state",),
     "s",
 )

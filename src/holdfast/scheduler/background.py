@@ -258,7 +258,7 @@ class EmbeddedWorker:
             self._task.add_done_callback(_log_failure)
         elif self._is_default:
             log.warning(
-                "this process starts jobs but runs none, which is right where `holdfast worker` runs beside it "
+                "this process starts jobs but runs none, which is right if `holdfast worker` runs separately "
                 "(then set OUTBOX_WORKER_ENABLED=false); to run jobs here, set OUTBOX_WORKER_ENABLED=true"
             )
         return self
@@ -274,4 +274,4 @@ class EmbeddedWorker:
 def _log_failure(task: asyncio.Task[object]) -> None:
     """Log what ended a worker at once: its application goes on and would raise it only at its own end."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("the embedded worker has stopped, this process runs no more jobs: %s", error)
+        log.error("the embedded worker has stopped; this process runs no more jobs: %s", error)

@@ -140,7 +140,7 @@ class CycleRun:
             if name not in self.numbers and len(self.numbers) >= MOST_COUNTERS:
                 raise InvalidOption(
                     f"{name!r} would be more than {MOST_COUNTERS} counters of one run",
-                    help="count by kind, not by tenant or id: each name is a series of a metric",
+                    help="count by kind, not by tenant or id: each name is a metric series",
                 )
             self.numbers[name] = self.numbers.get(name, 0) + number
 
@@ -329,7 +329,7 @@ def _check_counter(name: object, number: object) -> None:
             help="use a letter, then letters, digits, dots, dashes and underscores, 60 at most",
         )
     if not _is_count(number):
-        raise InvalidOption(f"{repr(number)[:60]} cannot be counted: give a number from 0")
+        raise InvalidOption(f"{repr(number)[:60]} cannot be counted: use a number of at least 0")
 
 
 def _is_count(number: object) -> bool:

@@ -44,7 +44,7 @@ class ServiceClient:
         if not token:
             raise ConfigError("service calls need a token", help="set WORKER_API_SERVICE_TOKEN")
         if not timeout_s > 0:
-            raise ConfigError("service calls need a timeout above 0", help="30 seconds are usual")
+            raise ConfigError("service calls need a timeout above 0", help="30 seconds is typical")
         self._secure = parts.scheme == "https"
         self._host = parts.hostname
         self._port = parts.port

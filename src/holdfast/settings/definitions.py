@@ -34,7 +34,7 @@ class WorkerSettings:
     PREFIX: ClassVar[str] = "WORKER_"
 
     tick_runners: tuple[str, ...] | None = setting(
-        Names(), None, "Runners of a tick, in order; unset: outbox, every cycle, retention."
+        Names(), None, "Runners in a tick, in order; unset: outbox, all cycles, retention."
     )
     tick_overall_max_ms: int = setting(_SOME_MS, 480_000, "Maximum duration of a tick.")
     tick_runner_max_ms: int = setting(_SOME_MS, 60_000, "Maximum duration of one runner.")
@@ -42,7 +42,7 @@ class WorkerSettings:
         _COUNT, 200, "Maximum items per runner; a cycle sees it as run.max_items."
     )
     tick_shard_index: int | None = setting(
-        Integer(0, 9_999), None, "Shard of the tenants that this replica serves, from 0."
+        Integer(0, 9_999), None, "Index of the tenant shard this replica serves, from 0."
     )
     tick_shard_count: int | None = setting(
         Integer(1, 10_000), None, "Number of shards the tenants are divided into."
@@ -57,12 +57,14 @@ class WorkerSettings:
     shutdown_timeout_ms: int = setting(
         _MS, 30_000, "How long a stopping worker waits for its handlers; unset: at most the lease."
     )
-    api_base_url: str | None = setting(HttpUrl(), None, "API that cycles call (service calls).")
+    api_base_url: str | None = setting(
+        HttpUrl(), None, "Base URL of the API that cycles call (service calls)."
+    )
     api_service_token: str | None = setting(
-        Text(), None, "Token of service calls, sent as x-service-token.", secret=True
+        Text(), None, "Token for service calls, sent as x-service-token.", secret=True
     )
     api_service_token_previous: str | None = setting(
-        Text(), None, "Token that the guard still accepts during a rotation.", secret=True
+        Text(), None, "Previous token, still accepted during a rotation.", secret=True
     )
 
 
@@ -85,7 +87,7 @@ class OutboxSettings:
     reaper_interval_ms: int = setting(
         _SOME_MS, 10_000, "How often the reaper runs; unset: at most half the lease."
     )
-    max_attempts: int = setting(_COUNT, 3, "Maximum attempts of an event's delivery.")
+    max_attempts: int = setting(_COUNT, 3, "Maximum attempts per event delivery.")
     retry_base_ms: int = setting(_MS, 5_000, "Delay after a delivery's first failed attempt.")
     retry_max_ms: int = setting(_MS, 120_000, "Maximum delay between a delivery's attempts.")
     retry_jitter_ms: int = setting(_MS, 500, "Jitter added to that delay.")
@@ -98,7 +100,7 @@ class EmbeddedSettings:
     PREFIX: ClassVar[str] = "OUTBOX_WORKER_"
 
     enabled: bool = setting(
-        Boolean(), False, "Whether a web application runs jobs in its own process."
+        Boolean(), False, "Whether a web application also runs jobs in its process."
     )
     poll_ms: int = setting(
         _SOME_MS, 1_000, "Minimum pause between polls.", fallback="WORKER_IDLE_BACKOFF_MIN_MS"
@@ -107,7 +109,7 @@ class EmbeddedSettings:
         Integer(1, 10_000), None, "Maximum jobs per claim.", fallback="OUTBOX_BATCH_SIZE"
     )
     max_attempts: int = setting(
-        _COUNT, 3, "Maximum attempts of an event's delivery.", fallback="OUTBOX_MAX_ATTEMPTS"
+        _COUNT, 3, "Maximum attempts per event delivery.", fallback="OUTBOX_MAX_ATTEMPTS"
     )
     processing_timeout_ms: int = setting(
         Integer(100, in_ms=True), 60_000, "Lease of a claim.", fallback="OUTBOX_LEASE_DURATION_MS"
@@ -209,7 +211,7 @@ class HoldfastSettings:
     trace_url: str | None = setting(
         UrlTemplate(("trace_id", "span_id")),
         None,
-        "Where a job's trace is, for the dashboard: a URL with {trace_id} and, if needed, {span_id};"
+        "Link to a job's trace, for the dashboard: a URL with {trace_id} and, if needed, {span_id};"
         " unset: no link.",
     )
 

@@ -42,7 +42,7 @@ class Integer:
     def expected(self) -> str:
         unit = " of milliseconds" if self.in_ms else ""
         if self.high == LONGEST_MS:
-            return f"a whole number{unit} from {self.low}"
+            return f"a whole number{unit}, at least {self.low}"
         return f"a whole number{unit} from {self.low} to {self.high}"
 
     def parse(self, raw: object) -> int:
@@ -91,7 +91,7 @@ class Boolean:
 class Text:
     """Any text on one line."""
 
-    expected: str = "a text on one line"
+    expected: str = "a single line of text"
 
     def parse(self, raw: object) -> str:
         if not isinstance(raw, str) or not raw.strip().isprintable():
@@ -134,7 +134,7 @@ class Names:
             if name.strip():
                 found.append(name.strip())
         if len(set(found)) < len(found):
-            raise ValueError("name each of them once")
+            raise ValueError("list each one only once")
         return tuple(found)
 
 
@@ -142,7 +142,7 @@ class Names:
 class HttpUrl:
     """A URL with a host."""
 
-    expected: str = "a URL that begins with http:// or https://"
+    expected: str = "a URL that starts with http:// or https://"
 
     def parse(self, raw: object) -> str:
         url = Text().parse(raw)

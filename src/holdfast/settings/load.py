@@ -108,7 +108,7 @@ def _from_arguments(arguments: Mapping[str, object]) -> SettingsSource:
     given = {name: value for name, value in arguments.items() if value is not None}
     for name in given:
         if name not in _VARIABLES:
-            raise ConfigError(f"there is no setting {name}", help="see `holdfast config show`")
+            raise ConfigError(f"unknown setting {name}", help="see `holdfast config show`")
     return SettingsSource("argument", given)
 
 
@@ -218,8 +218,8 @@ def _invalid_settings(wrong: Sequence[tuple[Variable, object, str, str]]) -> Con
         for each, _, _, better in wrong
     )
     if len(wrong) == 1:
-        return ConfigError(f"{wrong[0][0].name} cannot be used", details=lines, help=advice)
-    return ConfigError(f"{len(wrong)} settings cannot be used", details=lines, help=advice)
+        return ConfigError(f"{wrong[0][0].name} is invalid", details=lines, help=advice)
+    return ConfigError(f"{len(wrong)} settings are invalid", details=lines, help=advice)
 
 
 def _unknown_variable(name: str, origin: str) -> UnknownVariable:

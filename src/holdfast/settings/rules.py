@@ -88,7 +88,7 @@ def _check_order(low: Timing, high: Timing) -> None:
         raise ConfigError(
             f"{low.name} is above {high.name}",
             details=[f"{low}   {high}"],
-            rule="the first pause is not longer than the longest one",
+            rule="the first pause must not be longer than the longest",
             help=f"set {high.name}={low.ms}, or a lower {low.name}",
         )
 

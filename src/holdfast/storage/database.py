@@ -181,5 +181,5 @@ def ended_by_caller() -> NoTransaction:
     """The error for a transaction whose block found it committed or rolled back by hand."""
     return NoTransaction(
         "the transaction was ended inside its block",
-        help="leave commit and rollback to the block; raise an exception to roll back",
+        help="let the block commit and roll back; raise an exception to roll back",
     )

@@ -51,7 +51,7 @@ def quote(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidIdentifier(
             f"{name[:70]!r} is not the name of a table or column",
-            help="use letters, digits and underscores; a table may have a schema before a dot",
+            help="use letters, digits and underscores; a table can be qualified with a schema",
         )
     return f'"{name}"'
 

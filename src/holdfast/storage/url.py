@@ -63,17 +63,17 @@ def _split(url: str) -> tuple[Dialect, str]:
     if dialect is None:
         raise _unusable(f"{scheme} is not a database Holdfast can use")
     if driver is not None and driver.lower() not in _DRIVERS[dialect]:
-        raise _unusable(f"{driver} is not a driver of {dialect} that Holdfast knows")
+        raise _unusable(f"{driver} is not a {dialect} driver that Holdfast knows")
     return dialect, url[match.end() :]
 
 
 def _sqlite(rest: str) -> Address:
     path = rest.removeprefix("/")
     if path == rest or not path:
-        raise _unusable("the SQLite URL names no file: a path follows three slashes")
+        raise _unusable("the SQLite URL names no file: put the path after three slashes")
     if "mode=memory" in path:
         raise UnusableUrl(
-            "only the connection that made this database in memory can reach it",
+            "only the connection that created this in-memory database can reach it",
             help="for Django's test database, give the test kit Django's connection, or name a file: "
             'DATABASES["default"]["TEST"] = {"NAME": BASE_DIR / "test.sqlite3"}',
         )

@@ -28,7 +28,7 @@ else:
 class RunsTasks(_Base):
     """Put before `TestCase` or `TransactionTestCase`: `self.run_tasks()` runs what the test has enqueued.
 
-    `self.holdfast` is the test kit: it moves the clock, lets workers die and shows what was started.
+    `self.holdfast` is the test kit: it moves the clock, simulates crashes and shows what was started.
     """
 
     holdfast: Kit
@@ -59,7 +59,7 @@ class SingleConnectionKit(Kit):
     async def _refuse(self, *_: Any, **__: Any) -> Any:
         """Raises: RuntimeError."""
         raise RuntimeError(
-            "Django's database is in memory, where only the thread of the test reaches it: name a file in TEST"
+            "Django's database is in memory, which only the test's thread can reach: name a file in TEST"
         )
 
     run_until_idle_async = run_one_async = run_cycle_async = _refuse

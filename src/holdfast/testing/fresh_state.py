@@ -47,8 +47,8 @@ def _mark(database: Database) -> None:
         (has_jobs,) = _statements("has_jobs", database)
         if tx.execute(has_jobs).fetchone() is not None:
             raise WrongDatabase(
-                f"{database.url} has jobs that were not started by tests",
-                help="the `holdfast` fixture empties Holdfast's tables: have `holdfast_url` name a database for tests",
+                f"{database.url} has jobs that tests did not start",
+                help="the `holdfast` fixture empties Holdfast's tables: point `holdfast_url` at a test database",
             )
         (mark,) = _statements("mark", database)
         tx.execute(mark)

@@ -200,7 +200,7 @@ class JoinedDatabase:
         if isinstance(adapter, AsyncAdapter):
             raise UnsupportedConnection(
                 "only a sync connection can be joined: jobs run in the thread of the test",
-                help="leave `holdfast_connection` out and let tests commit; each starts with empty tables",
+                help="omit `holdfast_connection` and let tests commit; each starts with empty tables",
             )
         self.store = original.store
         self.schema = schema
@@ -277,7 +277,7 @@ class JoinedDatabase:
 
     def migrate(self) -> list[AppliedMigration]:
         raise UnsupportedConnection(
-            "tables cannot be made inside the test's transaction",
+            "tables cannot be created inside the test's transaction",
             help="call app.migrate() before the test begins its transaction",
         )
 

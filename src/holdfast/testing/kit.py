@@ -43,7 +43,7 @@ def read_stored_input(app: Holdfast, target: Target, stored: str | Any, *, versi
 
 
 class Kit:
-    """An application bound to a test's database. Its clock goes on by itself and can be moved ahead."""
+    """An application bound to a test's database. Its clock runs normally and can be moved forward."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Kit:
 
     @classmethod
     def joined(cls, app: Holdfast, connection: Any) -> Kit:
-        """Have everything happen in the open transaction of a test's own sync connection; nothing is committed.
+        """Run everything in the open transaction of a test's own sync connection; nothing is committed.
 
         Raises: UnsupportedConnection, NoTransaction.
         """
@@ -92,11 +92,11 @@ class Kit:
         return time.time_ns() // 1000 + self._ahead_us
 
     def advance(self, duration: Duration) -> None:
-        """Let time pass: retries, deferred starts and leases see it at once."""
+        """Move the clock forward: retries, deferred starts and leases see it immediately."""
         self._ahead_us += milliseconds(duration) * 1000
 
     def run_until_idle(self, limit: int = 10_000, timeout: Duration = "30s") -> WorkerReport:
-        """Run every job that is due, and those they lead to, until nothing is; waits for the handlers.
+        """Run every due job, and the jobs they start, until nothing is due; waits for the handlers.
 
         Raises: TimeoutError, naming what runs and the latest error; RuntimeError inside a running loop.
         """
@@ -109,7 +109,7 @@ class Kit:
         return await self._work(limit, timeout)
 
     def run_one(self, timeout: Duration = "30s") -> WorkerReport:
-        """Run at most one job that is due. Raises: as `run_until_idle`."""
+        """Run at most one due job. Raises: as `run_until_idle`."""
         return self._complete(self._work, "run_one_async", 1, timeout)
 
     async def run_one_async(self, timeout: Duration = "30s") -> WorkerReport:
@@ -163,7 +163,7 @@ class Kit:
             await self.app.aclose()
 
     def started(self, type: str | None = None) -> list[JobInfo]:
-        """The jobs that exist, oldest first; of one type when it is given."""
+        """Return the existing jobs, oldest first; of one type, if given."""
         filter = f"type:{type}" if type else ""
         page = self.app.jobs.list(filter, limit=_PAGE)
         found = [*page]
@@ -184,7 +184,7 @@ class Kit:
         )
 
     def crash(self, type: str) -> JobInfo:
-        """Let a worker die in the middle of a due job of this type: it stays leased for 60 s, as after kill -9."""
+        """Simulate a worker that dies while running a due job of this type, which stays leased for 60 s."""
         token = new_id()
         worker = f"dead-{token[-6:]}"
         lease = LeaseClass(token, _DEAD_WORKERS_LEASE_MS, 0, 100, 1_000)
@@ -198,7 +198,7 @@ class Kit:
             claim = Claim(worker=worker, limit=1, probes=probes, classes=(lease,))
             claimed = database.run(database.store.jobs.claim(claim))
         if not claimed:
-            raise AssertionError(f"no job {type} is due, so no worker can die in it")
+            raise AssertionError(f"no job {type} is due, so no worker can crash in it")
         database.run(database.store.leases.isolate(token))
         return self.app.jobs.get(claimed[0].id)
 
@@ -221,6 +221,6 @@ async def _run_within(worker: Worker, timeout: Duration) -> WorkerReport:
     await asyncio.gather(running, return_exceptions=True)
     running_now = f"still running: {'; '.join(holding)}" if holding else "no job was running"
     raise TimeoutError(
-        f"the jobs did not end within {timeout}; {running_now}; "
+        f"the jobs did not finish within {timeout}; {running_now}; "
         f"latest error: {worker.last_error or 'none'}"
     )

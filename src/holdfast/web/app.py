@@ -128,8 +128,8 @@ def create(
     """
     if sign_in_url is not None and authenticate is None:
         raise InvalidOption(
-            "sign_in_url leads nowhere without authenticate",
-            help="pass authenticate=… as well, which recognizes the users who signed in there",
+            "sign_in_url has no effect without authenticate",
+            help="also pass authenticate=…, which identifies signed-in users",
         )
     chosen = settings or load_settings()
     site = build_site(

@@ -155,7 +155,7 @@ def read_params(route: Route, request: Request) -> dict[str, Any]:
         raise BadRequest(f"unknown parameter {unknown[0][:40]!r}", help=known)
     for name in declared:
         if len(request.query_params.getlist(name)) > 1:
-            raise BadRequest(f"the parameter {name!r} is given twice")
+            raise BadRequest(f"the parameter {name!r} was given twice")
     return {each.name: _read_param(each, request) for each in route.params}
 
 

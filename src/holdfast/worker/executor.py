@@ -285,7 +285,7 @@ class HandlerCalls:
         if type.batch is not None and (type.atomic or type.executor == "process"):
             raise HandlerInvalid(
                 f"the batch handler of {type.name} can neither be atomic nor run in a process",
-                help="leave batch out, or use a plain handler on the loop or in a thread",
+                help="omit batch, or use a plain handler on the loop or in a thread",
             )
         match type.executor:
             case "process":
@@ -377,5 +377,5 @@ def _one_each(values: Any, count: int) -> Sequence[Any]:
     if values is None:
         return [None] * count
     if not isinstance(values, list | tuple) or len(values) != count:
-        raise OutputInvalid(f"a batch handler answers with a list of {count}, or with None")
+        raise OutputInvalid(f"a batch handler returns a list of {count}, or None")
     return values

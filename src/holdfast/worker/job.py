@@ -50,7 +50,7 @@ class BlockerResult(msgspec.Struct, frozen=True):
 
 
 class Job(Generic[T]):
-    """One attempt's view of a job: its input, its abort signal and the ways it may end."""
+    """One attempt's view of a job: its input, its abort signal and the ways it can end."""
 
     __slots__ = (
         "_attempt",
@@ -144,7 +144,7 @@ class Job(Generic[T]):
 
     @property
     def fence(self) -> int:
-        """A number that grows with every claim of this job, for resources that can refuse an older one."""
+        """A number that grows with every claim of this job, for resources that can reject an older one."""
         return self._attempt.claimed.fence
 
     @property
@@ -192,7 +192,7 @@ class Job(Generic[T]):
             raise Aborted(self._attempt.abort_reason)
 
     def progress(self, fraction: float, note: str = "") -> None:
-        """Report how far the work is; recorded with the next heartbeat. Raises: InvalidOption."""
+        """Report progress; recorded with the next heartbeat. Raises: InvalidOption."""
         self._attempt.progress = check_progress(fraction, note)
 
     @property
@@ -228,7 +228,7 @@ class Job(Generic[T]):
     def complete(self, *, tx: Any = None, output: Any = None) -> Any:
         """Open the transaction that completes this job; it commits when handler and middlewares have returned.
 
-        With `tx` the job is completed in a transaction of yours instead (SQLAlchemy, Django, psycopg …), as its last
+        With `tx` the job is completed in your own transaction instead (SQLAlchemy, Django, psycopg …), as its last
         statement: `output` is what the handler would have returned, and your commit is the job's.
         Raises: AlreadyCompleting, LeaseLost.
         """
@@ -271,7 +271,7 @@ class Job(Generic[T]):
     def _require_database(self) -> Database:
         if self._database is None:
             raise WrongState(
-                "a batch handler, or one in a process of its own, cannot use a job's transaction",
+                "batch handlers and handlers in their own process cannot use a job's transaction",
                 help="return the outcomes, or use a handler that takes a single job",
             )
         return self._database

@@ -228,7 +228,7 @@ def _blocking_chains(attempt: Attempt, answer: Continue) -> list[str]:
     if attempt.claimed.chain_id in chains:
         raise InvalidOption(
             "the chain's next job would wait for its own chain, and neither would end",
-            help="leave it out of the blockers; job.input is the way to hand something on",
+            help="remove it from the blockers; use job.input to pass data on",
         )
     return chains
 

@@ -302,7 +302,7 @@ def test_tasks_are_limited_by_an_argument(sqlite_project: Project) -> None:
             answer(str(error))
         """
     )
-    assert "by='customer' is no argument of the task; there are a, b" in refused
+    assert "by='customer' is not an argument of the task, which has a, b" in refused
     shop.manage("holdfast", "worker", "--drain")
     assert shop.manage("holdfast", "jobs", "list", "state:completed", "-o", "id").count("-") == 16
 

@@ -77,7 +77,7 @@ def test_a_transaction_that_was_never_used_ends_quietly(database: SqliteDatabase
 def test_a_transaction_cannot_be_used_after_its_block(database: SqliteDatabase) -> None:
     with database.transaction() as transaction:
         transaction.execute("select 1")
-    with pytest.raises(ConnectionClosed, match="inside the block"):
+    with pytest.raises(ConnectionClosed, match="inside the app"):
         transaction.execute("select 1")
 
 

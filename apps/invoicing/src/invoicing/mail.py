@@ -35,11 +35,11 @@ async def send_message(url: str, message: EmailMessage) -> None:
         )
     except aiosmtplib.SMTPRecipientsRefused as error:
         if all(each.code >= 500 for each in error.recipients):
-            raise Permanent(f"the mail server refused the recipient: {error}") from error
+            raise Permanent(f"the mail server rejected the recipient: {error}") from error
         raise
     except aiosmtplib.SMTPResponseException as error:
         if error.code >= 500:
-            raise Permanent(f"the mail server refused the message: {error}") from error
+            raise Permanent(f"the mail server rejected the message: {error}") from error
         raise
 
 

@@ -49,10 +49,10 @@ STATIC = {
 }
 DONE = {
     "invoice": "The invoice was issued.",
-    "expense": "The expense was written.",
-    "render": "The PDF is being made.",
+    "expense": "The expense was recorded.",
+    "render": "The PDF is being created.",
     "send": "The e-mail is on its way.",
-    "reminders": "Reminders of what is overdue are on their way.",
+    "reminders": "Overdue reminders are on their way.",
     "billing": "This month's classes are billed.",
 }
 
@@ -266,7 +266,7 @@ def _tax_rate(tenant: Tenant) -> int:
 def _words(form: Form) -> str:
     text = form.get("description", "")
     if not 0 < len(text) <= 200:
-        raise HTTPException(422, "a description has 1 to 200 characters")
+        raise HTTPException(422, "a description must have 1 to 200 characters")
     return text
 
 
@@ -276,7 +276,7 @@ def _cents(form: Form) -> int:
     except (ValueError, OverflowError):
         raise HTTPException(422, "the amount is not a number") from None
     if not 0 < cents <= 1_000_000_00:
-        raise HTTPException(422, "the amount is between 0.01 and 1,000,000")
+        raise HTTPException(422, "the amount must be between 0.01 and 1,000,000")
     return cents
 
 

@@ -114,11 +114,11 @@ _CONTENTS = (
 def _parcel(row: Row[Any]) -> Parcel:
     content: PushMessage | Failed
     if row.code is None:
-        content = Failed("TenderArchived", "the tender has left the table of current ones")
+        content = Failed("TenderArchived", "the tender is no longer among the current ones")
     elif not row.is_active:
-        content = Failed("InstallationInactive", "the installation was switched off")
+        content = Failed("InstallationInactive", "the installation was deactivated")
     elif not row.is_wanted:
-        content = Failed("PreferencesChanged", "the preferences do not ask for this tender now")
+        content = Failed("PreferencesChanged", "the preferences no longer match this tender")
     else:
         content = PushMessage(
             row.push_token,

@@ -78,8 +78,8 @@ def read_settings() -> Settings:
     )
     if settings.receipt_give_up <= settings.receipt_least_age:
         raise ConfigError(
-            "RECEIPT_GIVE_UP is not longer than RECEIPT_LEAST_AGE",
-            help="a ticket would be given up before its receipt is asked for",
+            "RECEIPT_GIVE_UP must be longer than RECEIPT_LEAST_AGE",
+            help="a ticket would be given up before its receipt is requested",
         )
     return settings
 
@@ -103,6 +103,6 @@ def _span(name: str, default: str, least: timedelta = timedelta(milliseconds=1))
         raise ConfigError(f"{name}={text[:60]!r} is not a duration such as {default}") from error
     if span < least:
         raise ConfigError(
-            f"{name}={text[:60]!r} is too short, the least is {least.total_seconds():g}s"
+            f"{name}={text[:60]!r} is too short; the minimum is {least.total_seconds():g}s"
         )
     return span

@@ -33,7 +33,7 @@ _ADAPTERS = {
     "django.ConnectionProxy": ("django", "DjangoAdapter"),
 }
 _ACCEPTED = (
-    "a transaction of Holdfast's own: with app.transaction() as tx",
+    "Holdfast's own transaction: with app.transaction() as tx",
     "psycopg Connection or AsyncConnection",
     "asyncpg Connection",
     "SQLAlchemy Session, AsyncSession, Connection or AsyncConnection",
@@ -52,8 +52,8 @@ _MISTAKES = {
     "aiosqlite.Cursor": "pass the cursor's connection",
     "sqlalchemy.Engine": "take a connection from it: `with engine.begin() as connection`",
     "sqlalchemy.AsyncEngine": "take a connection from it: `async with engine.begin() as connection`",
-    "sqlalchemy.sessionmaker": "make a session with it: `with maker.begin() as session`",
-    "sqlalchemy.async_sessionmaker": "make a session with it: `async with maker.begin() as session`",
+    "sqlalchemy.sessionmaker": "create a session with it: `with maker.begin() as session`",
+    "sqlalchemy.async_sessionmaker": "create a session with it: `async with maker.begin() as session`",
     "sqlalchemy.SessionTransaction": "pass the session that the transaction belongs to",
     "sqlalchemy.AsyncSessionTransaction": "pass the session that the transaction belongs to",
     "sqlalchemy.Transaction": "pass the connection that the transaction belongs to",
@@ -102,7 +102,7 @@ def unsupported_error(connection: Any) -> UnsupportedConnection:
     for name in _names(connection):
         help = _MISTAKES.get(name, help)
     return UnsupportedConnection(
-        f"{kind.__module__}.{kind.__qualname__} is not a connection that Holdfast can write through",
+        f"{kind.__module__}.{kind.__qualname__} is not a connection Holdfast can use",
         help=help,
         details=[f"accepted: {each}" for each in _ACCEPTED],
     )

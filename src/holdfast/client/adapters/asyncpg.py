@@ -11,7 +11,7 @@ from holdfast.core.errors import ConnectionClosed, NoTransaction
 from holdfast.storage.operation import AsyncExecutor, Row, Statement
 from holdfast.storage.postgres.store import as_text, postgres_statements, translate
 
-_FIX = "work inside `async with connection.transaction():`"
+_FIX = "use `async with connection.transaction():`"
 
 
 class DriverConnection(Protocol):

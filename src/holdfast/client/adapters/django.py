@@ -13,7 +13,7 @@ from holdfast.storage.operation import SyncExecutor, run
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-_FIX = "work inside `with transaction.atomic():`"
+_FIX = "use `with transaction.atomic():`"
 
 
 class DjangoAdapter(SyncAdapter):

@@ -17,10 +17,8 @@ from holdfast.core.errors import (
 from holdfast.storage.operation import AsyncExecutor, SyncExecutor
 from holdfast.storage.postgres.connection import PsycopgAsyncExecutor, PsycopgExecutor
 
-_FIX = "work inside `with connection.transaction():`, or connect without autocommit=True"
-_ASYNC_FIX = (
-    "work inside `async with connection.transaction():`, or connect without autocommit=True"
-)
+_FIX = "use `with connection.transaction():`, or connect without autocommit=True"
+_ASYNC_FIX = "use `async with connection.transaction():`, or connect without autocommit=True"
 
 
 class PsycopgAdapter(SyncAdapter):

@@ -178,7 +178,7 @@ def explain_errors() -> Iterator[None]:
 def _in_our_words(error: InvalidRequestError | DBAPIError) -> HoldfastError:
     if isinstance(error, UnboundExecutionError):
         return UnsupportedConnection(
-            f"the session does not say which database is meant: {error}",
+            f"the session does not determine which database to use: {error}",
             help="pass session.connection(bind_arguments=…) of the right one",
         )
     if isinstance(error, PendingRollbackError):
@@ -189,5 +189,5 @@ def _in_our_words(error: InvalidRequestError | DBAPIError) -> HoldfastError:
         return DatabaseUnreachable(f"SQLAlchemy could not connect: {error.orig}")
     return NoTransaction(
         f"the SQLAlchemy session has no transaction: {error}",
-        help="work inside `with session.begin():`",
+        help="use `with session.begin():`",
     )

@@ -67,7 +67,7 @@ def analyse(project: Path) -> Analysis:
     """Read all Python files below a directory, or one file. Raises: SystemRefused when there are none."""
     sources = dict(_sources(project))
     if not sources:
-        raise SystemRefused(f"{project}: no Python file is there")
+        raise SystemRefused(f"{project}: no Python files found")
     names = ProjectNames()
     findings: list[CeleryUse] = []
     trees: dict[str, ast.Module] = {}
@@ -331,7 +331,7 @@ class FileReader(ast.NodeVisitor):
                 node,
                 "crontab(day_of_week=…, day_of_month=…)",
                 False,
-                "Celery wants both to match: keep one and check the other in the task",
+                "in Celery both must match: keep one and check the other in the task",
             )
 
     def _read_method(self, node: ast.Call, function: ast.Attribute) -> None:
@@ -443,7 +443,7 @@ class FileReader(ast.NodeVisitor):
             if part == "options" and isinstance(value, ast.Dict):
                 self._read_dict(value, f"{what} options", "call option")
             elif part == "relative" and _literal(value):
-                self._report(value, f"{what} relative", False, "leave it out")
+                self._report(value, f"{what} relative", False, "remove it")
 
 
 def _options_of(call: ast.Call, method: str) -> list[ast.keyword]:

@@ -80,7 +80,7 @@ def cycle_timing(schedule: object) -> dict[str, Any]:
         milliseconds(schedule)
         return {"every": schedule}
     raise InvalidSchedule(
-        f"{repr(schedule)[:60]} is not a schedule that is covered",
+        f"{repr(schedule)[:60]} is not a supported schedule",
         help="use crontab from holdfast.contrib.celery, a number of seconds, or a timedelta",
     )
 
@@ -99,7 +99,7 @@ def beat_entry(name: str, entry: Mapping[str, Any]) -> BeatEntry:
     if entry.get("relative"):
         raise CeleryUnsupported(
             f"beat entry {name!r} is relative to the start of beat, and there is no such process",
-            help="leave relative out: intervals count from the epoch, the same on every replica",
+            help="remove relative: intervals count from the epoch, the same on every replica",
         )
     cycle_timing(entry["schedule"])
     return BeatEntry(

@@ -91,7 +91,7 @@ def read_options(options: Mapping[str, Any], where: str) -> CallOptions:
             raise InvalidOption(f"{name} is not an option of {where}", help="pass it beside them")
     given = {name: value for name, value in options.items() if value is not None}
     if "countdown" in given and "eta" in given:
-        raise InvalidOption("countdown and eta were both given", help="give one of them")
+        raise InvalidOption("countdown and eta were both given", help="pass one of them")
     expires = given.get("expires")
     is_time = isinstance(expires, datetime)
     return CallOptions(

@@ -350,7 +350,7 @@ def _canvas_of(given: object) -> Canvas:
         return given
     if type(given).__module__.startswith("celery."):
         raise CeleryUnsupported(
-            f"{repr(given)[:60]} is a signature of Celery, whose workers never see this canvas",
+            f"{repr(given)[:60]} is a Celery signature, but Celery's workers never see this canvas",
             help="move the tasks of one canvas together",
         )
     raise (

@@ -42,12 +42,14 @@ def _refuse(kind: Kind, **texts: str) -> list[Feature]:
     return [Feature(kind, name, False, text) for name, text in texts.items()]
 
 
-_TYPES = "each task is a queue of its own; run `holdfast worker APP --types 'shop.mail.*'` for a part of them"
-_DATABASE = "the database is both: set url=, or HOLDFAST_URL, and leave it out"
+_TYPES = (
+    "each task is its own queue; run `holdfast worker APP --types 'shop.mail.*'` for a part of them"
+)
+_DATABASE = "the database is both: set url=, or HOLDFAST_URL, and remove it"
 _MIDDLEWARE = "write an @app.middleware, which wraps every attempt"
 _OBSERVER = "give app.observe(…) an observer; it receives every event after its commit"
 _TEST_KIT = "use the test kit: holdfast.run_until_idle() runs what was started, on a real database"
-_JSON = "payloads are JSON; leave it out"
+_JSON = "payloads are JSON; remove it"
 _SLOTS = "set it at the worker: `holdfast worker APP --slots N`"
 _RETENTION = "results are kept with their jobs; set HOLDFAST_RETENTION_DAYS"
 _GROUP = "write group(task.s(each) for each in items)"
@@ -76,7 +78,7 @@ FEATURES: tuple[Feature, ...] = (
         backend=_DATABASE,
         config_source="call app.config_from_object(…)",
         task_cls=_MIDDLEWARE,
-        set_as_current="the newest application is the current one; leave it out",
+        set_as_current="the newest application is the current one; remove it",
         namespace="pass it to app.config_from_object(…)",
     ),
     *_cover(
@@ -89,21 +91,21 @@ FEATURES: tuple[Feature, ...] = (
         task_time_limit="the timeout of every task without a time_limit",
         task_default_priority="the priority of tasks without one",
         task_ignore_result="whether results of tasks without ignore_result are dropped",
-        task_acks_late="True: always so",
-        task_reject_on_worker_lost="True: always so",
-        task_track_started="True: always so",
-        task_serializer="json: always so",
-        result_serializer="json: always so",
-        accept_content="['json']: always so",
+        task_acks_late="True: always the case",
+        task_reject_on_worker_lost="True: always the case",
+        task_track_started="True: always the case",
+        task_serializer="json: always the case",
+        result_serializer="json: always the case",
+        accept_content="['json']: always the case",
     ),
     *_refuse(
         "setting",
         broker_url=_DATABASE,
-        broker_transport_options="leases are renewed while a task runs: there is no visibility timeout; leave it out",
-        broker_connection_retry_on_startup="workers wait for their database; leave it out",
+        broker_transport_options="leases are renewed while a task runs: there is no visibility timeout; remove it",
+        broker_connection_retry_on_startup="workers wait for their database; remove it",
         result_backend=_DATABASE,
         result_expires=_RETENTION,
-        result_extended="inputs are kept with their jobs; leave it out",
+        result_extended="inputs are kept with their jobs; remove it",
         task_always_eager=_TEST_KIT,
         task_eager_propagates=_TEST_KIT,
         task_routes=_TYPES,
@@ -115,17 +117,17 @@ FEATURES: tuple[Feature, ...] = (
         task_compression="payloads are stored as they are; keep large ones in files and pass their key",
         task_publish_retry="a start is part of your transaction; repeat that",
         task_send_sent_event=_OBSERVER,
-        task_store_errors_even_if_ignored="errors are always kept; leave it out",
+        task_store_errors_even_if_ignored="errors are always kept; remove it",
         task_default_rate_limit=_RATE,
         worker_concurrency=_SLOTS,
-        worker_prefetch_multiplier="workers claim what they have slots for; leave it out",
+        worker_prefetch_multiplier="workers claim what they have slots for; remove it",
         worker_max_tasks_per_child='for leaky code, use @app.job(…, executor="process")',
         worker_max_memory_per_child='for leaky code, use @app.job(…, executor="process")',
-        worker_pool="tasks run in threads; for processor-bound ones use @app.job(…, executor='process')",
+        worker_pool="tasks run in threads; for CPU-bound ones use @app.job(…, executor='process')",
         worker_send_task_events=_OBSERVER,
-        worker_hijack_root_logger="the worker leaves your logging alone; leave it out",
-        beat_scheduler="cycles are kept in the database; leave it out",
-        beat_schedule_filename="cycles are kept in the database; leave it out",
+        worker_hijack_root_logger="the worker leaves your logging alone; remove it",
+        beat_scheduler="cycles are kept in the database; remove it",
+        beat_schedule_filename="cycles are kept in the database; remove it",
         task_cls=_MIDDLEWARE,
     ),
     *_cover(
@@ -134,21 +136,21 @@ FEATURES: tuple[Feature, ...] = (
         bind="the task is the first argument: self.request, self.retry",
         max_retries="retries after the first attempt; None is endless",
         default_retry_delay="seconds before a retry",
-        autoretry_for="errors that are retried; others fail the task at once",
-        dont_autoretry_for="errors that are not retried although autoretry_for names their base",
+        autoretry_for="errors that are retried; others fail the task immediately",
+        dont_autoretry_for="errors that are not retried even if autoretry_for names their base class",
         retry_backoff="exponential delays: True, or the first delay in seconds",
         retry_backoff_max="the longest delay in seconds",
         retry_jitter="random delays up to the backoff",
         retry_kwargs="max_retries and countdown of autoretry_for",
-        acks_late="True: always so",
-        reject_on_worker_lost="True: always so",
-        track_started="True: always so",
+        acks_late="True: always the case",
+        reject_on_worker_lost="True: always the case",
+        track_started="True: always the case",
         ignore_result="the result is dropped, unless another task of a chain takes it",
         priority="the default priority of this task",
         expires="the default of expires for this task",
         time_limit="the task's timeout",
-        rate_limit="how many may start in a second, minute or hour, over all workers",
-        serializer="json: always so",
+        rate_limit="how many can start per second, minute or hour, across all workers",
+        serializer="json: always the case",
         sealed="Holdfast's own: True stores arguments and results encrypted",
     ),
     *_refuse(
@@ -160,14 +162,14 @@ FEATURES: tuple[Feature, ...] = (
         exchange=_ROUTING,
         compression="payloads are stored as they are; keep large ones in files and pass their key",
         throws="raise holdfast.Permanent for errors that are expected and final",
-        typing="arguments are always checked when a task is started; leave it out",
-        shared="tasks of shared_task are in every application; leave it out",
-        lazy="tasks are registered when their module is imported; leave it out",
+        typing="arguments are always checked when a task is started; remove it",
+        shared="tasks of shared_task are in every application; remove it",
+        lazy="tasks are registered when their module is imported; remove it",
         pydantic="take a pydantic model as the input of an @app.job; it is validated on both sides",
-        store_errors_even_if_ignored="errors are always kept; leave it out",
+        store_errors_even_if_ignored="errors are always kept; remove it",
         send_events=_OBSERVER,
         backend=_DATABASE,
-        resultrepr_maxsize="the dashboard shortens what it shows; leave it out",
+        resultrepr_maxsize="the dashboard shortens what it shows; remove it",
         on_failure=_MIDDLEWARE,
         on_success=_MIDDLEWARE,
         on_retry=_MIDDLEWARE,
@@ -246,16 +248,16 @@ FEATURES: tuple[Feature, ...] = (
         Beat="there is no beat process: workers run the cycles",
         register_task="decorate the function with @app.task",
         Task=_MIDDLEWARE,
-        user_options="write a command of your own",
+        user_options="write your own command",
         steps=_MIDDLEWARE,
         amqp=_ROUTING,
         backend=_DATABASE,
         connection=_DATABASE,
         broker_connection=_DATABASE,
-        finalize="nothing is to be finalized; leave it out",
-        set_current="the newest application is the current one; leave it out",
-        set_default="the newest application is the current one; leave it out",
-        current_task="take bind=True and use self",
+        finalize="there is nothing to finalize; remove it",
+        set_current="the newest application is the current one; remove it",
+        set_default="the newest application is the current one; remove it",
+        current_task="use bind=True and self",
     ),
     *_cover(
         "task attribute",
@@ -361,7 +363,7 @@ FEATURES: tuple[Feature, ...] = (
         chord="from holdfast.contrib.celery import chord",
         signature="from holdfast.contrib.celery import signature",
         crontab="from holdfast.contrib.celery import crontab",
-        schedule="give the number of seconds itself",
+        schedule="pass the number of seconds",
         AsyncResult="from holdfast.contrib.celery import AsyncResult",
         GroupResult="from holdfast.contrib.celery import GroupResult",
         MaxRetriesExceededError="from holdfast.contrib.celery import MaxRetriesExceededError",
@@ -377,7 +379,7 @@ FEATURES: tuple[Feature, ...] = (
         subtask="write task.s(…)",
         solar="there are no solar schedules: compute the time in a cycle and start the task with eta",
         signals=f"for the life of tasks {_MIDDLEWARE}; for what happened {_OBSERVER}",
-        current_task="take bind=True and use self",
+        current_task="use bind=True and self",
         Retry="catch what the task itself raises; retries end the attempt",
         Ignore="return holdfast.Cancel(reason)",
         Reject="raise holdfast.Permanent(reason); for another attempt raise holdfast.Snooze('30s')",
@@ -447,7 +449,7 @@ def check_always_so(kind: Kind, options: Mapping[str, object], where: str = "") 
             place = f" of {where}" if where else ""
             raise CeleryUnsupported(
                 f"{kind} {name}={repr(value)[:40]}{place} has no effect here",
-                help=f"it is always {wanted[0]!r}; leave it out",
+                help=f"it is always {wanted[0]!r}; remove it",
             )
 
 

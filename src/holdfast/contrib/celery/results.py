@@ -65,8 +65,8 @@ class AsyncResult:
         """
         if current_request.get().job is not None:
             raise CircularWait(
-                "a task waits for another, which may never get a slot",
-                help="write a chain or a chord: the next task is given the result",
+                "a task waits for another task, which may never get a slot",
+                help="write a chain or a chord: the next task gets the result",
             )
         try:
             return self.app.chains.wait(self._find().id, timeout=timeout).output
@@ -133,7 +133,7 @@ class AsyncResult:
         page = self.app.chains.list(format_filter([Term("key", ":", (self.id,))]), limit=1)
         for each in page:
             return each
-        raise ChainNotFound(f"no task was started with the id {self.id[:60]!r}")
+        raise ChainNotFound(f"no task has the id {self.id[:60]!r}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AsyncResult) and other.id == self.id
@@ -164,7 +164,7 @@ class GroupResult:
                 found.append(each.get(left, propagate))
             except WaitTimeout as error:
                 raise WaitTimeout(
-                    f"{self.completed_count()} of {len(self)} have completed within {timeout} s"
+                    f"{self.completed_count()} of {len(self)} completed within {timeout} s"
                 ) from error
         return found
 

@@ -147,7 +147,7 @@ def _check_task_options(options: Mapping[str, Any]) -> None:
         check_kind(name, value, _KINDS[name])
     retries = options.get("max_retries")
     if retries is not None and retries < 0:
-        raise InvalidOption(f"max_retries={retries} is less than 0", help="None means without end")
+        raise InvalidOption(f"max_retries={retries} is less than 0", help="None means no limit")
     rate_of(options.get("rate_limit"))
 
 
@@ -194,7 +194,7 @@ class CeleryTask:
         self.options = TaskOptions.read(given, self.name)
         if is_async(function):
             raise CeleryUnsupported(
-                f"{self.name} is async, which tasks of Celery are not",
+                f"{self.name} is async, but Celery tasks cannot be",
                 help=f'write @app.job("{self.name}") and take the job: async def {function.__name__}(job)',
             )
         self._function = function

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
     app: Holdfast
-    """This process's application, for commands and for code of yours that needs it."""
+    """This process's application, for commands and for your own code."""
 
 _SQLITE = "django.db.backends.sqlite3"
 _POSTGRESQL = frozenset({"django.db.backends.postgresql", "django.contrib.gis.db.backends.postgis"})

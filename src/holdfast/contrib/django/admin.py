@@ -67,12 +67,12 @@ class JobRowAdmin(JobRowAdminBase):
             return ""
         return format_html('<a href="{}">open</a>', address)
 
-    @admin.action(description="Retry selected jobs that failed", permissions=["operate"])
+    @admin.action(description="Retry selected failed jobs", permissions=["operate"])
     def retry(self, request: HttpRequest, chosen: QuerySet[JobRow]) -> None:
         """Put failed jobs back into the queue."""
         self._move(request, chosen, "retry")
 
-    @admin.action(description="Cancel selected jobs that have not ended", permissions=["operate"])
+    @admin.action(description="Cancel selected unfinished jobs", permissions=["operate"])
     def cancel(self, request: HttpRequest, chosen: QuerySet[JobRow]) -> None:
         """Cancel jobs, running ones through their abort signal."""
         self._move(request, chosen, "cancel")

@@ -45,7 +45,7 @@ def check_backend(backend: HoldfastBackend) -> Iterator[CheckMessage]:
     if not apps.is_installed(_APP):
         yield Error(
             f"{where} needs {_APP!r} in INSTALLED_APPS.",
-            hint="It finds the tasks of your apps, creates Holdfast's tables and brings the worker.",
+            hint="It finds your apps' tasks, creates Holdfast's tables and adds the worker command.",
             id="holdfast.E001",
         )
     for each in sorted(set(backend.options) - _OPTIONS):
@@ -117,7 +117,7 @@ def _check_transactions(alias: str) -> Iterator[CheckMessage]:
     if not configured.get("AUTOCOMMIT", True):
         yield Warning(
             f"DATABASES[{alias!r}] has AUTOCOMMIT off.",
-            hint="A task that is enqueued outside transaction.atomic() waits for your own commit.",
+            hint="A task enqueued outside transaction.atomic() waits for your own commit.",
             id="holdfast.W001",
         )
     mode = str(configured.get("OPTIONS", {}).get("transaction_mode") or "")

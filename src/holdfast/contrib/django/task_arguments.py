@@ -78,7 +78,7 @@ def _by_arguments(task: AnyTask, rules: Sequence[Rule]) -> Iterator[Rule]:
         by = getattr(each, "by", None)
         if isinstance(by, str) and by.split(".")[0] not in names:
             raise InvalidOption(
-                f"by={by!r} is no argument of the task; there are {', '.join(names) or 'none'}"
+                f"by={by!r} is not an argument of the task, which has {', '.join(names) or 'none'}"
             )
         if by is not None:
             each = copy(each)

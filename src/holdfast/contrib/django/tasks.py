@@ -66,7 +66,7 @@ class DjangoTaskOptions(TypedDict, total=False):
     """The options that Django has no word for; `by=` in the last four names an argument of the task."""
 
     retry: Retry | None
-    """When a task that raised is tried again; without it, the first exception is final."""
+    """When a task that raised is retried; without it, the first exception is final."""
 
     key: str | None
     """A template of the arguments, as "invoice:{number}": tasks with the same key share one run until it has ended."""
@@ -78,10 +78,10 @@ class DjangoTaskOptions(TypedDict, total=False):
     """Whether the task runs in a transaction of Django's that also completes it."""
 
     limits: Sequence[Limit]
-    """How many tasks run at once over all workers."""
+    """How many tasks run at once across all workers."""
 
     rates: Sequence[Rate]
-    """How many tasks start within any period over all workers."""
+    """How many tasks start within any period across all workers."""
 
     fair: Fair | None
     """Keys take turns."""
@@ -258,9 +258,7 @@ def _check_options(task: AnyTask) -> None:
     if not isinstance(task, HoldfastTask):
         return
     if task.atomic and iscoroutinefunction(task.func):
-        raise InvalidTask(
-            "atomic=True needs a task that is not async: Django's transactions are not."
-        )
+        raise InvalidTask("atomic=True needs a sync task, because Django's transactions are sync.")
     if not isinstance(task.sealed, bool):
         raise InvalidTask(f"sealed must be True or False, not {repr(task.sealed)[:60]}.")
     if task.retry is not None and not isinstance(task.retry, Retry):

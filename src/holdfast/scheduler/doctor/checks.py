@@ -78,7 +78,7 @@ async def run_checks(
             server = server or await read_server(database)
             about_database += await _check_database(database, server, settings, len(fleet.workers))
         except HoldfastError as error:
-            text = "it could not be checked"
+            text = "the check itself failed"
             about_database.append(problem("database", error.message, text, error.help))
     return [*check_configuration(settings, {**known, **own}, owners), *about_database]
 
@@ -185,7 +185,7 @@ def _check_timing(settings: Settings, leases: Mapping[str, Lease]) -> Finding:
 def _check_retention(settings: Settings) -> Finding:
     days = settings.holdfast.retention_days
     if days:
-        return ok("retention", f"finished chains are kept {days} days")
+        return ok("retention", f"finished chains are kept for {days} days")
     return warning(
         "retention",
         "finished chains are kept forever",

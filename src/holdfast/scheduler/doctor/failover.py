@@ -21,7 +21,7 @@ def _check_hosts(replication: Replication) -> Finding:
         return problem(
             "hosts",
             measured,
-            "several hosts take writes: jobs run on each of them, and one side's changes will be discarded",
+            "several hosts accept writes: jobs run on each, and one side's changes will be discarded",
             "stop all but the rightful primary now, and let a failover manager with a quorum decide",
         )
     silent = [each.host for each in replication.hosts if each.role is None]
@@ -29,7 +29,7 @@ def _check_hosts(replication: Replication) -> Finding:
         return warning(
             "hosts",
             measured,
-            "a host without an answer cannot take over, and may cost two seconds at a connection",
+            "a host that doesn't respond cannot take over, and may cost two seconds per connection",
             f"start {', '.join(silent)}, or remove it from HOLDFAST_URL",
         )
     apart = _apart(replication)
@@ -54,7 +54,7 @@ def _apart(replication: Replication) -> list[str]:
 
 def _describe_host(host: HostStatus) -> str:
     if host.role is None:
-        return f"{host.host}: no answer ({host.error})"
+        return f"{host.host}: no response ({host.error})"
     return f"{host.host}: {host.role}, timeline {host.timeline}"
 
 
@@ -64,7 +64,7 @@ def _check_standbys(replication: Replication, settings: Settings) -> Finding:
         return warning(
             "replication",
             measured,
-            "whether commits reach a standby cannot be seen by this role",
+            "this role cannot see whether commits reach a standby",
             "grant pg_monitor to the role of HOLDFAST_URL;",
         )
     if replication.synchronous_standby_names:
@@ -76,7 +76,7 @@ def _check_standbys(replication: Replication, settings: Settings) -> Finding:
         "replication",
         measured,
         "a failover now would lose what no standby has received",
-        "look for a slow network or a slow disk of the standby, or make it synchronous",
+        "check the standby's network and disk, or make it synchronous",
     )
 
 

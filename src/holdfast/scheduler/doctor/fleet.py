@@ -108,14 +108,14 @@ def _check_clock(ahead: int) -> Finding:
 def _check_unreadable(fleet: Fleet) -> Finding:
     groups = [each for each in fleet.unreadable if each.missing is None]
     if not groups:
-        return ok("unreadable", "no job waits for code that can read its input")
+        return ok("unreadable", "no jobs are waiting for code that can read their input")
     count = sum(each.count for each in groups)
     names = ", ".join(each.type for each in groups[:_MAX_NAMES])
     since = fleet.now - min(each.since for each in groups)
     return warning(
         "unreadable",
         f"{pluralize(count, 'job')} of {names} for {format_span(since)}",
-        "the workers' code cannot read their inputs: they wait, and run when code starts that can",
+        "the workers' code cannot read their input; they wait until code that can is deployed",
         "see why with `holdfast jobs show ID`; add a default or an upgrade, and test it with "
         "`holdfast types check APP`",
     )
@@ -124,15 +124,15 @@ def _check_unreadable(fleet: Fleet) -> Finding:
 def _check_sealed(fleet: Fleet) -> Finding:
     groups = [each for each in fleet.unreadable if each.missing is not None]
     if not groups:
-        return ok("sealed", "no job waits for a key that opens its input")
+        return ok("sealed", "no jobs are waiting for a key that opens their input")
     count = sum(each.count for each in groups)
     named = _list_names([f"{each.type}, {_without_place(each.missing)}" for each in groups])
     since = fleet.now - min(each.since for each in groups)
     return warning(
         "sealed",
         f"{pluralize(count, 'job')} for {format_span(since)}: {named}",
-        "the workers that took them do not hold the key: they wait, and run when a worker starts with it",
-        "give the workers the key, in HOLDFAST_SEAL_KEYS; one that was removed too early is needed again",
+        "the workers that took them don't have the key; they wait until a worker starts with it",
+        "give the workers the key, in HOLDFAST_SEAL_KEYS; if a key was removed too early, add it back",
     )
 
 
@@ -157,7 +157,7 @@ def _check_pause(identity: Identity | None) -> Finding:
     return warning(
         "pause",
         f"everything is paused{f' by {identity.paused_by}' if identity.paused_by else ''}",
-        "no job and no cycle runs",
+        "no jobs or cycles run",
         "holdfast types resume --all",
     )
 
@@ -167,7 +167,9 @@ def _check_workers(fleet: Fleet) -> Finding:
     measured = f"{len(fleet.workers)} live, {pluralize(fleet.totals.due, 'job', more)} due"
     if fleet.workers or not fleet.totals.due:
         return ok("workers", measured)
-    return problem("workers", measured, "jobs are due and no worker is live", "holdfast worker APP")
+    return problem(
+        "workers", measured, "jobs are due, but no worker is live", "holdfast worker APP"
+    )
 
 
 def _check_versions(workers: Sequence[WorkerRecord]) -> Finding:
@@ -206,7 +208,7 @@ def _check_unhandled(fleet: Fleet) -> Finding:
     return problem(
         "unhandled_types",
         _list_names(waiting),
-        "jobs of these types are due and no live worker handles them",
+        "jobs of these types are due, but no live worker handles them",
         "start a worker that registers them: holdfast worker APP",
     )
 

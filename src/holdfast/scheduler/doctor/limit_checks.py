@@ -59,7 +59,7 @@ def _check_agreement(workers: Sequence[WorkerRecord]) -> Finding:
     return warning(
         "limits",
         f"{first}: {' or '.join(sorted(said[first]))}",
-        "live workers have different limits in code; until they agree, the larger one may hold",
+        "live workers have different limits in code; until they agree, the larger one may apply",
         "deploy the same code to all workers: holdfast workers list",
     )
 
@@ -81,7 +81,7 @@ def _check_full(state: LimitState) -> Finding:
     return warning(
         "full_keys",
         f"{pluralize(len(full), 'key')} full; {worst.type} {worst.key} for {waited}",
-        "jobs of these keys come faster than their limits let them start",
+        "jobs for these keys arrive faster than their limits allow",
         f"holdfast limits list {worst.type} --full; "
         f"holdfast limits set {worst.type} --key {worst.key} --limit N",
     )
@@ -93,20 +93,20 @@ def _check_paused(key: LimitFacts, count: int, now: Instant) -> Finding:
     return warning(
         "full_keys",
         f"{pluralize(count, 'key')} paused; {key.type} {key.key} for {left} more{why}",
-        "jobs of these keys have waited for long, because their handler or an operator paused them",
+        "jobs for these keys have been waiting a long time, because a handler or an operator paused them",
         f"holdfast limits rest {key.type} --key {key.key} 0s",
     )
 
 
 def _check_held(state: LimitState) -> Finding:
     if not state.held:
-        return ok("ordered_keys", "no ordered key waits for a dead letter")
+        return ok("ordered_keys", "no ordered key is waiting for a dead letter")
     first = state.held[0]
     type = split_gate(first.gate)[0]
     since = format_span(state.now - first.since)
     return warning(
         "ordered_keys",
         f"{pluralize(len(state.held), 'key')}; {spoken_gate(first.gate)} for {since}",
-        "a job of these keys failed, and the jobs behind it wait for it to be redriven or dropped",
+        "a job of each of these keys failed; the jobs behind it wait until it is redriven or dropped",
         f"holdfast dead list type:{type}; holdfast dead redrive {first.job_id}",
     )

@@ -66,7 +66,7 @@ def _check_manifests(facts: ArchiveFacts) -> Finding:
         return warning(
             "archive",
             f"{measured}; late: {names}",
-            "they did not get on for two days: the archive's cycle does not run, or not to its end",
-            "look at `holdfast cycles list`, and that a worker or tick has the cycle archiveExport",
+            "no progress for two days: the archive's cycle isn't running, or isn't finishing",
+            "check `holdfast cycles list`, and that a worker or tick has the cycle archiveExport",
         )
     return ok("archive", measured)

@@ -105,7 +105,7 @@ def _check_version(settings: dict[str, str]) -> Finding:
     text = f"Holdfast is tested on PostgreSQL {OLDEST_VERSION} to {TESTED_VERSION}"
     if major > TESTED_VERSION:
         return warning(
-            "postgresql_version", settings["server_version"], text, "look for a newer Holdfast"
+            "postgresql_version", settings["server_version"], text, "check for a newer Holdfast"
         )
     fix = f"upgrade the server to PostgreSQL {OLDEST_VERSION} or newer"
     return problem("postgresql_version", settings["server_version"], text, fix)
@@ -127,9 +127,7 @@ def _check_jit(stats: ServerStats) -> Finding:
         return ok("jit", "off on our connections")
     above = stats.settings["jit_above_cost"]
     measured = f"on, jit_above_cost={above}"
-    text = (
-        "our startup options do not arrive, so the server compiles statements by its own estimates"
-    )
+    text = "our startup options don't reach the server, so it decides itself which statements to compile"
     if float(above) < JIT_ABOVE_COST:
         text = f"{text}; below {JIT_ABOVE_COST} it may compile our statements on every call"
     return warning("jit", measured, text, f'alter role "{stats.role}" set jit = off;')
@@ -137,7 +135,7 @@ def _check_jit(stats: ServerStats) -> Finding:
 
 def _check_planner(stats: ServerStats) -> Finding:
     if not stats.switched_off:
-        return ok("planner", "nothing is switched off")
+        return ok("planner", "nothing is turned off")
     return warning(
         "planner",
         ", ".join(f"{each.name}=off ({_origin(each, stats)})" for each in stats.switched_off),
@@ -245,13 +243,13 @@ def _check_dead_tuples(tables: Sequence[TableStats], schema: str) -> Finding:
 
 def _may_vacuum(may_vacuum: bool, schema: str) -> Finding:
     if may_vacuum:
-        return ok("sweeping", "workers may vacuum")
+        return ok("sweeping", "workers can vacuum")
     return warning(
         "sweeping",
-        "this role may not vacuum",
-        "workers cannot remove dead rows themselves, and the server does so once a minute at best",
+        "this role cannot vacuum",
+        "workers cannot remove dead rows themselves, and the server does so at most once a minute",
         f'grant maintain on all tables in schema "{schema}" to the role of your workers;'
-        " before PostgreSQL 17 let them connect as the owner of the tables",
+        " before PostgreSQL 17, let them connect as the tables' owner",
     )
 
 
@@ -298,7 +296,7 @@ def _check_fences(stats: ServerStats) -> Finding:
         "the server does not report its timeline",
         "after a failover to a server whose clock is behind, a fence may be lower than one given before",
         "let this role execute pg_current_wal_lsn() and pg_walfile_name(text), "
-        "or keep the clocks of all servers in step",
+        "or keep all servers' clocks in sync",
     )
 
 
@@ -354,6 +352,6 @@ def _check_pooler(settings: Settings, is_pooled: bool) -> Finding:
     return warning(
         "pooler",
         "behind a pooler, with LISTEN through it",
-        "in a pooler's transaction mode hints are lost, and jobs are found by polling only",
+        "in a pooler's transaction mode hints are lost, and jobs are found only by polling",
         "set HOLDFAST_LISTEN_URL to the server's own address, and run `holdfast migrate` there",
     )

@@ -40,7 +40,7 @@ def _check_journal(stats: FileStats, path: str) -> Finding:
     return warning(
         "journal",
         stats.journal,
-        "outside of WAL mode, readers and the writer block each other",
+        "outside WAL mode, readers and the writer block each other",
         f"sqlite3 {path} 'pragma journal_mode = wal'",
     )
 
@@ -63,7 +63,7 @@ def _check_busy(stats: FileStats) -> Finding:
     return warning(
         "busy_timeout",
         f"{stats.busy_timeout} ms",
-        "a transaction of another process soon makes ours fail",
+        "another process's transaction would soon make ours fail",
         "open the database with a busy timeout of 5000 ms",
     )
 

@@ -93,7 +93,7 @@ def parse_url(url: str) -> dict[str, Any]:
     try:
         return conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
-        raise UnusableUrl(f"PostgreSQL does not understand the URL: {str(error).strip()}") from None
+        raise UnusableUrl(f"PostgreSQL rejects the URL: {str(error).strip()}") from None
 
 
 def url_without_password(url: str) -> str:

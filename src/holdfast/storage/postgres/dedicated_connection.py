@@ -130,7 +130,7 @@ class OpenConnections:
             is_over = link in self._short and len(self._short) == 1
             self._short.discard(link)
         if is_over:
-            log.info("every purpose has a connection of its own again")
+            log.info("every purpose has its own connection again")
 
     def note_shortage(self, link: PostgresLink, lender: PostgresLink) -> None:
         """Tell that a link has to share; once for all of them."""

@@ -140,7 +140,7 @@ def _apply(connection: Connection[Any], schema: str, step: Migration) -> None:
                 connection.execute(each)
         except psycopg.errors.InsufficientPrivilege as error:
             raise WrongDatabase(
-                f"this role may not create the schema: {error}",
+                f"this role is not allowed to create the schema: {error}",
                 help="run `holdfast migrate sql` and apply it as the owner",
             ) from error
         run(SchemaStore().record(step.record), executor)

@@ -189,7 +189,7 @@ def _none_free(
     """Return the error of a caller who waited in vain; `trouble` is what keeps those before it from connecting."""
     if trouble is not None:
         return DatabaseUnreachable(
-            f"{trouble.message}; {size} callers before this one still wait for it",
+            f"{trouble.message}; {size} callers ahead of this one are still waiting for it",
             details=trouble.details,
             help=trouble.help,
         )

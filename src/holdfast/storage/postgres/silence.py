@@ -108,9 +108,9 @@ class LentConnections(Generic[C]):
         for connection, since in lent:
             if self._since.get(connection) == since:
                 self._given_up[connection] = DatabaseUnreachable(
-                    f"the server hangs: {address[0]}:{address[1]} accepts connections and answers nothing "
+                    f"the server hangs: {address[0]}:{address[1]} accepts connections but has not responded "
                     f"for {ANSWER_S:g} s",
-                    help="see what blocks it: its disk, its memory, or a process that was stopped",
+                    help="check what blocks it: disk, memory, or a stopped process",
                 )
                 shut_down(connection)
 

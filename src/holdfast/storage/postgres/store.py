@@ -90,7 +90,7 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
     if state in _NO_SCHEMA:
         return WrongDatabase(f"this database has no Holdfast schema: {text}")
     if state == _SERIALIZATION:
-        return KeyConflict(f"a concurrent transaction came first: {text}")
+        return KeyConflict(f"a concurrent transaction got there first: {text}")
     if state == _NO_RIGHT:
         return RoleRefused(f"the database rejected {statement or 'a statement'}: {text}")
     if state == _READ_ONLY:
@@ -98,7 +98,7 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
     if state == _ABORTED:
         return TransactionAborted("the transaction had failed before Holdfast was called")
     if state in _BUSY:
-        return DatabaseBusy(f"{statement or 'a statement'} had to wait too long: {text}")
+        return DatabaseBusy(f"{statement or 'a statement'} waited too long: {text}")
     if state[:2] in {"08", "53", "58"} or state in {"57P01", "57P02", "57P03"}:
         return DatabaseUnreachable(text)
     return None

@@ -82,7 +82,7 @@ class _Transaction(Generic[P, L]):
         if self._is_over:
             raise ConnectionClosed(
                 "the transaction has ended",
-                help="do everything inside the block of app.transaction()",
+                help="do everything inside the app.transaction() block",
             )
 
     def _check_begun(self) -> None:

@@ -344,7 +344,7 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
         return error
     code, text = _code(error), str(error)
     if code in _BUSY:
-        waited = f"{statement or 'a statement'} had to wait too long: {text}"
+        waited = f"{statement or 'a statement'} waited too long: {text}"
         return DatabaseBusy(waited, help=_ONE_WRITER)
     if code == sqlite3.SQLITE_INTERRUPT:
         return DatabaseBusy(f"{statement or 'a statement'} exceeded its time limit")
@@ -355,7 +355,7 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
     if code == sqlite3.SQLITE_NOTADB:
         return WrongDatabase(
             f"this is not a SQLite database: {text}",
-            help="name another file, or move this one away",
+            help="use another file, or move this one away",
         )
     if text.startswith("no such table: holdfast_"):
         return WrongDatabase(f"this database has no Holdfast schema: {text}")

@@ -119,9 +119,7 @@ class SqlitePool:
         self._of_file.clear()
         if found is None:
             # Opening it would make an empty one, and hide that the jobs are somewhere else.
-            raise DatabaseUnreachable(
-                f"the database file {self._path} is gone", help="put it back where it was"
-            )
+            raise DatabaseUnreachable(f"the database file {self._path} is gone", help="put it back")
         self._file = found
 
 

@@ -129,7 +129,7 @@ class SqliteTransaction:
         if self._ended:
             raise ConnectionClosed(
                 "the transaction has ended",
-                help="do everything inside the block of app.transaction()",
+                help="do everything inside the app.transaction() block",
             )
 
     def give_up(self) -> None:

@@ -31,7 +31,7 @@ class UnreadableConformance(Conformance):
     async def test_those_that_wait_for_a_key_come_before_others_of_their_type(
         self, fixture: StoreFixture
     ) -> None:
-        missing = "sealed with the key 'k-1', which this process does not hold"
+        missing = "sealed with the key 'k-1', which this process does not have"
         for error in ("no field", missing):
             job = await fixture.start()
             await fixture.run(fixture.store.unreadable.note(job.id, MAIL, error, fixture.now))

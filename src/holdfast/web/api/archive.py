@@ -16,7 +16,7 @@ class RestoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def overview(request: BoundRequest) -> ApiResponse:
-    """Sum up the archive: whether it is configured, and what it holds of each source."""
+    """Summarize the archive: whether it is configured, and what it holds per source."""
     found = await request.service.archive.overview(request.caller)
     return ApiResponse(found.as_json())
 
@@ -30,7 +30,7 @@ async def manifests(request: BoundRequest) -> ApiResponse:
 
 
 async def get(request: BoundRequest) -> ApiResponse:
-    """Show a manifest with its objects, and the work of this process on it."""
+    """Show a manifest with its objects, and what this process is doing with it."""
     archive = request.service.archive
     found = await archive.get(request.caller, request["name"])
     work = archive.work_on(found.manifest)

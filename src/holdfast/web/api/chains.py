@@ -39,7 +39,7 @@ _DAY_MS = 86_400_000
 
 
 class NewChain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A chain to start. With `like`, the id of a job, whatever is left out is as it was there, but for its key."""
+    """A chain to start. With `like`, the id of a job, omitted fields are copied from that job, except its key."""
 
     type: str | None = None
     input: Any = msgspec.UNSET
@@ -87,7 +87,7 @@ async def wait(request: BoundRequest) -> ApiResponse:
 
 
 async def start(request: BoundRequest) -> ApiResponse:
-    """Start a chain, or one like a job; with `Prefer: wait=N`, wait up to N seconds for its result."""
+    """Start a chain, or one like an earlier job; with `Prefer: wait=N`, wait up to N seconds for its result."""
     wanted: NewChain = request.body
     chain = await _start(request, wanted)
     timeout_ms = _preferred_wait_ms(request.http)

@@ -50,7 +50,7 @@ async def change(request: BoundRequest) -> ApiResponse:
 
 
 async def rest(request: BoundRequest) -> ApiResponse:
-    """Start no job of one key for a while, on any worker."""
+    """Pause one key for a while, on all workers."""
     body: LimitPause = request.body
     target = LimitTarget(request["type"], body.key)
     ms = milliseconds(body.duration)
@@ -59,7 +59,7 @@ async def rest(request: BoundRequest) -> ApiResponse:
 
 _OWNER = Param("type", "path", text="The job type's name, or `@name` of a shared limit.")
 _TYPE = Param("type", "query", text="Only limits of this job type.")
-_FULL = Param("full", "query", "flag", "Only limits that hold jobs back now.", False)
+_FULL = Param("full", "query", "flag", "Only limits that are holding jobs back.", False)
 _ANSWERS: dict[str, Any] = {"answers": (200, 404)}
 
 ROUTES = (

@@ -26,7 +26,7 @@ async def list_all(request: BoundRequest) -> ApiResponse:
 
 
 async def statistics(request: BoundRequest) -> ApiResponse:
-    """Show a job type in figures: throughput, errors, quantiles of run time and wait, slowest and latest jobs."""
+    """Show a job type's statistics: throughput, errors, quantiles of run time and wait, slowest and latest jobs."""
     board = await request.service.type_boards.get(
         request.caller, request["type"], request["window"]
     )

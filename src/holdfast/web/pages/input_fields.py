@@ -159,6 +159,6 @@ def unmask(edited: Any, before: Any, name: str) -> Any:
         raise InputInvalid(
             f"{name} has {MASK} where no secret was masked",
             path=f"$.{name}",
-            help="a masked value can be kept in its place or replaced, not moved",
+            help="you can keep or replace a masked value, but not move it",
         )
     return value

@@ -134,7 +134,7 @@ _SENTENCES = {
     "drop": "{jobs} dropped",
     "cancel_chain": "Chain cancelled",
     "start": "{name} started",
-    "not_started": "Not started: an open chain has this key already",
+    "not_started": "Not started: an open chain already has this key",
     "delete_chain": "Chain deleted with {jobs}",
     "remove_subscription": "Subscription removed",
     "replay": "Replay complete: {jobs} added",
@@ -146,7 +146,7 @@ _SENTENCES = {
     "run_cycle": "{name} runs at the next tick",
     "verify": "{name} verified",
     "restore": "{name} restored",
-    "archive_work": "{name} is being worked on; this page shows how far it is",
+    "archive_work": "{name} is in progress; this page shows how far along it is",
 }
 _DIGITS = 7
 # An address can be forged: a name has no spaces, so that it cannot be a sentence.

@@ -121,8 +121,8 @@ def _json_because(context: PageContext, draft: Draft) -> str:
     if _fields_of(context, draft.type) is not None:
         return ""
     if context.service.app.registry.find(draft.type) is None:
-        return "this process does not know the type"
-    return "the type's input names no fields"
+        return "this process doesn't know the type"
+    return "the type's input has no named fields"
 
 
 def _fields_of(context: PageContext, type: str) -> list[InputField] | None:

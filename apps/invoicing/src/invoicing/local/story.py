@@ -212,7 +212,7 @@ class Story:
             seconds = each.recovered_after_s()
             if seconds is not None:
                 self._recoveries.remove(each)
-                self._say(f"what {each.name} held was recovered after {seconds:.1f} s")
+                self._say(f"the jobs of {each.name} were recovered after {seconds:.1f} s")
 
     def _replace_exited(self) -> None:
         for name, code in self._processes.take_exited():

@@ -115,7 +115,7 @@ class Books:
         """What is there, and what is not."""
         kinds = Counter(each.kind for each in self.faults)
         again = self._pushes.total() - len(self._pushes)
-        repeated = f" ({again} sent again, with the cause on record)" if again else ""
+        repeated = f" ({again} sent again, with the reason recorded)" if again else ""
         return (
             f"{len(self._listed)} tenders · {len(self._pushes)} pushes{repeated} · "
             f"{kinds['missing']} missing · {kinds['doubled']} doubled · {kinds['wrong']} wrong"
