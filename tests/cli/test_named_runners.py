@@ -193,6 +193,6 @@ def test_a_schedule_that_cannot_be_read_stops_the_process_with_the_variables_nam
     with Command(command, "billing:app", env=RUNNERS | {variable: value}) as refused:
         _, said = refused.process.communicate(timeout=PATIENCE_S)
     assert refused.process.returncode == 2
-    assert f"error[HF010]: {variable} is invalid" in said
+    assert f"error[HF010]: {variable} cannot be used" in said
     assert f"{variable}={value!r} (env)" in said
     assert f"set {variable} to {expected}" in said

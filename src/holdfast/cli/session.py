@@ -133,7 +133,7 @@ class CliSession:
 
         missing = ChainNotFound if is_chain else JobNotFound
         raise missing(
-            f"no {noun} id begins with {text}, and none of the newest {NEWEST_BY_END:,} one that ends so"
+            f"no {noun} id begins with {text}, and none of the newest {NEWEST_BY_END:,} ends with it"
         )
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
