@@ -87,7 +87,7 @@ def test_every_option_of_a_decorator_has_a_sentence() -> None:
     for title, option, meaning in (
         ("@app.job and @app.on", "timeout", "three leases"),
         ("@app.cycle", "missed", "caught up"),
-        ("app.start", "priority", "the most urgent"),
+        ("app.start", "priority", "most urgent"),
         ("app.publish", "after", "from now"),
     ):
         section = options.page().partition(f"## {title}\n")[2].partition("\n## ")[0]

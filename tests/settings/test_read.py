@@ -151,7 +151,7 @@ def test_every_setting_is_recognised_as_ours_by_its_name() -> None:
 
 
 def test_an_unknown_argument_is_a_mistake_of_the_caller() -> None:
-    with pytest.raises(ConfigError, match="no setting OUTBOX_BATCHSIZE"):
+    with pytest.raises(ConfigError, match="unknown setting OUTBOX_BATCHSIZE"):
         read_settings({}, None, {"OUTBOX_BATCHSIZE": 3})
 
 

@@ -90,7 +90,7 @@ async def test_a_form_says_why_an_input_is_written_as_json(api: Api, scene: Scen
     scene.start("mail.send")
     for type, why in (
         ("echo", "as JSON: the type&#39;s input has no named fields"),
-        ("mail.send", "as JSON: this process doesn't know the type<"),
+        ("mail.send", "as JSON: this process doesn&#39;t know the type<"),
     ):
         page = (await api.call(Role.DEVELOPER, "GET", f"/start?type={type}")).text
         assert why in page

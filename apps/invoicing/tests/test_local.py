@@ -43,7 +43,7 @@ def test_a_killed_worker_costs_nothing_and_nothing_happens_twice(
     assert result.returncode == 0, result.stdout + result.stderr + log.read_text()[-3000:]
     assert result.stderr == ""
     assert re.search(r"w-\d killed \(-9\) while it held \d+ invoice\.", result.stdout)
-    assert " was recovered after " in result.stdout
+    assert " recovered after " in result.stdout
     assert "16 invoices · 16 PDFs · 16 e-mails" in result.stdout
     assert "0 missing · 0 doubled · 0 wrong" in result.stdout
 
