@@ -11,6 +11,7 @@ from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 from tests.cli.test_root import commands
+from tests.support.limited_scene import MAIL, LimitedScene
 
 LINES = 6
 ENDLESS = {"demo", "dev", "bench", "top", "tail", "worker", "serve", "wait", "tick"}
@@ -21,6 +22,7 @@ NASTY = (
     *("-1", "0", "1e9", "nan", "inf", "9" * 20, "5/s", "1h", "{}", "[1", "null", "json", "a:b"),
     *("state:", "state:failed,", "type:*", "age>", "age>1s", "attempt>=-1", 'error:"', "x:y"),
     *("0193a6f0-7c00-7000-8000-000000000000", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59Z"),
+    *("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00", "\udcff"),
     *("sqlite:///", "sqlite://", "postgresql://", "postgresql://[::1"),
 )
 TYPED = [
@@ -63,3 +65,33 @@ def test_nasty_input_is_answered_in_words(
         assert result.exit_code in set(Exit), words
         if result.exit_code not in (Exit.OK, Exit.PARTLY):
             assert result.stderr.startswith(("error[HF", "about to ", "warning: ")), words
+
+
+@pytest.mark.parametrize(("path", "command"), TYPED)
+def test_an_argument_that_is_not_utf8_is_answered_in_words(
+    path: tuple[str, ...],
+    command: click.Command,
+    run: Run,
+    scene: Scene,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    LimitedScene(scene).declare(MAIL)
+    for wrong in texts(command):
+        words = []
+        for each in command.params:
+            value = "mail.send" if each.name == "type" else "5m" if each.name == "duration" else "1"
+            if each is wrong or each.required:
+                words += [*each.opts[:1]] if isinstance(each, click.Option) else []
+                words += ["\udcff" if each is wrong else value]
+        result = run(*path[1:], *words)
+        assert result.exit_code in set(Exit), words
+        assert result.exit_code in (Exit.OK, Exit.PARTLY) or "error[HF" in result.stderr, words
+
+
+def texts(command: click.Command) -> Iterator[click.Parameter]:
+    """Return the parameters that take any text."""
+    for each in command.params:
+        if each.type.name == "text" and not getattr(each, "is_flag", False):
+            yield each

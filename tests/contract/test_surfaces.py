@@ -10,6 +10,7 @@ import html
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -22,12 +23,12 @@ from click.testing import CliRunner, Result
 
 import holdfast.commands
 from holdfast import Holdfast
-from holdfast.admin.access import LOCAL, Caller, Gateway
+from holdfast.admin.access import LOCAL, LONGEST_REASON, Caller, Gateway
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.cli.top_screen import TopSource
 from holdfast.commands.start import StartRequest, start_chains
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, InvalidOption
 from holdfast.core.records import NewBlocker, NewJob
 from holdfast.settings import read_settings
 from holdfast.storage.id_generator import new_id
@@ -60,10 +61,15 @@ async def app(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Holdfa
     @app.cycle("cleanup", every="1h")
     async def cleanup(run: Any) -> None: ...
 
+    @app.cycle("tidy", every="1h", sharded=True)
+    async def tidy(run: Any) -> None: ...
+
     app.migrate()
-    tick = app.assembly(read_settings({})).tick()
-    await tick.run()
-    await tick.close()
+    for index in ("0", "1"):
+        shard = {"WORKER_TICK_SHARD_INDEX": index, "WORKER_TICK_SHARD_COUNT": "2"}
+        tick = app.assembly(read_settings(shard)).tick()
+        await tick.run()
+        await tick.close()
     yield app
     await app.aclose()
 
@@ -211,8 +217,9 @@ class Surfaces:
                 answer = await client.post(path.format(*ids), json=BODIES.get(command, {}))
         if answer.is_success:
             return None
-        self.words = answer.json()["detail"]
-        return str(answer.json()["code"])
+        found = answer.json()
+        self.words = f"{found['detail']}\n{found['help']}"
+        return str(found["code"])
 
     async def _pages(self, command: str, ids: list[str]) -> str | None:
         path, fields = FORMS[command]
@@ -244,7 +251,7 @@ class Surfaces:
         try:
             await call
         except HoldfastError as error:
-            self.words = error.message
+            self.words = f"{error.message}\n{error.help}"
             return error.code
         return None
 
@@ -387,6 +394,54 @@ async def test_what_does_not_exist_is_refused_alike(
         assert words.format(id) in surfaces.words, (name, surfaces.words)
 
 
+@pytest.mark.parametrize(
+    ("command", "targets", "meant"),
+    [
+        ("worker.drain", ["w-77"], "w-7"),
+        ("cycle.run_now", ["clenup"], "cleanup"),
+        ("cycle.pause", ["tidi"], "tidy"),
+        ("cycle.resume", ["tidy:0/3"], "tidy:0/2"),
+        ("type.pause", ["mail.snd"], "mail.send"),
+        ("subscription.remove", ["order.placed", "mial"], "order.placed mail"),
+        ("subscription.replay", ["order.placed", "mial"], "order.placed mail"),
+    ],
+)
+async def test_a_misspelled_name_gets_the_same_suggestion_everywhere(
+    command: str, targets: list[str], meant: str, surfaces: Surfaces, scene: Scene
+) -> None:
+    scene.start("mail.send")
+    scene.worker("mail.send")
+    scene.subscribe("order.placed", "mail")
+    noun = command.split(".")[0]
+    for name in having(command):
+        assert await surfaces[name](command, targets) == MISSING[noun][0], name
+        assert f"did you mean {meant}?" in surfaces.words, (name, surfaces.words)
+
+
+@pytest.mark.parametrize(("named", "meant"), [("tidy", {"0", "1"}), ("tidy:0/2", {"0"})])
+async def test_a_cycle_is_named_with_all_its_shards_or_by_one_of_them(
+    named: str, meant: set[str], surfaces: Surfaces, scene: Scene
+) -> None:
+    targets = [f"cycle tidy:{each}/2" for each in sorted(meant)]
+    for name in SURFACES:
+        old = len(scene.deeds())
+        for command in ("cycle.pause", "cycle.run_now", "cycle.resume"):
+            assert await surfaces[name](command, [named]) is None, (name, surfaces.words)
+            paused = {
+                each.name.removesuffix("/2").removeprefix("tidy:")
+                for each in scene.database.read(scene.store.cycles.page())
+                if each.paused
+            }
+            assert paused == (set() if command == "cycle.resume" else meant), (name, command)
+        deeds = [deed[:2] for deed in scene.deeds()[old:]]
+        expected = [
+            (command, target)
+            for command in ("cycle.pause", "cycle.run_now", "cycle.resume")
+            for target in targets
+        ]
+        assert sorted(deeds) == (sorted(expected) if name in AUDITED else []), name
+
+
 @pytest.mark.parametrize("command", [each for each in MOVES if not each.startswith("chain")])
 async def test_of_several_those_are_moved_that_can_be(
     command: str, surfaces: Surfaces, scene: Scene
@@ -506,6 +561,76 @@ async def test_manifests_are_verified_and_restored_alike(
         deliveries.execute("update deliveries set note = 'note 1' where id = 1")
 
 
+REASONS = {
+    "grün – 日本": None,
+    "one line\nand another": None,
+    "x" * LONGEST_REASON: None,
+    "x" * (LONGEST_REASON + 1): "HF073",
+    "\x1b[31mred": "HF073",
+    "nul\0": "HF073",
+}
+
+
+@pytest.mark.parametrize(("reason", "code"), REASONS.items(), ids=range(len(REASONS)))
+async def test_the_reason_of_a_change_is_kept_or_refused_alike(
+    reason: str, code: str | None, surfaces: Surfaces, scene: Scene
+) -> None:
+    scene.start("mail.send")
+
+    async def post(path: str, **sent: Any) -> str | None:
+        async with surfaces.client() as client:
+            answer = await client.post(path, **sent)
+        found = CODE.search(answer.text) if answer.status_code >= 400 else None
+        return found.group() if found else None
+
+    async def by_command() -> str | None:
+        words = ("types", "pause", "mail.send", "--reason", reason)
+        result = await asyncio.to_thread(command_line, *words)
+        found = CODE.search(result.stderr)
+        return found.group() if found else None
+
+    path = "/api/v1/types/mail.send/pause"
+    form = {"move": "pause", "name": "mail.send", "reason": reason}
+    ways = {
+        "http": post(path, json={"reason": reason}),
+        "pages": post("/types", data=form, headers=SAME_SITE),
+        "cli": by_command(),
+    }
+    if reason.isprintable():
+        ways["header"] = post(path, headers={"X-Reason": reason.encode()})
+    for name, call in ways.items():
+        old = len(scene.deeds())
+        assert await call == code, name
+        kept = [each.reason for each in scene.database.read(scene.store.audit.page(1))]
+        assert len(scene.deeds()) == old + (code is None), name
+        assert code is not None or kept == [reason], name
+
+
+OUT_OF_RANGE = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00")
+
+
+@pytest.mark.parametrize("at", OUT_OF_RANGE)
+async def test_a_time_that_could_not_be_shown_is_refused_alike(
+    at: str, surfaces: Surfaces, scene: Scene
+) -> None:
+    moment = datetime.fromisoformat(at)
+
+    def start() -> None:
+        with surfaces.app.transaction() as tx:
+            surfaces.app.start(tx, "mail.send", {}, at=moment)
+
+    with pytest.raises(InvalidOption, match="years 1 to 9999"):
+        await asyncio.to_thread(start)
+    async with surfaces.app.transaction() as tx:
+        with pytest.raises(InvalidOption, match="years 1 to 9999"):
+            await surfaces.app.start(tx, "mail.send", {}, at=moment)
+    words = ("jobs", "start", "mail.send", "{}", "--new-type", "--at", at)
+    result = await asyncio.to_thread(command_line, *words)
+    assert result.exit_code == Exit.USAGE
+    assert "years 1 to 9999" in result.stderr
+    assert not (await surfaces.app.aio.jobs.list()).items
+
+
 async def test_limits_are_set_alike(surfaces: Surfaces, scene: Scene) -> None:
     limited = LimitedScene(scene)
     limited.declare(MAIL)
@@ -537,8 +662,15 @@ async def test_limits_are_set_alike(surfaces: Surfaces, scene: Scene) -> None:
             ("set mail.send --limit 9", "mail.send", {"limit": 9}, "HF073"),
             ("set mail.snd --limit 9", "mail.snd", {"limit": 9}, "HF020"),
             ("set @smtp --rate 5/1s", "@smtp", {"rate": "5/1s"}, None),
+            ("set mail.send --key \0 --limit 9", "mail.send", {"key": "\0", "limit": 9}, "HF073"),
+            (
+                "rest mail.send 5m --key \0",
+                "mail.send/rest",
+                {"key": "\0", "duration": "5m"},
+                "HF073",
+            ),
         ):
-            assert await set_it(words.split(), path, body) == code, (set_it.__name__, words)
+            assert await set_it(words.split(" "), path, body) == code, (set_it.__name__, words)
         (smtp, own) = scene.database.read(scene.store.limits.settings())
         assert (own.id, own.allowed, own.rests_until is None) == ("mail.send#42", 9, False)
         assert (smtp.id, smtp.rate, smtp.period_ms) == ("@smtp", 5, 1_000)
@@ -549,6 +681,43 @@ async def test_limits_are_set_alike(surfaces: Surfaces, scene: Scene) -> None:
         ]
         for each in (smtp, own):
             scene.database.run(scene.store.limits.clear(each.id))
+
+
+async def test_what_names_no_limit_is_refused_alike(surfaces: Surfaces, scene: Scene) -> None:
+    LimitedScene(scene).declare(MAIL)
+    for body, words in (
+        ({"key": "42", "scope": "each"}, ("--key", "42", "--each")),
+        ({"key": "42", "scope": "total"}, ("--key", "42", "--total")),
+        ({"key": ""}, ("--key", "")),
+        ({"key": "k" * 1_025}, ("--key", "k" * 1_025)),
+    ):
+        async with surfaces.client() as client:
+            path = "/api/v1/limits/mail.send"
+            answer = (await client.patch(path, json=body | {"limit": 9})).json()
+        given = ("limits", "set", "mail.send", "--limit", "9", *words)
+        result = await asyncio.to_thread(command_line, *given)
+        assert answer["code"] == "HF073", body
+        assert f"error[HF073]: {answer['detail']}" in result.stderr, body
+        assert f"help: {answer['help']}" in result.stderr, body
+    assert not scene.database.read(scene.store.limits.settings())
+    assert not scene.deeds()
+
+
+async def test_times_are_shown_alike_in_answers_and_in_the_audit_log(
+    surfaces: Surfaces, scene: Scene
+) -> None:
+    LimitedScene(scene).declare(MAIL)
+    scene.subscribe("order.placed", "mail")
+    async with surfaces.client() as client:
+        body = {"key": "42", "duration": "5m"}
+        rested = (await client.post("/api/v1/limits/mail.send/rest", json=body)).json()
+        listed = (await client.get("/api/v1/limits")).json()["items"]
+        path = "/api/v1/subscriptions/order.placed/mail/replay"
+        await client.post(path, json={"since": "2026-01-31"})
+        replayed, rest = (await client.get("/api/v1/audit")).json()["items"]
+    (until,) = [each["paused_until"] for each in listed if each["key"] == "42"]
+    assert rested["rests_until"] == rest["after"]["rests_until"] == until
+    assert replayed["after"]["since"] == "2026-01-31T00:00:00Z"
 
 
 async def test_limits_are_listed_alike(surfaces: Surfaces, scene: Scene) -> None:

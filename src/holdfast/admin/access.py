@@ -28,6 +28,7 @@ from holdfast.core.errors import InvalidCursor, InvalidId, InvalidOption, Refuse
 from holdfast.core.ids import parse_id
 from holdfast.core.instants import Instant
 from holdfast.core.records import AuditRecord, NewToken, TokenRecord
+from holdfast.core.redaction import printable
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 
@@ -42,6 +43,7 @@ READ_TIMEOUT_MS = 5_000
 
 MOST_TOKENS = 1_000
 LONGEST_NAME = 100
+LONGEST_REASON = 1_000
 
 PAGE_ROWS = 200
 MOST_READS = 20
@@ -162,12 +164,22 @@ def check(principal: Principal, action: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is calling, in which request, and why; `bulk` is the action on many that a call is a part of."""
+    """Who is calling, in which request, and why; `bulk` is the action on many that a call is a part of.
+
+    Raises: InvalidOption for a reason that is too long, or that cannot be stored or shown.
+    """
 
     principal: Principal
     request_id: str | None = None
     reason: str | None = None
     bulk: Bulk | None = None
+
+    def __post_init__(self) -> None:
+        reason = (self.reason or "").replace("\r\n", "\n")
+        if len(reason) > LONGEST_REASON or printable(reason) != reason:
+            raise InvalidOption(
+                f"a reason has at most {LONGEST_REASON} characters, none of them a control character"
+            )
 
     @property
     def name(self) -> str:

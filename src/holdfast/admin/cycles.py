@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from holdfast.admin.access import Caller, NounAdmin
 from holdfast.admin.serializers import plain, redact_text, rfc3339
-from holdfast.commands.cycles import pause_cycle, request_cycle
+from holdfast.commands.cycles import no_such_cycle, pause_cycle, request_cycle
 from holdfast.commands.explain import RUN_COUNTS_MS
 from holdfast.core.cycle import CycleRecord, RunRecord
-from holdfast.core.errors import CycleNotFound, ScheduleError, nearest
+from holdfast.core.errors import ScheduleError
 from holdfast.core.instants import Instant
 from holdfast.core.schedule import parse_schedule
 from holdfast.scheduler.runner import TICK
@@ -39,7 +38,6 @@ class CycleFacts(msgspec.Struct, frozen=True):
         return {
             **plain(self.cycle),
             "last_slot": rfc3339(self.cycle.last_slot),
-            "held_until": rfc3339(self.cycle.held_until),
             "words": self.words,
             "next": [rfc3339(each) for each in self.next],
             "runs": [shown_run(each) for each in self.runs],
@@ -62,7 +60,7 @@ class CycleAdmin(NounAdmin):
             now = yield from store.schema.clock()
             cycles = {each.name: each for each in (yield from store.cycles.page())}
             if name not in cycles:
-                raise _not_found(name, cycles)
+                raise no_such_cycle(name, cycles)
             last = yield from store.runs.page(runs, RUN_COUNTS_MS, name)
             return _facts(now, cycles[name], last)
 
@@ -78,7 +76,7 @@ class CycleAdmin(NounAdmin):
             if name is not None and name != TICK and not found:
                 names = [each.name for each in (yield from store.cycles.page())]
                 if name not in names:
-                    raise _not_found(name, names)
+                    raise no_such_cycle(name, names)
             return found
 
         return await self._gateway.read(caller, "cycle.list", op)
@@ -121,10 +119,6 @@ def shown_run(run: RunRecord) -> dict[str, Any]:
         "duration_ms": None if took_us is None else took_us // 1000,
         "error": redact_text(run.error),
     }
-
-
-def _not_found(name: str, names: Iterable[str]) -> CycleNotFound:
-    return CycleNotFound(f"there is no cycle {name[:60]!r}", help=nearest(name, names) or None)
 
 
 def _facts(now: Instant, cycle: CycleRecord, runs: list[RunRecord]) -> CycleFacts:

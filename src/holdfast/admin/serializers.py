@@ -42,10 +42,10 @@ def health_json(health: Health) -> dict[str, Any]:
 
 
 def plain(record: msgspec.Struct) -> dict[str, Any]:
-    """Return a record's fields; `at` and those that end in `_at` are instants."""
+    """Return a record's fields; `at` and those that end in `_at` or `_until` are instants."""
     fields = msgspec.structs.asdict(record)
     return {
-        name: rfc3339(value) if name == "at" or name.endswith("_at") else value
+        name: rfc3339(value) if name == "at" or name.endswith(("_at", "_until")) else value
         for name, value in fields.items()
     }
 

@@ -16,7 +16,7 @@ from holdfast.commands.change import Change
 from holdfast.commands.explain import MOST_WORKERS
 from holdfast.commands.limits import count_full_keys
 from holdfast.commands.replay import REPLAY_LOOK, ReplayPage, replay_events
-from holdfast.commands.start import RemovedSubscription, remove_subscription
+from holdfast.commands.start import MOST_SUBSCRIPTIONS, RemovedSubscription, remove_subscription
 from holdfast.commands.workers import TypeChange, pause_all, pause_type, read_setting, set_type
 from holdfast.core.declared_limits import declared_in_fleet
 from holdfast.core.duration import format_duration, format_span
@@ -30,8 +30,6 @@ from holdfast.storage.store import Store
 
 PACE_MS = 300_000
 """Rates cover the last five minutes: long enough to be steady, short enough to be current."""
-
-MOST_SUBSCRIPTIONS = 1_000
 
 
 class TypeFacts(msgspec.Struct, frozen=True):

@@ -21,9 +21,10 @@ from holdfast.cli.output import (
     write_records,
 )
 from holdfast.cli.session import CliSession, with_database
-from holdfast.core.errors import CycleNotFound, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.admin.cycles import CycleFacts
 
 _OUTCOMES = {"completed": "green", "failed": "red", "crashed": "red"}
@@ -96,12 +97,10 @@ def list_(session: CliSession, output: Format) -> None:
 def next_(session: CliSession, names: tuple[str, ...], output: Format) -> None:
     """Show the next scheduled times, in UTC."""
     facts = {each.cycle.name: each for each in _facts(session)}
-    _require_known(names, facts)
     rows = [
         {"name": name, "at": at}
-        for name, each in facts.items()
-        if not names or name in names
-        for at in each.as_json()["next"]
+        for name in (_find(names, facts) if names else facts)
+        for at in facts[name].as_json()["next"]
     ]
     write_records(sorted(rows, key=lambda row: row["at"]), _NEXT_COLUMNS, output, id="at")
 
@@ -138,7 +137,7 @@ def _add_change(name: str, done: str, text: str, example: str) -> None:
     @change_options
     @with_database
     def change_cycles(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
-        _require_known(names, {each.cycle.name: each for each in _facts(session)})
+        _find(names, [each.cycle.name for each in _facts(session)])
         run = partial(getattr(session.admin.cycles, name), session.caller(change.reason))
         listed = ", ".join(names)
         would = f"{name.removesuffix('_now')} {listed}"
@@ -166,8 +165,8 @@ def _facts(session: CliSession) -> list[CycleFacts]:
     return session.run(session.admin.cycles.list(session.caller(), runs=1))
 
 
-def _require_known(names: tuple[str, ...], known: dict[str, CycleFacts]) -> None:
-    for name in names:
-        if name not in known:
-            near = nearest(name, known)
-            raise CycleNotFound(f"there is no cycle {name[:60]!r}", help=near or None)
+def _find(names: tuple[str, ...], known: Iterable[str]) -> dict[str, None]:
+    """Return the cycles of these names with all their shards, each once. Raises: CycleNotFound."""
+    from holdfast.commands.cycles import shards_of
+
+    return {each: None for name in names for each in shards_of(name, known)}

@@ -21,7 +21,6 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import pluralize
-from holdfast.core.errors import SubscriptionNotFound, nearest
 
 if TYPE_CHECKING:
     from holdfast.commands.start import RemovedSubscription
@@ -180,13 +179,15 @@ def _replay(
 
 
 def _get_subscription(session: CliSession, event: str, handler: str) -> Record:
-    rows = {each["type"]: each for each in _rows(session)}
-    wanted = f"{event}/{handler}"
-    if wanted not in rows:
-        near = nearest(wanted, rows).replace("/", " ")
-        message = f"no handler {handler[:60]!r} subscribes to {event[:60]!r}"
-        raise SubscriptionNotFound(message, help=near or None)
-    return rows[wanted]
+    from holdfast.commands.start import no_such_subscription
+    from holdfast.core.subscriptions import Subscription
+
+    wanted = Subscription(event, handler)
+    found = session.run(session.admin.subscriptions.list(session.caller()))
+    for each in found:
+        if each.record.job_type == wanted.job_type:
+            return each.as_json()
+    raise no_such_subscription(wanted, [each.record for each in found])
 
 
 def _print_remaining(done: RemovedSubscription) -> None:

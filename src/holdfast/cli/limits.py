@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,9 +13,6 @@ from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import Column, Format, columns, limit_option, output_option, write_records
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import CommandUsage
-
-if TYPE_CHECKING:
-    from holdfast.commands.limits import LimitTarget
 
 _LIMIT_COLUMNS = (
     *columns("type", "key"),
@@ -84,14 +81,6 @@ def _target_options(command: Any) -> Any:
     return command
 
 
-def _target(type: str, key: str | None, scope: Any) -> LimitTarget:
-    from holdfast.commands.limits import LimitTarget
-
-    if key is not None and scope is not None:
-        raise CommandUsage(f"--key and --{scope} cannot be combined")
-    return LimitTarget(type, key, scope)
-
-
 @limits.command(
     "set",
     examples=(
@@ -114,7 +103,7 @@ def set_(
     session: CliSession,
     type: str,
     key: str | None,
-    scope: str | None,
+    scope: Any,
     limit: str | None,
     rate: str | None,
     change: ChangeOptions,
@@ -124,11 +113,13 @@ def set_(
     It applies from the next claim. Running jobs are not interrupted.
     """
     from holdfast.admin.limits import read_change
+    from holdfast.commands.limits import LimitTarget
 
     if limit is None and rate is None:
         raise CommandUsage("nothing to set", help="set --limit N or --rate N/PERIOD")
     wanted = read_change(limit, rate)
-    target = _target(type, key, scope)
+    target = LimitTarget(type, key, scope)
+    target.check()
     run = partial(session.admin.limits.set, session.caller(change.reason), target, wanted)
     words = f"set {type if key is None else f'{type} {key}'}"
     change_named(session, change, [type], lambda _: run(), would=words, done=words, field="type")

@@ -80,6 +80,9 @@ def _run_to_exit_code(run: Callable[[], object]) -> int:
         return _report(CommandUsage(_sentence(error.format_message())))
     except HoldfastError as error:
         return _report(error)
+    except UnicodeEncodeError as error:
+        # Output is escaped, so it came from an argument or a file.
+        return _report(CommandUsage(f"{error.object[:60]!r} is not valid {error.encoding.upper()}"))
     except OSError as error:
         return _report(_system_error(error))
     return code if isinstance(code, int) else Exit.OK

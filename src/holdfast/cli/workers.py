@@ -13,7 +13,6 @@ from holdfast.cli.lazy import HelpCommand, HelpGroup
 from holdfast.cli.output import Column, Format, columns, limit_option, output_option, write_records
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import pluralize
-from holdfast.core.errors import WorkerNotFound, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,12 +91,13 @@ def drain(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> N
 
     Takes effect immediately if hints arrive, otherwise at the next heartbeat.
     """
+    from holdfast.commands.workers import no_such_worker
+
     admin, caller = session.admin.workers, session.caller(change.reason)
     known = {each.worker.id for each in session.run(admin.list(caller, limit=MOST))}
     for id in ids:
         if id not in known:
-            near = nearest(id, known)
-            raise WorkerNotFound(f"there is no live worker {id[:60]}", help=near or None)
+            raise no_such_worker(id, known)
     listed = ", ".join(ids)
     words = {"would": f"drain {listed}", "done": f"asked {listed} to drain", "field": "id"}
     change_named(session, change, ids, partial(admin.drain, caller), **words)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.commands.change import Change, Effect
 from holdfast.core.cycle import REQUESTED, HeldSlot, NewRun, RunOutcome, Slot
-from holdfast.core.errors import CycleNotFound
+from holdfast.core.errors import CycleNotFound, nearest
 from holdfast.core.instants import Instant
 from holdfast.notify.base import cycle_hint
 from holdfast.storage.operation import Op
@@ -84,7 +86,8 @@ def pause_cycle(
     """Pause or resume a cycle with all its shards. Raises: CycleNotFound."""
     was = {each.name: each.paused for each in (yield from store.cycles.page())}
     names = yield from store.cycles.pause(name, paused, by, now)
-    _check_found(name, names)
+    if not names:
+        raise no_such_cycle(name, was)
     effects = [
         Effect(f"cycle {each}", {"paused": was.get(each)}, {"paused": paused}) for each in names
     ]
@@ -96,11 +99,22 @@ def request_cycle(
 ) -> Op[Change[list[str]]]:
     """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound."""
     names = yield from store.cycles.request(name, f"{REQUESTED}{request_id}", now)
-    _check_found(name, names)
+    if not names:
+        raise no_such_cycle(name, [each.name for each in (yield from store.cycles.page())])
     effects = [Effect(f"cycle {each}", None, {"run": "now"}) for each in names]
     return Change(names, effects, [cycle_hint(name)])
 
 
-def _check_found(name: str, names: list[str]) -> None:
-    if not names:
-        raise CycleNotFound(f"there is no cycle {name[:60]!r}")
+def shards_of(name: str, known: Iterable[str]) -> list[str]:
+    """Return the cycle of a name, or all its shards. Raises: CycleNotFound."""
+    names = list(known)
+    found = [each for each in names if each == name or each.startswith(f"{name}:")]
+    if not found:
+        raise no_such_cycle(name, names)
+    return found
+
+
+def no_such_cycle(name: str, known: Iterable[str]) -> CycleNotFound:
+    """Return the refusal of a cycle that no worker registered, with the name that was probably meant."""
+    near = nearest(name, {each: None for one in known for each in (one, one.partition(":")[0])})
+    return CycleNotFound(f"there is no cycle {name[:60]!r}", help=near or None)

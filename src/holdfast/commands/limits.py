@@ -11,7 +11,7 @@ from holdfast.commands.change import Change, Effect
 from holdfast.commands.explain import MOST_WORKERS
 from holdfast.core.declared_limits import DeclaredLimits, declared_in_fleet
 from holdfast.core.errors import InvalidOption, UnknownJobType, nearest
-from holdfast.core.flow import LONGEST_PERIOD_MS, MOST_ALLOWED
+from holdfast.core.flow import LONGEST_KEY, LONGEST_PERIOD_MS, MOST_ALLOWED, is_flow_key
 from holdfast.core.gates import (
     GateRecord,
     GateRule,
@@ -50,6 +50,20 @@ class LimitTarget(msgspec.Struct, frozen=True):
     owner: str
     key: str | None = None
     scope: Scope | None = None
+
+    def check(self) -> None:
+        """Refuse what means no limit. Raises: InvalidOption."""
+        if self.key is None:
+            return
+        if self.scope in ("each", "total"):
+            raise InvalidOption(
+                f"a key and {self.scope!r} were both given", help="give one of them"
+            )
+        if not is_flow_key(self.key):
+            raise InvalidOption(
+                f"{self.key[:40]!r} cannot be a key",
+                help=f"a key has at most {LONGEST_KEY} bytes and no NUL",
+            )
 
 
 class LimitChange(msgspec.Struct, frozen=True):
@@ -118,7 +132,10 @@ def set_limit(
     store: Store, target: LimitTarget, change: LimitChange, by: str | None
 ) -> Op[Change[LimitSetting]]:
     """Set numbers of a limit in the whole fleet. Raises: UnknownJobType, InvalidOption."""
+    target.check()
     change.check()
+    if target.key == "":
+        raise InvalidOption("jobs without a key have no limit", help="name a key")
     id = yield from _gate_of(store, target)
     before = yield from _setting(store, target.owner, id)
     allowed = _merge(before.allowed, change.allowed)
@@ -136,6 +153,7 @@ def rest_limit(
     store: Store, target: LimitTarget, ms: int, reason: str | None, by: str | None
 ) -> Op[Change[LimitSetting]]:
     """Let nothing of a key start in the fleet for so long; 0 ends that. Raises: UnknownJobType, InvalidOption."""
+    target.check()
     if not 0 <= ms <= LONGEST_WAIT_MS:
         raise InvalidOption("a key cannot be paused for longer than 31 days")
     if target.scope == "each" or (target.key is None and not target.owner.startswith("@")):
@@ -165,13 +183,7 @@ def _setting_change(
 ) -> Op[Change[LimitSetting]]:
     after = yield from _setting(store, owner, id)
     hint = LOOK_EVERYWHERE if owner.startswith("@") else Hint("look", owner)
-    effect = Effect(f"limit {spoken_gate(id)}", _numbers(before), _numbers(after))
-    return Change(after, [effect], [hint])
-
-
-def _numbers(setting: LimitSetting) -> dict[str, object]:
-    names = ("allowed", "rate", "period_ms", "rests_until", "reason")
-    return {name: getattr(setting, name) for name in names if getattr(setting, name) is not None}
+    return Change(after, [Effect(f"limit {spoken_gate(id)}", before, after)], [hint])
 
 
 def spoken_gate(id: str) -> str:
@@ -227,7 +239,7 @@ def _only_scope(known: DeclaredLimits) -> Scope:
     if known.by and known.total is not None:
         raise InvalidOption(
             f"{known.type} has limits per {known.by} and in total",
-            help="say which: --each or --total",
+            help="say which: each or total",
         )
     return "total" if known.total is not None else "each"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.commands.change import Change, Effect, due_hints
+from holdfast.commands.start import MOST_SUBSCRIPTIONS, no_such_subscription
 from holdfast.core.duration import milliseconds
-from holdfast.core.errors import SubscriptionNotFound
 from holdfast.core.ids import delivery_id, id_at
-from holdfast.core.instants import Instant, parse_since
+from holdfast.core.instants import Instant, parse_since, to_datetime
 from holdfast.core.records import NewJob
 from holdfast.core.subscriptions import StoredEvent, Subscription
 from holdfast.storage.operation import Op
@@ -22,8 +22,6 @@ REPLAY_PRIORITY = 9
 
 SETTLE_US = 60_000_000
 """A publisher that read the subscriptions before a new one was committed has ended by then."""
-
-MOST_SUBSCRIPTIONS = 10_000
 
 
 class ReplayPage(msgspec.Struct, frozen=True):
@@ -99,15 +97,14 @@ def replay_events(
     records = yield from store.events.page(MOST_SUBSCRIPTIONS)
     found = next((each for each in records if each.job_type == subscription.job_type), None)
     if found is None:
-        event, handler = subscription.event, subscription.handler
-        raise SubscriptionNotFound(f"no handler {handler[:60]!r} subscribes to {event[:60]!r}")
+        raise no_such_subscription(subscription, records)
     until = id_at(found.created_at + SETTLE_US)
     page = yield from replay_page(store, subscription, after or id_at(begins), until, look, dry_run)
     if dry_run:
         return Change(page)
     effects = []
     if after is None:
-        said = {"since": begins}
+        said = {"since": to_datetime(begins)}
         effects = [Effect(f"subscription {subscription.job_type}", None, said)]
     hints = due_hints((subscription.job_type,)) if page.copied else ()
     return Change(page, effects, hints)

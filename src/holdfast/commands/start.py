@@ -14,7 +14,7 @@ from holdfast.commands.blockers import FanIn, attach_blockers, check_waits, tail
 from holdfast.commands.change import Change, Effect, due_hints
 from holdfast.commands.debounce import DebouncedStart, Unsealed, start_debounced
 from holdfast.commands.jobs import EndReport, end_jobs
-from holdfast.core.errors import SubscriptionNotFound
+from holdfast.core.errors import SubscriptionNotFound, nearest
 from holdfast.core.ids import delivery_id, id_at
 from holdfast.core.instants import Instant
 from holdfast.core.records import ChainState, Debounce, Ending, NewBlocker, NewJob, NewKey, State
@@ -294,6 +294,9 @@ def deliver_waiting(store: Store, event: str, now: Instant | None = None) -> Op[
     return Delivery(len(waiting), tuple(each.job_type for each in subscriptions), end)
 
 
+MOST_SUBSCRIPTIONS = 10_000
+
+
 class RemovedSubscription(msgspec.Struct, frozen=True):
     """A removed subscription: its jobs that have not ended, and the event's other handlers."""
 
@@ -304,11 +307,23 @@ class RemovedSubscription(msgspec.Struct, frozen=True):
     others: list[str]
 
 
+def no_such_subscription(
+    wanted: Subscription, known: Iterable[Subscription]
+) -> SubscriptionNotFound:
+    """Return the refusal of a handler that does not subscribe, with the one that was probably meant."""
+    near = nearest(wanted.job_type, [each.job_type for each in known])
+    return SubscriptionNotFound(
+        f"no handler {wanted.handler[:60]!r} subscribes to {wanted.event[:60]!r}",
+        help=near.replace("/", " ") or None,
+    )
+
+
 def remove_subscription(store: Store, event: str, handler: str) -> Op[Change[RemovedSubscription]]:
     """Stop delivering an event to a handler; what was delivered stays. Raises: SubscriptionNotFound."""
     removed = yield from store.events.unsubscribe([Subscription(event, handler)])
     if not removed:
-        raise SubscriptionNotFound(f"no handler {handler[:60]!r} subscribes to {event[:60]!r}")
+        known = yield from store.events.page(MOST_SUBSCRIPTIONS)
+        raise no_such_subscription(Subscription(event, handler), known)
     (was,) = removed
     left = yield from store.events.subscriptions([event])
     totals = yield from store.workers.type_totals()

@@ -26,10 +26,16 @@ from holdfast.storage.store import Store
 def drain_worker(store: Store, id: str) -> Op[Change[None]]:
     """Ask a worker to take nothing new, finish what it runs, and exit. Raises: WorkerNotFound."""
     if not (yield from store.workers.drain(id)):
-        raise WorkerNotFound(f"there is no live worker {id[:60]}")
+        workers = yield from store.workers.page(MOST_WORKERS, live=True)
+        raise no_such_worker(id, [each.id for each in workers])
     effect = Effect(f"worker {id}", {"draining": False}, {"draining": True})
     # A worker that checks its leases also checks whether it is to drain.
     return Change(None, [effect], [Hint("lost", worker=id)])
+
+
+def no_such_worker(id: str, known: Iterable[str]) -> WorkerNotFound:
+    """Return the refusal of a worker that is not there, with the one that was probably meant."""
+    return WorkerNotFound(f"there is no live worker {id[:60]}", help=nearest(id, known) or None)
 
 
 UNSET = -1

@@ -193,6 +193,14 @@ def _walk(value: Any, path: str) -> object:
     return value
 
 
+def is_flow_key(text: str) -> bool:
+    """Whether a text can be the key of a limit: both databases keep it exactly."""
+    try:
+        return "\0" not in text and len(text.encode()) <= LONGEST_KEY
+    except UnicodeEncodeError:
+        return False
+
+
 def _key_text(type: str, value: object) -> str:
     if value is None:
         return ""
@@ -202,7 +210,7 @@ def _key_text(type: str, value: object) -> str:
             help="make by= return text or a number",
         )
     key = str(value)
-    if "\0" in key or len(key.encode(errors="replace")) > LONGEST_KEY:
+    if not is_flow_key(key):
         raise InputInvalid(
             f"{type} is limited by a key, and {repr(key)[:60]} cannot be one",
             help=f"a key has at most {LONGEST_KEY} bytes and no NUL; use a hash of it",

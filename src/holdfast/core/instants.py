@@ -10,6 +10,9 @@ from holdfast.core.errors import InvalidOption
 Instant = int
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 @overload
@@ -22,10 +25,16 @@ def to_datetime(instant: Instant | None) -> datetime | None:
 
 
 def to_instant(moment: datetime) -> Instant:
-    """Read an aware datetime as an instant; a naive one has no meaning and is refused."""
+    """Read an aware datetime as an instant; a naive one has no meaning and is refused.
+
+    Raises: InvalidOption where its zone moves it out of the years of a datetime: nothing could show it.
+    """
     if moment.tzinfo is None:
         raise ValueError("a time needs a time zone; use datetime.now(UTC)")
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    instant = (moment - _EPOCH) // _MICROSECOND
+    if not _FIRST <= instant <= _LAST:
+        raise InvalidOption(f"{moment.isoformat()} is not within the years 1 to 9999 of UTC")
+    return instant
 
 
 def parse_since(since: object) -> Instant:

@@ -30,7 +30,6 @@ Kind = Literal["text", "id", "number", "flag", "duration"]
 
 Handler = Callable[["BoundRequest"], Awaitable["ApiResponse | Response"]]
 
-MAX_REASON_LENGTH = 1_000
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,3})?", re.ASCII)
 _ENCODINGS = ("utf-8", "utf8", "us-ascii")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
@@ -175,14 +174,16 @@ def read_json(route: Route, raw: bytes, media: str | None = None) -> Any:
 
 
 def read_reason(request: Request, body: Any) -> str | None:
-    """Return why a change is made, from the body or the header X-Reason. Raises: BadRequest."""
-    reason = getattr(body, "reason", None) or request.headers.get("x-reason")
-    if reason is None:
-        return None
-    text = str(reason)
-    if len(text) > MAX_REASON_LENGTH or "\0" in text:
-        raise BadRequest(f"a reason has at most {MAX_REASON_LENGTH} characters")
-    return text
+    """Return why a change is made, from the body or the header X-Reason."""
+    reason: str | None = getattr(body, "reason", None)
+    if reason:
+        return reason
+    header = request.headers.get("x-reason", "")
+    try:
+        # Programs send UTF-8 though headers are read as Latin-1.
+        return header.encode("latin-1").decode() or None
+    except UnicodeDecodeError:
+        return header
 
 
 def _check_media(media: str) -> None:

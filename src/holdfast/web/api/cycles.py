@@ -36,7 +36,10 @@ async def run_now(request: BoundRequest) -> ApiResponse:
     return ApiResponse({"name": request["name"], "requested": True}, 202)
 
 
-_CYCLE = Param("name", "path", text="The cycle's name.")
+# The name of a shard has a slash.
+_CYCLE = Param(
+    "name", "path", text="The cycle's name, which means all its shards, or that of one of them."
+)
 
 ROUTES = (
     Route("GET", "/api/v1/cycles", "cycle.list", list_all),
@@ -48,7 +51,11 @@ ROUTES = (
         (Param("name", "query", text="The cycle's name; `tick` for ticks."), LIMIT),
         answers=(200, 404),
     ),
-    command("/api/v1/cycles/{name}/pause", "cycle.pause", pause, _CYCLE, answers=(200, 404)),
-    command("/api/v1/cycles/{name}/resume", "cycle.resume", resume, _CYCLE, answers=(200, 404)),
-    command("/api/v1/cycles/{name}/run-now", "cycle.run_now", run_now, _CYCLE, answers=(202, 404)),
+    command("/api/v1/cycles/{name:path}/pause", "cycle.pause", pause, _CYCLE, answers=(200, 404)),
+    command(
+        "/api/v1/cycles/{name:path}/resume", "cycle.resume", resume, _CYCLE, answers=(200, 404)
+    ),
+    command(
+        "/api/v1/cycles/{name:path}/run-now", "cycle.run_now", run_now, _CYCLE, answers=(202, 404)
+    ),
 )

@@ -20,7 +20,6 @@ from holdfast.web.pages.page_context import PageContext, render_page
 from holdfast.web.pages.templates import count
 
 MAX_FIELDS = 1_100
-MAX_REASON_LENGTH = 500
 
 ASK, MORE, RATED, DANGER = "ask:", "more:", "rated:", "danger:"
 """Field prefixes of a move: its question, what else to know, whether it takes a rate, and whether it destroys."""
@@ -80,14 +79,11 @@ async def parse_form(request: Request) -> FormFields:
         values = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:
         raise InvalidOption("the form is invalid or has too many fields") from error
-    fields = FormFields(values)
-    if len(fields.one("reason")) > MAX_REASON_LENGTH:
-        raise InvalidOption(f"the reason is longer than {MAX_REASON_LENGTH} characters")
-    return fields
+    return FormFields(values)
 
 
 def caller_with_reason(context: PageContext, fields: FormFields) -> Caller:
-    """Return the caller with the form's reason, for the audit log."""
+    """Return the caller with the form's reason, for the audit log. Raises: InvalidOption."""
     return replace(context.caller, reason=fields.one("reason") or None)
 
 

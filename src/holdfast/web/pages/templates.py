@@ -17,6 +17,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from holdfast.admin.access import LONGEST_REASON
 from holdfast.core.cycle import CatchUp
 from holdfast.core.duration import format_span
 from holdfast.core.filters import Term, format_filter
@@ -229,6 +230,7 @@ def environment() -> Environment:
         finalize=_make_visible,
     )
     created.filters.update({each.__name__: each for each in _FILTERS})
+    created.globals["longest_reason"] = LONGEST_REASON
     return created
 
 
