@@ -2,8 +2,10 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
@@ -132,3 +134,13 @@ def test_tail_begins_with_what_has_happened_before(scene: Scene) -> None:
         assert ids[1] in command.line()
         assert ids[2] in command.line()
         command.interrupt()
+
+
+def test_a_database_may_be_named_by_a_service(
+    run: Run, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = conninfo_to_dict(postgres_url)
+    lines = "\n".join(f"{name}={value}" for name, value in own.items())
+    (tmp_path / "services").write_text(f"[shop]\n{lines}\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    assert run("status", "--url", "postgresql://?service=shop").exit_code == 0

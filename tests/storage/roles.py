@@ -24,6 +24,12 @@ class LimitedRole:
         with psycopg.connect(self.owner_url, autocommit=True) as owner:
             owner.execute(statement.format(sql.Identifier(self.name), sessions))
 
+    def forbid(self) -> None:
+        """Let the role begin no other session."""
+        statement = sql.SQL("alter role {} nologin")
+        with psycopg.connect(self.owner_url, autocommit=True) as owner:
+            owner.execute(statement.format(sql.Identifier(self.name)))
+
 
 @contextmanager
 def limited_role(url: str, sessions: int) -> Iterator[LimitedRole]:

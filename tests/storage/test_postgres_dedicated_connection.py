@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.errors import DatabaseUnreachable
 from holdfast.storage.postgres import dedicated_connection as link_module
 from holdfast.storage.postgres.database import PostgresDatabase
 from tests.storage.roles import LimitedRole, limited_role
@@ -97,3 +98,18 @@ async def test_a_link_shares_a_connection_of_another_thread(two_sessions: Limite
     assert await asyncio.to_thread(asyncio.run, beat())
     await claiming.close()
     await blocking.close()
+
+
+async def test_links_share_whatever_words_the_server_refuses_another_session_with(
+    two_sessions: LimitedRole, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = PostgresDatabase(two_sessions.url)
+    first, second = database.link("complete"), database.link("claim")
+    assert await first.run(database.store.schema.clock())
+    two_sessions.forbid()
+    assert await second.run(database.store.schema.clock())
+    assert "not permitted to log in" in caplog.text
+    await first.close()
+    with pytest.raises(DatabaseUnreachable, match="not permitted to log in"):
+        await second.run(database.store.schema.clock())
+    await second.close()

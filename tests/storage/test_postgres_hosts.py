@@ -174,3 +174,18 @@ def test_the_hosts_of_a_url_are_shown_with_their_ports() -> None:
     url = "postgresql://me:secret@a:5432,b:5433/shop?target_session_attrs=read-write"
     assert url_without_password(url) == "postgresql://me@a:5432,b:5433/shop"
     assert url_without_password("postgresql://a,b:5433/shop") == "postgresql://a,b:5433/shop"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me@[::1]:5433/shop", "postgresql://me@[::1]:5433/shop"),
+        ("postgresql://me@/shop?host=/run/pg", "postgresql://me@%2Frun%2Fpg/shop"),
+        ("postgresql://a%40b:x@h/50%25%2F%3F", "postgresql://a%40b@h/50%25%2F%3F"),
+        ("postgresql://?service=shop", "postgresql://?service=shop"),
+        ("postgresql://me:x@/own?service=shop", "postgresql://me@/own?service=shop"),
+    ],
+)
+def test_what_is_shown_is_a_url_of_the_same_database(url: str, shown: str) -> None:
+    assert url_without_password(url) == shown
+    assert url_without_password(shown) == shown

@@ -146,13 +146,11 @@ class CliSession:
 
     def require_database(self) -> None:
         """Reject a missing SQLite file: opening it would create it, and hide a mistyped path."""
-        from holdfast.storage.url import parse_url
-
-        address = parse_url(self.app.database.url)
-        if address.dialect == "sqlite" and not Path(address.path).exists():
+        path = self.app.database.url.removeprefix("sqlite:///")
+        if self.store.dialect == "sqlite" and not Path(path).exists():
             own = self.app.migrate_command
             raise WrongDatabase(
-                f"database {address.path} does not exist",
+                f"database {path} does not exist",
                 help=f"create it with `{own}`"
                 if own
                 else f"create it with `holdfast migrate{self._target}`, or set --app, --url or HOLDFAST_URL",

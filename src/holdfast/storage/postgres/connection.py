@@ -6,8 +6,10 @@ Our async connections wait for their socket with less work than psycopg's own: a
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, OperationalError
@@ -99,9 +101,19 @@ def parse_url(url: str) -> dict[str, Any]:
 def url_without_password(url: str) -> str:
     """Return the URL as it may be printed."""
     known = parse_url(url)
-    hosts = [f"{host}:{port}" if port else host for host, port in hosts_of(known)]
-    user = f"{known['user']}@" if known.get("user") else ""
-    return f"postgresql://{user}{','.join(hosts)}/{known.get('dbname') or ''}"
+    user = f"{quote(known['user'], safe='')}@" if known.get("user") else ""
+    if known.get("service") and not known.get("host"):
+        own = f"/{quote(known['dbname'], safe='')}" if known.get("dbname") else ""
+        return f"postgresql://{user}{own}?service={quote(known['service'])}"
+    hosts = ",".join(
+        f"{_shown(host)}:{port}" if port else _shown(host) for host, port in hosts_of(known)
+    )
+    return f"postgresql://{user}{hosts}/{quote(known.get('dbname') or '', safe='')}"
+
+
+def _shown(host: str) -> str:
+    """Return a host as a URL names it: an IPv6 address in brackets, the folder of a socket quoted."""
+    return f"[{host}]" if ":" in host else quote(host, safe="")
 
 
 _answered: dict[str, Host] = {}
@@ -139,7 +151,9 @@ def connection_string(
     # estimates stay below what a server compiles by default.
     options = (
         f"-c statement_timeout={statement_timeout_ms} -c lock_timeout={LOCK_TIMEOUT_MS} "
-        "-c timezone=UTC -c default_transaction_isolation=read\\ committed -c jit=off"
+        "-c timezone=UTC -c default_transaction_isolation=read\\ committed -c jit=off "
+        # Links and listeners are idle for as long as there is nothing to do; the pool closes its own after a minute.
+        "-c idle_session_timeout=0 -c array_nulls=on"
     )
     if only_by_index:
         options = f"{options} {_ONLY_BY_INDEX}"
@@ -151,42 +165,62 @@ def connection_string(
         url,
         **limits | _among_several(url, own),
         application_name=f"holdfast {purpose}",
-        options=f"{own.get('options') or ''} {options}".strip(),
+        # libpq reads the environment's only where there are none.
+        options=f"{own.get('options') or os.environ.get('PGOPTIONS', '')} {options}".strip(),
         # What the environment or the database would choose may not be able to say every text.
         client_encoding="utf8",
     )
 
 
-def check_version(number: int) -> None:
-    """Refuse a server that lacks what our schema and statements need; `number` is its server_version_num."""
+# The second is none: it keeps what we write as it is.
+_ENCODINGS = {"UTF8", "SQL_ASCII", None}
+
+
+def check_server(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    """Refuse a server that lacks what our schema and statements need, and a database that cannot hold every text."""
+    number = connection.info.server_version
     if number < OLDEST_VERSION * 10_000:
         raise ConfigError(
             f"the server is PostgreSQL {number // 10_000}; {OLDEST_VERSION} or newer is needed",
             help=f"upgrade the server; PostgreSQL {OLDEST_VERSION} to {TESTED_VERSION} are supported",
         )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding not in _ENCODINGS:
+        raise ConfigError(
+            f"the database's encoding is {encoding}; UTF8 is needed",
+            help="create one that can hold every text: create database NAME template template0 encoding 'UTF8'",
+        )
 
 
-def has_no_room(error: Exception) -> bool:
-    """Say whether the server, a database or a role has all the sessions that it may have.
+def was_refused(error: Exception) -> bool:
+    """Say whether the server itself refused a session: of several hosts the first, which is the one that answered last.
 
-    An error at connecting bears no SQLSTATE, only the server's words; a pooler has words of its own.
+    An error at connecting bears no SQLSTATE, only words in the server's language. Its form is libpq's in each of them.
     """
-    return any(word in str(error) for word in _NO_ROOM)
+    return ":  " in _first_line(error)
 
 
 def unreachable(url: str, error: Exception) -> DatabaseUnreachable:
-    """The error for a server that does not answer."""
-    reason = str(error).strip().splitlines()
+    """The error for a server that does not answer, or that refuses."""
+    reason = _first_line(error).rpartition("failed: ")[2]
+    lines = str(error).strip().splitlines()
+    is_one = len(hosts_of(parse_url(url))) == 1
     help = None
     if "unsupported startup parameter" in str(error):
         help = "add `ignore_startup_parameters = options` to the pooler's configuration"
-    elif has_no_room(error):
+    elif any(word in str(error) for word in _NO_ROOM):
         help = "raise max_connections, or run fewer workers: `holdfast doctor` says what they need"
+    elif was_refused(error):
+        help = "the server answered and refused; change what its message names, there or in HOLDFAST_URL"
     return DatabaseUnreachable(
-        f"no connection to {url_without_password(url)}",
-        details=tuple(reason[:3]) if reason else (),
+        f"no connection to {url_without_password(url)}: {reason}",
+        details=lines[1:3] if is_one else lines,
         help=help,
     )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def is_pooled(connection: Connection[Any]) -> bool:

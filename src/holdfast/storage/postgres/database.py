@@ -24,7 +24,7 @@ from holdfast.storage.postgres.connection import (
     STATEMENT_TIMEOUT_MS,
     PsycopgAsyncExecutor,
     PsycopgExecutor,
-    check_version,
+    check_server,
     connection_string,
     is_pooled,
     is_pooled_async,
@@ -156,10 +156,7 @@ class PostgresDatabase:
     def snapshot(self) -> Iterator[Connection[Any]]:
         with self._direct("archive") as connection:
             connection.execute("begin isolation level repeatable read read only")
-            try:
-                yield connection
-            except psycopg.Error as error:
-                raise translate(error) or error from error
+            yield connection
 
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> PostgresLink:
         self._forget_parent()
@@ -180,13 +177,13 @@ class PostgresDatabase:
 
     def migrate(self) -> list[AppliedMigration]:
         with self._direct("migrate") as connection:
-            check_version(connection.info.server_version)
+            check_server(connection)
             return apply_migrations(connection, self.schema, new_id)
 
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""
         with self._direct("check") as connection:
-            check_version(connection.info.server_version)
+            check_server(connection)
             applied = read_applied(connection, self.schema)
         check_schema(load_migrations(PACKAGE), applied)
         return applied
@@ -194,7 +191,7 @@ class PostgresDatabase:
     async def check_async(self) -> list[AppliedMigration]:
         # Who asks whether all is well does not wait for a server to come back.
         async with self._connection_async(wait_s=CHECK_WAIT_S) as connection:
-            check_version(connection.info.server_version)
+            check_server(connection)
             try:
                 executor = PsycopgAsyncExecutor(connection, self.schema)
                 applied = await run_async(self.store.schema.applied(), executor)
@@ -229,8 +226,11 @@ class PostgresDatabase:
         except (psycopg.OperationalError, OSError) as error:
             raise unreachable(self._url, error) from error
         remember_host(self._url, connection)
-        with connection:
-            yield connection
+        try:
+            with connection:
+                yield connection
+        except psycopg.Error as error:
+            raise translate(error) or error from error
 
     @contextmanager
     def _begun(self) -> Iterator[PooledConnection]:

@@ -1,8 +1,8 @@
 """Connections for one purpose: a worker's links, and the lock of a singleton cycle.
 
-A link is opened at first use, replaced when lost, and bounded in every wait. Where the server has no room for another
-session, it runs its statements on the connection of another link of the same process, one at a time, and tries again
-now and then for one of its own. So a worker needs one connection to work and all of them to work well.
+A link is opened at first use, replaced when lost, and bounded in every wait. Where the server refuses another session,
+it runs its statements on the connection of another link of the same process, one at a time, and tries again now and
+then for one of its own. So a worker needs one connection to work and all of them to work well.
 
 A session that we gave up may go on in the server: nothing ends one whose commit waits for a standby. While it does, its
 link gets no other, which would hang in the same way: in ten minutes they would fill the server.
@@ -29,10 +29,10 @@ from holdfast.storage.postgres.connection import (
     LinkConnection,
     PsycopgAsyncExecutor,
     connection_string,
-    has_no_room,
     is_pooled_async,
     remember_host,
     unreachable,
+    was_refused,
 )
 from holdfast.storage.postgres.hosts import connect_async
 from holdfast.storage.postgres.silence import shut_down
@@ -132,17 +132,19 @@ class OpenConnections:
         if is_over:
             log.info("every purpose has its own connection again")
 
-    def note_shortage(self, link: PostgresLink, lender: PostgresLink) -> None:
+    def note_shortage(
+        self, link: PostgresLink, lender: PostgresLink, refusal: DatabaseUnreachable
+    ) -> None:
         """Tell that a link has to share; once for all of them."""
         with self._lock:
             is_first = not self._short
             self._short.add(link)
         if is_first:
             log.warning(
-                "the server has no room for all connections of this process: %s shares that of %s. "
-                "Raise max_connections or run fewer workers; `holdfast doctor` says what they need",
+                "the server refuses some connections of this process, %s shares that of %s: %s",
                 link.purpose,
                 lender.purpose,
+                refusal,
             )
 
     def remove(self, link: PostgresLink) -> None:
@@ -214,11 +216,11 @@ class PostgresLink:
                 return await self._run_shared(lender, op, is_atomic)
             try:
                 executor = await self._open_connection()
-            except _NoRoom as refusal:
+            except _Refused as refusal:
                 lender = self._open_connections.lender(self)
                 if lender is None:
                     raise refusal.error from refusal.error.__cause__
-                self._open_connections.note_shortage(self, lender)
+                self._open_connections.note_shortage(self, lender, refusal.error)
                 self._ask_later()
                 return await self._run_shared(lender, op, is_atomic)
             return await self._execute(op, executor, is_atomic)
@@ -298,8 +300,8 @@ class PostgresLink:
         except (psycopg.OperationalError, OSError) as error:
             self._abandon()
             refusal = unreachable(self._url, error)
-            if has_no_room(error):
-                raise _NoRoom(refusal) from error
+            if was_refused(error):
+                raise _Refused(refusal) from error
             raise refusal from error
         remember_host(self._url, self._connection)
         self._pid = self._connection.info.backend_pid
@@ -406,8 +408,8 @@ async def _run_by_index(op: Op[T], executor: PsycopgAsyncExecutor) -> T:
     return result
 
 
-class _NoRoom(Exception):
-    """The server has all the sessions that it may have."""
+class _Refused(Exception):
+    """The server gives us no other session: it has all that it may have, or will have none of us."""
 
     def __init__(self, error: DatabaseUnreachable) -> None:
         super().__init__(str(error))

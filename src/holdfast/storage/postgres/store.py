@@ -80,14 +80,14 @@ _LET_WRITE = (
 
 
 def translate(error: BaseException, statement: str = "") -> HoldfastError | None:
-    """Return our error for a driver's, or None when it is not ours to explain."""
+    """Return our error for a driver's, or None when it is not ours to explain; `statement` names one of ours."""
     if isinstance(error, HoldfastError):
         return error
     state: str | None = getattr(error, "sqlstate", None)
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if state is None:
         return _without_state(error, text)
-    if state in _NO_SCHEMA:
+    if state in _NO_SCHEMA and statement:
         return WrongDatabase(f"this database has no Holdfast schema: {text}")
     if state == _SERIALIZATION:
         return KeyConflict(f"a concurrent transaction got there first: {text}")
