@@ -551,6 +551,8 @@ USES: dict[str, Callable[[Celery, str], Any]] = {
     "task attribute": lambda app, name: getattr(_task(app), name),
     "request attribute": lambda app, name: getattr(_task(app).request, name),
     "result attribute": lambda app, name: getattr(AsyncResult("x", app), name),
+    "group result attribute": lambda app, name: getattr(celery.GroupResult([]), name),
+    "signature attribute": lambda app, name: getattr(_task(app).s(), name),
     "import": lambda app, name: getattr(celery, name),
 }
 """How a program uses a feature of each kind."""
@@ -571,16 +573,36 @@ def test_what_is_not_covered_is_refused_with_what_to_write_instead(
 
 @pytest.mark.parametrize(
     "feature",
-    [each for each in FEATURES if each.is_covered and "attribute" in each.kind],
+    [
+        each
+        for each in FEATURES
+        if each.is_covered and ("attribute" in each.kind or each.kind == "import")
+    ],
     ids=lambda each: f"{each.kind} {each.name}",
 )
 def test_what_is_said_to_be_covered_is_there(feature: Feature, app: Celery) -> None:
-    if feature.name in ("results", "join", "completed_count"):
-        assert hasattr(celery.GroupResult([]), feature.name)
-    elif feature.kind == "result attribute":
+    if feature.kind == "result attribute":
         assert hasattr(AsyncResult, feature.name) or feature.name == "id"
     else:
         USES[feature.kind](app, feature.name)
+
+
+def test_what_is_not_covered_is_no_attribute_for_those_who_ask(app: Celery) -> None:
+    things = (app, _task(app), _task(app).request, AsyncResult("x", app), _task(app).s())
+    assert [hasattr(each, "backend") or hasattr(each, "on_error") for each in things] == [False] * 5
+    assert getattr(celery.GroupResult([]), "id", None) is None
+    with pytest.raises(CeleryUnsupported, match="signature attribute set is not covered"):
+        _ = chain(_task(app).s()).set  # type: ignore[attr-defined]
+
+
+def test_a_name_that_is_missing_in_a_bound_task_is_the_error_that_is_recorded(store: Store) -> None:
+    @store.app.task(name="forgot", bind=True)
+    def forgot(self: Any) -> None:
+        raise SoftTimeLimitExceeded  # type: ignore[name-defined]  # noqa: F821
+
+    result = forgot.delay()
+    store.run()
+    assert "name 'SoftTimeLimitExceeded' is not defined" in str(result.traceback)
 
 
 def test_celery_is_not_needed_and_nothing_of_it_is_imported_by_holdfast() -> None:

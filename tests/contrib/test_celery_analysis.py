@@ -28,6 +28,7 @@ from celery.schedules import crontab, solar
 from celery.signals import task_failure
 from celery.exceptions import Ignore
 from celery.utils.log import get_task_logger
+from kombu import Queue
 
 raise RuntimeError("it is read, not imported")
 
@@ -58,6 +59,7 @@ def other():
     chain(mail.s(1), other.si()).apply_async(headers={})
     pool.apply_async(print, queue="not ours")
     mail.map([1, 2])
+    chain(mail.s(1).on_error(other.s()), other.si()).delay()
     AsyncResult("x").children
     app.send_task("mail", routing_key="k")
     app.control.purge()
@@ -98,6 +100,9 @@ TO_CHANGE = {
     "mail.s(1).set(link=other.s()).apply_async(shadow=…)",
     "chain(mail.s(1), other.si()).apply_async(headers=…)",
     "mail.map",
+    "mail.s(1).on_error",
+    "from kombu import …",
+    "from celery.utils.log import get_task_logger",
     "AsyncResult('x').children",
     "app.send_task(routing_key=…)",
     "app.control",
@@ -127,7 +132,7 @@ def test_what_is_not_covered_is_found_and_nothing_else(found: Analysis) -> None:
 def test_what_is_covered_is_found(found: Analysis) -> None:
     assert {
         "CELERY_TIMEZONE",
-        "from celery.utils.log import get_task_logger",
+        "from celery.schedules import crontab",
         "mail.apply_async(countdown=…)",
         "@app.task(bind=…)",
         "self.request.id",

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.timeout(4 * PATIENCE_S)
 SITE = """
     INSTALLED_APPS += ["django.contrib.sessions", "django.contrib.messages", "django.contrib.admin"]
     DEBUG = True
+    DATABASES["default"]["ATOMIC_REQUESTS"] = True
     ALLOWED_HOSTS = ["*"]
     ROOT_URLCONF = "urls"
     MIDDLEWARE = [

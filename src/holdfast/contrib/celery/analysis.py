@@ -20,6 +20,7 @@ from holdfast.core.errors import CeleryUnsupported, SystemRefused
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages", "build", "dist"})
 _CANVAS = frozenset({"chain", "group", "chord"})
 _BY_HAND = "it cannot be read without running it: compare its names with the documentation"
+_BROKER = "there is no broker: leave its queues and serializers out; payloads are JSON"
 _DAYS = frozenset({"day_of_week", "day_of_month"})
 
 
@@ -230,7 +231,9 @@ class FileReader(ast.NodeVisitor):
         self.findings.append(CeleryUse(self._file, line, what, covered, instead))
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        """Look up each name that is imported from Celery."""
+        """Look up each name that is imported from Celery, and say that its broker library is not needed."""
+        if not node.level and (node.module or "").partition(".")[0] == "kombu":
+            self._report(node, f"from {node.module} import …", False, _BROKER)
         if node.level or not _is_celery(node.module):
             return
         part = (node.module or "").split(".")[1:2]
@@ -383,6 +386,10 @@ class FileReader(ast.NodeVisitor):
                 self._add(node, written, "request attribute", node.attr)
         elif isinstance(value, ast.Call) and _last_name(value.func) == "AsyncResult":
             self._add(node, written, "result attribute", node.attr)
+        elif isinstance(value, ast.Call) and self._is_signature(value):
+            found = find_feature("signature attribute", node.attr)
+            if found is not None and not found.is_covered:
+                self._add(node, written, "signature attribute", node.attr)
         self.generic_visit(node)
 
     def _add_known(self, node: ast.Attribute, written: str, kind: Kind) -> None:

@@ -22,6 +22,7 @@ from holdfast.contrib.celery.calls import (
 )
 from holdfast.contrib.celery.canvas import TaskSignature, start_steps
 from holdfast.contrib.celery.coverage import (
+    UnsupportedAttribute,
     check_always_so,
     check_names,
     find_feature,
@@ -113,7 +114,7 @@ class Celery(Holdfast):
         def __getattr__(self, name: str) -> Any:
             if find_feature("application attribute", name) is None:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            raise refuse("application attribute", name)
+            raise UnsupportedAttribute.of("application attribute", name)
 
     @overload
     def task(self, function: Callable[..., Any], /) -> CeleryTask: ...

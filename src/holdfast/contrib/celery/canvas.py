@@ -23,7 +23,7 @@ from holdfast.contrib.celery.calls import (
     read_options,
     start_of,
 )
-from holdfast.contrib.celery.coverage import refuse
+from holdfast.contrib.celery.coverage import refuse, refuse_attributes
 from holdfast.contrib.celery.results import AsyncResult, GroupResult
 from holdfast.contrib.celery.scope import current_celery, transaction_of
 from holdfast.core.errors import CeleryUnsupported, InvalidOption
@@ -36,6 +36,9 @@ class Canvas:
     """Something that can be started: one task, or several that depend on each other."""
 
     app: Celery | None = None
+
+    if not TYPE_CHECKING:
+        __getattr__ = refuse_attributes("signature attribute")
 
     def steps(self, app: Celery) -> Steps:
         """Return what runs, in order. Raises: UnknownJobType, CeleryUnsupported."""

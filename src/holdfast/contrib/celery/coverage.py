@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, Self
 
 from holdfast.core.errors import CeleryUnsupported, nearest
 
@@ -19,6 +19,8 @@ Kind = Literal[
     "task attribute",
     "request attribute",
     "result attribute",
+    "group result attribute",
+    "signature attribute",
     "import",
 ]
 """Where in a program a feature is found."""
@@ -64,6 +66,8 @@ _ON_ERROR = "catch the error in the task, or follow dead letters with an observe
 _SOFT = (
     "threads cannot be interrupted: use time_limit, and call self.request.job.checkpoint() in loops"
 )
+_EACH = "go through results and ask each of them"
+_EACH_ID = "keep the ids of its results"
 _CHILDREN = "a chain is one record: `holdfast chains show ID` lists its jobs"
 
 FEATURES: tuple[Feature, ...] = (
@@ -338,9 +342,6 @@ FEATURES: tuple[Feature, ...] = (
         failed="whether it failed",
         revoke="cancels it",
         forget="deletes it",
-        results="the results of a group",
-        join="waits for a group",
-        completed_count="how many of a group have completed",
     ),
     *_refuse(
         "result attribute",
@@ -349,10 +350,54 @@ FEATURES: tuple[Feature, ...] = (
         collect=_CHILDREN,
         then="write a chain, or `await app.aio.chains.wait(id)`",
         maybe_throw="call get()",
-        iter_native="go through results and call get() on each",
-        save="keep the ids of its results",
-        restore="keep the ids of its results",
         children_results=_CHILDREN,
+    ),
+    *_cover(
+        "group result attribute",
+        results="the results of its tasks",
+        get="waits for all of them",
+        join="waits for all of them",
+        ready="whether all have ended",
+        successful="whether all completed",
+        failed="whether one failed",
+        completed_count="how many have completed",
+        revoke="cancels those that have not ended",
+    ),
+    *_refuse(
+        "group result attribute",
+        id=_EACH_ID,
+        save=_EACH_ID,
+        restore=_EACH_ID,
+        parent=_CHILDREN,
+        children=_EACH,
+        waiting="write `not ready()`",
+        forget=_EACH,
+        iterate=_EACH,
+        iter_native=_EACH,
+        maybe_throw="call get()",
+        then="write a chord: its body is given the results",
+    ),
+    *_cover(
+        "signature attribute",
+        delay="starts it",
+        apply_async="starts it with options",
+        set="changes the options of one task's signature",
+        clone="copies one task's signature",
+    ),
+    *_refuse(
+        "signature attribute",
+        on_error=_ON_ERROR,
+        link_error=_ON_ERROR,
+        link=_PER_LINK,
+        apply=f"call the task as a function; in tests {_TEST_KIT}",
+        replace="write the signature anew",
+        freeze="give the task a task_id",
+        stamp="pass it as an argument",
+        reverse="write the signature anew",
+        skew="give each task a countdown",
+        map=_GROUP,
+        starmap=_GROUP,
+        chunks=_GROUP,
     ),
     *_cover(
         "import",
@@ -363,16 +408,16 @@ FEATURES: tuple[Feature, ...] = (
         chord="from holdfast.contrib.celery import chord",
         signature="from holdfast.contrib.celery import signature",
         crontab="from holdfast.contrib.celery import crontab",
-        schedule="pass the number of seconds",
         AsyncResult="from holdfast.contrib.celery import AsyncResult",
         GroupResult="from holdfast.contrib.celery import GroupResult",
         MaxRetriesExceededError="from holdfast.contrib.celery import MaxRetriesExceededError",
-        get_task_logger="logging.getLogger(__name__); the worker adds the job to every line",
-        current_app="import your application",
     ),
     *_refuse(
         "import",
         Task=_MIDDLEWARE,
+        schedule="give the number of seconds itself",
+        get_task_logger="write logging.getLogger(__name__); the worker adds the job to every line",
+        current_app="import your application",
         chunks=_GROUP,
         xmap=_GROUP,
         xstarmap=_GROUP,
@@ -415,11 +460,22 @@ def refuse(kind: Kind, name: str, where: str = "") -> CeleryUnsupported:
     """Return the error for something that is not covered, with what to write instead."""
     found = find_feature(kind, name)
     place = f" of {where}" if where else ""
-    if found is not None and not found.is_covered:
+    if found is not None:
+        # A covered one is missing here only: a chain has no options to set, as its tasks have.
         return CeleryUnsupported(f"{kind} {name}{place} is not covered", help=found.text)
     known = [each.name for each in FEATURES if each.kind == kind and each.is_covered]
     near = nearest(name, known) or f"there are {', '.join(known)}"
     return CeleryUnsupported(f"{kind} {name[:60]}{place} is unknown", help=near)
+
+
+class UnsupportedAttribute(CeleryUnsupported, AttributeError):
+    """The same as an error of the attribute's: `hasattr` asks for it, and so does Python to word a NameError."""
+
+    @classmethod
+    def of(cls, kind: Kind, name: str, where: str = "") -> Self:
+        """Return the error for an attribute that is not covered, with what to write instead."""
+        refused = refuse(kind, name, where)
+        return cls(refused.message, help=refused.help)
 
 
 def refuse_attributes(kind: Kind, of: str = "") -> Callable[[Any, str], NoReturn]:
@@ -428,7 +484,7 @@ def refuse_attributes(kind: Kind, of: str = "") -> Callable[[Any, str], NoReturn
     def refuse_attribute(self: Any, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise refuse(kind, name, getattr(self, of) if of else "")
+        raise UnsupportedAttribute.of(kind, name, getattr(self, of) if of else "")
 
     return refuse_attribute
 

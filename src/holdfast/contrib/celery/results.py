@@ -152,7 +152,7 @@ class GroupResult:
         self.results = list(results)
 
     if not TYPE_CHECKING:
-        __getattr__ = refuse_attributes("result attribute")
+        __getattr__ = refuse_attributes("group result attribute")
 
     def get(self, timeout: float | None = None, propagate: bool = True) -> list[Any]:
         """Wait for all of them. Raises: see `AsyncResult.get`."""

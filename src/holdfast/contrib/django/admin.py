@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest
+from django.db.transaction import non_atomic_requests
+from django.http import HttpRequest, HttpResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.functional import cached_property
 from django.utils.html import format_html
@@ -53,6 +54,11 @@ class JobRowAdmin(JobRowAdminBase):
     paginator = CappedPaginator
     actions = ("retry", "cancel")
 
+    @non_atomic_requests(using=database_alias())
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """List them, and run actions: on Holdfast's own connections, as the dashboard does."""
+        return super().changelist_view(request, extra_context)
+
     @admin.display(description="error")
     def failure(self, job: JobRow) -> str:
         """The first line of its error."""
@@ -90,7 +96,8 @@ class JobRowAdmin(JobRowAdminBase):
         try:
             moved = loop_thread().run(getattr(jobs, command)(Caller(principal), ids)).moved
         except HoldfastError as error:
-            self.message_user(request, f"{error.message}. {error.help}", messages.ERROR)
+            text = f"{error.message}. {error.help[:1].upper()}{error.help[1:]}."
+            self.message_user(request, text, messages.ERROR)
             return
         self.message_user(request, f"{command.capitalize()}: {len(moved)} of {len(ids)} jobs")
 

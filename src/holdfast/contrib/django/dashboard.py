@@ -16,12 +16,13 @@ from django.conf import global_settings, settings
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.core.handlers.asgi import ASGIRequest
+from django.db.transaction import non_atomic_requests
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import NoReverseMatch, reverse
 from django.views.decorators.csrf import csrf_exempt
 
-from holdfast.contrib.django.application import load_django_app
+from holdfast.contrib.django.application import database_alias, load_django_app
 from holdfast.contrib.django.loop_thread import loop_thread
 from holdfast.contrib.django.permissions import principal_of
 from holdfast.core.errors import MissingExtra
@@ -45,6 +46,8 @@ _HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "content-length"
 log = logging.getLogger("holdfast.web")
 
 
+# Changes are made on Holdfast's own connections: on SQLite a transaction of ATOMIC_REQUESTS would lock them out.
+@non_atomic_requests(using=database_alias())
 @csrf_exempt  # The dashboard refuses changes that come from another site's page itself.
 def dashboard(request: HttpRequest, path: str = "") -> HttpResponseBase:
     """Serve the dashboard and its API to users with a permission of Holdfast's, and to holders of its tokens.
