@@ -1,4 +1,4 @@
-"""A database on whose links every call first goes through the test's hands; all else is the real one's."""
+"""A database of whose links and reads every call first goes through the test's hands; all else is the real one's."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
@@ -47,3 +47,8 @@ class DisturbedDatabase:
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> DisturbedLink:
         link = self._database.link(purpose, statement_timeout_ms)
         return DisturbedLink(link, self._interference)
+
+    async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
+        return await self._interference.around(
+            "read", lambda: self._database.read_async(op, timeout_ms)
+        )

@@ -8,7 +8,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 
+from holdfast import Fair, Holdfast, Limit, Ordered, Rate
 from holdfast.commands.debounce import DebouncedChain, DebouncedStart, start_debounced
 from holdfast.commands.jobs import run_jobs_now
 from holdfast.core.errors import DatabaseUnreachable
@@ -17,6 +19,7 @@ from holdfast.core.records import Debounce, NewJob, NewKey
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run
+from holdfast.testing.kit import Kit
 from holdfast.worker.job import Job
 from tests.support.until import until
 from tests.worker.workshop import Workshop
@@ -244,3 +247,59 @@ async def test_beside_workers_and_producers_nothing_is_lost_and_nothing_runs_bes
         mine = sorted((each for each in runs if each.key == key), key=lambda each: each.began)
         assert all(a.ended <= b.began for a, b in pairwise(mine))
         assert mine[-1].input == 9_000 + place
+
+
+LINES: dict[str, dict[str, Any]] = {
+    "limit": {"limits": [Limit(1, by="tenant")]},
+    "limit of all keys": {"limits": [Limit(1)]},
+    "rate": {"rates": [Rate(100, "1s", by="tenant")]},
+    "turns": {"fair": Fair(by="tenant")},
+    "order": {"ordered": Ordered(by="tenant")},
+}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.mark.parametrize("options", LINES.values(), ids=LINES.keys())
+def test_a_debounced_job_that_waits_in_a_line_starts_once_it_is_quiet(
+    url: str, options: dict[str, Any]
+) -> None:
+    app = Holdfast()
+    ran: list[int] = []
+
+    def save(n: int) -> None:
+        input = {"tenant": 7, "n": n}
+        with app.transaction() as tx:
+            app.start(tx, "reindex", input, key="doc:7", debounce="30s", latest="50s")
+
+    @app.job("reindex", **options)
+    def reindex(job: Job[dict[str, int]]) -> None:
+        ran.append(job.input["n"])
+        if job.input["n"] == 3:
+            save(4)
+
+    kit = Kit(app, url)
+    try:
+        save(1)
+        kit.advance("20s")
+        save(2)
+        kit.advance("20s")
+        kit.run_until_idle()
+        assert ran == []
+        save(3)
+        kit.advance("11s")  # the latest time has come before the quiet
+        kit.run_until_idle()
+        assert ran == [3]
+        kit.advance("31s")
+        kit.run_until_idle()
+        assert ran == [3, 4]
+        save(5)
+        with app.transaction() as tx:
+            app.jobs.trigger(tx, *[each.id for each in app.jobs.list("state:pending", tx=tx)])
+        kit.run_until_idle()
+        assert ran == [3, 4, 5]
+    finally:
+        app.close()

@@ -200,7 +200,10 @@ async def test_only_the_transactions_of_what_was_taken_back_are_ended(
             await kept.execute(workshop.ledger.write_effect, ["kept"])
         assert workshop.ledger.effects() == ["kept"]
         # The marks go with their transactions.
-        marks = "select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2"
+        marks = (
+            "select count(*) from pg_locks l join pg_database d on d.oid = l.database"
+            " where l.locktype = 'advisory' and l.objsubid = 2 and d.datname = current_database()"
+        )
         assert connection.execute(marks).fetchall() == [(0,)]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.outcome import Continue
+from holdfast.core.retry import Retry
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.support.until import breath, until
@@ -296,3 +297,59 @@ async def test_a_successor_that_waits_for_an_unknown_chain_fails_its_job(
     record = await workshop.job(job_id)
     assert record.state == "failed"
     assert "ChainNotFound" in str(record.error)
+
+
+class Paying:
+    """A handler that completes its job in its own transaction, and loses the database as that ends."""
+
+    def __init__(self, workshop: Workshop, faults: Faults, fault: Any, commits: bool) -> None:
+        self._workshop = workshop
+        self._faults = faults
+        self._fault = fault
+        self._commits = commits
+        self.attempts = 0
+        self.go = asyncio.Event()
+
+    async def __call__(self, job: Job[Any]) -> None:
+        self.attempts += 1
+        if self.attempts > 1:
+            return
+        await self.go.wait()
+        async with self._workshop.database.transaction_async() as tx:
+            await job.complete(tx=tx, output="paid")
+            self._faults.set(self._fault, "read", "heartbeat")
+            if not self._commits:
+                raise ConnectionError("the connection was lost")
+        raise ConnectionError("the connection was lost, and the answer to the commit with it")
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["committed", "rolled back"])
+@pytest.mark.parametrize("fault", ["before", "hang"])
+async def test_a_worker_outlives_an_outage_in_which_it_cannot_know_what_a_handler_committed(
+    workshop: Workshop, fault: Any, commits: bool
+) -> None:
+    faults = Faults()
+    paying = Paying(workshop, faults, fault, commits)
+    workshop.handle("pay", paying, lease="60s", retry=Retry(base="100ms"))
+    job_id = await workshop.start_one("pay")
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, faults=faults)
+    await workshop.events.seen("job_started", job_id=job_id)
+    await workshop.beat(worker)
+    beats = faults.runs("heartbeat")
+    paying.go.set()
+    await faults.ran("read")
+    if fault == "hang":
+        # Nobody answers until shortly before the lease would end.
+        worker.advance(15)
+        await faults.ran("heartbeat", beats + 1)
+        worker.advance(39)
+        await workshop.events.seen("lease_lost", job_id=job_id, reason="error")
+    faults.clear()
+    await workshop.seen_in_time(worker, "job_completed", job_id=job_id)
+    await until(lambda: worker.worker.running == 0)
+    record = await workshop.job(job_id)
+    assert (record.state, record.output) == ("completed", '"paid"' if commits else "null")
+    assert (record.attempt, paying.attempts) == (1, 1 if commits else 2)
+    other = await workshop.start_one("pay")
+    workshop.have_due()
+    await workshop.events.seen("job_completed", job_id=other)

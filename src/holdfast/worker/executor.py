@@ -194,6 +194,18 @@ class Executor:
     ) -> AttemptResult:
         if _is_discarded(error):
             raise error
+        try:
+            return await self._resolve_error(attempt, job, error)
+        except (DatabaseUnreachable, DatabaseBusy, asyncio.CancelledError):
+            # What became of the handler's own transaction is not known. If it did complete the job, the write that
+            # follows does not fit, and finds that out.
+            if attempt.abort_reason in LOST or attempt.abort_reason == "timeout":
+                return AttemptResult(None, error=error)
+            return AttemptResult(self._resolver.postpone(attempt, error), error=error)
+
+    async def _resolve_error(
+        self, attempt: Attempt, job: Job[Any], error: BaseException
+    ) -> AttemptResult:
         await self._roll_back(job, error)
         if job.own_transaction is not None:
             outcome = await job.own_transaction.committed_outcome()

@@ -13,7 +13,7 @@ g.id, g.type, case when g.ordered then 5 else coalesce(g.priority, 5) end,
          case when coalesce(g.blockers, 0) > 0 then 'infinity' when g.gate is not null then {lined_up}
               else greatest(to_timestamp(g.at / 1000000.0), holdfast.moment(:now::bigint)) end,
          g.max_attempts, g.gate,
-         case when g.gate is not null and coalesce(g.blockers, 0) = 0
+         case when g.gate is not null and coalesce(g.blockers, 0) <= 0
               then greatest(to_timestamp(g.at / 1000000.0), holdfast.moment(:now::bigint)) end,
          case when g.ordered then '-infinity'::timestamptz end
 

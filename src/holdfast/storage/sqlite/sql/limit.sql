@@ -9,7 +9,7 @@ select j.id, j.type, case when x.ordered then 5 else j.priority end,
        case when j.blockers > 0 then 9223372036854775807 when x.gate is not null then {lined_up}
             else max(coalesce(j.planned_at, 0), j.created_at) end,
        j.max_attempts, :awaited, x.gate,
-       case when x.gate is not null and j.blockers = 0 then max(coalesce(j.planned_at, 0), j.created_at) end,
+       case when x.gate is not null and j.blockers <= 0 then max(coalesce(j.planned_at, 0), j.created_at) end,
        case when x.ordered then 0 end
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as gate, json_extract(value, '$[2]') as ordered
           from json_each(:rows)) x
