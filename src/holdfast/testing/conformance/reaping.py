@@ -210,6 +210,17 @@ class ReapedForGoodConformance(Conformance):
             (False, True),
         ]
 
+    async def test_only_the_job_of_the_noted_lease_ran_alone(self, fixture: StoreFixture) -> None:
+        alone = await fixture.start_running("alone")
+        beside = await fixture.start_running("beside", worker="worker-2")
+        assert await fixture.run(fixture.store.leases.isolate(alone.token))
+        fixture.pass_time(ms=LEASE_MS)
+        page = await fixture.reap(poison=1)
+        assert {each.id: each.state for each in page.reaped} == {
+            alone.id: "failed",
+            beside.id: "pending",
+        }
+
     async def test_nothing_is_noted_of_a_lease_that_is_gone(self, fixture: StoreFixture) -> None:
         job = await fixture.start_running()
         await crash(fixture)
