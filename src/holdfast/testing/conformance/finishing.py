@@ -317,6 +317,7 @@ class EndingConformance(Conformance):
     async def test_locking_tells_which_jobs_are_live(self, fixture: StoreFixture) -> None:
         live, running = await fixture.start("a"), await fixture.start_running("b")
         done = await fixture.finish_new("complete", "c")
+        await fixture.start("d")
         ids = [done.id, running.id, live.id, fixture.new_id()]
         assert await fixture.run(fixture.store.jobs.lock(ids)) == {live.id, running.id}
 

@@ -207,6 +207,16 @@ class LimitConformance(LimitedConformance):
         fixture.pass_time(seconds=60)
         assert await fixture.take(allowed=1) == []
 
+    async def test_a_job_that_fails_with_its_worker_frees_its_place(
+        self, fixture: LimitFixture
+    ) -> None:
+        _, second = await fixture.put("a", 2, max_attempts=1)
+        await fixture.take(allowed=1, lease_ms=1_000)
+        assert await fixture.take(allowed=1) == []
+        fixture.pass_time(seconds=1)
+        assert [each.state for each in (await fixture.reap()).reaped] == ["failed"]
+        assert [each.id for each in await fixture.take(allowed=1)] == [second.id]
+
     async def test_a_released_claim_gives_its_places_back(self, fixture: LimitFixture) -> None:
         jobs = await fixture.put("a", 3)
         taken = await fixture.take(allowed=2)
@@ -365,6 +375,20 @@ class LimitConformance(LimitedConformance):
         fixture.pass_time(seconds=1)
         (again,) = await fixture.take()
         assert (again.id, again.crashes) == (first.id, 1)
+
+    async def test_healthy_jobs_in_line_do_not_wait_behind_crashed_ones(
+        self, fixture: LimitFixture
+    ) -> None:
+        await fixture.put("a", 2)
+        crashed = [each.id for each in await fixture.take(lease_ms=1_000)]
+        fixture.pass_time(seconds=1)
+        await fixture.reap()
+        fixture.pass_time(seconds=10)
+        healthy = {each.id for key in "ab" for each in await fixture.put(key)}
+        taken = await fixture.take(allow_crashed=False)
+        assert {each.id for each in taken} == healthy
+        fixture.pass_time(seconds=1)
+        assert [each.id for each in await fixture.take()] == crashed[:1]
 
     async def test_a_crashed_job_that_is_due_later_is_not_forgotten_by_who_may_not_take_it(
         self, fixture: LimitFixture

@@ -14,7 +14,7 @@ from holdfast.commands.retention import (
 )
 from holdfast.commands.start import Started, StartRequest, start_chains
 from holdfast.core.cycle import slot_at
-from holdfast.core.records import NewJob, NewKey, NewProgress, Reference
+from holdfast.core.records import NewBlocker, NewJob, NewKey, NewProgress, Reference
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.operation import Op
 from holdfast.testing.conformance.cycles import CLEANUP, CycleFixture
@@ -278,6 +278,7 @@ class DeletingConformance(Conformance):
         (job,) = await fixture.claim()
         successor = fixture.next_job(job, blockers=1)
         await fixture.finish_as(job, "continue", next=successor)
+        await fixture.run(fixture.store.blockers.insert([NewBlocker(successor.id, 0, blocker.id)]))
         await fixture.run(fixture.store.leases.free([job.token]))
         waiting = await fixture.start_blocked(blocker.id, type="waiting")
         deleted = await fixture.run(fixture.store.chains.delete([first.id], fixture.now))
