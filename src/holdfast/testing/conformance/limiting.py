@@ -410,6 +410,41 @@ class LimitConformance(LimitedConformance):
         await fixture.put("a", 2)
         assert len(await fixture.take(allowed=1)) == 1
 
+    async def test_a_shared_gate_stays_while_somebody_is_let_in(
+        self, fixture: LimitFixture
+    ) -> None:
+        shared = (GateRule("@db", 1),)
+        await fixture.put("", 2)
+        (job,) = await fixture.take(shared=shared)
+        fixture.pass_time(seconds=120)
+        assert await self._sweep_gates(fixture) == 0
+        assert await fixture.take(shared=shared) == []
+        await fixture.finish_as(job, "complete")
+        assert len(await fixture.take(shared=shared)) == 1
+
+    async def test_a_gate_stays_while_its_starts_count(self, fixture: LimitFixture) -> None:
+        rule = {"rate": 1, "period_ms": 600_000}
+        await fixture.put("a")
+        (job,) = await fixture.take(**rule)
+        await fixture.finish_as(job, "complete")
+        fixture.pass_time(seconds=599)
+        assert await self._sweep_gates(fixture) == 0
+        (second,) = await fixture.put("a")
+        assert await fixture.take(**rule) == []
+        fixture.pass_time(seconds=1)
+        assert [each.id for each in await fixture.take(**rule)] == [second.id]
+
+    async def test_a_gate_stays_while_a_dead_letter_holds_its_line(
+        self, fixture: LimitFixture
+    ) -> None:
+        await fixture.put("a", ordered=True)
+        (job,) = await fixture.take(ordered="hold")
+        await fixture.finish_as(job, "fail", error="no")
+        fixture.pass_time(seconds=120)
+        assert await self._sweep_gates(fixture) == 0
+        await fixture.put("a", ordered=True)
+        assert await fixture.take(ordered="hold") == []
+
     async def _sweep_gates(self, fixture: LimitFixture) -> int:
         _, _, removed = await fixture.run(fixture.store.limits.sweep("", fixture.now))
         return removed
@@ -711,15 +746,22 @@ class LimitSettingConformance(LimitedConformance):
         for id in ("mail#a", "mail#b"):
             await fixture.run(limits.rest(id, 10_000, "429", now=fixture.now))
         await fixture.run(limits.set("mail#b", allowed=3, now=fixture.now))
+        await fixture.run(limits.rest("mail#c", 12_000, now=fixture.now))
+        await fixture.run(limits.rest("mail#d", 1_000, now=fixture.now))
+        await fixture.run(limits.set("mail#d", rate=3, period_ms=1_000, now=fixture.now))
+        fixture.pass_time(seconds=1)
         resting = await fixture.run(limits.resting(10, fixture.now))
         assert [(each.id, each.reason) for each in resting] == [
+            ("mail#c", None),
             ("mail#a", "429"),
             ("mail#b", "429"),
         ]
-        fixture.pass_time(seconds=11)
-        assert await fixture.run(limits.resting(10, fixture.now)) == []
+        fixture.pass_time(seconds=10)
+        resting = await fixture.run(limits.resting(10, fixture.now))
+        assert [each.id for each in resting] == ["mail#c"]
         await fixture.run(limits.sweep("", fixture.now))
-        assert [each.id for each in await fixture.run(limits.settings())] == ["mail#b"]
+        left = [each.id for each in await fixture.run(limits.settings())]
+        assert left == ["mail#b", "mail#c", "mail#d"]
 
     async def test_a_backlog_lines_up_when_a_limit_is_added(self, fixture: LimitFixture) -> None:
         jobs = [fixture.job(), fixture.job(priority=2), fixture.job("other")]
@@ -791,3 +833,8 @@ class LimitSettingConformance(LimitedConformance):
         totals, types = await fixture.run(fixture.store.workers.totals(100, fixture.now))
         assert (totals.running, totals.due) == (3, 2)
         assert [(each.type, each.oldest_due_at) for each in types] == [(MAIL, oldest)]
+        await fixture.run(fixture.store.limits.rest("mail#y", 1_000, now=fixture.now))
+        assert await fixture.run(fixture.store.limits.states(["mail#z"], 10)) == [unused]
+        await fixture.finish_as(taken[0], "complete")
+        (place,) = await fixture.run(fixture.store.limits.place([last.id]))
+        assert place.held_by is None
