@@ -82,6 +82,9 @@ async def test_this_machine_may_do_everything_else_until_the_first_token_is_made
         ("192.0.2.7", {}),
         ("127.0.0.1", {"X-Forwarded-For": "192.0.2.7"}),
         ("127.0.0.1", {"Forwarded": "for=192.0.2.7"}),
+        ("127.0.0.1", {"X-Forwarded-Host": "jobs.example"}),
+        ("127.0.0.1", {"X-Real-IP": "192.0.2.7"}),
+        ("127.0.0.1", {"Via": "1.1 proxy"}),
         ("127.0.0.1", {"Host": "evil.example"}),
     ],
 )
@@ -91,6 +94,20 @@ async def test_only_this_machine_itself_comes_in_without_a_token(
     async with api.client(peer=peer) as client:
         answer = await client.get("/api/v1/overview", headers=headers)
         assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("secret", ["", "theirs", new_secret()])
+async def test_a_bearer_that_is_no_token_is_refused_even_from_this_machine(
+    api: Api, secret: str
+) -> None:
+    headers = {"Authorization": f"Bearer {secret}"}
+    assert (await api.call(None, "GET", "/api/v1/overview", headers=headers)).status_code == 401
+
+
+async def test_a_cookie_that_is_no_token_lets_nobody_in(api: Api) -> None:
+    api.secret(Role.VIEWER)
+    headers = {"Cookie": f"{COOKIE}={new_secret()}"}
+    assert (await api.call(None, "GET", "/api/v1/overview", headers=headers)).status_code == 401
 
 
 async def test_a_revoked_token_is_refused_at_once(api: Api, app: Holdfast) -> None:
@@ -121,6 +138,12 @@ async def test_a_cookie_changes_things_from_our_own_pages_only(
     assert (await api.call(None, "GET", "/api/v1/jobs", headers=cookie)).status_code == 200
 
 
+async def test_a_token_changes_things_from_any_page(api: Api, scene: Scene) -> None:
+    path = f"/api/v1/jobs/{scene.start()}/retry"
+    other = {"Sec-Fetch-Site": "cross-site", "Origin": "http://other.example"}
+    assert (await api.call(Role.OPERATOR, "POST", path, headers=other)).status_code == 409
+
+
 async def test_another_site_cannot_use_this_machines_trust(api: Api, scene: Scene) -> None:
     path = f"/api/v1/jobs/{scene.start()}/retry"
     evil = {"Sec-Fetch-Site": "cross-site"}
@@ -139,6 +162,27 @@ async def test_a_host_application_may_say_who_asks(app: Holdfast) -> None:
     assert (await api.call(None, "GET", "/api/v1/jobs", headers=known)).status_code == 200
     assert (await api.call(None, "GET", STATS, headers=known)).status_code == 403
     assert (await api.call(Role.DEVELOPER, "GET", STATS)).status_code == 200
+
+
+async def test_a_bearer_that_is_not_ours_is_left_to_the_host_application(app: Holdfast) -> None:
+    def hook(request: Request) -> Principal | None:
+        is_known = request.headers.get("authorization") is not None
+        return Principal("ana", Role.OPERATOR) if is_known else None
+
+    api = Api(create(app, settings=read_settings({}), authenticate=hook), app)
+    for secret, status in (("theirs", 200), (new_secret(), 401)):
+        headers = {"Authorization": f"Bearer {secret}"}
+        answer = await api.call(None, "GET", "/api/v1/jobs", headers=headers)
+        assert answer.status_code == status
+
+
+async def test_a_cookie_that_is_no_token_keeps_no_user_of_the_host_application_out(
+    app: Holdfast,
+) -> None:
+    ana = Principal("ana", Role.OPERATOR)
+    api = Api(create(app, settings=read_settings({}), authenticate=lambda _: ana), app)
+    headers = {"Cookie": f"{COOKIE}=stale"}
+    assert (await api.call(None, "GET", "/api/v1/jobs", headers=headers)).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.3.2.1"])

@@ -8,6 +8,8 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 MASK = "•••"
 
 _UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
@@ -150,10 +152,29 @@ def _restore(edited: Any, shown: Any, original: Any) -> Any:
             for key, each in edited.items()
         }
     if isinstance(edited, list) and isinstance(original, list):
-        known = min(len(edited), len(original))
-        pairs = zip(edited[:known], shown[:known], original[:known], strict=True)
-        return [*(_restore(*each) for each in pairs), *edited[known:]]
+        return _restore_items(edited, shown, original)
     return edited
+
+
+def _restore_items(edited: list[Any], shown: list[Any], original: list[Any]) -> list[Any]:
+    """Restore a list whose items may have moved; one that was also changed, or looks like another, keeps its mask."""
+    hidden: dict[bytes, list[Any]] = {}
+    for each, secret in zip(shown, original, strict=True):
+        hidden.setdefault(_digest(each), []).append(secret)
+    is_in_place = len(edited) == len(original)
+    restored = []
+    for place, each in enumerate(edited):
+        found = hidden.get(_digest(each), []) if has_mask(each) else []
+        if is_in_place and (not found or each == shown[place]):
+            restored.append(_restore(each, shown[place], original[place]))
+        else:
+            is_sure = found and all(other == found[0] for other in found)
+            restored.append(found[0] if is_sure else each)
+    return restored
+
+
+def _digest(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
 
 
 def has_mask(value: Any) -> bool:

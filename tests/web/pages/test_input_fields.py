@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from functools import partial
 from typing import Any, Literal, NotRequired, TypedDict
 
 import msgspec
@@ -140,3 +141,28 @@ def test_masks_stand_for_the_secrets_they_hide() -> None:
     }
     with pytest.raises(InputInvalid, match="where no secret was masked"):
         read_json_input('{"user":{"name":"•••"}}', before)
+
+
+def test_no_secret_passes_to_another_item_of_a_list() -> None:
+    logins = [{"user": name, "password": f"{name}'s"} for name in ("ana", "bob", "eve")]
+    ana, bob, eve = ({"user": each["user"], "password": MASK} for each in logins)
+    read = partial(read_logins, logins)
+    assert read([bob, eve]) == logins[1:]
+    assert read([eve, ana, bob]) == [logins[2], *logins[:2]]
+    new = {"user": "new", "password": "new's"}
+    assert read([new, ana, bob, eve]) == [new, *logins]
+    assert read([ana, bob | {"user": "rob"}, eve]) == [
+        logins[0],
+        {"user": "rob", "password": "bob's"},
+        logins[2],
+    ]
+    with pytest.raises(InputInvalid, match="where no secret was masked"):
+        read([bob | {"user": "rob"}, eve])
+    alike = [{"password": "a"}, {"password": "b"}]
+    with pytest.raises(InputInvalid, match="where no secret was masked"):
+        read_logins(alike, [{"password": MASK}])
+
+
+def read_logins(before: list[Any], edited: list[Any]) -> Any:
+    text = msgspec.json.encode({"logins": edited}).decode()
+    return read_json_input(text, {"logins": before})["logins"]

@@ -96,6 +96,15 @@ class EdgeConformance(Conformance):
         assert (record.state, record.available_at) == ("pending", fixture.now)
         assert await self._close_and_open(fixture, second, job) == []
 
+    async def test_only_the_jobs_that_are_named_are_opened(self, fixture: StoreFixture) -> None:
+        blocker = await fixture.start("a")
+        named = await fixture.start_blocked(blocker.id, type="dependent")
+        other = await fixture.start_blocked(blocker.id, type="dependent")
+        assert await self._close_and_open(fixture, blocker, named) == [
+            JobRef(named.id, "dependent")
+        ]
+        assert (await fixture.read(other.id)).state == "blocked"
+
     async def test_an_opened_job_still_waits_for_its_planned_time(
         self, fixture: StoreFixture
     ) -> None:
@@ -154,9 +163,25 @@ class ReadingEdgesConformance(Conformance):
     async def test_a_chain_lists_who_waits_for_it(self, fixture: StoreFixture) -> None:
         blocker = await fixture.start("a")
         jobs = [await fixture.start_blocked(blocker.id, type="dependent") for _ in range(3)]
+        await fixture.start_blocked((await fixture.start("b")).id, type="dependent")
         waiting = await fixture.run(fixture.store.blockers.waiting(blocker.id, 10))
         assert [(each.job_id, each.open) for each in waiting] == [(job.id, True) for job in jobs]
         assert len(await fixture.run(fixture.store.blockers.waiting(blocker.id, 2))) == 2
+
+    async def test_the_chains_that_wait_for_one_are_found_along_open_edges(
+        self, fixture: StoreFixture
+    ) -> None:
+        first, other = await fixture.start("a"), await fixture.start("b")
+        near = await fixture.start_blocked(first.id, policy="wait", type="near")
+        far = await fixture.start_blocked(near.id, policy="wait", type="far")
+        for blocker in (first, near):
+            await fixture.start_blocked(blocker.id, policy="run", type="closed")
+            await fixture.run(fixture.store.blockers.close([(blocker.id, "failed")]))
+        await fixture.start_blocked(other.id, type="aside")
+        dependents = fixture.store.blockers.dependents
+        found = await fixture.run(dependents(first.id, 10))
+        assert sorted(found) == [(near.id, first.id), (far.id, near.id)]
+        assert len(await fixture.run(dependents(first.id, 1))) == 1
 
 
 class FanInConformance(Conformance):

@@ -6,7 +6,15 @@ import asyncio
 
 import pytest
 
-from holdfast.core.records import Claim, ClaimedJob, FinishKind, LeaseClass, NewJob, Probe
+from holdfast.core.records import (
+    DEFAULT_PRIORITY,
+    Claim,
+    ClaimedJob,
+    FinishKind,
+    LeaseClass,
+    NewJob,
+    Probe,
+)
 from holdfast.testing.conformance.harness import (
     FROM_THE_START,
     LEASE_MS,
@@ -18,6 +26,9 @@ from holdfast.testing.conformance.harness import (
 )
 
 CLAIMERS = 8
+Lines = tuple[int | None, ...]
+# A claim that knows its lines may take a shorter way than one that looks for them.
+LINES = pytest.mark.parametrize("lines", [(DEFAULT_PRIORITY,), (None,)], ids=["known", "unknown"])
 
 
 def ids(jobs: list[ClaimedJob] | list[NewJob]) -> list[str]:
@@ -299,11 +310,14 @@ class NextDueConformance(Conformance):
 class AttemptCountingConformance(Conformance):
     """Attempts are counted when claimed; the fence only grows."""
 
-    async def test_an_attempt_is_counted_at_claim(self, fixture: StoreFixture) -> None:
-        job = await fixture.start_running()
+    @LINES
+    async def test_an_attempt_is_counted_at_claim(
+        self, fixture: StoreFixture, lines: Lines
+    ) -> None:
+        job = await fixture.start_running(priorities=lines)
         assert job.attempt == 1
         await fixture.finish_as(job, "retry")
-        (again,) = await fixture.claim()
+        (again,) = await fixture.claim(priorities=lines)
         assert again.attempt == 2
 
     @pytest.mark.parametrize("kind", ["release", "snooze"])
@@ -315,29 +329,34 @@ class AttemptCountingConformance(Conformance):
         (again,) = await fixture.claim()
         assert again.attempt == 1
 
+    @LINES
     async def test_the_fence_grows_with_every_claim_though_the_clock_stands_still(
-        self, fixture: StoreFixture
+        self, fixture: StoreFixture, lines: Lines
     ) -> None:
         fences = [(await fixture.start_running()).fence]
         for _ in range(3):
             (held,) = await fixture.run(fixture.store.leases.held(WORKER))
             await fixture.run(fixture.store.leases.release([held.token]))
-            (job,) = await fixture.claim()
+            (job,) = await fixture.claim(priorities=lines)
             fences.append(job.fence)
         assert fences == sorted(set(fences))
 
-    async def test_the_fence_grows_though_the_clock_goes_back(self, fixture: StoreFixture) -> None:
+    @LINES
+    async def test_the_fence_grows_though_the_clock_goes_back(
+        self, fixture: StoreFixture, lines: Lines
+    ) -> None:
         await fixture.start()
         fixture.pass_time(seconds=10)
         job = await fixture.finish_next("release")
         fixture.pass_time(seconds=-5)
-        (again,) = await fixture.claim()
+        (again,) = await fixture.claim(priorities=lines)
         assert again.fence > job.fence
 
+    @LINES
     async def test_a_new_jobs_fence_is_not_below_the_clock_in_milliseconds(
-        self, fixture: StoreFixture
+        self, fixture: StoreFixture, lines: Lines
     ) -> None:
-        job = await fixture.start_running()
+        job = await fixture.start_running(priorities=lines)
         assert job.fence >= fixture.now // 1_000
 
 
@@ -351,14 +370,26 @@ class CrashedJobsConformance(Conformance):
         await fixture.lose_all()
         return jobs
 
+    @LINES
     async def test_at_most_one_crashed_job_is_claimed_at_a_time(
-        self, fixture: StoreFixture
+        self, fixture: StoreFixture, lines: Lines
     ) -> None:
         crashed = await self._start_crashed(fixture, 3)
         healthy = [fixture.job(), fixture.job()]
         await fixture.start_all(healthy)
-        assert ids(await fixture.claim()) == [crashed[0].id, *ids(healthy)]
-        assert ids(await fixture.claim()) == [crashed[1].id]
+        assert ids(await fixture.claim(priorities=lines)) == [crashed[0].id, *ids(healthy)]
+        assert ids(await fixture.claim(priorities=lines)) == [crashed[1].id]
+
+    @LINES
+    async def test_a_crashed_job_is_claimed_behind_healthy_ones(
+        self, fixture: StoreFixture, lines: Lines
+    ) -> None:
+        crashed = await fixture.start_running()
+        fixture.pass_time(ms=LEASE_MS)
+        await fixture.reap()
+        healthy = [await fixture.start(), await fixture.start()]
+        fixture.pass_time(seconds=60)
+        assert ids(await fixture.claim(priorities=lines)) == [*ids(healthy), crashed.id]
 
     async def test_no_crashed_job_is_claimed_where_none_is_allowed(
         self, fixture: StoreFixture

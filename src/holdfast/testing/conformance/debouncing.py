@@ -238,9 +238,13 @@ class DebounceConformance(Conformance):
         self, fixture: StoreFixture
     ) -> None:
         chain = await _ask(fixture, "1", "2")
+        await fixture.run(_ask_again(fixture, "3", "4", key="another"))
         fixture.pass_time(seconds=1)
         await fixture.run(run_jobs_now(fixture.store, [chain.id], fixture.now))
         assert (await _take_one(fixture)).input == "2"
+        await fixture.run(_ask_again(fixture, "5", key="another"))
+        fixture.pass_time(seconds=QUIET_S - 1)
+        assert await _take(fixture) is None
 
     async def test_a_job_that_was_started_without_debounce_is_followed_by_one_that_is(
         self, fixture: StoreFixture
@@ -253,7 +257,7 @@ class DebounceConformance(Conformance):
         follower = await _ask(fixture, "2")
         assert (follower.is_new, follower.state) == (True, "blocked")
         (job,) = await fixture.claim()
-        assert (job.id, job.input) == (plain.id, "1")
+        assert (job.id, job.input, job.blockers) == (plain.id, "1", 0)
         await _end(fixture, job)
         fixture.pass_time(seconds=QUIET_S)
         assert (await _take_one(fixture)).input == "2"
@@ -270,6 +274,48 @@ class DebounceConformance(Conformance):
         jobs = await fixture.claim()
         inputs = [(await _settle(fixture, job)).input for job in jobs]
         assert sorted(map(str, inputs)) == ["a2", "b1"]
+
+    async def test_jobs_that_are_taken_together_are_settled_each_by_itself(
+        self, fixture: StoreFixture
+    ) -> None:
+        keys, ids = "abcd", {}
+        for key in keys:
+            (chain,) = await fixture.run(_ask_again(fixture, f"{key}1", key=key))
+            ids[key] = chain.id
+        due_at = {}
+        for key in "cd":
+            fixture.pass_time(seconds=5)
+            await fixture.run(_ask_again(fixture, f"{key}2", key=key))
+            due_at[key] = fixture.now + QUIET_S * SECOND
+        fixture.pass_time(seconds=QUIET_S - 10)
+        jobs = await fixture.claim()
+        pairs = [Held(job.id, job.token) for job in jobs]
+        settled = await fixture.run(fixture.store.debounce.settle(pairs, fixture.now))
+        assert {each.job_id: (each.input, each.is_put_off) for each in settled} == {
+            ids["a"]: ("a1", False),
+            ids["b"]: ("b1", False),
+            ids["c"]: (None, True),
+            ids["d"]: (None, True),
+        }
+        records = {key: await fixture.read(ids[key]) for key in keys}
+        assert [records[key].input for key in "ab"] == ["a1", "b1"]
+        for key in "cd":
+            waiting = await fixture.run(fixture.store.debounce.of_job(ids[key]))
+            assert waiting is not None
+            assert (waiting.number, waiting.due_at) == (2, due_at[key])
+            job = next(each for each in jobs if each.id == ids[key])
+            assert await fixture.finish_as(job, "release")
+            assert (await fixture.read(ids[key])).available_at == due_at[key]
+
+    async def test_past_its_latest_time_a_job_takes_no_more(self, fixture: StoreFixture) -> None:
+        first = await _ask(fixture, "1")
+        fixture.pass_time(seconds=LATEST_S - 1)
+        assert (await _ask(fixture, "2")).id == first.id
+        fixture.pass_time(seconds=1)
+        follower = await _ask(fixture, "3")
+        assert (follower.is_new, follower.state) == (True, "blocked")
+        job = await _take_one(fixture)
+        assert (job.id, job.input) == (first.id, "2")
 
     async def test_a_worker_that_lost_its_job_may_not_start_it(self, fixture: StoreFixture) -> None:
         await _ask(fixture, "1")
@@ -312,9 +358,11 @@ class DebounceConformance(Conformance):
 
     async def test_a_deleted_chain_leaves_no_inputs_behind(self, fixture: StoreFixture) -> None:
         chain = await _ask(fixture, "1", "2")
-        assert len(await fixture.rows("revision")) == 2
+        (other,) = await fixture.run(_ask_again(fixture, "3", key="another"))
+        assert len(await fixture.rows("revision")) == 3
         await fixture.run(fixture.store.chains.delete([chain.id], fixture.now))
-        assert await fixture.rows("revision") == []
+        (left,) = await fixture.rows("revision")
+        assert other.id in left
 
 
 # Long enough for an operation that nothing holds up, on a busy machine.

@@ -119,6 +119,10 @@ class FinishingConformance(Conformance):
         fences = [each.fence for each in history]
         assert fences == sorted(set(fences))
 
+    async def test_a_retry_without_an_error_is_remembered_too(self, fixture: StoreFixture) -> None:
+        job = await fixture.finish_new("retry")
+        assert [each.kind for each in await fixture.attempts(job.id)] == ["retry"]
+
 
 class FlushConformance(Conformance):
     """Many ends in one statement."""
@@ -306,6 +310,16 @@ class EndingConformance(Conformance):
         assert finished.awaited, "a waiter of the chain still waits"
         await fixture.run(counters_equal_rows(fixture))
 
+    async def test_any_job_of_a_chain_may_be_continued_from_outside(
+        self, fixture: StoreFixture
+    ) -> None:
+        first = await fixture.finish_new("continue")
+        (second,) = await fixture.claim("next")
+        third = fixture.next_job(second)
+        await self._end(fixture, Ending(second.id, "completed", next=third))
+        jobs = await fixture.run(fixture.store.chains.jobs(first.chain_id))
+        assert [each.id for each in jobs] == [first.id, second.id, third.id]
+
     async def test_a_successor_of_a_job_that_is_not_live_is_not_written(
         self, fixture: StoreFixture
     ) -> None:
@@ -317,6 +331,7 @@ class EndingConformance(Conformance):
     async def test_locking_tells_which_jobs_are_live(self, fixture: StoreFixture) -> None:
         live, running = await fixture.start("a"), await fixture.start_running("b")
         done = await fixture.finish_new("complete", "c")
+        await fixture.start("d")
         ids = [done.id, running.id, live.id, fixture.new_id()]
         assert await fixture.run(fixture.store.jobs.lock(ids)) == {live.id, running.id}
 

@@ -76,6 +76,14 @@ class LeaseConformance(Conformance):
         (lease,) = await fixture.run(fixture.store.leases.page(10))
         assert lease.jobs == 1
 
+    async def test_a_lease_does_not_count_what_another_worker_took_over(
+        self, fixture: StoreFixture
+    ) -> None:
+        lost = await fixture.finish_new("release")
+        (taken,) = await fixture.claim(worker="worker-2")
+        leases = await fixture.run(fixture.store.leases.page(10))
+        assert {each.token: each.jobs for each in leases} == {lost.token: 0, taken.token: 1}
+
 
 class HeldJobsConformance(Conformance):
     """What a worker holds by the store's word."""
@@ -140,12 +148,30 @@ class GivingBackConformance(Conformance):
     async def test_releasing_an_unknown_token_is_no_error(self, fixture: StoreFixture) -> None:
         assert await fixture.run(fixture.store.leases.release([fixture.new_id()])) == []
 
+    async def test_releasing_one_claim_leaves_the_others_theirs(
+        self, fixture: StoreFixture
+    ) -> None:
+        given_back, kept = await fixture.start_running("a"), await fixture.start_running("b")
+        released = await fixture.run(fixture.store.leases.release([given_back.token]))
+        assert released == [JobRef(given_back.id, "a")]
+        (lease,) = await fixture.run(fixture.store.leases.page(10))
+        assert (lease.token, lease.jobs) == (kept.token, 1)
+
+    async def test_a_job_taken_over_is_not_given_back_with_its_old_claim(
+        self, fixture: StoreFixture
+    ) -> None:
+        lost = await fixture.finish_new("release")
+        (held,) = await fixture.claim(worker="worker-2")
+        assert await fixture.run(fixture.store.leases.release([lost.token])) == []
+        assert (await fixture.lease_status(held)).lease == "held"
+
     async def test_only_leases_that_hold_nothing_are_freed(self, fixture: StoreFixture) -> None:
         done, kept = await fixture.start_running("a"), await fixture.start_running("b")
+        not_named = await fixture.finish_new("complete", "c")
         await fixture.finish_as(done, "complete")
         await fixture.run(fixture.store.leases.free([done.token, kept.token]))
-        (lease,) = await fixture.run(fixture.store.leases.page(10))
-        assert lease.token == kept.token
+        leases = await fixture.run(fixture.store.leases.page(10))
+        assert {each.token for each in leases} == {kept.token, not_named.token}
 
     async def test_a_flush_removes_the_leases_it_is_told_are_over(
         self, fixture: StoreFixture
@@ -194,6 +220,20 @@ class ProgressConformance(Conformance):
         await self._say(fixture, _word(second, 0.1))
         (record,) = await self._read(fixture, first.id)
         assert record.fraction == 0.1
+
+    async def test_each_job_of_a_claim_speaks_for_itself(self, fixture: StoreFixture) -> None:
+        await fixture.start_all([fixture.job() for _ in range(3)])
+        first, second, silent = await fixture.claim()
+        await self._say(fixture, _word(first, 0.5), _word(second, 0.7))
+        said = await self._read(fixture, first.id, second.id, silent.id)
+        assert [(each.id, each.fraction) for each in said] == [
+            (first.id, 0.5),
+            (second.id, 0.7),
+        ]
+        assert [each.id for each in await self._read(fixture, second.id)] == [second.id]
+        await fixture.run(fixture.store.leases.forget([_word(second, 0.7)]))
+        said = await self._read(fixture, first.id, second.id)
+        assert [each.id for each in said] == [first.id]
 
     async def test_an_ended_job_says_nothing_more(self, fixture: StoreFixture) -> None:
         job = await fixture.start_running()
@@ -384,9 +424,12 @@ class FencingConformance(Conformance):
         await fixture.start_all([fixture.job(), fixture.job()])
         first, second = await fixture.claim(MAIL)
         await fixture.finish_as(second, "snooze")
+        for kind in ("complete", "fail"):
+            await fixture.finish_new(kind, "other")
         unknown = fixture.new_id()
         pairs = [Held(job, first.token) for job in (first.id, second.id, unknown)]
         statuses = await fixture.run(fixture.store.jobs.lease_status(pairs))
+        assert len(statuses) == len(pairs)
         assert {each.id: each.lease for each in statuses} == {
             first.id: "held",
             second.id: "free",

@@ -20,7 +20,7 @@ from holdfast.core.gates import (
     every_key,
     gate_id,
 )
-from holdfast.core.records import ClaimedJob, Ending, LeaseClass, NewJob
+from holdfast.core.records import ClaimedJob, Ending, Finish, LeaseClass, NewJob
 from holdfast.core.worker_presence import SignAnswer, WorkerSign
 from holdfast.storage.operation import Op
 from holdfast.testing.conformance.harness import (
@@ -34,6 +34,7 @@ from holdfast.testing.conformance.harness import (
     Harness,
     StoreFixture,
 )
+from holdfast.testing.conformance.workers import counters_equal_rows
 
 CLAIMERS = 8
 EVERY_PRIORITY = tuple(WakeupMark(priority) for priority in range(10))
@@ -137,6 +138,21 @@ class LimitConformance(LimitedConformance):
         fixture.pass_time(seconds=5)
         assert await fixture.claim(priorities=[None]) == []
 
+    async def test_a_start_in_line_repeated_after_an_unknown_commit_is_harmless(
+        self, fixture: LimitFixture
+    ) -> None:
+        first = fixture.at("a")
+        await fixture.start_all([first])
+        (job,) = await fixture.take(allowed=1)
+        await fixture.finish_as(job, "complete")
+        before = await fixture.harness.contents()
+        insert = fixture.store.jobs.insert
+        assert await fixture.run(insert([first], now=fixture.now)) == set()
+        assert await fixture.harness.contents() == before
+        second = fixture.at("a")
+        assert await fixture.run(insert([first, second], now=fixture.now)) == {second.id}
+        assert [each.id for each in await fixture.take(allowed=5)] == [second.id]
+
     async def test_no_more_of_a_key_run_than_allowed(self, fixture: LimitFixture) -> None:
         await fixture.put("a", 5)
         await fixture.put("b", 1)
@@ -151,6 +167,7 @@ class LimitConformance(LimitedConformance):
             assert await fixture.take(allowed=1) == []
             assert await fixture.finish_as(job, "complete")
         assert await fixture.take(allowed=1) == []
+        await fixture.run(counters_equal_rows(fixture))
 
     @pytest.mark.parametrize("kind", ["retry", "snooze", "release", "fail", "cancel"])
     async def test_every_end_of_an_attempt_frees_its_place(
@@ -190,6 +207,16 @@ class LimitConformance(LimitedConformance):
         fixture.pass_time(seconds=60)
         assert await fixture.take(allowed=1) == []
 
+    async def test_a_job_that_fails_with_its_worker_frees_its_place(
+        self, fixture: LimitFixture
+    ) -> None:
+        _, second = await fixture.put("a", 2, max_attempts=1)
+        await fixture.take(allowed=1, lease_ms=1_000)
+        assert await fixture.take(allowed=1) == []
+        fixture.pass_time(seconds=1)
+        assert [each.state for each in (await fixture.reap()).reaped] == ["failed"]
+        assert [each.id for each in await fixture.take(allowed=1)] == [second.id]
+
     async def test_a_released_claim_gives_its_places_back(self, fixture: LimitFixture) -> None:
         jobs = await fixture.put("a", 3)
         taken = await fixture.take(allowed=2)
@@ -224,6 +251,7 @@ class LimitConformance(LimitedConformance):
         (job,) = await fixture.take(allowed=1)
         await fixture.finish_as(job, "fail", error="no")
         await fixture.run(fixture.store.jobs.redrive([first.id], now=fixture.now))
+        assert await fixture.claim(priorities=[None]) == []
         await fixture.put("a")
         (again,) = await fixture.take(allowed=1)
         assert (again.id, again.gate) == (first.id, "mail#a")
@@ -255,6 +283,19 @@ class LimitConformance(LimitedConformance):
         assert [each.job_id for each in closed] == [job.id]
         opened = await fixture.run(fixture.store.blockers.open_jobs([job.id], fixture.now))
         assert [each.id for each in opened] == [job.id]
+        assert [each.id for each in await fixture.take(allowed=1)] == [job.id]
+
+    async def test_a_blocked_job_that_is_opened_waits_in_line_for_its_planned_time(
+        self, fixture: LimitFixture
+    ) -> None:
+        blocking = await fixture.start("other")
+        planned_at = fixture.now + 10 * SECOND
+        job = await fixture.start_blocked(blocking.id, at=planned_at, gate=gate_id(MAIL, "a"))
+        await fixture.run(fixture.store.blockers.close([(blocking.id, "completed")]))
+        await fixture.run(fixture.store.blockers.open_jobs([job.id], fixture.now))
+        answer = await fixture.look(allowed=1)
+        assert (answer.jobs, answer.next_us) == ([], 10 * SECOND)
+        fixture.pass_time(seconds=10)
         assert [each.id for each in await fixture.take(allowed=1)] == [job.id]
 
     async def test_a_successor_waits_at_its_own_gate(self, fixture: LimitFixture) -> None:
@@ -335,6 +376,20 @@ class LimitConformance(LimitedConformance):
         (again,) = await fixture.take()
         assert (again.id, again.crashes) == (first.id, 1)
 
+    async def test_healthy_jobs_in_line_do_not_wait_behind_crashed_ones(
+        self, fixture: LimitFixture
+    ) -> None:
+        await fixture.put("a", 2)
+        crashed = [each.id for each in await fixture.take(lease_ms=1_000)]
+        fixture.pass_time(seconds=1)
+        await fixture.reap()
+        fixture.pass_time(seconds=10)
+        healthy = {each.id for key in "ab" for each in await fixture.put(key)}
+        taken = await fixture.take(allow_crashed=False)
+        assert {each.id for each in taken} == healthy
+        fixture.pass_time(seconds=1)
+        assert [each.id for each in await fixture.take()] == crashed[:1]
+
     async def test_a_crashed_job_that_is_due_later_is_not_forgotten_by_who_may_not_take_it(
         self, fixture: LimitFixture
     ) -> None:
@@ -354,6 +409,41 @@ class LimitConformance(LimitedConformance):
         assert await self._sweep_gates(fixture) == 1
         await fixture.put("a", 2)
         assert len(await fixture.take(allowed=1)) == 1
+
+    async def test_a_shared_gate_stays_while_somebody_is_let_in(
+        self, fixture: LimitFixture
+    ) -> None:
+        shared = (GateRule("@db", 1),)
+        await fixture.put("", 2)
+        (job,) = await fixture.take(shared=shared)
+        fixture.pass_time(seconds=120)
+        assert await self._sweep_gates(fixture) == 0
+        assert await fixture.take(shared=shared) == []
+        await fixture.finish_as(job, "complete")
+        assert len(await fixture.take(shared=shared)) == 1
+
+    async def test_a_gate_stays_while_its_starts_count(self, fixture: LimitFixture) -> None:
+        rule = {"rate": 1, "period_ms": 600_000}
+        await fixture.put("a")
+        (job,) = await fixture.take(**rule)
+        await fixture.finish_as(job, "complete")
+        fixture.pass_time(seconds=599)
+        assert await self._sweep_gates(fixture) == 0
+        (second,) = await fixture.put("a")
+        assert await fixture.take(**rule) == []
+        fixture.pass_time(seconds=1)
+        assert [each.id for each in await fixture.take(**rule)] == [second.id]
+
+    async def test_a_gate_stays_while_a_dead_letter_holds_its_line(
+        self, fixture: LimitFixture
+    ) -> None:
+        await fixture.put("a", ordered=True)
+        (job,) = await fixture.take(ordered="hold")
+        await fixture.finish_as(job, "fail", error="no")
+        fixture.pass_time(seconds=120)
+        assert await self._sweep_gates(fixture) == 0
+        await fixture.put("a", ordered=True)
+        assert await fixture.take(ordered="hold") == []
 
     async def _sweep_gates(self, fixture: LimitFixture) -> int:
         _, _, removed = await fixture.run(fixture.store.limits.sweep("", fixture.now))
@@ -478,15 +568,33 @@ class RateConformance(LimitedConformance):
         fixture.pass_time(seconds=30)
         assert len(await fixture.take(allowed=5)) == 2
 
+    async def test_a_key_rests_until_the_last_rest_that_was_asked_for(
+        self, fixture: LimitFixture
+    ) -> None:
+        async def rests_until() -> int | None:
+            (state,) = await fixture.run(fixture.store.limits.states(["mail#a"], 10))
+            return state.rests_until
+
+        def rest(job: ClaimedJob, seconds: int) -> Finish:
+            return fixture.finish_of(job, "snooze", delay_ms=seconds * 1_000, rest=True)
+
+        await fixture.put("a", 4)
+        first, second, third, fourth = await fixture.take(allowed=4)
+        longest = fixture.now + 30 * SECOND
+        await fixture.finish(rest(first, 10), rest(second, 30), rest(third, 20))
+        assert await rests_until() == longest
+        await fixture.finish(rest(fourth, 5))
+        assert await rests_until() == longest
+
 
 class OrderConformance(LimitedConformance):
     """One at a time and first in, first out, whatever happens to the first."""
 
-    async def put_in_order(self, fixture: LimitFixture, number: int) -> list[NewJob]:
+    async def put_in_order(self, fixture: LimitFixture, number: int, **fields: Any) -> list[NewJob]:
         """Write jobs of one key, one after the other."""
         jobs: list[NewJob] = []
         for _ in range(number):
-            jobs += await fixture.put("a", ordered=True)
+            jobs += await fixture.put("a", ordered=True, **fields)
             fixture.pass_time(ms=1)
         return jobs
 
@@ -537,12 +645,37 @@ class OrderConformance(LimitedConformance):
         fixture.pass_time(seconds=BACKOFF_MS // 1000)
         assert [each.id for each in await fixture.take(ordered="hold")] == [first.id]
 
-    async def test_a_line_waits_for_its_dead_letter_until_it_is_redriven(
+    async def test_no_priority_overtakes_in_an_ordered_line(self, fixture: LimitFixture) -> None:
+        (first,) = await self.put_in_order(fixture, 1, priority=9)
+        (second,) = await self.put_in_order(fixture, 1, priority=0)
+        for expected in (first, second):
+            (job,) = await fixture.take(ordered="hold")
+            assert job.id == expected.id
+            await fixture.finish_as(job, "complete")
+
+    async def test_a_job_that_waits_at_its_place_is_made_due_there(
         self, fixture: LimitFixture
     ) -> None:
-        first, second = await self.put_in_order(fixture, 2)
+        first, _ = await self.put_in_order(fixture, 2)
         (job,) = await fixture.take(ordered="hold")
-        await fixture.finish_as(job, "fail", error="no")
+        await fixture.finish_as(job, "retry", delay_ms=60_000)
+        assert await fixture.take(ordered="hold") == []
+        await fixture.run(fixture.store.jobs.trigger([first.id], fixture.now))
+        assert [each.id for each in await fixture.take(ordered="hold")] == [first.id]
+
+    @pytest.mark.parametrize("how", ["by its handler", "from outside", "with its worker"])
+    async def test_a_line_waits_for_its_dead_letter_until_it_is_redriven(
+        self, fixture: LimitFixture, how: str
+    ) -> None:
+        first, second = await self.put_in_order(fixture, 2, priority=9, max_attempts=1)
+        (job,) = await fixture.take(ordered="hold", lease_ms=1_000)
+        if how == "by its handler":
+            await fixture.finish_as(job, "fail", error="no")
+        elif how == "from outside":
+            await fixture.run(fixture.store.jobs.end([Ending(job.id, "failed")], fixture.now))
+        else:
+            fixture.pass_time(seconds=1)
+            await fixture.reap()
         assert await fixture.take(ordered="hold") == []
         (place,) = await fixture.run(fixture.store.limits.place([second.id]))
         assert place.held_by == first.id
@@ -613,15 +746,22 @@ class LimitSettingConformance(LimitedConformance):
         for id in ("mail#a", "mail#b"):
             await fixture.run(limits.rest(id, 10_000, "429", now=fixture.now))
         await fixture.run(limits.set("mail#b", allowed=3, now=fixture.now))
+        await fixture.run(limits.rest("mail#c", 12_000, now=fixture.now))
+        await fixture.run(limits.rest("mail#d", 1_000, now=fixture.now))
+        await fixture.run(limits.set("mail#d", rate=3, period_ms=1_000, now=fixture.now))
+        fixture.pass_time(seconds=1)
         resting = await fixture.run(limits.resting(10, fixture.now))
         assert [(each.id, each.reason) for each in resting] == [
+            ("mail#c", None),
             ("mail#a", "429"),
             ("mail#b", "429"),
         ]
-        fixture.pass_time(seconds=11)
-        assert await fixture.run(limits.resting(10, fixture.now)) == []
+        fixture.pass_time(seconds=10)
+        resting = await fixture.run(limits.resting(10, fixture.now))
+        assert [each.id for each in resting] == ["mail#c"]
         await fixture.run(limits.sweep("", fixture.now))
-        assert [each.id for each in await fixture.run(limits.settings())] == ["mail#b"]
+        left = [each.id for each in await fixture.run(limits.settings())]
+        assert left == ["mail#b", "mail#c", "mail#d"]
 
     async def test_a_backlog_lines_up_when_a_limit_is_added(self, fixture: LimitFixture) -> None:
         jobs = [fixture.job(), fixture.job(priority=2), fixture.job("other")]
@@ -693,3 +833,8 @@ class LimitSettingConformance(LimitedConformance):
         totals, types = await fixture.run(fixture.store.workers.totals(100, fixture.now))
         assert (totals.running, totals.due) == (3, 2)
         assert [(each.type, each.oldest_due_at) for each in types] == [(MAIL, oldest)]
+        await fixture.run(fixture.store.limits.rest("mail#y", 1_000, now=fixture.now))
+        assert await fixture.run(fixture.store.limits.states(["mail#z"], 10)) == [unused]
+        await fixture.finish_as(taken[0], "complete")
+        (place,) = await fixture.run(fixture.store.limits.place([last.id]))
+        assert place.held_by is None

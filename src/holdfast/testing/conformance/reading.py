@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.commands.attempts import reap_leases
 from holdfast.commands.jobs import redrive_jobs
-from holdfast.core.records import DEBOUNCED, AuditRecord, ChainRecord, NewJob, Tail
+from holdfast.core.records import DEBOUNCED, AuditRecord, ChainRecord, FinishKind, NewJob, Tail
 from holdfast.core.statistics import DeadGroup, WaitStep
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.testing.conformance.harness import (
@@ -195,6 +195,22 @@ class WalkConformance(Conformance):
         )
         before = [await fixture.run(fixture.store.jobs.crashed_before(each.id)) for each in pending]
         assert before == [0, 1, 2]
+
+    async def test_a_series_counts_what_became_of_attempts(self, fixture: StoreFixture) -> None:
+        kinds: list[FinishKind] = ["complete", "fail", "cancel", "retry", "snooze", "release"]
+        await fixture.start_all([fixture.job() for _ in range(len(kinds) + 1)])
+        jobs = await fixture.claim()
+        await fixture.finish(*(fixture.finish_of(*each) for each in zip(jobs, kinds, strict=False)))
+        fixture.pass_time(ms=LEASE_MS)
+        assert [each.id for each in (await fixture.reap()).reaped] == [jobs[-1].id]
+        points = await fixture.run(
+            fixture.store.statistics.series(3_600_000, 3_600_000, fixture.now)
+        )
+        assert sum(each.started for each in points) == len(jobs)
+        assert [
+            sum(getattr(each, count) for each in points)
+            for count in ("completed", "failed", "cancelled", "retried", "reaped")
+        ] == [1] * 5
 
     async def test_a_series_may_be_of_one_type(self, fixture: StoreFixture) -> None:
         for type in ("render", "render", "common"):

@@ -79,8 +79,14 @@ class ReapingConformance(Conformance):
             ended_at=fixture.now,
             error=attempt.error,
         )
-        assert attempt.error is not None
-        assert WORKER in attempt.error
+        assert attempt.error == f"WorkerDied: the lease of {WORKER} ended 0 ms ago"
+
+    async def test_a_crash_that_was_noticed_late_says_so(self, fixture: StoreFixture) -> None:
+        job = await fixture.start_running()
+        fixture.pass_time(ms=LEASE_MS + 1_500)
+        await fixture.reap()
+        (attempt,) = await fixture.attempts(job.id)
+        assert attempt.error == f"WorkerDied: the lease of {WORKER} ended 1.5 s ago"
 
     async def test_the_backoff_doubles_up_to_its_cap(self, fixture: StoreFixture) -> None:
         await fixture.start()
@@ -209,6 +215,39 @@ class ReapedForGoodConformance(Conformance):
             *[(True, False)] * (2 * POISON - 1),
             (False, True),
         ]
+
+    @pytest.mark.parametrize(
+        ("attempts", "is_alone", "why"),
+        [
+            (1, False, "and the only attempt is spent"),
+            (2, False, "and all 2 attempts are spent"),
+            (0, True, "while it ran this job, alone"),
+        ],
+    )
+    async def test_a_job_says_why_its_workers_death_was_its_end(
+        self, fixture: StoreFixture, attempts: int, is_alone: bool, why: str
+    ) -> None:
+        job = await fixture.start()
+        for _ in range(attempts or 1):
+            (running,) = await fixture.claim(max_attempts=attempts)
+            if is_alone:
+                await fixture.run(fixture.store.leases.isolate(running.token))
+            fixture.pass_time(ms=LEASE_MS)
+            await fixture.reap(poison=1)
+            fixture.pass_time(seconds=60)
+        record = await fixture.read(job.id)
+        assert record.error == f"WorkerDied: the worker died {why}"
+
+    async def test_only_the_job_of_the_noted_lease_ran_alone(self, fixture: StoreFixture) -> None:
+        alone = await fixture.start_running("alone")
+        beside = await fixture.start_running("beside", worker="worker-2")
+        assert await fixture.run(fixture.store.leases.isolate(alone.token))
+        fixture.pass_time(ms=LEASE_MS)
+        page = await fixture.reap(poison=1)
+        assert {each.id: each.state for each in page.reaped} == {
+            alone.id: "failed",
+            beside.id: "pending",
+        }
 
     async def test_nothing_is_noted_of_a_lease_that_is_gone(self, fixture: StoreFixture) -> None:
         job = await fixture.start_running()

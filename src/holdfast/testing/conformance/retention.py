@@ -14,7 +14,7 @@ from holdfast.commands.retention import (
 )
 from holdfast.commands.start import Started, StartRequest, start_chains
 from holdfast.core.cycle import slot_at
-from holdfast.core.records import NewJob, NewKey, Reference
+from holdfast.core.records import NewBlocker, NewJob, NewKey, NewProgress, Reference
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.operation import Op
 from holdfast.testing.conformance.cycles import CLEANUP, CycleFixture
@@ -278,6 +278,7 @@ class DeletingConformance(Conformance):
         (job,) = await fixture.claim()
         successor = fixture.next_job(job, blockers=1)
         await fixture.finish_as(job, "continue", next=successor)
+        await fixture.run(fixture.store.blockers.insert([NewBlocker(successor.id, 0, blocker.id)]))
         await fixture.run(fixture.store.leases.free([job.token]))
         waiting = await fixture.start_blocked(blocker.id, type="waiting")
         deleted = await fixture.run(fixture.store.chains.delete([first.id], fixture.now))
@@ -286,6 +287,22 @@ class DeletingConformance(Conformance):
             assert not any(first.id in row or successor.id in row for row in rows), table
         assert {row.id for row in await fixture.read_all()} == {blocker.id, waiting.id}
         await fixture.run(counters_equal_rows(fixture))
+
+    async def test_a_deleted_chain_leaves_what_others_have(self, fixture: StoreFixture) -> None:
+        jobs = [fixture.job(key="k"), fixture.job(key="k")]
+        await fixture.start_all(jobs)
+        gone, kept = await fixture.claim()
+        said = [NewProgress(each.id, each.token, each.fence, 0.5, "") for each in (gone, kept)]
+        await fixture.run(fixture.store.leases.report(said, fixture.now))
+        chains = fixture.store.chains
+        for job, exclude in ((gone, []), (kept, [gone.id])):
+            key = NewKey(MAIL, "k", job.id, scope="any", exclude=exclude)
+            await fixture.run(chains.claim_keys([key], fixture.now))
+        keys = await fixture.rows("chain_key")
+        await fixture.run(chains.delete([gone.id], fixture.now, keep_keys=True))
+        assert await fixture.rows("chain_key") == keys
+        (progress,) = await fixture.rows("progress")
+        assert kept.id in progress
 
     async def test_a_chain_is_deleted_in_any_state(self, fixture: StoreFixture) -> None:
         running = await fixture.start_running("a")
@@ -309,6 +326,7 @@ class DeletingConformance(Conformance):
         blocker, closed = await fixture.start("a"), await fixture.start("b")
         waiting = await fixture.start_blocked(blocker.id, type="c")
         waited = await fixture.start_blocked(closed.id, type="d")
+        await fixture.start_blocked((await fixture.start("e")).id, type="f")
         await fixture.run(fixture.store.blockers.close([(closed.id, "completed")]))
         references = fixture.store.chains.references
         assert await fixture.run(references([blocker.id, closed.id])) == [

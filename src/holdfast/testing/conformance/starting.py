@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.records import Ending, NewJob, NewKey
+from holdfast.core.records import Ending, KeyHolder, NewJob, NewKey, TakenKey
 from holdfast.core.subscriptions import Subscription, WaitingEvent
 from holdfast.storage.operation import Op
 from holdfast.testing.conformance.harness import (
@@ -204,6 +204,60 @@ class KeyConformance(Conformance):
         second = await _start_one(fixture, exclude=[first.id])
         await fixture.run(fixture.store.chains.delete([first.id], fixture.now))
         assert await _holder(fixture) == second.id
+
+    async def test_a_key_that_is_claimed_before_its_chain_is_written_is_held(
+        self, fixture: StoreFixture
+    ) -> None:
+        first, second = (NewKey(MAIL, KEY, fixture.new_id()) for _ in range(2))
+        claim = fixture.store.chains.claim_keys
+        assert await fixture.run(claim([first], fixture.now)) == {first.chain_id}
+        assert await fixture.run(claim([second], fixture.now)) == set()
+
+    async def test_a_key_whose_chain_came_back_is_held_again(self, fixture: StoreFixture) -> None:
+        first = await _start_one(fixture, scope="any")
+        delete = fixture.store.chains.delete
+        await fixture.run(delete([first.id], fixture.now, keep_keys=True))
+        await fixture.start_all([first])
+        assert await _start(fixture) is None
+        await fixture.run(delete([first.id], fixture.now, keep_keys=True))
+        assert await _start(fixture) is not None
+
+    async def test_a_key_outlives_its_chain_if_any_claim_said_so(
+        self, fixture: StoreFixture
+    ) -> None:
+        async def is_kept(type: str) -> bool:
+            (holder,) = await fixture.run(fixture.store.chains.key_holders([(type, KEY)]))
+            return holder.kept
+
+        usual = await _start_one(fixture, type="usual")
+        await _start_one(fixture, type="window", scope="any", window_ms=1_000)
+        lasting = await _start_one(fixture, type="lasting", scope="any")
+        types = ("usual", "window", "lasting")
+        assert [await is_kept(type) for type in types] == [False, False, True]
+        await _start_one(fixture, type="usual", scope="any", exclude=[usual.id])
+        await _start_one(fixture, type="lasting", exclude=[lasting.id])
+        assert [await is_kept(type) for type in types] == [True, False, True]
+
+    async def test_only_the_key_that_is_named_is_kept_or_taken_over(
+        self, fixture: StoreFixture
+    ) -> None:
+        keys = [NewKey(*each, fixture.new_id()) for each in ((MAIL, KEY), (MAIL, "2"), ("b", KEY))]
+        chains = fixture.store.chains
+        await fixture.run(chains.claim_keys(keys, fixture.now))
+        await fixture.run(chains.keep_keys([(MAIL, KEY)]))
+        heir = fixture.new_id()
+        stranger = TakenKey(MAIL, KEY, fixture.new_id(), keys[1].chain_id)
+        assert await fixture.run(chains.take_keys([stranger])) == set()
+        taken = TakenKey(MAIL, KEY, heir, keys[0].chain_id)
+        assert await fixture.run(chains.take_keys([taken])) == {heir}
+        expected = [
+            KeyHolder(MAIL, KEY, heir, kept=True),
+            KeyHolder(MAIL, "2", keys[1].chain_id),
+            KeyHolder("b", KEY, keys[2].chain_id),
+        ]
+        for holder in expected:
+            asked = [(holder.type, holder.key)]
+            assert await fixture.run(chains.key_holders(asked)) == [holder]
 
 
 class ConcurrentKeysConformance(Conformance):

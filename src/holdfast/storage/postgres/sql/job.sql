@@ -460,7 +460,7 @@ select array_agg(job_id)::text, type, awaited from ended group by type, awaited;
 -- What became of (job, token) pairs that a finish or a heartbeat did not find. Each is looked up by its key: joined as whole
 -- tables, a plan made while they were small reads all of them.
 select x.id::text, x.token::text,
-       case when q.token = x.token then 'held' when o.token = x.token and o.job_id is not null then 'done'
+       case when q.token = x.token then 'held' when o.token = x.token then 'done'
             when o.job_id is not null then 'ended' when q.token is not null then 'taken'
             when q.job_id is not null then 'free' else 'gone' end,
        o.state

@@ -164,7 +164,7 @@ on conflict do nothing;
 -- name: job_lease_status
 -- What became of (job, token) pairs that a finish or a heartbeat did not find.
 select x.id, x.token,
-       case when q.token = x.token then 'held' when o.token = x.token and o.job_id is not null then 'done'
+       case when q.token = x.token then 'held' when o.token = x.token then 'done'
             when o.job_id is not null then 'ended' when q.token is not null then 'taken'
             when q.job_id is not null then 'free' else 'gone' end,
        o.state
