@@ -415,7 +415,7 @@ FEATURES: tuple[Feature, ...] = (
     *_refuse(
         "import",
         Task=_MIDDLEWARE,
-        schedule="give the number of seconds itself",
+        schedule="pass the number of seconds",
         get_task_logger="write logging.getLogger(__name__); the worker adds the job to every line",
         current_app="import your application",
         chunks=_GROUP,
