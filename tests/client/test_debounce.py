@@ -86,10 +86,12 @@ async def test_what_makes_no_sense_is_refused(
 async def test_it_needs_a_key_and_makes_its_ids_itself(app: Holdfast) -> None:
     earlier = start(app, 0, key="earlier")
     with app.transaction() as tx:
-        with pytest.raises(InvalidOption, match="debounce need a key"):
+        with pytest.raises(InvalidOption, match="debounce need a key") as refusal:
             app.start(tx, "doc.reindex", 1, debounce="30s")
-        with pytest.raises(InvalidOption, match="debounce need keys"):
+        assert "add the key" in refusal.value.help
+        with pytest.raises(InvalidOption, match="debounce need keys") as refusal:
             app.start_many(tx, "doc.reindex", [1], debounce="30s")
+        assert "add keys=" in refusal.value.help
         with pytest.raises(InvalidOption, match="debounce needs a key"):
             app.start_many(tx, "doc.reindex", [1, 2], keys=["a", None], debounce="30s")
         with pytest.raises(InvalidOption, match="id cannot be combined with debounce"):

@@ -117,7 +117,9 @@ class Starter:
         check_options(options, SharedOptions)
         plan = self._plan(target, **options)
         if keys is None and plan.is_about_keys:
-            raise InvalidOption("scope, window, exclude and debounce need keys")
+            raise InvalidOption(
+                "scope, window, exclude and debounce need keys", help="add keys=[…], one per input"
+            )
         encode, entry = self._targets.encode, plan.entry
         texts = [encode(entry, each) for each in inputs]
         checked = [None] * len(texts) if keys is None else [check_key(each) for each in keys]
@@ -142,7 +144,10 @@ class Starter:
     ) -> tuple[StartRequest, int | None]:
         plan = self._plan(target, **shared) if shared else StartPlan(self._targets.entry(target))
         if key is None and plan.is_about_keys:
-            raise InvalidOption("scope, window, exclude and debounce need a key")
+            raise InvalidOption(
+                "scope, window, exclude and debounce need a key",
+                help="add the key whose starts belong together, such as doc:7",
+            )
         if id is not None and plan.debounce is not None:
             raise InvalidOption(
                 "id cannot be combined with debounce",
