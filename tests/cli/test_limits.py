@@ -264,8 +264,8 @@ def test_an_ordered_job_says_what_it_waits_for(run: Run, limited: LimitedScene) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("set", "mail.send", "--limit", "3"), "say which: --each or --total"),
-        (("set", "mail.send", "--key", "1", "--each", "--limit", "3"), "cannot be combined"),
+        (("set", "mail.send", "--limit", "3"), "say which: each or total"),
+        (("set", "mail.send", "--key", "1", "--each", "--limit", "3"), "were both given"),
         (("set", "mail.send", "--key", "1"), "nothing to set"),
         (("set", "mail.send", "--key", "1", "--limit", "0"), "is not between 1 and"),
         (("set", "mail.send", "--key", "1", "--rate", "100"), "is not a rate"),

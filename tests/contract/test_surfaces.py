@@ -224,7 +224,8 @@ class Surfaces:
     async def _pages(self, command: str, ids: list[str]) -> str | None:
         path, fields = FORMS[command]
         async with self.client() as client:
-            answer = await client.post(path.format(ids[0]), data=fields(ids), headers=SAME_SITE)
+            address = path.format(*ids[:1])
+            answer = await client.post(address, data=fields(ids), headers=SAME_SITE)
         if answer.status_code < 400:
             return None
         self.words = html.unescape(answer.text)
@@ -473,6 +474,94 @@ async def test_dead_letters_that_others_wait_for_are_left_alone_alike(
         assert await surfaces[name]("dead.drop", [awaited]) == "HF066", name
         assert await surfaces[name]("dead.drop", [awaited, free]) is None, name
         assert (state_of(scene, awaited), state_of(scene, free)) == ("failed", None), name
+
+
+@pytest.mark.parametrize("filter", ["", " ", "boom", "state:failed,", "nope:1"])
+async def test_a_filter_that_chooses_nothing_in_particular_changes_nothing(
+    filter: str, surfaces: Surfaces, scene: Scene
+) -> None:
+    id = make(scene, "failed")
+    for move in ("redrive", "drop"):
+        async with surfaces.client() as client:
+            path = f"/api/v1/dead-letters/{move}"
+            answer = await client.post(path, json={"filter": filter})
+            form = {"move": move, "filter": filter}
+            page = await client.post("/dead", data=form, headers=SAME_SITE)
+        result = await asyncio.to_thread(command_line, "dead", move, filter, "--yes")
+        assert (answer.status_code, page.status_code, result.exit_code) == (400, 400, Exit.USAGE)
+        assert f"error[HF070]: {answer.json()['detail']}" in result.stderr
+    for move in ("retry", "cancel", "run-now"):
+        result = await asyncio.to_thread(command_line, "jobs", move, filter, "--yes")
+        assert "error[HF070]" in result.stderr
+    assert state_of(scene, id) == "failed"
+    assert not scene.deeds()
+
+
+async def test_a_form_that_names_no_job_is_refused_as_the_request_is(surfaces: Surfaces) -> None:
+    for command in ("job.retry", "job.cancel", "job.run_now"):
+        for name in ("http", "pages"):
+            assert await surfaces[name](command, []) == "HF073", (name, command)
+
+
+@pytest.mark.parametrize("rate", ["0", "0.0001", "999999999", "nan", "-1"])
+async def test_a_rate_is_refused_alike(rate: str, surfaces: Surfaces, scene: Scene) -> None:
+    id = make(scene, "failed")
+    async with surfaces.client() as client:
+        form = {"move": "redrive", "filter": f"id:{id}", "rate": rate}
+        assert (await client.post("/dead", data=form, headers=SAME_SITE)).status_code == 400
+        if rate != "nan":
+            body = {"ids": [id], "rate": float(rate)}
+            answer = await client.post("/api/v1/dead-letters/redrive", json=body)
+            assert (answer.status_code, answer.json()["code"]) == (400, "HF073")
+    for words in ((), ("--dry-run",)):
+        given = ("dead", "redrive", id, "--rate", rate, *words)
+        result = await asyncio.to_thread(command_line, *given)
+        assert result.stderr.startswith("error[HF073]"), words
+    assert state_of(scene, id) == "failed"
+
+
+@pytest.mark.parametrize("command", ["chain.cancel", "chain.delete"])
+async def test_a_later_job_that_is_named_as_a_chain_leads_to_its_chain(
+    command: str, surfaces: Surfaces, scene: Scene
+) -> None:
+    first = scene.running("mail.send")
+    later = scene.continued(first, "mail.log")
+    for name in having(command):
+        assert await surfaces[name](command, [later]) == "HF060", name
+        assert f"this is job 2 of chain {first.id}" in surfaces.words, (name, surfaces.words)
+
+
+async def test_lists_have_the_same_fields_in_every_format(surfaces: Surfaces, scene: Scene) -> None:
+    make(scene, "failed")
+    LimitedScene(scene).declare(MAIL)
+    LimitedScene(scene).start(MAIL, "42", 3)
+    scene.subscribe("order.placed", "mail")
+    await surfaces["cli"]("type.pause", ["mail.send"])
+    for words, path in LISTS.items():
+        async with surfaces.client() as client:
+            served = (await client.get(f"/api/v1/{path}")).json()["items"]
+        result = await asyncio.to_thread(command_line, *words.split(), "-o", "json")
+        printed = json.loads(result.stdout)
+        # What If-Match names is for requests only; that of a job is of its input.
+        own = {"version"} if path == "types" else set()
+        fields = [each.keys() - own for each in served]
+        assert [set(each) for each in printed] == fields, words
+        assert served, words
+
+
+LISTS = {
+    "jobs list": "jobs",
+    "chains list": "chains",
+    "dead list": "dead-letters",
+    "types list": "types",
+    "limits list": "limits",
+    "events subscriptions": "subscriptions",
+    "cycles list": "cycles",
+    "cycles runs": "cycles/runs",
+    "workers list": "workers",
+    "audit list": "audit",
+    "doctor": "doctor",
+}
 
 
 async def test_workers_and_cycles_are_commanded_alike(surfaces: Surfaces, scene: Scene) -> None:

@@ -20,7 +20,8 @@ from holdfast.admin.serializers import (
 from holdfast.client.pagination import read_page
 from holdfast.client.start_options import StartOptions
 from holdfast.client.views import Chain, Page
-from holdfast.commands.chains import cancel_chain, delete_chains, no_such_chain
+from holdfast.commands.blockers import no_such_chain
+from holdfast.commands.chains import cancel_chain, delete_chains
 from holdfast.commands.change import Change, Effect, count_answer
 from holdfast.commands.debounce import with_last_input
 from holdfast.core.codec import decode_any

@@ -348,7 +348,9 @@ def per_second(text: str) -> float:
             f"{text[:20]!r} is not a rate like 50/s or 10/m",
             help="use a number per second, minute or hour",
         )
-    return float(match[1]) / _SECONDS[match[2] or "s"]
+    rate = float(match[1]) / _SECONDS[match[2] or "s"]
+    spacing_us(rate)
+    return rate
 
 
 def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[list[str], bool]]:

@@ -17,6 +17,7 @@ from holdfast.cli.output import (
     Detail,
     Format,
     Record,
+    after_option,
     columns,
     first_line,
     limit_option,
@@ -24,6 +25,7 @@ from holdfast.cli.output import (
     to_seconds,
     write_detail,
     write_json,
+    write_page,
     write_records,
     write_single,
 )
@@ -150,15 +152,21 @@ def _manifest(session: CliSession, name: str) -> Record | None:
 @click.option("--source", metavar="NAME", help="Only manifests of this source.")
 @click.option("--state", type=click.Choice(_STATES), help="Only manifests in this state.")
 @limit_option(50)
+@after_option
 @output_option
 @with_database
-def list_(session: CliSession, source: str | None, state: Any, limit: int, output: Format) -> None:
+def list_(
+    session: CliSession,
+    source: str | None,
+    state: Any,
+    limit: int,
+    after: str | None,
+    output: Format,
+) -> None:
     """List manifests, the newest period first: state, rows, bytes, object, and when rows may be dropped."""
-    page = session.run(session.admin.archive.page(session.caller(), source, state, limit))
+    page = session.run(session.admin.archive.page(session.caller(), source, state, limit, after))
     rows = [each.as_json() for each in page.items]
-    write_records(rows, _COLUMNS, output, id=_NAME, empty="no manifests found")
-    if page.next is not None:
-        print_info(f"more than {limit} match; raise --limit, or narrow with --source or --state")
+    write_page("manifests", rows, page.next, _COLUMNS, output, id=_NAME)
 
 
 @archive.command(

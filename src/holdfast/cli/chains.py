@@ -121,7 +121,7 @@ def list_(
 ) -> None:
     """List chains, newest first."""
     page = session.run(session.admin.chains.page(session.caller(), " ".join(filter), limit, after))
-    write_page("chains", page, CHAIN_COLUMNS, output)
+    write_page("chains", page.items, page.next, CHAIN_COLUMNS, output)
 
 
 @chains.command(

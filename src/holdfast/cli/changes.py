@@ -27,7 +27,6 @@ from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import pluralize
 from holdfast.core.errors import (
     ChainError,
-    ChainNotFound,
     CommandUsage,
     InvalidId,
     JobNotFound,
@@ -248,7 +247,7 @@ def run_bulk_action(
     able = [each for each in selection.found if command.allows(each.state)]
     unable = [each for each in selection.found if not command.allows(each.state)]
     if not selection.by_filter and not able:
-        raise _refusal(selection, unable, action)
+        raise _refusal(session, selection, unable, action)
     if not selection.found:
         write_records([], _CHANGED_COLUMNS, change.output)
         print_info(f"nothing matched: there is no {noun} to {command.verb}")
@@ -286,8 +285,14 @@ def run_bulk_action(
     return Exit.PARTLY if skipped or selection.missing else Exit.OK
 
 
-def _refusal(selection: Selection, unable: Sequence[Selected], action: BulkAction) -> ChainError:
+def _refusal(
+    session: CliSession, selection: Selection, unable: Sequence[Selected], action: BulkAction
+) -> ChainError:
+    from holdfast.commands.blockers import no_such_chain
+
     if unable:
         return action.command.refusal([(each.id, each.state) for each in unable], action.noun)
-    not_found = JobNotFound if action.noun == "job" else ChainNotFound
-    return not_found(f"there is no {action.noun} {selection.missing[0]}")
+    id = selection.missing[0]
+    if action.noun == "job":
+        return JobNotFound(f"there is no job {id}")
+    return session.read(no_such_chain(session.store, id))

@@ -78,7 +78,7 @@ def list_(
     if filter:
         text = " ".join(("state:failed", *filter))
         page = session.run(session.admin.jobs.page(caller, text, limit, after))
-        write_page("dead letters", page, JOB_COLUMNS, output)
+        write_page("dead letters", page.items, page.next, JOB_COLUMNS, output)
         return
     groups = session.run(session.admin.dead_letters.groups(caller, limit))
     write_records(groups.items, GROUP_COLUMNS, output, id="filter", empty="no dead letters")

@@ -110,7 +110,7 @@ def list_(
 ) -> None:
     """List jobs, newest first; all terms of a filter must match."""
     page = session.run(session.admin.jobs.page(session.caller(), " ".join(filter), limit, after))
-    write_page("jobs", page, JOB_COLUMNS, output)
+    write_page("jobs", page.items, page.next, JOB_COLUMNS, output)
     state = next((each for each in filter if each in lifecycle.STATES), None)
     if state is not None and not page.items:
         print_info(f"{state!r} was searched as text; for jobs in this state, write state:{state}")

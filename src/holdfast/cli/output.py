@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 from unicodedata import east_asian_width
 
 import click
@@ -17,10 +17,6 @@ import click
 from holdfast.cli.completion import complete_filter
 from holdfast.cli.console import print_info, wants_colour
 from holdfast.core.ids import short_id
-
-if TYPE_CHECKING:
-    from holdfast.admin.access import AuditPage
-    from holdfast.client.views import Page
 
 Format: TypeAlias = Literal["table", "json", "ndjson", "id"]
 Record: TypeAlias = Mapping[str, Any]
@@ -300,9 +296,14 @@ def list_options(command: Callable[..., T]) -> Callable[..., T]:
 
 
 def write_page(
-    noun: str, page: Page[Any] | AuditPage, columns: Sequence[Column], output: Format
+    noun: str,
+    items: Iterable[Record],
+    next: str | None,
+    columns: Sequence[Column],
+    output: Format,
+    id: str = "id",
 ) -> None:
     """Write one page, and how to get the next."""
-    write_records(page.items, columns, output, empty=f"no {noun} found")
-    if page.next is not None:
-        print_info(f"there are more; continue with --after {page.next}")
+    write_records(items, columns, output, id=id, empty=f"no {noun} found")
+    if next is not None:
+        print_info(f"there are more; continue with --after {next}")

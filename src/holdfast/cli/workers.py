@@ -65,7 +65,7 @@ def workers() -> None:
 def list_(session: CliSession, everyone: bool, limit: int, output: Format) -> None:
     """List workers, newest first."""
     found = session.run(session.admin.workers.list(session.caller(), everyone, limit))
-    rows = [worker_record(each) for each in found]
+    rows = [worker_record(each) if output == "table" else each.as_json() for each in found]
     write_records(rows, WORKER_COLUMNS, output, empty="no live workers")
 
 

@@ -27,12 +27,12 @@ from holdfast.client.views import (
     view_of,
 )
 from holdfast.client.waiting import Waiting
+from holdfast.commands.blockers import no_such_chain
 from holdfast.commands.chains import (
     cancel_chain,
     complete_chain,
     continue_chain,
     delete_chains,
-    no_such_chain,
     retry_chain,
     run_chain_now,
 )

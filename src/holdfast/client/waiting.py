@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from holdfast.client.start_options import Id, id_text
-from holdfast.commands.chains import no_such_chain
+from holdfast.commands.blockers import no_such_chain
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import (
     ChainCancelled,

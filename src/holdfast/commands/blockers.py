@@ -40,8 +40,18 @@ def tails_of(store: Store, chain_ids: Iterable[str]) -> Op[list[Tail]]:
     tails = yield from store.chains.tails(wanted)
     missing = set(wanted) - {tail.chain_id for tail in tails}
     if missing:
-        raise ChainNotFound(f"there is no chain {min(missing)}")
+        raise (yield from no_such_chain(store, min(missing)))
     return tails
+
+
+def no_such_chain(store: Store, id: str) -> Op[ChainNotFound]:
+    """Return the error for a chain that does not exist; the id may be that of a later job. One statement."""
+    for job in (yield from store.jobs.get([id])):
+        return ChainNotFound(
+            f"there is no chain {id}",
+            help=f"this is job {job.chain_index + 1} of chain {job.chain_id}: use the chain's id",
+        )
+    return ChainNotFound(f"there is no chain {id}")
 
 
 def tail_of(store: Store, chain_id: str) -> Op[Tail]:

@@ -35,16 +35,6 @@ SealOutput: TypeAlias = Callable[[JobRecord, str], str]
 """Returns the output of a job as it is stored."""
 
 
-def no_such_chain(store: Store, id: str) -> Op[ChainNotFound]:
-    """Return the error for a chain that does not exist; the id may be that of a later job. One statement."""
-    for job in (yield from store.jobs.get([id])):
-        return ChainNotFound(
-            f"there is no chain {id}",
-            help=f"this is job {job.chain_index + 1} of chain {job.chain_id}: use the chain's id",
-        )
-    return ChainNotFound(f"there is no chain {id}")
-
-
 def complete_chain(
     store: Store,
     chain_id: str,

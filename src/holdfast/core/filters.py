@@ -156,7 +156,8 @@ class Term:
 def parse_filter(text: str, words: bool = True) -> tuple[Term, ...]:
     """Return the terms of a filter, or raise FilterError with the nearest name that exists.
 
-    `words=False` refuses words without a key: what changes jobs should not follow from a mistyped id.
+    `words=False` refuses words without a key, and no terms at all: what changes jobs should not follow from a mistyped
+    id, or from a variable that is empty.
     """
     if len(text) > LONGEST_FILTER:
         raise FilterError(f"the filter has {len(text)} characters, the limit is {LONGEST_FILTER}")
@@ -165,6 +166,8 @@ def parse_filter(text: str, words: bool = True) -> tuple[Term, ...]:
     terms = tuple(_terms(text, words))
     if len(terms) > MOST_TERMS:
         raise FilterError(f"the filter has {len(terms)} terms, the limit is {MOST_TERMS}")
+    if not terms and not words:
+        raise FilterError("the filter is empty", help="to choose all of them, name their state")
     return terms
 
 

@@ -9,7 +9,7 @@ import msgspec
 Verdict = Literal["ok", "warning", "problem"]
 
 
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+class Finding(msgspec.Struct, frozen=True):
     """One check's result; `fix` is the command or setting that fixes it."""
 
     check: str

@@ -151,8 +151,8 @@ async def _wait(request: BoundRequest, id: str, timeout_ms: int) -> ApiResponse:
         headers["Preference-Applied"] = f"wait={timeout_ms // 1000}"
     try:
         found = await _result_or_state(request, id, timeout_ms)
-    except ChainNotFound:
-        raise _not_found(request, id) from None
+    except ChainNotFound as error:
+        raise _deleted_or(error, request, id) from None
     if isinstance(found, Chain):
         return ApiResponse(_chain_json(request, found), 200, headers)
     headers["Location"] = f"{root_path(request.http)}/api/v1/chains/{id}/wait"
@@ -181,13 +181,15 @@ async def _wait_while_connected(request: BoundRequest, id: str, timeout_ms: int)
         raise BadRequest("the client disconnected") from None
 
 
-def _not_found(request: BoundRequest, id: str) -> ChainNotFound | ChainDeleted:
+def _deleted_or(
+    error: ChainNotFound, request: BoundRequest, id: str
+) -> ChainNotFound | ChainDeleted:
     """Tell a chain that was removed for its age from one that never existed."""
     days = request.service.settings.holdfast.retention_days
     is_ours = parse_id(id).version == 7
     if days and is_ours and time.time() * 1000 - instant_of(id) > days * _DAY_MS:
         return ChainDeleted(f"chain {id} is older than {days} days and was removed or archived")
-    return ChainNotFound(f"there is no chain {id}")
+    return error
 
 
 def _chain_json(request: BoundRequest, chain: Chain) -> dict[str, Any]:

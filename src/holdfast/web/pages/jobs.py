@@ -162,7 +162,9 @@ async def move(context: PageContext) -> Response:
     bulk = bulk_of(fields)
     caller = replace(caller_with_reason(context, fields), bulk=bulk)
     try:
-        report = await make(caller, ids) if ids else Moved([], [])
+        # Of a filter, the last page may be empty; a form without a filter names what it moves.
+        is_over = not ids and fields.one("everything")
+        report = Moved([], []) if is_over else await make(caller, ids)
     except (WrongState, JobNotFound):
         if len(ids) == 1 and not fields.one("everything"):
             raise
