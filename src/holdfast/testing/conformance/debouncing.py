@@ -391,6 +391,20 @@ class DebounceLocksConformance(Conformance):
         fixture.pass_time(seconds=QUIET_S)
         assert (await _take_one(fixture)).input == "5"
 
+    async def test_a_worker_does_not_wait_for_an_end_from_outside(
+        self, fixture: StoreFixture
+    ) -> None:
+        chain = await _ask(fixture, "1")
+        fixture.pass_time(seconds=QUIET_S)
+        (job,) = await fixture.claim()
+        transaction = await fixture.harness.begin()
+        await transaction.run(fixture.store.jobs.lock([chain.id]))
+        async with asyncio.timeout(UNHINDERED_S):
+            pairs = [Held(job.id, job.token)]
+            assert await fixture.run(fixture.store.debounce.settle(pairs, fixture.now)) == []
+        await transaction.rollback()
+        assert (await _settle(fixture, job)).input == "1"
+
     async def test_a_job_is_not_claimed_while_a_producer_has_yet_to_commit(
         self, fixture: StoreFixture
     ) -> None:
