@@ -18,7 +18,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.instants import Instant, to_instant
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import Finish
+from holdfast.core.records import Finish, FinishKind, LeaseFate, LeaseStatus, State
 from holdfast.core.retry import Retry
 from holdfast.worker.completer import (
     PendingOutcome,
@@ -27,6 +27,7 @@ from holdfast.worker.completer import (
     split_batches,
 )
 from holdfast.worker.job import Job
+from holdfast.worker.resolve_outcome import match_earlier_write
 from tests.support.manual_clock import ManualClock
 from tests.worker.test_backlog import attempt
 from tests.worker.workshop import Workshop
@@ -524,3 +525,30 @@ def test_what_kept_a_sealed_outcome_from_being_written_is_not_repeated() -> None
     assert (replaced.finish.kind, replaced.finish.worker) == ("fail", "w")
     assert "ValueError" in str(replaced.finish.error)
     assert "4111" not in str(replaced.finish.error)
+
+
+@pytest.mark.parametrize(
+    ("sent", "lease", "state", "unsure", "was"),
+    [
+        ("complete", "done", "completed", False, "complete"),
+        ("continue", "done", "completed", False, "continue"),
+        ("fail", "done", "completed", False, "complete"),
+        ("complete", "done", "failed", False, "fail"),
+        ("continue", "done", "cancelled", False, "cancel"),
+        ("complete", "ended", "completed", True, None),
+        ("complete", "free", None, True, None),
+        ("retry", "free", None, False, None),
+        *(
+            (kind, lease, None, True, kind)
+            for kind in ("retry", "snooze", "release")
+            for lease in ("free", "taken")
+        ),
+        ("retry", "gone", None, True, None),
+    ],
+)
+def test_an_outcome_that_was_written_before_is_known_as_ones_own(
+    sent: FinishKind, lease: LeaseFate, state: State | None, unsure: bool, was: FinishKind | None
+) -> None:
+    finish = Finish("j", "t", sent, "w", "j")
+    found = match_earlier_write(finish, LeaseStatus("j", "t", lease, state), unsure)
+    assert (found and found.kind) == was

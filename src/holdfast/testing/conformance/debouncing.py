@@ -238,13 +238,14 @@ class DebounceConformance(Conformance):
         self, fixture: StoreFixture
     ) -> None:
         chain = await _ask(fixture, "1", "2")
-        await fixture.run(_ask_again(fixture, "3", "4", key="another"))
+        (other,) = await fixture.run(_ask_again(fixture, "3", key="another"))
+        quiet_at = fixture.now + QUIET_S * SECOND
         fixture.pass_time(seconds=1)
         await fixture.run(run_jobs_now(fixture.store, [chain.id], fixture.now))
         assert (await _take_one(fixture)).input == "2"
-        await fixture.run(_ask_again(fixture, "5", key="another"))
-        fixture.pass_time(seconds=QUIET_S - 1)
-        assert await _take(fixture) is None
+        waiting = await fixture.run(fixture.store.debounce.of_job(other.id))
+        assert waiting is not None
+        assert waiting.due_at == quiet_at
 
     async def test_a_job_that_was_started_without_debounce_is_followed_by_one_that_is(
         self, fixture: StoreFixture
@@ -390,6 +391,20 @@ class DebounceLocksConformance(Conformance):
             await transaction.commit()
         fixture.pass_time(seconds=QUIET_S)
         assert (await _take_one(fixture)).input == "5"
+
+    async def test_a_worker_does_not_wait_for_an_end_from_outside(
+        self, fixture: StoreFixture
+    ) -> None:
+        chain = await _ask(fixture, "1")
+        fixture.pass_time(seconds=QUIET_S)
+        (job,) = await fixture.claim()
+        transaction = await fixture.harness.begin()
+        await transaction.run(fixture.store.jobs.lock([chain.id]))
+        async with asyncio.timeout(UNHINDERED_S):
+            pairs = [Held(job.id, job.token)]
+            assert await fixture.run(fixture.store.debounce.settle(pairs, fixture.now)) == []
+        await transaction.rollback()
+        assert (await _settle(fixture, job)).input == "1"
 
     async def test_a_job_is_not_claimed_while_a_producer_has_yet_to_commit(
         self, fixture: StoreFixture

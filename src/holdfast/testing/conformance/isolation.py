@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.lifecycle import MOVES, Move, transition
-from holdfast.core.records import STATES, ClaimedJob, NewKey, State
+from holdfast.core.records import STATES, ClaimedJob, FinishKind, NewKey, State
 from holdfast.core.subscriptions import Subscription
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.operation import Op
@@ -106,27 +106,29 @@ class RowLockConformance(Conformance):
         await transaction.commit()
         assert await fixture.claim() == []
 
+    @pytest.mark.parametrize("kind", ["complete", "fail", "retry"])
     async def test_a_flush_skips_a_locked_row_and_takes_the_others(
-        self, fixture: StoreFixture
+        self, fixture: StoreFixture, kind: FinishKind
     ) -> None:
         await fixture.start_all([fixture.job() for _ in range(3)])
         jobs = await fixture.claim()
         transaction = await fixture.harness.begin()
         await transaction.run(fixture.store.jobs.lock([jobs[1].id]))
-        finishes = [fixture.finish_of(job, "complete") for job in jobs]
+        finishes = [fixture.finish_of(job, kind) for job in jobs]
         finished = await fixture.finish(*finishes)
         assert {each.id for each in finished} == {jobs[0].id, jobs[2].id}
         assert (await fixture.lease_status(jobs[1])).lease == "held"
         await transaction.rollback()
         assert [each.id for each in await fixture.finish(finishes[1])] == [jobs[1].id]
 
+    @pytest.mark.parametrize("kind", ["complete", "fail", "retry"])
     async def test_a_flush_does_not_wait_for_an_end_from_outside(
-        self, fixture: StoreFixture
+        self, fixture: StoreFixture, kind: FinishKind
     ) -> None:
         job = await fixture.start_running()
         transaction = await fixture.harness.begin()
         assert await transaction.run(fixture.store.chains.delete([job.chain_id], fixture.now))
-        assert not await fixture.finish_as(job, "complete")
+        assert not await fixture.finish_as(job, kind)
         await transaction.commit()
         assert (await fixture.lease_status(job)).lease == "gone"
 
