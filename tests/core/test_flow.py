@@ -72,7 +72,7 @@ def test_what_cannot_be_a_key_is_refused_at_the_start(tenant: str) -> None:
         ({"limits": [Limit(3, by="a"), Limit(4, by="a")]}, "only one can apply"),
         ({"limits": [Limit(3), Limit(4)]}, "only one can apply"),
         ({"rates": [Rate(3, "1s", name="x"), Rate(4, "1m", name="x")]}, "with the name x"),
-        ({"limits": [Limit(3, by="a")], "ordered": Ordered(by="a")}, "one job of a key runs"),
+        ({"limits": [Limit(3, by="a")], "ordered": Ordered(by="a")}, "already run one at a time"),
         ({"fair": Fair(by="a"), "ordered": Ordered(by="a")}, "already take turns"),
         ({"ordered": Ordered(by="a"), "batch": 10}, "batches"),
         ({"limits": [3]}, "takes Limit"),
