@@ -279,7 +279,7 @@ def load_app(spec: str) -> Holdfast:
     if here not in sys.path:
         sys.path.insert(0, here)
     app = _application(_import(module_name), attribute or DEFAULT_ATTRIBUTE)
-    with _explaining(module_name):
+    with _explain_failure(module_name):
         # An application that imports its handlers when it is first asked for them does so here.
         next(iter(app.registry), None)
     return app
@@ -287,12 +287,12 @@ def load_app(spec: str) -> Holdfast:
 
 def _import(name: str) -> ModuleType:
     _find(name)
-    with _explaining(name):
+    with _explain_failure(name):
         return import_module(name)
 
 
 @contextmanager
-def _explaining(name: str) -> Iterator[None]:
+def _explain_failure(name: str) -> Iterator[None]:
     """Say what a module's own code raised, and where. Raises: AppNotLoaded."""
     try:
         yield
