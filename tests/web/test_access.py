@@ -96,7 +96,7 @@ async def test_only_this_machine_itself_comes_in_without_a_token(
         assert answer.status_code == 401
 
 
-@pytest.mark.parametrize("secret", ["", "theirs", new_secret()])
+@pytest.mark.parametrize("secret", ["", "theirs", new_secret()], ids=["none", "theirs", "new"])
 async def test_a_bearer_that_is_no_token_is_refused_even_from_this_machine(
     api: Api, secret: str
 ) -> None:

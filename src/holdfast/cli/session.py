@@ -276,14 +276,24 @@ def load_app(spec: str) -> Holdfast:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    module = _import(module_name)
-    return _application(module, attribute or DEFAULT_ATTRIBUTE)
+    app = _application(_import(module_name), attribute or DEFAULT_ATTRIBUTE)
+    with _explain_failure(module_name):
+        # An application that imports its handlers when it is first asked for them does so here.
+        next(iter(app.registry), None)
+    return app
 
 
 def _import(name: str) -> ModuleType:
     _find(name)
-    try:
+    with _explain_failure(name):
         return import_module(name)
+
+
+@contextmanager
+def _explain_failure(name: str) -> Iterator[None]:
+    """Say what a module's own code raised, and where. Raises: AppNotLoaded."""
+    try:
+        yield
     except HoldfastError:
         raise
     except Exception as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, transaction
 from django.test import TransactionTestCase
 
+from holdfast.client.views import JobInfo
 from holdfast.contrib.django import database_url, is_in_memory
 from holdfast.contrib.django.application import database_alias, load_django_app
 from holdfast.contrib.django.loop_thread import close_serving_loop
@@ -17,6 +18,7 @@ from holdfast.core.duration import Duration
 from holdfast.testing.fresh_state import clear_in_transaction
 from holdfast.testing.joined import JoinedDatabase
 from holdfast.testing.kit import Kit
+from holdfast.worker.executor import AROUND_THREAD_CALLS
 from holdfast.worker.worker import WorkerReport
 
 if TYPE_CHECKING:
@@ -45,12 +47,23 @@ class RunsTasks(_Base):
 
 
 class CommittedKit(Kit):
-    """For tests that commit; the dashboard may have opened connections, and Django drops its test database."""
+    """For tests that commit. Django drops its test database, so no connection may outlive a test."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        """See `Kit`; handlers also close the connections of their threads, whatever CONN_MAX_AGE says."""
+        AROUND_THREAD_CALLS.append(connections.close_all)
+        super().__init__(*arguments, **named)
 
     def close(self) -> None:
-        """Close what the dashboard has opened too."""
+        """Close what the test and the dashboard have opened too."""
+        AROUND_THREAD_CALLS.remove(connections.close_all)
         close_serving_loop(self.app)
+        self.app.close()
         super().close()
+
+    async def _complete_async(self, work: Any, *arguments: Any) -> Any:
+        # Each async test of Django's has a loop of its own.
+        return await self._run_and_close(super()._complete_async(work, *arguments))
 
 
 class SingleConnectionKit(Kit):
@@ -67,6 +80,16 @@ class SingleConnectionKit(Kit):
     def _complete(self, *arguments: Any) -> Any:
         with transaction.atomic(using=database_alias()):
             return super()._complete(*arguments)
+
+    def started(self, type: str | None = None) -> list[JobInfo]:
+        """See `Kit.started`."""
+        with transaction.atomic(using=database_alias()):
+            return super().started(type)
+
+    def crash(self, type: str) -> JobInfo:
+        """See `Kit.crash`."""
+        with transaction.atomic(using=database_alias()):
+            return super().crash(type)
 
 
 def open_django_kit() -> Kit:

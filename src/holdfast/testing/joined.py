@@ -7,6 +7,7 @@ statements and the sync handlers too, in the thread of the test. The worker's lo
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -33,6 +34,11 @@ T = TypeVar("T")
 
 Task: TypeAlias = asyncio.Task[Any]
 
+_ELSEWHERE = (
+    "the kit's connection is used by the thread of the test alone: in an async test of Django's, "
+    "write `await sync_to_async(…)(…)` around what is not async itself"
+)
+
 _HOLDING: ContextVar[Task | None] = ContextVar("holdfast_test_holding", default=None)
 """The task whose transaction is open here; tasks that are begun inside it belong to it."""
 
@@ -56,6 +62,7 @@ class CallerThread(futures.Executor):
         self._thread = threading.get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._is_waiting = False
         self._postponed: deque[_Call] = deque()
         self._running: _Call | None = None
         self._holder: Task | None = None
@@ -72,7 +79,7 @@ class CallerThread(futures.Executor):
         return self.submit_for(calling_task(), partial(function, *arguments, **named))
 
     def submit_for(self, task: Task | None, function: Callable[[], T]) -> futures.Future[T]:
-        """Submit a call of a task's."""
+        """Submit a call of a task's. Raises: RuntimeError from another thread while this one waits for no calls."""
         future: futures.Future[T] = futures.Future()
         call = _Call(task, partial(_fulfil, future, function))
         if self.is_current:
@@ -82,18 +89,41 @@ class CallerThread(futures.Executor):
             self._run(call)
         elif self._loop is not None:
             call_on(self._loop, self._run, call)
-        else:
+        elif self._is_waiting:
             self._calls.put(call)
+        else:
+            raise RuntimeError(_ELSEWHERE)
         return future
+
+    async def complete_async(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Await what submits calls to this thread, on a loop that runs here or, as in Django's async tests, elsewhere.
+
+        Raises: RuntimeError from another thread that cannot reach this one.
+        """
+        if self.is_current:
+            return await work()
+        # Django runs the loop of an async test in a thread beside it, and lends that the thread of the test.
+        asgiref = sys.modules.get("asgiref.sync")
+        if asgiref is None:
+            raise RuntimeError(_ELSEWHERE)
+        completed: T = await asgiref.sync_to_async(self._complete_here)(work)
+        return completed
+
+    def _complete_here(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if not self.is_current:
+            raise RuntimeError(_ELSEWHERE)
+        return self.complete(work())
 
     def complete(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on a loop in another thread, and what it submits in this one."""
         self._loop = None
+        self._is_waiting = True
         with futures.ThreadPoolExecutor(1, "holdfast-test-loop") as loops:
             ended = loops.submit(asyncio.run, work)
             ended.add_done_callback(lambda _: self._calls.put(None))
             while (call := self._calls.get()) is not None:
                 self._run(call)
+            self._is_waiting = False
             # A handler that was abandoned may have left a transaction open.
             self._holder, self._depth = None, 0
             self._postponed.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.app import Holdfast
@@ -106,7 +107,7 @@ class Kit:
         self, limit: int = 10_000, timeout: Duration = "30s"
     ) -> WorkerReport:
         """Async version of `run_until_idle`."""
-        return await self._work(limit, timeout)
+        return await self._complete_async(self._work, limit, timeout)
 
     def run_one(self, timeout: Duration = "30s") -> WorkerReport:
         """Run at most one due job. Raises: as `run_until_idle`."""
@@ -114,7 +115,7 @@ class Kit:
 
     async def run_one_async(self, timeout: Duration = "30s") -> WorkerReport:
         """Async version of `run_one`."""
-        return await self._work(1, timeout)
+        return await self._complete_async(self._work, 1, timeout)
 
     async def _work(self, limit: int, timeout: Duration) -> WorkerReport:
         database = TimedDatabase(self.app.database, self._instant)
@@ -134,7 +135,7 @@ class Kit:
 
     async def run_cycle_async(self, name: str) -> RunInfo:
         """Async version of `run_cycle`."""
-        return await self._cycle(name)
+        return await self._complete_async(self._cycle, name)
 
     async def _cycle(self, name: str) -> RunInfo:
         database = TimedDatabase(self.app.database, self._instant)
@@ -154,6 +155,13 @@ class Kit:
         if self._caller is not None:
             return self._caller.complete(work(*arguments))
         return asyncio.run(self._run_and_close(work(*arguments)))
+
+    async def _complete_async(
+        self, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any
+    ) -> T:
+        if self._caller is None:
+            return await work(*arguments)
+        return await self._caller.complete_async(partial(work, *arguments))
 
     async def _run_and_close(self, work: Coroutine[Any, Any, T]) -> T:
         """Close the connections of a loop that ends with this: nothing could do so later."""

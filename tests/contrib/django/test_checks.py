@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.contrib.django.project import PATIENCE_S, Project
+from tests.contrib.django.project import PATIENCE_S, Project, described
 
 SERVER = """
     import os
@@ -141,6 +141,33 @@ def test_missing_and_old_tables_are_the_business_of_manage_py_migrate(project: P
         assert "run `manage.py migrate`" in old.stdout
 
 
+def test_advice_fits_what_is_wrong(postgres_url: str, sqlite_project: Project) -> None:
+    sqlite_project.write("shop/tasks.py", "from holdfast.contrib.django import app\n")
+    sqlite_project.configure('HOLDFAST_DATABASE = "elsewhere"\n')
+    said = findings(sqlite_project)
+    assert (
+        "HOLDFAST_DATABASE is 'elsewhere', which is not in DATABASES (use one of default)" in said
+    )
+    gone = described(postgres_url) | {"HOST": "127.0.0.1", "PORT": "1"}
+    sqlite_project.configure(f'HOLDFAST_DATABASE = "gone"; DATABASES["gone"] = {gone!r}\n')
+    said = findings(sqlite_project, "--database", "gone")
+    assert "HINT: check that the server is running" in said
+    assert "manage.py migrate" not in said
+
+
+def test_advice_is_a_command_of_manage_py(project: Project) -> None:
+    project.manage("migrate", "--run-syncdb")
+    project.evaluate(
+        """
+        from holdfast.testing.contract_tasks import fail
+        fail.enqueue("see here")
+        answer(None)
+        """
+    )
+    project.manage("holdfast", "worker", "--drain")
+    assert "HINT: manage.py holdfast dead list" in findings(project, "--database", "default")
+
+
 def test_advice_names_the_database_that_is_not_djangos_default(sqlite_project: Project) -> None:
     sqlite_project.configure(
         """
@@ -151,6 +178,9 @@ def test_advice_names_the_database_that_is_not_djangos_default(sqlite_project: P
     sqlite_project.manage("migrate", "--run-syncdb")
     said = sqlite_project.try_to_manage("holdfast", "status").stdout
     assert "create it with `manage.py migrate --database jobs`" in said
+    assert "HINT: run manage.py migrate --database jobs" in findings(
+        sqlite_project, "--database", "jobs"
+    )
     sqlite_project.manage("migrate", "--database", "jobs")
     sqlite_project.manage("holdfast", "status")
 

@@ -42,6 +42,47 @@ TESTS = """
             result.refresh()
             self.assertEqual(str(result.status), "SUCCESSFUL")
 """
+ASYNC_TESTS = """
+    from asgiref.sync import sync_to_async
+    from django.db import connection
+    from django.test import TestCase, TransactionTestCase
+    from holdfast import CycleRun
+    from holdfast.contrib.django import app
+    from holdfast.testing.contract_tasks import echo
+    from holdfast.testing.django_cases import RunsTasks
+
+    @app.cycle("echoes", cron="0 8 * * *")
+    def echoes(run: CycleRun) -> None:
+        echo.enqueue("cycle")
+
+    class InOneTransaction(RunsTasks, TestCase):
+        async def test_tasks_and_cycles_run(self):
+            result = await echo.aenqueue("async")
+            await self.holdfast.run_until_idle_async()
+            await result.arefresh()
+            self.assertEqual(str(result.status), "SUCCESSFUL")
+            await self.holdfast.run_cycle_async("echoes")
+            found = await sync_to_async(self.holdfast.started)("holdfast.testing.contract_tasks.echo")
+            self.assertEqual(len(found), 2)
+
+        async def test_what_would_block_the_loop_is_refused(self):
+            with self.assertRaisesMessage(RuntimeError, "sync_to_async"):
+                self.holdfast.started()
+
+    class Committed(RunsTasks, TransactionTestCase):
+        def test_the_kit_sees_what_a_cycle_has_started(self):
+            self.holdfast.run_cycle("echoes")
+            self.holdfast.assert_started("holdfast.testing.contract_tasks.echo")
+            self.holdfast.crash("holdfast.testing.contract_tasks.echo")
+
+        async def test_tasks_run(self):
+            if connection.settings_dict["NAME"].startswith("file:"):
+                self.skipTest("in memory")
+            result = await echo.aenqueue("async")
+            await self.holdfast.run_until_idle_async()
+            await result.arefresh()
+            self.assertEqual(str(result.status), "SUCCESSFUL")
+"""
 IMMEDIATE = """
     import django
     HOME = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
@@ -80,6 +121,18 @@ def test_our_backend_keeps_the_contract(project: Project) -> None:
 def test_our_backend_keeps_the_contract_in_memory(sqlite_project: Project) -> None:
     sqlite_project.configure('DATABASES["default"].pop("TEST")\n')
     sqlite_project.write("shop/tests.py", TESTS)
+    assert "\nOK" in sqlite_project.manage("test", "shop")
+
+
+def test_the_kit_runs_tasks_in_async_tests_and_leaves_no_connection(project: Project) -> None:
+    project.configure('DATABASES["default"]["CONN_MAX_AGE"] = None\n')
+    project.write("shop/tests.py", ASYNC_TESTS)
+    assert "\nOK" in project.manage("test", "shop")
+
+
+def test_the_kit_runs_tasks_in_async_tests_in_memory(sqlite_project: Project) -> None:
+    sqlite_project.configure('DATABASES["default"].pop("TEST")\n')
+    sqlite_project.write("shop/tests.py", ASYNC_TESTS)
     assert "\nOK" in sqlite_project.manage("test", "shop")
 
 

@@ -9,11 +9,11 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils.module_loading import import_string
 
 from holdfast.contrib.django import database_url, is_in_memory
-from holdfast.core.errors import AppNotLoaded
+from holdfast.core.errors import AppNotLoaded, UnusableUrl
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -110,6 +110,11 @@ def _migrate_command() -> str:
 def _make(alias: str) -> Holdfast:
     from holdfast.app import Holdfast
 
+    if alias not in connections.settings:
+        raise UnusableUrl(
+            f"{DATABASE_SETTING} is {alias!r}, which is not in DATABASES",
+            help=f"use one of {', '.join(connections.settings)}",
+        )
     with _lock:
         if alias not in _made:
             _made[alias] = Holdfast(EMPTY_URL if is_in_memory(alias) else database_url(alias))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -37,6 +38,7 @@ _APP = "holdfast.contrib.django"
 _BACKEND = f"{_APP}.tasks.HoldfastBackend"
 _FRAMEWORKS = ("django.tasks", "django_tasks", f"{_APP}.tasks")
 """Modules that `@task` comes from."""
+_COMMAND = re.compile(r"\bholdfast(?= [a-z])")
 
 
 def check_backend(backend: HoldfastBackend) -> Iterator[CheckMessage]:
@@ -98,7 +100,8 @@ def check_database(databases: Sequence[str] | None = None, **_: Any) -> list[Che
         return []
     try:
         app = load_django_app()
-        return [_message(each) for each in _examine(app) if each.verdict != "ok"]
+        migrate = f"run {app.migrate_command}"
+        return [_message(each, migrate) for each in _examine(app) if each.verdict != "ok"]
     except HoldfastError as error:
         return [_error(error, "holdfast.E007")]
 
@@ -191,7 +194,7 @@ def _examine(app: Holdfast) -> list[Finding]:
     address = parse_url(app.url)
     if address.dialect == "sqlite" and not Path(address.path).exists():
         # Opening it would create it.
-        return [problem("schema", f"{address.path} does not exist", "", "")]
+        return [problem("schema", f"{address.path} does not exist", "", "migrate")]
 
     async def run() -> list[Finding]:
         leases = {each.name: each.lease for each in app.registry if each.lease is not None}
@@ -204,9 +207,10 @@ def _examine(app: Holdfast) -> list[Finding]:
     return asyncio.run(run())
 
 
-def _message(finding: Finding) -> CheckMessage:
+def _message(finding: Finding, migrate: str) -> CheckMessage:
     kind = Error if finding.verdict == "problem" else Warning
-    fix = "run manage.py migrate" if finding.check == "schema" else finding.fix
+    is_migration = finding.check == "schema" and "migrate" in finding.fix
+    fix = migrate if is_migration else _COMMAND.sub("manage.py holdfast", finding.fix)
     text = "; ".join(filter(None, (finding.measured, finding.text)))
     return kind(f"Holdfast's {finding.check}: {text}.", hint=fix, id=f"holdfast.{finding.check}")
 
