@@ -105,16 +105,16 @@ def _open(options: SqliteOptions, wait_s: float) -> SqliteConnection:
             uri=options.is_named_memory,
         )
     except sqlite3.Error as error:
-        raise _naming_file(translate(error), options) or error from error
+        raise _with_file(translate(error), options) or error from error
     try:
         _prepare(connection, options)
     except BaseException as error:
         connection.close()
-        raise _naming_file(error, options) or error from error.__cause__
+        raise _with_file(error, options) or error from error.__cause__
     return connection
 
 
-def _naming_file(error: BaseException | None, options: SqliteOptions) -> DatabaseUnreachable | None:
+def _with_file(error: BaseException | None, options: SqliteOptions) -> DatabaseUnreachable | None:
     """Return the error with the file that could not be opened: a relative path may not be the one that was meant."""
     if not isinstance(error, DatabaseUnreachable):
         return None
