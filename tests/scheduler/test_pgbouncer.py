@@ -18,6 +18,7 @@ from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.scheduler.doctor.checks import run_checks
 from holdfast.settings import load_settings, read_settings
 from holdfast.storage.id_generator import new_id
+from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.worker.options import WorkerOptions
 from tests.support.pgbouncer import newer_pgbouncer, pooled
 
@@ -200,6 +201,14 @@ async def test_workers_prepare_through_a_pooler_that_keeps_prepared_statements_i
         with psycopg.connect(url, prepare_threshold=None) as connection:
             row = connection.execute("select count(*) > 0 from pg_prepared_statements").fetchone()
     assert row == (expected,)
+
+
+def test_the_schema_is_applied_through_a_pooler_that_resets_sessions_after_each_transaction(
+    postgres_url: str,
+) -> None:
+    with pooled(postgres_url, more="server_reset_query_always = 1") as url:
+        applied = PostgresDatabase(url, "another").migrate()
+        assert PostgresDatabase(url, "another").check() == applied
 
 
 async def drain(url: str, jobs: int = 60) -> None:

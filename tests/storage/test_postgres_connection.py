@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.rows import tuple_row
 
 from holdfast import Holdfast
-from holdfast.core.errors import ConfigError, DatabaseReadOnly
+from holdfast.core.errors import ConfigError, DatabaseReadOnly, DatabaseUnreachable
 from holdfast.notify.local import NullNotifier
 from holdfast.storage.postgres.connection import OwnAsyncCursor, OwnCursor
 from holdfast.storage.postgres.database import PostgresDatabase
@@ -139,3 +139,15 @@ async def test_what_a_callers_own_statement_lacks_is_not_taken_for_our_schema(
         async with database.transaction_async() as aio:
             await aio.execute("select total(1)")
     await database.close_async()
+
+
+def test_a_server_without_room_is_to_be_given_some(postgres_url: str) -> None:
+    database = PostgresDatabase(postgres_url)
+    full = "do $$ begin raise 'no space left' using errcode = 'disk_full'; end $$"
+    with (
+        pytest.raises(DatabaseUnreachable, match="no space") as refusal,
+        database.transaction() as tx,
+    ):
+        tx.execute(full)
+    assert "make room there" in refusal.value.help
+    database.close()

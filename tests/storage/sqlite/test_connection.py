@@ -86,3 +86,22 @@ def test_a_file_that_is_no_database_is_a_typed_error(path: Path) -> None:
     with pytest.raises(WrongDatabase):
         database.migrate()
     database.close()
+
+
+def test_a_file_that_cannot_be_opened_is_named_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DatabaseUnreachable) as refusal:
+        open_writer(SqliteOptions("absent/shop.db"))
+    assert str(tmp_path / "absent" / "shop.db") in refusal.value.message
+
+
+def test_a_damaged_file_is_to_be_restored(path: Path) -> None:
+    SqliteDatabase(str(path)).migrate()
+    with path.open("r+b") as file:
+        file.seek(4_096)
+        file.write(b"damage" * 10_000)
+    with pytest.raises(DatabaseUnreachable, match="malformed") as refusal:
+        SqliteDatabase(str(path)).check()
+    assert "restore a backup" in refusal.value.help

@@ -306,7 +306,8 @@ def _check_connections(stats: ServerStats, settings: Settings, workers: int) -> 
         for name in ("superuser_reserved_connections", "reserved_connections")
     )
     each_needs = len(PURPOSES)
-    per_process = settings.holdfast.connections + each_needs
+    # Async handlers have a pool, and those in threads have another.
+    per_process = 2 * settings.holdfast.connections + each_needs
     need = settings.holdfast.processes * per_process
     own = sum(stats.own.values())
     measured = (
@@ -316,7 +317,7 @@ def _check_connections(stats: ServerStats, settings: Settings, workers: int) -> 
         return problem(
             "connections",
             f"max_connections leaves {room}; {workers} live workers need {each_needs} each "
-            f"and up to {settings.holdfast.connections} for handlers, others {RESERVE}",
+            f"and up to {2 * settings.holdfast.connections} for handlers, others {RESERVE}",
             "workers share connections, which costs throughput, and some may get none",
             f"raise max_connections to {_enough_connections(stats, room, workers, per_process)}, or run fewer workers",
         )

@@ -106,12 +106,13 @@ def url_without_password(url: str) -> str:
         own = f"/{quote(known['dbname'], safe='')}" if known.get("dbname") else ""
         return f"postgresql://{user}{own}?service={quote(known['service'])}"
     hosts = ",".join(
-        f"{_shown(host)}:{port}" if port else _shown(host) for host, port in hosts_of(known)
+        f"{_host_in_url(host)}:{port}" if port else _host_in_url(host)
+        for host, port in hosts_of(known)
     )
     return f"postgresql://{user}{hosts}/{quote(known.get('dbname') or '', safe='')}"
 
 
-def _shown(host: str) -> str:
+def _host_in_url(host: str) -> str:
     """Return a host as a URL names it: an IPv6 address in brackets, the folder of a socket quoted."""
     return f"[{host}]" if ":" in host else quote(host, safe="")
 

@@ -222,7 +222,8 @@ class PostgresDatabase:
     def _direct(self, purpose: str) -> Iterator[Connection[Any]]:
         try:
             text = connection_string(self._url, purpose, statement_timeout_ms=0)
-            connection = connect(Connection[Any], text, autocommit=True)
+            # Too few statements to be worth preparing, which a pooler might forget.
+            connection = connect(Connection[Any], text, autocommit=True, prepare_threshold=None)
         except (psycopg.OperationalError, OSError) as error:
             raise unreachable(self._url, error) from error
         remember_host(self._url, connection)

@@ -73,6 +73,7 @@ _SERIALIZATION = "40001"
 _ABORTED = "25P02"
 _NO_RIGHT = "42501"
 _READ_ONLY = "25006"
+_MAKE_ROOM = "the server is short of disk, memory or connections: make room there; nothing here has to be restarted"
 _LET_WRITE = (
     "begin the transaction without READ ONLY; look at default_transaction_read_only of the role and "
     "the database; where the server is a standby, connect to the primary"
@@ -100,7 +101,7 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
     if state in _BUSY:
         return DatabaseBusy(f"{statement or 'a statement'} waited too long: {text}")
     if state[:2] in {"08", "53", "58"} or state in {"57P01", "57P02", "57P03"}:
-        return DatabaseUnreachable(text)
+        return DatabaseUnreachable(text, help=_MAKE_ROOM if state[:2] == "53" else None)
     return None
 
 

@@ -105,13 +105,22 @@ def _open(options: SqliteOptions, wait_s: float) -> SqliteConnection:
             uri=options.is_named_memory,
         )
     except sqlite3.Error as error:
-        raise translate(error) or error from error
+        raise _with_file(translate(error), options) or error from error
     try:
         _prepare(connection, options)
-    except BaseException:
+    except BaseException as error:
         connection.close()
-        raise
+        raise _with_file(error, options) or error from error.__cause__
     return connection
+
+
+def _with_file(error: BaseException | None, options: SqliteOptions) -> DatabaseUnreachable | None:
+    """Return the error with the file that could not be opened: a relative path may not be the one that was meant."""
+    if not isinstance(error, DatabaseUnreachable):
+        return None
+    return DatabaseUnreachable(
+        f"{error.message} ({Path(options.path).absolute()})", help=error.help
+    )
 
 
 def _prepare(connection: sqlite3.Connection, options: SqliteOptions) -> None:
@@ -330,6 +339,9 @@ _LET_WRITE = "connect without mode=ro, leave PRAGMA query_only off, and check th
 _ONE_WRITER = (
     "try again, and keep transactions short: SQLite has one writer at a time, PostgreSQL many"
 )
+_RESTORE = (
+    "stop its processes, then restore a backup, or save what can be read: sqlite3 FILE .recover"
+)
 _CHECK_DISK = "check that the file and its folder are there, writable and not on a full disk"
 
 
@@ -351,7 +363,8 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
     if code == sqlite3.SQLITE_READONLY:
         return DatabaseReadOnly(f"the database is read-only: {text}", help=_LET_WRITE)
     if code in _UNREACHABLE:
-        return DatabaseUnreachable(f"SQLite cannot use the file: {text}", help=_CHECK_DISK)
+        help = _RESTORE if code == sqlite3.SQLITE_CORRUPT else _CHECK_DISK
+        return DatabaseUnreachable(f"SQLite cannot use the file: {text}", help=help)
     if code == sqlite3.SQLITE_NOTADB:
         return WrongDatabase(
             f"this is not a SQLite database: {text}",
