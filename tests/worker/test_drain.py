@@ -11,6 +11,7 @@ import pytest
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.worker.held_leases import HeldLeases
 from holdfast.worker.job import Job
+from holdfast.worker.quarantine import Quarantine
 from holdfast.worker.worker import ABORT_GRACE_S
 from tests.support.manual_clock import ManualClock
 from tests.support.until import PATIENCE_S, until
@@ -353,3 +354,16 @@ async def test_an_empty_lease_is_not_forgotten_by_a_flush_that_fails(workshop: W
     await workshop.seen_in_time(worker, "job_completed", job_id=ids[1])
     await worker.stop()
     assert workshop.ledger.rows("lease") == 0
+
+
+async def test_a_defect_of_its_own_is_the_reason(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_: Quarantine) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Quarantine, "run", fail)
+    worker = workshop.begin(ManualClock())
+    with pytest.raises(RuntimeError, match="a defect"):
+        await worker.ended()
+    await workshop.events.seen("worker_stopped", worker=worker.id, reason="defect")

@@ -36,7 +36,7 @@ _SUBSCRIPTION_COLUMNS = (
         lambda row: row["workers"] or "none",
         lambda row: None if row["workers"] else "red",
     ),
-    *columns("live"),
+    Column("open jobs", lambda row: row["live"]),
     Column("replayed to", lambda row: to_seconds(row["replayed_to"])),
 )
 

@@ -228,8 +228,7 @@ def _duration(param: Param, text: str) -> int:
 
 
 def _number(param: Param, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise BadRequest(f"{param.name} is not a whole number")
-    if not param.least <= int(text) <= param.most:
-        raise BadRequest(f"{param.name} is not from {param.least} to {param.most}")
+    is_number = text.isascii() and text.isdigit() and len(text) < 10
+    if not (is_number and param.least <= int(text) <= param.most):
+        raise BadRequest(f"{param.name} is not a whole number from {param.least} to {param.most}")
     return int(text)

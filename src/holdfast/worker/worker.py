@@ -163,6 +163,9 @@ class Worker:
         )
         try:
             await self._wait_until_over(claiming, [*loops, *slots])
+        except Exception:
+            self._stop_once("defect")
+            raise
         finally:
             emitter.emit("worker_stopping", reason=self._reason, running=self.running)
             await self._drain(claiming, loops)
