@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
-
-import msgspec
 
 MASK = "•••"
 
@@ -158,7 +157,7 @@ def _restore(edited: Any, shown: Any, original: Any) -> Any:
 
 def _restore_items(edited: list[Any], shown: list[Any], original: list[Any]) -> list[Any]:
     """Restore a list whose items may have moved; one that was also changed, or looks like another, keeps its mask."""
-    hidden: dict[bytes, list[Any]] = {}
+    hidden: dict[str, list[Any]] = {}
     for each, secret in zip(shown, original, strict=True):
         hidden.setdefault(_digest(each), []).append(secret)
     is_in_place = len(edited) == len(original)
@@ -173,8 +172,8 @@ def _restore_items(edited: list[Any], shown: list[Any], original: list[Any]) -> 
     return restored
 
 
-def _digest(value: Any) -> bytes:
-    return msgspec.json.encode(value, order="sorted")
+def _digest(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def has_mask(value: Any) -> bool:
