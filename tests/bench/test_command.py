@@ -94,7 +94,7 @@ def test_the_bare_worker_is_measured_the_same_way(postgres_url: str) -> None:
 
 def test_a_worker_that_ends_by_itself_is_shown_with_its_log(postgres_url: str) -> None:
     command = WorkerCommand(postgres_url, ("stamp",), settings={STAMPS_VARIABLE: "/no/such/folder"})
-    with pytest.raises(RuntimeError, match=r"(?s)ended by itself.*No such file or directory"):
+    with pytest.raises(RuntimeError, match=r"(?s)exited on its own.*No such file or directory"):
         drain(command, BacklogIds(NOBODY, NOBODY, NOBODY), JOBS)
 
 
