@@ -31,7 +31,16 @@ def test_a_list_tells_since_when_and_whether_a_live_worker_handles_it(
     assert (mail["type"], mail["workers"], mail["live"]) == ("order.placed/mail", 0, 1)
     assert mail["created_at"].endswith("Z")
     head, _, row = run("events", "subscriptions").stdout.splitlines()
-    assert head.split() == ["EVENT", "HANDLER", "SINCE", "WORKERS", "LIVE", "REPLAYED", "TO"]
+    assert head.split() == [
+        "EVENT",
+        "HANDLER",
+        "SINCE",
+        "WORKERS",
+        "OPEN",
+        "JOBS",
+        "REPLAYED",
+        "TO",
+    ]
     assert row.split()[3:] == ["none", "1", "-"]
     listed = run("events", "subscriptions", "-o", "id").stdout
     assert listed == "order.placed/charge\norder.placed/mail\n"

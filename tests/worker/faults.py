@@ -64,7 +64,9 @@ class Faults:
         if fault in ("after", "lost"):
             answer = await call()
             if purpose == "claim" and not answer:
-                return answer  # nothing was taken, so nothing is lost: a worker may look at any moment
+                return (
+                    answer  # nothing was taken, so nothing is lost: a worker may look at any moment
+                )
         if fault in ("hang", "lost"):
             await asyncio.Event().wait()
         raise DatabaseUnreachable(f"the {purpose} line was cut")
