@@ -70,9 +70,9 @@ from holdfast.testing.conformance.limiting import LimitConformance as LimitConfo
 from holdfast.testing.conformance.limiting import (
     LimitSettingConformance as LimitSettingConformance,
 )
-from holdfast.testing.conformance.limiting import OrderConformance as OrderConformance
 from holdfast.testing.conformance.limiting import RateConformance as RateConformance
-from holdfast.testing.conformance.limiting import TurnConformance as TurnConformance
+from holdfast.testing.conformance.ordering import OrderConformance as OrderConformance
+from holdfast.testing.conformance.ordering import TurnConformance as TurnConformance
 from holdfast.testing.conformance.reading import AuditConformance as AuditConformance
 from holdfast.testing.conformance.reading import ChainReadingConformance as ChainReadingConformance
 from holdfast.testing.conformance.reading import DeadLetterConformance as DeadLetterConformance

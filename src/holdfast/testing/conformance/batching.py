@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from holdfast.core.gates import BatchRule
 from holdfast.testing.conformance.harness import SECOND
-from holdfast.testing.conformance.limiting import BATCH, LimitedConformance, LimitFixture, by_key
+from holdfast.testing.conformance.limiting import LimitedConformance, LimitFixture, by_key
+
+BATCH = BatchRule(4, 10_000)
+"""Four jobs of a key, or what came within ten seconds."""
 
 
 class BatchConformance(LimitedConformance):
