@@ -81,9 +81,11 @@ class MortalDatabase(DisturbedDatabase):
         self._moments = moments
 
     @asynccontextmanager
-    async def transaction_async(self, mark: Held | None = None) -> AsyncIterator[MortalTransaction]:
+    async def transaction_async(
+        self, mark: Held | None = None, is_first: bool = False
+    ) -> AsyncIterator[MortalTransaction]:
         self._moments.pass_one("transaction")
-        async with self._database.transaction_async(mark) as transaction:
+        async with self._database.transaction_async(mark, is_first) as transaction:
             yield MortalTransaction(transaction, self._moments)
             self._moments.pass_one("transaction")
         self._moments.pass_one("transaction")

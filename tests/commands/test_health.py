@@ -69,6 +69,10 @@ def health(totals: dict[str, Any] | None = None, **fields: Any) -> Health:
             health({"due": 1}, unhandled=["resize"]),
             "No live worker handles resize, and jobs are due",
         ),
+        (
+            health({"due": 1, "oldest_due_at": NOW - 61_000_000}, workers=6, short=2),
+            "2 of 6 workers are short of database connections; see holdfast doctor",
+        ),
         (health({"stuck": 3}, unhandled=["resize"]), "3 jobs are stuck on expired leases"),
         (
             health({"stuck": 3}, identity=Identity("i", "d", "d", True, "ana", NOW)),

@@ -484,10 +484,10 @@ class SlowToOpen(DisturbedDatabase):
         super().__init__(database, Faults())
         self.asked, self.may_open = threading.Event(), threading.Event()
 
-    def transaction(self, held: Held) -> Any:
+    def transaction(self, held: Held, is_first: bool) -> Any:
         self.asked.set()
         self.may_open.wait()
-        return self._database.transaction(held)
+        return self._database.transaction(held, is_first)
 
 
 async def test_an_atomic_handler_whose_job_is_lost_before_it_began_is_not_called(

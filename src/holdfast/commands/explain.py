@@ -281,6 +281,8 @@ def _not_held_back(job: JobRecord, around: Surroundings) -> str:
             else "it waits for a worker that isn't running another such job"
         )
         return f"Due for {waiting}; {_deaths(job, 'its')}, so {turn}{before}"
+    if all(each.is_short for each in around.handlers(job.type)):
+        return f"Due for {waiting}; its workers wait for database connections"
     if around.running >= slots:
         return f"Due for {waiting}; all workers are busy"
     return f"Due for {waiting}; picked up at the next poll"

@@ -31,7 +31,8 @@ class Health(msgspec.Struct, frozen=True):
 
     `silent` workers stopped sending heartbeats without shutting down; `unhandled` types have due jobs but no live
     worker; `paused` has the settings of the types that are paused one by one, `resting` of keys and shared limits that
-    let nothing through for a while; `unreadable` jobs wait for code that can read their input.
+    let nothing through for a while; `unreadable` jobs wait for code that can read their input; `short` workers wait for
+    connections that the server does not have.
     """
 
     now: Instant
@@ -45,6 +46,7 @@ class Health(msgspec.Struct, frozen=True):
     paused: Sequence[TypeSetting] = ()
     resting: Sequence[LimitSetting] = ()
     unreadable: int = 0
+    short: int = 0
 
     @property
     def oldest_us(self) -> int:
@@ -86,6 +88,7 @@ class Health(msgspec.Struct, frozen=True):
             "paused_types": [each.type for each in self.paused],
             "paused_keys": [spoken_gate(each.id) for each in self.resting],
             "unreadable": self.unreadable,
+            "short": self.short,
         }
 
     def words(self) -> dict[str, str]:
@@ -132,6 +135,7 @@ def read_health(store: Store, counted: int | None = None) -> Op[Health]:
         paused=[each for each in settings if each.paused],
         resting=(yield from store.limits.resting(MOST_RESTING)),
         unreadable=(yield from store.unreadable.count(counted)),
+        short=sum(each.is_short for each in living),
     )
 
 
@@ -150,6 +154,8 @@ def summarize(health: Health) -> str:
         return f"No live worker handles {health.unhandled[0]}, and jobs are due"
     if health.unreadable:
         return unreadable_words(health.unreadable)
+    if health.short and totals.due:
+        return _short_words(health)
     if health.oldest_us > LATE_US:
         waited = format_span(health.oldest_us)
         return f"Behind: the oldest due job has waited {waited}{_pauses(health)}"
@@ -163,6 +169,11 @@ def unreadable_words(count: int) -> str:
     if count == 1:
         return "1 job is waiting for code that can read its input"
     return f"{count:,} jobs are waiting for code that can read their input"
+
+
+def _short_words(health: Health) -> str:
+    some = "workers are" if health.workers > 1 else "worker is"
+    return f"{health.short} of {health.workers} {some} short of database connections; see holdfast doctor"
 
 
 def _healthy(totals: QueueTotals) -> str:

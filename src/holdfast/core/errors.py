@@ -37,7 +37,8 @@ HoldfastError
 │   ├── SchemaTooOld               HF041
 │   ├── SchemaTooNew               HF042
 │   ├── DatabaseUnreachable        HF043  retryable
-│   │   └── DatabaseReadOnly       HF048  retryable
+│   │   ├── DatabaseReadOnly       HF048  retryable
+│   │   └── NoConnection           HF140  retryable
 │   ├── DatabaseBusy               HF044  retryable
 │   ├── CopiedDatabase             HF045
 │   ├── RoleRefused                HF046
@@ -190,6 +191,7 @@ __all__ = [
     "LinkInvalid",
     "ManifestNotFound",
     "MissingExtra",
+    "NoConnection",
     "NoSuchRoute",
     "NoTransaction",
     "NotConfirmed",
@@ -242,6 +244,16 @@ __all__ = [
     "WrongState",
     "explanations",
 ]
+
+
+NO_ROOM_SQLSTATE = "53300"
+NO_ROOM_WORDS = (
+    "too many clients",
+    "too many connections",
+    "connection slots are reserved",
+    "no more connections allowed",
+)
+"""How PostgreSQL and PgBouncer refuse a connection that they have no room for; most drivers pass on only the words."""
 
 
 class HoldfastError(Exception):
@@ -761,6 +773,19 @@ class DatabaseReadOnly(DatabaseUnreachable):
     retryable = True
 
 
+class NoConnection(DatabaseUnreachable):
+    """No connection is left.
+
+    The server, the role, the database or the pooler allows no more connections, or all of the process's own
+    are in use. Workers share the connections they have and claim only jobs they have a connection for;
+    an attempt that found none is not counted.
+    """
+
+    code = "HF140"
+    fix = "raise max_connections, or run fewer workers: `holdfast doctor` says what they need"
+    retryable = True
+
+
 class DatabaseBusy(DatabaseError):
     """The database was locked for too long.
 
@@ -1025,7 +1050,7 @@ class CycleNotFound(CycleError):
     """
 
     code = "HF082"
-    fix = "check the name with `holdfast cycles list`"
+    fix = "check the name with `holdfast cycles list`; one that is new is registered by its worker's first tick"
 
 
 class DuplicateCycle(CycleError):

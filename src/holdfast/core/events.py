@@ -159,6 +159,19 @@ CATALOGUE: dict[str, EventSpec] = {
             "database_back", "info", "A loop reached the database again.", ("worker", "purpose")
         ),
         EventSpec(
+            "connections_short",
+            "warning",
+            "The server has no connection left for the handlers' transactions; the worker shares those it has and "
+            "claims jobs of these types only when it has a connection for them.",
+            ("worker", "in_hand", "types", "error"),
+        ),
+        EventSpec(
+            "connections_enough",
+            "info",
+            "The server has enough connections for the worker again.",
+            ("worker",),
+        ),
+        EventSpec(
             "worker_started",
             "info",
             "A worker started claiming jobs.",

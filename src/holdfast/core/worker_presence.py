@@ -17,6 +17,9 @@ VANISHED = "vanished: no heartbeat"
 GIVES_UP_AFTER = "unhandled_after_ms"
 """Among a worker's timings: how long a job whose input it cannot read waits until it becomes a dead letter."""
 
+SHORT_OF_CONNECTIONS = "short_of_connections"
+"""Among a worker's timings, while its server has no connection to spare for its handlers' transactions."""
+
 
 class WorkerRecord(msgspec.Struct, frozen=True):
     """A worker's presence and counters; `back_at` is its first sign of life after its signs had ended for a while.
@@ -52,6 +55,11 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     def is_live(self, now: Instant) -> bool:
         """Whether it has not stopped and its last sign of life still counts."""
         return self.stopped_at is None and now - self.seen_at < self.live_ms * 1000
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its server has no connection to spare for its handlers' transactions."""
+        return SHORT_OF_CONNECTIONS in self.timings
 
     def is_missing(self, now: Instant) -> bool:
         """Whether its signs of life ended without a stop, so that it may be back any moment."""

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.core.errors import MissingExtra
+from holdfast.core.errors import MissingExtra, NoConnection
 from holdfast.notify.encoding import channel_name
 from holdfast.notify.server_notifier import ListenerTimings, Purpose, ServerNotifier
 
@@ -23,8 +23,10 @@ except ImportError as error:
 
 from holdfast.storage.postgres.connection import connection_string, parse_url, remember_host
 from holdfast.storage.postgres.hosts import connect_async
+from holdfast.storage.postgres.shortage import shortage_of
 
 STATEMENT_TIMEOUT_MS = 5_000
+_NO_ROOM = "the server has no room for more connections, and handlers' transactions come first"
 # A command and not a query of pg_notify(): it needs no plan.
 PUBLISH = SQL("notify {channel}, {payload}")
 
@@ -43,13 +45,18 @@ def postgres_notifier(
         parse_url(each)
 
     async def connect(purpose: Purpose) -> PostgresConnection:
+        shortage = shortage_of(urls[purpose])
+        if shortage.is_on:
+            raise NoConnection(_NO_ROOM)
         # A hint is about what is committed already, so its own commit need not wait for the disk.
         text = connection_string(urls[purpose], purpose, STATEMENT_TIMEOUT_MS, durable=False)
         connection = await connect_async(
             AsyncConnection[Any], text, autocommit=True, prepare_threshold=None
         )
         remember_host(urls[purpose], connection)
-        return PostgresConnection(connection, channel)
+        opened = PostgresConnection(connection, channel)
+        shortage.add(opened)
+        return opened
 
     return ServerNotifier(connect, listener_timings=timings)
 
@@ -63,6 +70,7 @@ class PostgresConnection:
         # A channel of its own, so that the echoes of one listener do not wake all others.
         self._own_channel = f"{channel}_{secrets.token_hex(4)}"
         self._arrived: list[str] = []
+        self._gave_way = False
         connection.add_notify_handler(lambda notify: self._arrived.append(notify.payload))
 
     async def publish(self, payloads: Sequence[str]) -> None:
@@ -84,6 +92,11 @@ class PostgresConnection:
         self._arrived.clear()
         return payloads
 
+    def give_way(self, entirely: bool) -> None:
+        """See `shortage.GivesWay`: whoever listens here polls instead."""
+        self._gave_way = True
+        self._shut_down_socket()
+
     async def close(self) -> None:
         # Only close the socket; terminating politely could wait for a dead peer.
         self._connection.pgconn.finish()
@@ -102,7 +115,12 @@ class PostgresConnection:
 
     def _take_in(self) -> None:
         session = self._connection.pgconn
-        session.consume_input()
+        try:
+            session.consume_input()
+        except OperationalError:
+            if self._gave_way:
+                raise NoConnection(_NO_ROOM) from None
+            raise
         while (found := session.notifies()) is not None:
             self._arrived.append(found.extra.decode())
 

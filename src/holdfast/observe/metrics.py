@@ -350,6 +350,8 @@ UNMEASURED = frozenset(
         "type_unhandled",
         "database_unreachable",
         "database_back",
+        "connections_short",
+        "connections_enough",
         "worker_summary",
         "worker_stopping",
         "child_died",

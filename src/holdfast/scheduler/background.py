@@ -7,7 +7,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.core.errors import CopiedDatabase, DatabaseBusy, DatabaseUnreachable
+from holdfast.core.errors import (
+    CopiedDatabase,
+    DatabaseBusy,
+    DatabaseUnreachable,
+    NoConnection,
+)
 from holdfast.core.events import Observer, event
 from holdfast.core.redaction import clean_error, words_of
 from holdfast.notify.base import Hint, Listener, Notifier, is_about_cycles
@@ -168,7 +173,9 @@ class Background:
                 await self.tick.check()
             except (DatabaseUnreachable, DatabaseBusy) as error:
                 self._emit_failed(error)
-                await self._clock.wait(self._stopping, RECONNECT_S)
+                # Those that were started together are not to ask together.
+                pause = RECONNECT_S * (0.5 + self._clock.random())
+                await self._clock.wait(self._stopping, pause)
             else:
                 return
 
@@ -215,7 +222,9 @@ class Background:
         )
 
     def _emit_failed(self, error: Exception) -> None:
-        if self._observer is not None:
+        if isinstance(error, NoConnection):
+            self.worker.tell_shortage(error)
+        elif self._observer is not None:
             text = clean_error(type(error).__name__, words_of(error))
             self._observer.observe(event("tick_failed", worker=self.worker.id, error=text))
 

@@ -109,6 +109,24 @@ class FreeSingleton:
         pass
 
 
+class EnoughConnections:
+    """The part of a database that is never short of connections."""
+
+    connections_in_hand: int | None = None
+
+    async def reserve_connection(self) -> bool:
+        return True
+
+    def make_room(self) -> None:
+        pass
+
+    def leave_unused(self) -> None:
+        pass
+
+    def rest(self, seconds: float) -> None:
+        pass
+
+
 class Database(Protocol):
     """One database: the store's meaning with connections under it."""
 
@@ -135,14 +153,17 @@ class Database(Protocol):
     async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
         """Async version of `read`."""
 
-    def transaction(self, mark: Held | None = None) -> AbstractContextManager[Transaction]:
+    def transaction(
+        self, mark: Held | None = None, is_first: bool = False
+    ) -> AbstractContextManager[Transaction]:
         """Open a transaction for the caller's work and ours.
 
-        One that is marked with an attempt is ended from outside when the attempt is lost, see `LeaseStore.evict`.
+        One that is marked with an attempt is ended from outside when the attempt is lost, see `LeaseStore.evict`. An
+        attempt that has done nothing before its `is_first` one is put back soon if the server has no room.
         """
 
     def transaction_async(
-        self, mark: Held | None = None
+        self, mark: Held | None = None, is_first: bool = False
     ) -> AbstractAsyncContextManager[AsyncTransaction]:
         """Async version of `transaction`."""
 
@@ -154,6 +175,24 @@ class Database(Protocol):
 
     def singleton(self, key: str) -> Singleton:
         """Make a lock; it connects when it is acquired."""
+
+    @property
+    def connections_in_hand(self) -> int | None:
+        """How many connections there are for callers' transactions, in use or not, where the server was short of them
+        a moment ago; None where it was not, so that any number may be asked for.
+        """
+
+    async def reserve_connection(self) -> bool:
+        """Have a connection in hand that no transaction uses yet; False when the server has none to spare."""
+
+    def make_room(self) -> None:
+        """Give up connections that can be done without: something else in this process needs one."""
+
+    def leave_unused(self) -> None:
+        """Leave the connections to other processes that no transaction uses now."""
+
+    def rest(self, seconds: float) -> None:
+        """Leave all connections to other processes, as far as nothing runs on them, and open none for so long."""
 
     def migrate(self) -> list[AppliedMigration]:
         """Bring the schema up to date under a lock; return what was applied."""

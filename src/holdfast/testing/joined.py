@@ -25,7 +25,13 @@ from holdfast.client.adapters.base import AsyncAdapter, Need, SyncAdapter
 from holdfast.core.errors import UnsupportedConnection
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.storage.after_commit import Action, Witness
-from holdfast.storage.database import Database, FreeSingleton, Parameters, Raised
+from holdfast.storage.database import (
+    Database,
+    EnoughConnections,
+    FreeSingleton,
+    Parameters,
+    Raised,
+)
 from holdfast.storage.operation import Op, Row, Statement, SyncExecutor, run
 from holdfast.worker.background_loops import call_on
 
@@ -221,7 +227,7 @@ class JoinedAsyncTransaction:
         """Do nothing: the test's transaction does not commit."""
 
 
-class JoinedDatabase:
+class JoinedDatabase(EnoughConnections):
     """See `storage.database.Database`. `original` is the one whose place it takes."""
 
     def __init__(self, connection: Any, original: Database, schema: str) -> None:
@@ -255,7 +261,9 @@ class JoinedDatabase:
         return await self.run_async(op)
 
     @contextmanager
-    def transaction(self, mark: Held | None = None) -> Iterator[JoinedTransaction]:
+    def transaction(
+        self, mark: Held | None = None, is_first: bool = False
+    ) -> Iterator[JoinedTransaction]:
         executor = self._adapter.open(Need(self.store, self.schema, writes=True)).executor
         transaction = JoinedTransaction(executor)
         name = f"holdfast_{next(self._numbers)}"
@@ -271,7 +279,7 @@ class JoinedDatabase:
 
     @asynccontextmanager
     async def transaction_async(
-        self, mark: Held | None = None
+        self, mark: Held | None = None, is_first: bool = False
     ) -> AsyncIterator[JoinedAsyncTransaction]:
         opened, outer, task = self.transaction(mark), _HOLDING.get(), calling_task()
         entered = self.caller.submit_for(task, opened.__enter__)

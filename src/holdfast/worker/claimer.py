@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.core.errors import NoConnection
 from holdfast.core.lease import local_deadline_ms
 from holdfast.core.records import Claim, ClaimedJob, LeaseClass, Probe
 from holdfast.core.registry import JobType
@@ -25,6 +26,7 @@ from holdfast.worker.worker_context import WorkerContext
 
 CLAIM_MAX = 10_000
 """No claim asks for more: the statement reads so many rows of a probe and no more."""
+EVER_US = 10**15
 LOOK_BACK_US = 1_000
 """For clocks that do not quite agree."""
 FINISHED_WINDOW_MS = 50
@@ -59,6 +61,7 @@ class Claimer:
         self._on_lost_answer = on_lost_answer
         self._is_held_back = is_held_back
         self._clock = context.clock
+        self._connections = context.connections
         self._cursors = ClaimCursors()
         self._limited = LimitedClaims(context.types, context.options)
         self._is_limited_turn = True
@@ -123,6 +126,7 @@ class Claimer:
             is_idle = self._is_idle()
             if self._left == 0 and is_idle:
                 return "budget"
+            await self._look_for_connections()
             if self._limited:
                 await self._look_at_gates(is_idle)
             plan = self._plan()
@@ -142,6 +146,8 @@ class Claimer:
             jobs = await self._claim(plan)
         except Exception as error:
             self._context.health.report_error(self._link.purpose, error)
+            if isinstance(error, NoConnection):
+                self._connections.rest()
             await self._clock.wait(self._stopping, self._backoff.error_s(self._clock.random()))
             return False
         self._context.health.report_ok(self._link.purpose)
@@ -183,6 +189,19 @@ class Claimer:
         limit = self._limit(math.ceil(room), map(room_of, self._batched))
         plan = self._cursors.plan(self._limited.plain, room_of, limit, now)
         return plan if plan.probes else None
+
+    async def _look_for_connections(self) -> None:
+        try:
+            await self._connections.look(self._has_due)
+        except Exception as error:
+            self._context.health.report_error(self._link.purpose, error)
+
+    async def _has_due(self, types: list[str]) -> bool:
+        if any(name not in self._limited.plain for name in types):
+            # What waits at a gate has no due time.
+            return True
+        delay = await self._link.run(self._context.store.jobs.next_due(types, EVER_US))
+        return delay is not None and delay <= 0
 
     async def _look_at_gates(self, is_idle: bool) -> None:
         """Claim what the gates of limited types let through, as far as there is room.
@@ -237,9 +256,8 @@ class Claimer:
         held_leases.begin_claim([lease.token])
         try:
             answer = await self._link.run(self._context.store.limits.claim(claim))
-        except BaseException:
-            held_leases.add_unanswered([lease.token])
-            self._on_lost_answer()
+        except BaseException as error:
+            self._give_up_claim([lease.token], error)
             raise
         now = clock.monotonic()
         self._limited.note(claim, answer, sent_at, now, self._backoff.hints_alive, clock.random())
@@ -254,7 +272,8 @@ class Claimer:
 
     def _has_nothing_left(self) -> bool:
         """Whether the worker is to end when it is idle, and no gate lets anything through."""
-        return self._context.options.stop_when_idle and self._limited.are_idle
+        is_last = self._context.options.stop_when_idle and not self._connections.is_short
+        return is_last and self._limited.are_idle
 
     def _until_next_look(self, wait: float | None) -> float | None:
         """How long to wait at most, given that gates of limited types are to be looked at."""
@@ -276,6 +295,7 @@ class Claimer:
         if self._context.policies.is_paused(name) or self._busy_until.get(name, now) > now:
             return 0
         own = self._capacity.room_of(name, self._context.policies.limit(name), free_slots)
+        own = min(own, int(min(self._connections.room_of(name), CLAIM_MAX)))
         return min(math.ceil(room * (self._context.types[name].batch or 1)), own)
 
     def _probe(self, planned: PlannedProbe, tokens: dict[LeaseClass, str]) -> Probe:
@@ -316,14 +336,21 @@ class Claimer:
         self._sent_at = sent_at = self._clock.monotonic()
         try:
             jobs = await self._link.run(self._context.store.jobs.claim(claim))
-        except BaseException:
-            held_leases.add_unanswered(tokens)
-            self._on_lost_answer()
+        except BaseException as error:
+            self._give_up_claim(tokens, error)
             raise
         now = self._clock.monotonic()
         self._cursors.advance(plan, jobs, plan.was_cut(jobs), now, now - sent_at)
         self._hold(jobs, classes, sent_at, now)
         return jobs
+
+    def _give_up_claim(self, tokens: list[str], error: BaseException) -> None:
+        """Note a claim without an answer: it may have taken jobs, unless there was no connection to send it on."""
+        if isinstance(error, NoConnection):
+            self._context.held_leases.end_claim(tokens, ())
+            return
+        self._context.held_leases.add_unanswered(tokens)
+        self._on_lost_answer()
 
     def _hold(
         self, jobs: list[ClaimedJob], classes: tuple[LeaseClass, ...], sent_at: float, now: float
@@ -394,10 +421,11 @@ class Claimer:
         return bool(late)
 
     def _until_not_busy(self) -> float | None:
-        """How long until the first type may be claimed again; None when none is paused by Busy."""
+        """How long until the first type may be claimed again; None when none is paused by Busy or lacks connections."""
         now = self._clock.monotonic()
         self._busy_until = {name: at for name, at in self._busy_until.items() if at > now}
-        return min(self._busy_until.values()) - now if self._busy_until else None
+        ends = [*self._busy_until.values(), *self._connections.next_looks(now)]
+        return min(ends) - now if ends else None
 
     async def _next_due(self, types: list[str]) -> float:
         """In how many seconds to claim again; at once, if something became due after the last claim was sent."""

@@ -33,6 +33,7 @@ from holdfast.core.registry import JobType
 from holdfast.observe.context import JobContext, current_job
 from holdfast.storage.operation import Op
 from holdfast.worker.attempt import LOST, Attempt
+from holdfast.worker.handler_connections import causes_of, lacked_connection
 from holdfast.worker.handler_transactions import CompleteInTransaction
 from holdfast.worker.job import Call, Job, Middleware, wrap_call
 from holdfast.worker.processes import ProcessHandlers
@@ -40,6 +41,9 @@ from holdfast.worker.resolve_outcome import OutcomeResolver, make_finish
 from holdfast.worker.worker_context import WorkerContext
 
 _LOCK_TIMEOUT = "55P03"
+
+NO_CONNECTION_DELAY_MS = 2_000
+"""How long at most a job waits whose handler was called and got no connection."""
 
 
 class AttemptResult(msgspec.Struct):
@@ -65,6 +69,16 @@ class Executor:
         self._calls = calls
         self._resolver = resolver
         self._resolve = resolver.resolve
+
+    def _postpone(self, attempt: Attempt, error: BaseException, was_called: bool = True) -> Finish:
+        """Put a job back that the database failed. One that got no connection before its handler was called is left to
+        other workers at once: this one does not claim it before it has a connection for it.
+        """
+        self._context.connections.note_error(attempt.type.name, error)
+        if not lacked_connection(error):
+            return self._resolver.postpone(attempt, error)
+        delay_ms = NO_CONNECTION_DELAY_MS * self._context.clock.random() if was_called else 0
+        return self._resolver.postpone(attempt, error, int(delay_ms))
 
     async def run(self, attempt: Attempt) -> AttemptResult:
         """Run the handler to its end, whatever that is; even SystemExit is a result."""
@@ -126,7 +140,7 @@ class Executor:
             if attempt.type.atomic:
                 await self._open_completion(job, attempt.type.executor == "loop")
         except (DatabaseUnreachable, DatabaseBusy) as error:
-            return AttemptResult(self._resolver.postpone(attempt, error), error=error)
+            return AttemptResult(self._postpone(attempt, error, was_called=False), error=error)
         return None
 
     async def _read_blockers(self, jobs: Sequence[Job[Any]]) -> None:
@@ -140,7 +154,7 @@ class Executor:
 
     async def _open_completion(self, job: Job[Any], is_async: bool) -> None:
         """Open an atomic handler's transaction, sync or async as the handler is, around its middlewares too."""
-        completion = job.new_completion()
+        completion = job.new_completion(is_first=True)
         if is_async:
             await completion.__aenter__()
         else:
@@ -201,7 +215,7 @@ class Executor:
             # follows does not fit, and finds that out.
             if attempt.abort_reason in LOST or attempt.abort_reason == "timeout":
                 return AttemptResult(None, error=error)
-            return AttemptResult(self._resolver.postpone(attempt, error), error=error)
+            return AttemptResult(self._postpone(attempt, error), error=error)
 
     async def _resolve_error(
         self, attempt: Attempt, job: Job[Any], error: BaseException
@@ -222,15 +236,15 @@ class Executor:
             return AttemptResult(make_finish(attempt, self._context.id, "snooze"), error=error)
         if isinstance(error, InputUnreadable | SealError) and error.job_id is not None:
             return AttemptResult(await self._wait_for_code(attempt, error), error=error)
-        if await self._only_waited_for_lock(attempt, error):
-            return AttemptResult(self._resolver.postpone(attempt, error), error=error)
+        if lacked_connection(error) or await self._only_waited_for_lock(attempt, error):
+            return AttemptResult(self._postpone(attempt, error), error=error)
         return AttemptResult(self._resolver.resolve_error(attempt, error), error=error)
 
     async def _wait_for_code(self, attempt: Attempt, error: InputUnreadable | SealError) -> Finish:
         """Remember a job whose input cannot be read, and put it back; the others of its batch are not to blame."""
         claimed, database = attempt.claimed, self._context.database
         if error.job_id != claimed.id:
-            return self._resolver.postpone(attempt, error)
+            return self._postpone(attempt, error)
         unreadable, after_ms = database.store.unreadable, self._context.options.unhandled_after_ms
         try:
             noted = unreadable.note(claimed.id, claimed.type, error.message)
@@ -239,7 +253,7 @@ class Executor:
                 # Forgotten first, so that a redrive waits anew instead of failing at once.
                 await database.run_async(unreadable.forget([claimed.id]))
         except (DatabaseUnreachable, DatabaseBusy, RoleRefused):
-            return self._resolver.postpone(attempt, error)
+            return self._postpone(attempt, error)
         finish = self._resolver.wait_for_code(attempt, error, delay_ms)
         if delay_ms is not None:
             self._context.emitter.emit_unreadable(attempt, finish)
@@ -373,15 +387,12 @@ def _is_discarded(error: BaseException) -> bool:
         return True
 
 
-def _is_lock_timeout(error: BaseException | None) -> bool:
+def _is_lock_timeout(error: BaseException) -> bool:
     """Whether an error, or what caused it, says that waiting for a lock took too long; for any driver."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, DatabaseBusy) or getattr(error, "sqlstate", None) == _LOCK_TIMEOUT:
-            return True
-        error = getattr(error, "orig", None) or error.__cause__ or error.__context__
-    return False
+    return any(
+        isinstance(each, DatabaseBusy) or getattr(each, "sqlstate", None) == _LOCK_TIMEOUT
+        for each in causes_of(error)
+    )
 
 
 def _one_each(values: Any, count: int) -> Sequence[Any]:

@@ -36,10 +36,14 @@ class _HandlerTransaction:
 
     _refusal = "the completion was rejected"
 
-    def __init__(self, database: Database, held: Held, idle_ms: int) -> None:
+    def __init__(
+        self, database: Database, held: Held, idle_ms: int, is_first: bool = False
+    ) -> None:
+        """`is_first` says that the handler has done nothing that would have to be done again."""
         self._database = database
         self._held = held
         self._idle_ms = idle_ms
+        self._is_first = is_first
         self._is_begun = False
         self._sync: AbstractContextManager[Any] | None = None
         self._async: AbstractAsyncContextManager[Any] | None = None
@@ -57,13 +61,13 @@ class _HandlerTransaction:
 
     def _open(self, method: str) -> None:
         self._begin(method)
-        opening = self._database.transaction(self._held)
+        opening = self._database.transaction(self._held, self._is_first)
         self.tx = opening.__enter__()
         self._sync = opening
 
     async def _open_async(self, method: str) -> None:
         self._begin(method)
-        opening = self._database.transaction_async(self._held)
+        opening = self._database.transaction_async(self._held, self._is_first)
         self.tx = await opening.__aenter__()
         self._async = opening
 

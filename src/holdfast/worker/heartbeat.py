@@ -20,7 +20,12 @@ from holdfast.commands.start import Delivery
 from holdfast.core.declared_limits import encode_declared
 from holdfast.core.lease import default_heartbeat_ms, live_ms, local_deadline_ms
 from holdfast.core.records import Finish, Held, Identity, JobRef, NewProgress, TypeSetting
-from holdfast.core.worker_presence import GIVES_UP_AFTER, SignAnswer, WorkerSign
+from holdfast.core.worker_presence import (
+    GIVES_UP_AFTER,
+    SHORT_OF_CONNECTIONS,
+    SignAnswer,
+    WorkerSign,
+)
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
 from holdfast.version import VERSION
@@ -167,9 +172,11 @@ def encode_timings(context: WorkerContext) -> str:
     """The worker's timings as they are stored with its presence, and when it gives up on what it cannot read."""
     timings: dict[str, int] = msgspec.to_builtins(context.timings)
     after_ms = context.options.unhandled_after_ms
-    return msgspec.json.encode(
-        timings if after_ms is None else timings | {GIVES_UP_AFTER: after_ms}
-    ).decode()
+    if after_ms is not None:
+        timings[GIVES_UP_AFTER] = after_ms
+    if context.connections.is_short:
+        timings[SHORT_OF_CONNECTIONS] = 1
+    return msgspec.json.encode(timings).decode()
 
 
 def encode_counters(context: WorkerContext) -> str:

@@ -216,7 +216,9 @@ class Job(Generic[T]):
             raise AlreadyCompleting("prepare() came after complete()")
         if self._preparation is not None:
             raise AlreadyCompleting("prepare() was called twice")
-        self._preparation = Preparation(self._require_database(), self._held, self._idle_ms)
+        self._preparation = Preparation(
+            self._require_database(), self._held, self._idle_ms, is_first=True
+        )
         return self._preparation
 
     @overload
@@ -246,9 +248,9 @@ class Job(Generic[T]):
         self.own_transaction = CompleteInTransaction(database, self._resolve_output, self._attempt)
         return self.own_transaction.write(tx, output)
 
-    def new_completion(self) -> Completion:
+    def new_completion(self, is_first: bool = False) -> Completion:
         """Make the transaction that ends this attempt; it may be idle for half a lease."""
-        return Completion(self._require_database(), self._held, self._idle_ms)
+        return Completion(self._require_database(), self._held, self._idle_ms, is_first)
 
     @property
     def _held(self) -> Held:

@@ -108,10 +108,13 @@ class OutcomeResolver:
         error = TimedOut(now - started) if is_own else BudgetSpent(now - started)
         return self.resolve_error(attempt, error)
 
-    def postpone(self, attempt: Attempt, error: BaseException) -> Finish:
+    def postpone(
+        self, attempt: Attempt, error: BaseException, delay_ms: int | None = None
+    ) -> Finish:
         """Try again later without costing an attempt; the history says why."""
         text, _ = describe_error(error, attempt.sealed)
-        delay_ms = attempt.policy.retry.delay_ms(1, self._clock.random())
+        if delay_ms is None:
+            delay_ms = attempt.policy.retry.delay_ms(1, self._clock.random())
         return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms, error=text)
 
     def wait_for_code(

@@ -219,6 +219,7 @@ async def _settle_inputs(
         found = await context.database.run_async(context.store.debounce.settle(pairs))
     except Exception as error:
         context.health.report_error("debounce", error)
+        context.connections.note_error(batch[0].type.name, error)
         return [], list(batch)
     context.health.report_ok("debounce")
     settled = {each.job_id: each for each in found}

@@ -26,7 +26,7 @@ from typing import Any
 
 from holdfast.client.start_targets import Targets, open_targets
 from holdfast.commands.identity import check_identity
-from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable, RoleRefused
+from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable, NoConnection, RoleRefused
 from holdfast.core.events import Observer
 from holdfast.core.registry import JobType
 from holdfast.notify.base import Notifier
@@ -189,6 +189,10 @@ class Worker:
     def expect_end(self) -> None:
         """Note that the worker is to end, in case its loop is too busy to see it. From any thread."""
         self._to_background(self._watchdog.expect_end)
+
+    def tell_shortage(self, error: NoConnection) -> None:
+        """Tell that the server has no room for a connection of this process, unless that is known."""
+        self._context.connections.tell(error)
 
     def on_hopeless(self, act: Callable[[], None]) -> None:
         """Call something, on another thread, when a handler still blocks the loop after the shutdown timeout."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.errors import DatabaseUnreachable
+from holdfast.core.errors import DatabaseUnreachable, NoConnection
 from holdfast.core.events import Event, Observer, event, wants_of
 from holdfast.core.records import Finish, FinishKind, JobRef, Reaped
 from holdfast.core.registry import JobType
@@ -22,6 +22,7 @@ from holdfast.storage.store import Store
 from holdfast.worker.attempt import AbortReason, Attempt
 from holdfast.worker.clock import Clock
 from holdfast.worker.counters import Counters, SummaryTally
+from holdfast.worker.handler_connections import HandlerConnections
 from holdfast.worker.held_leases import HeldLeases
 from holdfast.worker.options import Timings, TypePolicies, WorkerOptions
 
@@ -53,6 +54,7 @@ class WorkerContext:
     counters: Counters
     emitter: Emitter
     health: DatabaseHealth
+    connections: HandlerConnections
 
     @classmethod
     def create(
@@ -70,6 +72,9 @@ class WorkerContext:
         handled = {name: each for name, each in types.items() if each.handler is not None}
         id, counters = f"{options.name}-{new_id()[-12:]}", Counters()
         emitter = Emitter(id, observer, clock, counters)
+        held_leases, health = HeldLeases(), DatabaseHealth(emitter, clock)
+        connections = HandlerConnections(database, handled, held_leases, clock, emitter.emit)
+        health.on_no_connection = connections.tell
         return cls(
             id=id,
             options=options,
@@ -78,10 +83,11 @@ class WorkerContext:
             policies=TypePolicies(handled, options),
             database=database,
             clock=clock,
-            held_leases=HeldLeases(),
+            held_leases=held_leases,
             counters=counters,
             emitter=emitter,
-            health=DatabaseHealth(emitter, clock),
+            health=health,
+            connections=connections,
         )
 
     @property
@@ -98,6 +104,7 @@ class DatabaseHealth:
 
     def __init__(self, emitter: Emitter, clock: Clock) -> None:
         self.on_recovered: Callable[[], None] = lambda: None
+        self.on_no_connection: Callable[[NoConnection], None] = lambda error: None
         self._emitter = emitter
         self._clock = clock
         self._failing: set[str] = set()
@@ -107,6 +114,9 @@ class DatabaseHealth:
         """Emit that a loop cannot reach the database, unless that is known; the loop keeps trying."""
         if isinstance(error, DatabaseUnreachable):
             self.unreachable_at = self._clock.monotonic()
+        if isinstance(error, NoConnection):
+            self.on_no_connection(error)
+            return
         if purpose not in self._failing:
             self._failing.add(purpose)
             self._emitter.last_error = str(error)

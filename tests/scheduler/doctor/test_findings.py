@@ -119,6 +119,8 @@ def _table(**changes: Any) -> dict[str, Any]:
         ("connections", "warning", {"connections": 97 - 28}, "HOLDFAST_CONNECTIONS"),
         ("connections", "ok", {"workers": 1}, ""),
         ("connections", "warning", {"workers": 2}, "raise max_connections"),
+        ("connections", "ok", {"workers": 9, "own": {"claim": 9}}, ""),
+        ("connections", "problem", {"workers": 10, "own": {"claim": 10}}, "max_connections to 300"),
         ("connections", "problem", {"workers": 11, "own": {"claim": 11}}, "max_connections to 330"),
         ("postgresql_version", "problem", _settings(server_version_num="130012"), "upgrade"),
         ("postgresql_version", "warning", _settings(server_version_num="190001"), "newer Holdfast"),

@@ -18,6 +18,9 @@ FEW_DEAD = 10_000
 PURPOSES = (*LOOP_LINKS, *BACKGROUND_LINKS, "tick", "singleton", "hint sender", "hint listener")
 """Connections that a worker process may open in addition to its pool."""
 
+LEAST = 2
+"""Without so many connections, a worker runs no handler that needs a transaction."""
+
 RESERVE = 5
 """Sessions to leave for commands, the dashboard and people."""
 
@@ -305,9 +308,10 @@ def _check_connections(stats: ServerStats, settings: Settings, workers: int) -> 
         int(stats.settings.get(name, "0"))
         for name in ("superuser_reserved_connections", "reserved_connections")
     )
-    each_needs = len(PURPOSES)
+    # Of its own, and one for a handler's transaction at a time.
+    each_needs = len(PURPOSES) + 1
     # Async handlers have a pool, and those in threads have another.
-    per_process = 2 * settings.holdfast.connections + each_needs
+    per_process = 2 * settings.holdfast.connections + len(PURPOSES)
     need = settings.holdfast.processes * per_process
     own = sum(stats.own.values())
     measured = (
@@ -316,9 +320,9 @@ def _check_connections(stats: ServerStats, settings: Settings, workers: int) -> 
     if workers * each_needs + RESERVE > room:
         return problem(
             "connections",
-            f"max_connections leaves {room}; {workers} live workers need {each_needs} each "
-            f"and up to {2 * settings.holdfast.connections} for handlers, others {RESERVE}",
-            "workers share connections, which costs throughput, and some may get none",
+            f"max_connections leaves {room}; {workers} live workers need {each_needs} each, one of them for a "
+            f"handler's transaction, and up to {2 * settings.holdfast.connections} for handlers, others {RESERVE}",
+            f"workers share connections, which costs throughput; with fewer than {LEAST} each they take turns",
             f"raise max_connections to {_enough_connections(stats, room, workers, per_process)}, or run fewer workers",
         )
     sharing = workers - stats.own.get("claim", 0)

@@ -24,7 +24,13 @@ from psycopg.types.numeric import IntLoader
 from psycopg.types.string import StrDumper, TextLoader
 from psycopg.waiting import Ready, Wait
 
-from holdfast.core.errors import ConfigError, DatabaseUnreachable, UnusableUrl
+from holdfast.core.errors import (
+    NO_ROOM_WORDS,
+    ConfigError,
+    DatabaseUnreachable,
+    NoConnection,
+    UnusableUrl,
+)
 from holdfast.storage.operation import Row, Statement
 from holdfast.storage.postgres.hosts import HOST_TIMEOUT_S, Host, hosts_of
 from holdfast.storage.postgres.store import (
@@ -75,12 +81,6 @@ BEGIN_BY_INDEX = "; ".join(
 """Begins a transaction with the same settings, for a session behind a pooler, which drops those of the connection."""
 
 _BACKEND = "select pg_backend_pid()"
-_NO_ROOM = (
-    "too many clients",
-    "too many connections",
-    "connection slots are reserved",
-    "no more connections allowed",
-)
 
 RV = TypeVar("RV")
 
@@ -209,14 +209,13 @@ def unreachable(url: str, error: Exception) -> DatabaseUnreachable:
     help = None
     if "unsupported startup parameter" in str(error):
         help = "add `ignore_startup_parameters = options` to the pooler's configuration"
-    elif any(word in str(error) for word in _NO_ROOM):
-        help = "raise max_connections, or run fewer workers: `holdfast doctor` says what they need"
     elif was_refused(error):
         help = "the server answered and refused; change what its message names, there or in HOLDFAST_URL"
-    return DatabaseUnreachable(
+    has_room = not any(word in str(error) for word in NO_ROOM_WORDS)
+    return (DatabaseUnreachable if has_room else NoConnection)(
         f"no connection to {url_without_password(url)}: {reason}",
         details=lines[1:3] if is_one else lines,
-        help=help,
+        help=help if has_room else None,
     )
 
 

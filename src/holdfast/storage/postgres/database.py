@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg import Connection, IsolationLevel
 
-from holdfast.core.errors import WrongDatabase
+from holdfast.core.errors import DatabaseUnreachable, WrongDatabase
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.core.replication import Replication
 from holdfast.storage.id_generator import new_id
@@ -41,6 +41,7 @@ from holdfast.storage.postgres.hosts import connect, connect_async
 from holdfast.storage.postgres.migrations import PACKAGE, apply_migrations, read_applied
 from holdfast.storage.postgres.pool import (
     NOTHING,
+    SHORT_WAIT_S,
     WAIT_S,
     PooledAsyncConnection,
     PooledConnection,
@@ -50,6 +51,7 @@ from holdfast.storage.postgres.pool import (
     make_ready_async,
     send_reset,
 )
+from holdfast.storage.postgres.shortage import shortage_of
 from holdfast.storage.postgres.standbys import read_replication
 from holdfast.storage.postgres.store import PostgresStore, translate
 from holdfast.storage.postgres.transaction import (
@@ -90,7 +92,7 @@ class PostgresDatabase:
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, PostgresAsyncPool] = (
             WeakKeyDictionary()
         )
-        self._open_connections = OpenConnections()
+        self._open_connections = OpenConnections(shortage_of(url))
         self._pid = os.getpid()
 
     def run(self, op: Op[T]) -> T:
@@ -121,8 +123,11 @@ class PostgresDatabase:
                 return await run_async(op, executor)
 
     @contextmanager
-    def transaction(self, mark: Held | None = None) -> Iterator[PostgresTransaction]:
-        with self._connection(begin_message(mark)) as connection:
+    def transaction(
+        self, mark: Held | None = None, is_first: bool = False
+    ) -> Iterator[PostgresTransaction]:
+        short_wait_s = SHORT_WAIT_S if is_first else WAIT_S
+        with self._connection(begin_message(mark), short_wait_s) as connection:
             transaction = PostgresTransaction(connection, self.schema)
             try:
                 yield transaction
@@ -137,9 +142,12 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def transaction_async(
-        self, mark: Held | None = None
+        self, mark: Held | None = None, is_first: bool = False
     ) -> AsyncIterator[PostgresAsyncTransaction]:
-        async with self._connection_async(begin_message(mark)) as connection:
+        short_wait_s = SHORT_WAIT_S if is_first else WAIT_S
+        async with self._connection_async(
+            begin_message(mark), short_wait_s=short_wait_s
+        ) as connection:
             transaction = PostgresAsyncTransaction(connection, self.schema)
             try:
                 yield transaction
@@ -174,6 +182,36 @@ class PostgresDatabase:
         # A lock belongs to the whole database, the cycle to one schema of it.
         own = key if self.schema == DEFAULT_SCHEMA else f"{self.schema}:{key}"
         return PostgresSingleton(self._url, own, LOCK_ANSWER_MS)
+
+    @property
+    def connections_in_hand(self) -> int | None:
+        if not shortage_of(self._url).is_on:
+            return None
+        return sum(each.in_hand for each in self._all_pools())
+
+    async def reserve_connection(self) -> bool:
+        try:
+            async with self._connection_async(wait_s=CHECK_WAIT_S):
+                return True
+        except DatabaseUnreachable:
+            return False
+
+    def make_room(self) -> None:
+        shortage_of(self._url).begin()
+
+    def leave_unused(self) -> None:
+        for each in self._all_pools():
+            each.give_way(entirely=False)
+
+    def rest(self, seconds: float) -> None:
+        shortage_of(self._url).rest(seconds)
+
+    def _spare(self) -> PooledConnection | PooledAsyncConnection | None:
+        """Take an unused connection from any pool."""
+        return next((found for each in self._all_pools() if (found := each.take_idle())), None)
+
+    def _all_pools(self) -> list[PostgresPool | PostgresAsyncPool]:
+        return [*self._pools.values(), *([] if self._pool is None else [self._pool])]
 
     def migrate(self) -> list[AppliedMigration]:
         with self._direct("migrate") as connection:
@@ -258,10 +296,11 @@ class PostgresDatabase:
                 raise
 
     @contextmanager
-    def _connection(self, first: bytes) -> Iterator[PooledConnection]:
+    def _connection(self, first: bytes, short_wait_s: float = WAIT_S) -> Iterator[PooledConnection]:
         self._forget_parent()
         try:
-            with self._sync_pool().connection(partial(make_ready, first=first)) as connection:
+            ready = partial(make_ready, first=first)
+            with self._sync_pool().connection(ready, short_wait_s) as connection:
                 yield connection
         except psycopg.Error as error:
             raise translate(error) or error from error
@@ -272,17 +311,22 @@ class PostgresDatabase:
         first: bytes = NOTHING,
         limit_ms: int = STATEMENT_TIMEOUT_MS,
         wait_s: float = WAIT_S,
+        short_wait_s: float = WAIT_S,
     ) -> AsyncIterator[PooledAsyncConnection]:
         self._forget_parent()
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
             pool = self._pools[loop] = PostgresAsyncPool(
-                self._connect_async, send_reset, self._pool_size
+                self._connect_async,
+                send_reset,
+                self._pool_size,
+                shortage_of(self._url),
+                self._spare,
             )
         try:
             ready = partial(make_ready_async, first=first, limit_ms=limit_ms)
-            async with pool.connection(ready, wait_s) as connection:
+            async with pool.connection(ready, wait_s, short_wait_s) as connection:
                 yield connection
         except psycopg.Error as error:
             raise translate(error) or error from error
@@ -291,7 +335,9 @@ class PostgresDatabase:
         """The pool of this process; threads that come first together make one."""
         with self._making_pool:
             if self._pool is None:
-                self._pool = PostgresPool(self._connect, send_reset, self._pool_size)
+                self._pool = PostgresPool(
+                    self._connect, send_reset, self._pool_size, shortage_of(self._url), self._spare
+                )
             return self._pool
 
     def _connect(self) -> PooledConnection:
@@ -326,7 +372,7 @@ class PostgresDatabase:
             # Another thread of the parent may have held it, and there is no such thread here.
             self._making_pool = threading.Lock()
             self._pools = WeakKeyDictionary()
-            self._open_connections = OpenConnections()
+            self._open_connections = OpenConnections(shortage_of(self._url))
 
 
 _LIMIT = "select set_config('statement_timeout', %s, %s)"

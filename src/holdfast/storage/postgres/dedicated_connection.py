@@ -2,7 +2,8 @@
 
 A link is opened at first use, replaced when lost, and bounded in every wait. Where the server refuses another session,
 it runs its statements on the connection of another link of the same process, one at a time, and tries again now and
-then for one of its own. So a worker needs one connection to work and all of them to work well.
+then for one of its own. Where handlers' transactions get none, all links but one give theirs up, see `shortage`. So a
+worker needs two connections to work and all of them to work well.
 
 A session that we gave up may go on in the server: nothing ends one whose commit waits for a standby. While it does, its
 link gets no other, which would hang in the same way: in ten minutes they would fill the server.
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import AsyncConnection, sql
 
-from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable
+from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable, NoConnection
 from holdfast.storage.operation import Op, run_async
 from holdfast.storage.postgres.connection import (
     BEGIN_BY_INDEX,
@@ -35,6 +36,7 @@ from holdfast.storage.postgres.connection import (
     was_refused,
 )
 from holdfast.storage.postgres.hosts import connect_async
+from holdfast.storage.postgres.shortage import Shortage, shortage_of
 from holdfast.storage.postgres.silence import shut_down
 
 log = logging.getLogger("holdfast.storage")
@@ -50,6 +52,8 @@ HUNG_PAUSE_MAX_S = 10.0
 _HUNG = """
 select pid, coalesce(wait_event, '') from pg_stat_activity where pid = any (%s) and state = 'active'
 """
+
+_UNBLOCKED = ("heartbeat", "reaper")
 
 # The server ends a statement at its own limit; this much later we no longer believe that it is there.
 PATIENCE_S = 2.0
@@ -117,11 +121,13 @@ def _hanging_error(link: PostgresLink, wait_event: str) -> DatabaseUnreachable:
 class OpenConnections:
     """The links of one process that have a connection. Used from all its threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, shortage: Shortage | None = None) -> None:
         self._lock = threading.Lock()
         self._links: list[PostgresLink] = []
         self._short: set[PostgresLink] = set()
         self.hung = HungSessions()
+        self.shortage = shortage or Shortage()
+        self.shortage.add(self)
 
     def add(self, link: PostgresLink) -> None:
         with self._lock:
@@ -158,6 +164,13 @@ class OpenConnections:
         with self._lock:
             self._short.discard(link)
 
+    def give_way(self, entirely: bool) -> None:
+        """See `shortage.GivesWay`; the link that stays is rather one of a thread that no handler can block."""
+        with self._lock:
+            links = sorted(self._links, key=lambda each: each.purpose not in _UNBLOCKED)
+        for each in links if entirely else links[1:]:
+            each.give_way()
+
     def lender(self, borrower: PostgresLink) -> PostgresLink | None:
         """Whose connection to share: rather one of the same loop, and the heartbeat's only when there is no other."""
         loop = asyncio.get_running_loop()
@@ -191,11 +204,13 @@ class PostgresLink:
         self._connection: LinkConnection | None = None
         self._executor: PsycopgAsyncExecutor | None = None
         self._busy = asyncio.Lock()
+        self._lending = asyncio.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._open_connections = open_connections or OpenConnections()
         self._ask_again_at = 0.0
         self._pause_s = 0.0
         self._pid = 0
+        self._giving_way: asyncio.Task[None] | None = None
 
     async def run(self, op: Op[T]) -> T:
         return await self._run(op, is_atomic=False)
@@ -205,25 +220,55 @@ class PostgresLink:
 
     async def close(self) -> None:
         self._open_connections.forget(self)
-        connection, self._connection, self._executor = self._connection, None, None
+        # Another link's statement may run here: closed under it, the connection would never answer.
+        async with self._busy:
+            connection, self._connection, self._executor = self._connection, None, None
         if connection is not None:
             await connection.close()
 
+    def give_way(self) -> None:
+        """Give the connection up once nothing runs on it. From any thread."""
+        if self.loop is not None:
+            # The loop may have ended.
+            with suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._begin_to_give_way)
+
+    def _begin_to_give_way(self) -> None:
+        self._giving_way = asyncio.create_task(self._give_way())
+
+    async def _give_way(self) -> None:
+        async with self._busy:
+            self._abandon()
+
     async def _run(self, op: Op[T], is_atomic: bool) -> T:
         async with self._busy:
-            is_early = time.monotonic() < self._ask_again_at
-            if is_early and (lender := self._open_connections.lender(self)) is not None:
-                return await self._run_shared(lender, op, is_atomic)
-            try:
-                executor = await self._open_connection()
-            except _Refused as refusal:
-                lender = self._open_connections.lender(self)
-                if lender is None:
-                    raise refusal.error from refusal.error.__cause__
-                self._open_connections.note_shortage(self, lender, refusal.error)
-                self._ask_later()
-                return await self._run_shared(lender, op, is_atomic)
-            return await self._execute(op, executor, is_atomic)
+            while True:
+                try:
+                    return await self._run_somewhere(op, is_atomic)
+                except _GaveWay:
+                    # Nothing was sent: another link has to lend, or a connection of our own be opened.
+                    continue
+
+    async def _run_somewhere(self, op: Op[T], is_atomic: bool) -> T:
+        """Run an operation on a connection of our own if there is one or may be one, or else on another link's."""
+        if self._is_to_share and (lender := self._open_connections.lender(self)) is not None:
+            return await self._run_shared(lender, op, is_atomic)
+        try:
+            executor = await self._open_connection()
+        except _Refused as refusal:
+            lender = self._open_connections.lender(self)
+            if lender is None:
+                raise refusal.error from refusal.error.__cause__
+            self._open_connections.note_shortage(self, lender, refusal.error)
+            self._ask_later()
+            return await self._run_shared(lender, op, is_atomic)
+        return await self._execute(op, executor, is_atomic)
+
+    @property
+    def _is_to_share(self) -> bool:
+        if self._connection is not None:
+            return False
+        return self._open_connections.shortage.is_on or time.monotonic() < self._ask_again_at
 
     async def _execute(self, op: Op[T], executor: PsycopgAsyncExecutor, is_atomic: bool) -> T:
         if is_atomic:
@@ -232,7 +277,7 @@ class PostgresLink:
 
     async def _run_shared(self, lender: PostgresLink, op: Op[T], is_atomic: bool) -> T:
         """Run an operation on another link's connection, which may live on another thread's loop."""
-        lending = lender.lend(op, is_atomic)
+        lending = lender.lend(op, is_atomic, is_urgent=self.purpose == "heartbeat")
         assert lender.loop is not None
         if lender.loop is asyncio.get_running_loop():
             return await lending
@@ -250,12 +295,22 @@ class PostgresLink:
                 f"no answer on the shared {lender.purpose} connection for {limit:g} s"
             ) from None
 
-    async def lend(self, op: Op[T], is_atomic: bool) -> T:
-        """Run an operation for another link, when nothing of our own runs. Raises: DatabaseUnreachable."""
+    async def lend(self, op: Op[T], is_atomic: bool, is_urgent: bool) -> T:
+        """Run an operation for another link, when nothing of our own runs. Raises: DatabaseUnreachable.
+
+        Others wait in a line of their own, so that we wait for one of them at most, and so does what is urgent.
+        """
+        if is_urgent:
+            return await self._lend(op, is_atomic)
+        async with self._lending:
+            return await self._lend(op, is_atomic)
+
+    async def _lend(self, op: Op[T], is_atomic: bool) -> T:
         async with self._busy:
             executor, connection = self._executor, self._connection
             if executor is None or connection is None or connection.closed:
-                raise DatabaseUnreachable(f"the {self.purpose} connection was lost")
+                self._abandon()
+                raise _GaveWay
             return await self._execute(op, executor, is_atomic)
 
     def _ask_later(self) -> None:
@@ -267,6 +322,7 @@ class PostgresLink:
             if not self._connection.closed and not self._connection.broken:
                 return self._executor
             self._abandon()
+        self._open_connections.shortage.check_rest()
         self._open_connections.hung.check(self)
         # On Python 3.11 psycopg may lose a cancellation that comes as the server answers, and with it its caller's end.
         task = asyncio.create_task(self._open())
@@ -408,6 +464,10 @@ async def _run_by_index(op: Op[T], executor: PsycopgAsyncExecutor) -> T:
     return result
 
 
+class _GaveWay(Exception):
+    """The link that was to lend has no connection any more."""
+
+
 class _Refused(Exception):
     """The server gives us no other session: it has all that it may have, or will have none of us."""
 
@@ -445,7 +505,10 @@ class PostgresSingleton:
         try:
             return await self._within_limit(self._acquire())
         except (psycopg.Error, OSError, TimeoutError) as error:
-            raise unreachable(self._url, error) from error
+            refusal = unreachable(self._url, error)
+            if isinstance(refusal, NoConnection):
+                shortage_of(self._url).begin()
+            raise refusal from error
 
     async def ping(self) -> None:
         connection = self._connection

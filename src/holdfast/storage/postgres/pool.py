@@ -3,7 +3,7 @@
 Connections are opened by those who need them, one for each, up to the pool's size. When the server ended its sessions,
 each idle connection shows it at the first look and is thrown away at once; a new one is tried every moment until the
 server accepts it, so that callers are back right after a failover. (psycopg's own pool pauses 1, 2, 4, 8… seconds
-between two tries, for each of its connections.)
+between two tries, for each of its connections.) A server that has no room is asked less often, see `shortage`.
 
 The reset is sent when the connection comes back and its answer is read when it is lent again, so nobody waits for it.
 Settings, roles, temporary tables, channels listened to, cursors, locks and the last values of sequences go. Where no
@@ -22,14 +22,15 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import psycopg
-from psycopg import Connection, errors, generators
+from psycopg import Connection, errors, generators, pq
 from psycopg.abc import PQGen
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
-from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable
+from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable, NoConnection
 from holdfast.storage.postgres.connection import STATEMENT_TIMEOUT_MS, PoolConnection
-from holdfast.storage.postgres.silence import LoopWatch, ThreadWatch
+from holdfast.storage.postgres.shortage import GivesWay, Shortage
+from holdfast.storage.postgres.silence import LentConnections, LoopWatch, ThreadWatch
 
 NOTHING = b""
 """The message of those who begin with none of their own."""
@@ -144,6 +145,13 @@ def _prepared_unseen(connection: Any, answer: PGresult) -> bool:
     return int(answer.get_value(0, 1) or 0) != len(prepared._names) + len(prepared._to_flush)
 
 
+def closed_session() -> pq.abc.PGconn:
+    """Make a closed session: libpq refuses these words before it connects to anything."""
+    session = pq.PGconn.connect_start(b"none")
+    session.finish()
+    return session
+
+
 WAIT_S = 10.0
 """How long a caller waits for a connection, and for a server that is not there."""
 
@@ -152,7 +160,22 @@ IDLE_S = 60.0
 
 RETRY_S = 0.1
 
+SHORT_WAIT_S = 2.0
+"""How long those wait at most who would rather do something else, where there is no connection at all."""
+
 C = TypeVar("C", PooledConnection, PooledAsyncConnection)
+
+
+def _move_session(connection: Any, kind: type[C]) -> C:
+    """Make a connection of another pool one of this kind: the session stays as it is."""
+    moved = kind(connection.pgconn)
+    connection.pgconn = closed_session()
+    for name in ("used", "resetting", "prepares_after", "limit_ms", *_OF_PSYCOPG):
+        setattr(moved, name, getattr(connection, name))
+    return moved
+
+
+_OF_PSYCOPG = ("_prepared", "_autocommit", "_isolation_level", "_begin_statement")
 
 
 class _IdleConnections(Generic[C]):
@@ -188,15 +211,31 @@ def _none_free(
 ) -> DatabaseUnreachable:
     """Return the error of a caller who waited in vain; `trouble` is what keeps those before it from connecting."""
     if trouble is not None:
-        return DatabaseUnreachable(
+        return type(trouble)(
             f"{trouble.message}; {size} callers ahead of this one are still waiting for it",
             details=trouble.details,
             help=trouble.help,
         )
-    return DatabaseUnreachable(
+    return NoConnection(
         f"all {size} connections of this process were in use for {wait_s:g} s",
         help="raise HOLDFAST_CONNECTIONS, or hold transactions for a shorter time",
     )
+
+
+@contextmanager
+def _ask_server(
+    shortage: Shortage, asker: GivesWay, trouble: DatabaseUnreachable | None
+) -> Iterator[None]:
+    """Ask the server for a connection, unless it had no room a moment ago. Raises: NoConnection."""
+    if isinstance(trouble, NoConnection) and time.monotonic() < shortage.ask_at:
+        raise trouble.with_traceback(None)
+    shortage.check_rest()
+    try:
+        yield
+    except NoConnection:
+        shortage.begin(asker)
+        raise
+    shortage.note_opened()
 
 
 def _is_reset(connection: C, reset: Callable[[C], None]) -> bool:
@@ -210,9 +249,51 @@ def _is_reset(connection: C, reset: Callable[[C], None]) -> bool:
     return True
 
 
-class PostgresPool:
+class _Pool(Generic[C]):
+    """What both pools know of their connections."""
+
+    def __init__(
+        self,
+        kind: type[C],
+        lent: LentConnections[C],
+        size: int,
+        shortage: Shortage | None,
+        spare: Callable[[], object],
+    ) -> None:
+        self._kind: type[C] = kind
+        self._lent: LentConnections[C] = lent
+        self._size = size
+        self._spare = spare
+        self._idle_connections: _IdleConnections[C] = _IdleConnections()
+        self._trouble: DatabaseUnreachable | None = None
+        self._shortage = shortage or Shortage()
+
+    def take_idle(self) -> C | None:
+        """Take a connection that nobody uses. From any thread."""
+        return self._idle_connections.take()
+
+    def _take(self) -> C | None:
+        """Take one of ours; one of another pool, where the server has no room for both."""
+        connection = self._idle_connections.take()
+        if connection is None and self._shortage.is_on and (spare := self._spare()) is not None:
+            connection = _move_session(spare, self._kind)
+        return connection
+
+    @property
+    def in_hand(self) -> int:
+        """How many connections it has, lent or not."""
+        return len(self._lent) + len(self._idle_connections)
+
+    def _is_in_vain(self, error: DatabaseUnreachable, deadline: float, short_wait_s: float) -> bool:
+        """Say whether a caller who would wait until then is not to try again."""
+        if isinstance(error, NoConnection) and not self.in_hand:
+            deadline -= WAIT_S - short_wait_s
+        return time.monotonic() + RETRY_S >= deadline
+
+
+class PostgresPool(_Pool[PooledConnection]):
     """For threads. `connect` opens a connection; `reset` is called with each that comes back, and fails on one that
-    cannot be lent again.
+    cannot be lent again; `spare` returns an unused connection of another pool.
     """
 
     def __init__(
@@ -220,28 +301,32 @@ class PostgresPool:
         connect: Callable[[], PooledConnection],
         reset: Callable[[PooledConnection], None],
         size: int,
+        shortage: Shortage | None = None,
+        spare: Callable[[], object] = lambda: None,
     ) -> None:
+        self._lent: ThreadWatch[PooledConnection] = ThreadWatch()
+        super().__init__(PooledConnection, self._lent, size, shortage, spare)
         self._connect = connect
         self._reset = reset
-        self._size = size
         self._free = threading.Semaphore(size)
-        self._idle_connections: _IdleConnections[PooledConnection] = _IdleConnections()
         self._closed = threading.Event()
         self._sweeper: threading.Timer | None = None
         self._sweeping = threading.Lock()
-        self._trouble: DatabaseUnreachable | None = None
-        self._lent: ThreadWatch[PooledConnection] = ThreadWatch()
+        self._shortage.add(self)
 
     @contextmanager
     def connection(
-        self, make_ready: Callable[[PooledConnection], None]
+        self, make_ready: Callable[[PooledConnection], None], short_wait_s: float = WAIT_S
     ) -> Iterator[PooledConnection]:
-        """Lend a connection that was made ready; one on which that fails is replaced. Raises: DatabaseUnreachable."""
+        """Lend a connection that was made ready; one on which that fails is replaced. Raises: DatabaseUnreachable.
+
+        While the server has no room and the pool has no connection, the caller waits for `short_wait_s`.
+        """
         deadline = time.monotonic() + WAIT_S
         if not self._free.acquire(timeout=WAIT_S):
             raise _none_free(self._size, self._trouble)
         try:
-            connection = self._working_connection(make_ready, deadline)
+            connection = self._working_connection(make_ready, deadline, short_wait_s)
             try:
                 yield connection
             except (psycopg.Error, ConnectionClosed, DatabaseUnreachable) as error:
@@ -254,6 +339,10 @@ class PostgresPool:
                 self._give_back(connection)
         finally:
             self._free.release()
+
+    def give_way(self, entirely: bool) -> None:
+        """See `shortage.GivesWay`."""
+        self._clear()
 
     def close(self) -> None:
         """Close what is idle now, and what is lent when it comes back."""
@@ -271,16 +360,19 @@ class PostgresPool:
             connection.close()
 
     def _working_connection(
-        self, make_ready: Callable[[PooledConnection], None], deadline: float
+        self,
+        make_ready: Callable[[PooledConnection], None],
+        deadline: float,
+        short_wait_s: float,
     ) -> PooledConnection:
         while True:
-            connection = self._idle_connections.take()
+            connection = self._take()
             is_new = connection is None
             try:
-                connection = connection or self._connect()
+                connection = connection or self._open_connection()
             except DatabaseUnreachable as error:
                 self._trouble = error
-                if time.monotonic() + RETRY_S >= deadline:
+                if self._is_in_vain(error, deadline, short_wait_s):
                     raise
                 # Another may give its own back before the server has one for us.
                 time.sleep(RETRY_S)
@@ -301,6 +393,10 @@ class PostgresPool:
             else:
                 self._trouble = None
                 return connection
+
+    def _open_connection(self) -> PooledConnection:
+        with _ask_server(self._shortage, self, self._trouble):
+            return self._connect()
 
     def _give_back(self, connection: PooledConnection) -> None:
         if self._closed.is_set() or not _is_reset(connection, self._reset):
@@ -329,7 +425,7 @@ class PostgresPool:
                     self._sweep_later()
 
 
-class PostgresAsyncPool:
+class PostgresAsyncPool(_Pool[PooledAsyncConnection]):
     """For the tasks of one event loop."""
 
     def __init__(
@@ -337,25 +433,27 @@ class PostgresAsyncPool:
         connect: Callable[[], Awaitable[PooledAsyncConnection]],
         reset: Callable[[PooledAsyncConnection], None],
         size: int,
+        shortage: Shortage | None = None,
+        spare: Callable[[], object] = lambda: None,
     ) -> None:
+        self._lent: LoopWatch[PooledAsyncConnection] = LoopWatch()
+        super().__init__(PooledAsyncConnection, self._lent, size, shortage, spare)
         self._connect = connect
         self._reset = reset
-        self._size = size
         self._free = asyncio.Semaphore(size)
-        self._idle_connections: _IdleConnections[PooledAsyncConnection] = _IdleConnections()
         self._closed = False
         self._sweeper: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Future[PooledAsyncConnection]] = set()
-        self._trouble: DatabaseUnreachable | None = None
-        self._lent: LoopWatch[PooledAsyncConnection] = LoopWatch()
+        self._shortage.add(self)
 
     @asynccontextmanager
     async def connection(
         self,
         make_ready: Callable[[PooledAsyncConnection], Awaitable[None]],
         wait_s: float = WAIT_S,
+        short_wait_s: float = WAIT_S,
     ) -> AsyncIterator[PooledAsyncConnection]:
-        """Lend a connection that was made ready; one on which that fails is replaced. Raises: DatabaseUnreachable."""
+        """Async version of `PostgresPool.connection`."""
         deadline = time.monotonic() + wait_s
         try:
             async with asyncio.timeout(wait_s):
@@ -363,7 +461,7 @@ class PostgresAsyncPool:
         except TimeoutError:
             raise _none_free(self._size, self._trouble, wait_s) from None
         try:
-            connection = await self._working_connection(make_ready, deadline)
+            connection = await self._working_connection(make_ready, deadline, short_wait_s)
             try:
                 yield connection
             except (psycopg.Error, ConnectionClosed, DatabaseUnreachable) as error:
@@ -377,6 +475,11 @@ class PostgresAsyncPool:
         finally:
             self._free.release()
 
+    def give_way(self, entirely: bool) -> None:
+        """See `shortage.GivesWay`."""
+        while (connection := self._idle_connections.take()) is not None:
+            connection.pgconn.finish()
+
     async def close(self) -> None:
         """Close what is idle now, and what is lent when it comes back."""
         self._closed = True
@@ -389,16 +492,19 @@ class PostgresAsyncPool:
             await connection.close()
 
     async def _working_connection(
-        self, make_ready: Callable[[PooledAsyncConnection], Awaitable[None]], deadline: float
+        self,
+        make_ready: Callable[[PooledAsyncConnection], Awaitable[None]],
+        deadline: float,
+        short_wait_s: float,
     ) -> PooledAsyncConnection:
         while True:
-            connection = self._idle_connections.take()
+            connection = self._take()
             is_new = connection is None
             try:
                 connection = connection or await self._open_connection()
             except DatabaseUnreachable as error:
                 self._trouble = error
-                if time.monotonic() + RETRY_S >= deadline:
+                if self._is_in_vain(error, deadline, short_wait_s):
                     raise
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -421,15 +527,16 @@ class PostgresAsyncPool:
 
     async def _open_connection(self) -> PooledAsyncConnection:
         """Open a connection, for others when the caller is gone: half opened it could not be closed."""
-        opening = asyncio.ensure_future(self._connect())
-        self._opening.add(opening)
-        opening.add_done_callback(self._opening.discard)
-        try:
-            await asyncio.wait([opening])
-        except asyncio.CancelledError:
-            opening.add_done_callback(self._keep)
-            raise
-        return opening.result()
+        with _ask_server(self._shortage, self, self._trouble):
+            opening = asyncio.ensure_future(self._connect())
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+            try:
+                await asyncio.wait([opening])
+            except asyncio.CancelledError:
+                opening.add_done_callback(self._keep)
+                raise
+            return opening.result()
 
     def _keep(self, opening: asyncio.Future[PooledAsyncConnection]) -> None:
         if opening.cancelled() or opening.exception() is not None:

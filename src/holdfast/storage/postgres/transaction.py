@@ -28,7 +28,11 @@ from holdfast.storage.postgres.connection import (
     PsycopgAsyncExecutor,
     PsycopgExecutor,
 )
-from holdfast.storage.postgres.pool import PooledAsyncConnection, PooledConnection
+from holdfast.storage.postgres.pool import (
+    PooledAsyncConnection,
+    PooledConnection,
+    closed_session,
+)
 from holdfast.storage.store import Store
 
 P = TypeVar("P", bound="PooledConnection | PooledAsyncConnection")
@@ -354,14 +358,7 @@ def _share_session(lent: Any, owner: Any) -> None:
 def _release_session(lent: Any) -> None:
     """Return the session to the pool; from now on the connection that was lent is closed."""
     lent.owner.used = "rows" if lent.tracker.is_known else "anything"
-    session, lent.pgconn = lent.pgconn, _closed_session()
+    session, lent.pgconn = lent.pgconn, closed_session()
     session.notice_handler = session.notify_handler = None
     with suppress(Exception):
         session.untrace()
-
-
-def _closed_session() -> pq.abc.PGconn:
-    """Make a closed session: libpq refuses these words before it connects to anything."""
-    session = pq.PGconn.connect_start(b"none")
-    session.finish()
-    return session

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.records import AppliedMigration, Held
-from holdfast.storage.database import FreeSingleton
+from holdfast.storage.database import EnoughConnections, FreeSingleton
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, run
@@ -55,7 +55,7 @@ _KEPT = 4
 _READING_THREADS = 2
 
 
-class SqliteDatabase:
+class SqliteDatabase(EnoughConnections):
     """See `storage.database.Database`. `path` is None for a database in memory, which lives as long as this object."""
 
     def __init__(
@@ -96,7 +96,9 @@ class SqliteDatabase:
         return await asyncio.get_running_loop().run_in_executor(resources.reading_threads, work)
 
     @contextmanager
-    def transaction(self, mark: Held | None = None) -> Iterator[SqliteTransaction]:
+    def transaction(
+        self, mark: Held | None = None, is_first: bool = False
+    ) -> Iterator[SqliteTransaction]:
         transaction = SqliteTransaction(self._resources.transactions, self._wait_s, self.store)
         try:
             yield transaction
@@ -108,7 +110,7 @@ class SqliteDatabase:
 
     @asynccontextmanager
     async def transaction_async(
-        self, mark: Held | None = None
+        self, mark: Held | None = None, is_first: bool = False
     ) -> AsyncIterator[SqliteAsyncTransaction]:
         resources = self._resources
         inner = SqliteTransaction(resources.transactions, self._wait_s, self.store)
