@@ -123,6 +123,18 @@ def test_cycles_are_listed_in_words_run_paused_and_resumed(
     assert [each[0] for each in scene.deeds()] == ["cycle.pause", "cycle.run_now", "cycle.resume"]
 
 
+def test_a_cycle_can_be_asked_to_run_before_the_first_tick(
+    folder: Path, scene: Scene, run: Run
+) -> None:
+    unknown = run("cycles", "run-now", "cleanup")
+    assert unknown.exit_code == 3
+    assert "first tick" in unknown.stderr
+    with Command("cycles", "run-now", "cleanup", "--app", "office:app") as command:
+        assert command.process.wait(PATIENCE_S) == 0
+    _, summary = tick("office:app")
+    assert summary["runnerResults"]["cleanup"]["processed"] == 3
+
+
 def test_a_ticks_own_counters_are_kept_with_its_run(folder: Path, scene: Scene, run: Run) -> None:
     scene.start("hello", input="{}")
     scene.abandoned("other")

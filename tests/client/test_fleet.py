@@ -18,6 +18,25 @@ from tests.client.conftest import Heard
 from tests.support.until import PATIENCE_S, breath
 
 
+async def test_a_cycle_that_is_asked_to_run_before_the_first_tick_runs_at_it(
+    app: Holdfast,
+) -> None:
+    keys: list[str] = []
+
+    @app.cycle("cleanup", cron="17 3 * * *")
+    async def cleanup(run: CycleRun) -> None:
+        keys.append(run.key)
+
+    with app.transaction() as tx:
+        app.cycles.run_now(tx, "cleanup")
+    with app.transaction() as tx, pytest.raises(CycleNotFound, match="there is no cycle 'clenup'"):
+        app.cycles.run_now(tx, "clenup")
+    tick = app.assembly(read_settings({})).tick()
+    await tick.run()
+    await tick.close()
+    assert len(keys) == 1
+
+
 async def test_a_cycle_is_listed_paused_resumed_and_run_now(app: Holdfast, heard: Heard) -> None:
     keys: list[str] = []
 

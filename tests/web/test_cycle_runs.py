@@ -51,6 +51,16 @@ async def test_the_api_lists_runs_with_their_counters(api: Api) -> None:
     assert len(one.json()["items"]) == 1
 
 
+async def test_a_cycle_can_be_asked_to_run_before_the_first_tick(api: Api) -> None:
+    answer = await api.call(Role.OPERATOR, "POST", "/api/v1/cycles/ingest/run-now")
+    assert answer.status_code == 202
+    tick = api.app.assembly(read_settings({})).tick()
+    await tick.run()
+    await tick.close()
+    found = await api.call(Role.VIEWER, "GET", RUNS, params={"name": "ingest"})
+    assert [each["outcome"] for each in found.json()["items"]] == ["completed"]
+
+
 async def test_the_runs_of_a_cycle_that_does_not_exist_are_not_found(api: Api) -> None:
     await ran(api.app)
     answer = await api.call(Role.VIEWER, "GET", RUNS, params={"name": "ingst"})

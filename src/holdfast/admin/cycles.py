@@ -95,8 +95,11 @@ class CycleAdmin(NounAdmin):
 
     async def run_now(self, caller: Caller, name: str) -> None:
         """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound."""
+        declared = self._gateway.app.cycle_specs
         await self._gateway.run(
-            caller, "cycle.run_now", lambda store: request_cycle(store, name, new_id())
+            caller,
+            "cycle.run_now",
+            lambda store: request_cycle(store, name, new_id(), declared=declared),
         )
 
 

@@ -28,6 +28,7 @@ from holdfast.client.waiting import Waiting
 from holdfast.client.workers import AsyncWorkers, Workers
 from holdfast.commands.start import subscribe_handlers, subscriptions_of
 from holdfast.core.codec import SIZE_LIMIT
+from holdfast.core.cycle import CycleSpec
 from holdfast.core.duration import Duration
 from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.instants import Instant
@@ -56,11 +57,17 @@ if TYPE_CHECKING:
 class Aio:
     """The async version of the application's resources."""
 
-    def __init__(self, client: Client, targets: Targets, waiting: Waiting) -> None:
+    def __init__(
+        self,
+        client: Client,
+        targets: Targets,
+        waiting: Waiting,
+        declared: Mapping[str, CycleSpec],
+    ) -> None:
         self.jobs = AsyncJobs(client)
         self.chains = AsyncChains(client, targets, waiting)
         self.dead_letters = AsyncDeadLetters(client)
-        self.cycles = AsyncCycles(client)
+        self.cycles = AsyncCycles(client, declared)
         self.workers = AsyncWorkers(client)
         self.subscriptions = AsyncSubscriptions(client)
 
@@ -171,10 +178,10 @@ class Holdfast(Registration, Producer):
         self.jobs = Jobs(client)
         self.chains = Chains(client, self._targets, waiting)
         self.dead_letters = DeadLetters(client)
-        self.cycles = Cycles(client)
+        self.cycles = Cycles(client, self.cycle_specs)
         self.workers = Workers(client)
         self.subscriptions = Subscriptions(client)
-        self.aio = Aio(client, self._targets, waiting)
+        self.aio = Aio(client, self._targets, waiting, self.cycle_specs)
 
     def _how_to_migrate(self) -> str:
         """Name the command that migrates this database and no other."""

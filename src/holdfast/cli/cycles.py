@@ -137,7 +137,9 @@ def _add_change(name: str, done: str, text: str, example: str) -> None:
     @change_options
     @with_database
     def change_cycles(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
-        _find(names, [each.cycle.name for each in _facts(session)])
+        known = [each.cycle.name for each in _facts(session)]
+        # A request waits for the first tick, which registers the cycle.
+        _find(names, [*known, *session.app.cycle_specs] if name == "run_now" else known)
         run = partial(getattr(session.admin.cycles, name), session.caller(change.reason))
         listed = ", ".join(names)
         would = f"{name.removesuffix('_now')} {listed}"

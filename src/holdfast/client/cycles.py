@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import datetime
 from typing import Any, overload
 from uuid import UUID
@@ -11,13 +11,13 @@ from uuid import UUID
 import msgspec
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
-from holdfast.client.client import Resource
+from holdfast.client.client import Client, Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import view_of
 from holdfast.commands.change import drop_answer
 from holdfast.commands.cycles import pause_cycle, request_cycle
 from holdfast.commands.explain import RUN_COUNTS_MS
-from holdfast.core.cycle import RunOutcome
+from holdfast.core.cycle import CycleSpec, RunOutcome
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 
@@ -54,6 +54,10 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 class CycleCommands(Resource):
     """What can be done to cycles in the caller's transaction; with an async one, await the answer."""
 
+    def __init__(self, client: Client, declared: Mapping[str, CycleSpec]) -> None:
+        super().__init__(client)
+        self._declared = declared
+
     @overload
     def pause(self, tx: SyncTx, name: str, by: str | None = None) -> None: ...
     @overload
@@ -76,8 +80,9 @@ class CycleCommands(Resource):
     def run_now(self, tx: AsyncTx, name: str) -> Coroutine[Any, Any, None]: ...
     def run_now(self, tx: Any, name: str) -> Any:
         """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound."""
+        known = self._declared
         return self._client.write(
-            tx, lambda store, _: drop_answer(request_cycle(store, name, new_id()))
+            tx, lambda store, _: drop_answer(request_cycle(store, name, new_id(), declared=known))
         )
 
     def _pause(self, tx: Any, name: str, paused: bool, by: str | None) -> Any:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from holdfast.commands.change import Change, Effect
-from holdfast.core.cycle import REQUESTED, HeldSlot, NewRun, RunOutcome, Slot
+from holdfast.core.cycle import (
+    REQUESTED,
+    CycleSpec,
+    HeldSlot,
+    NewRun,
+    RunOutcome,
+    Slot,
+    new_cycles,
+)
 from holdfast.core.errors import CycleNotFound, nearest
 from holdfast.core.instants import Instant
 from holdfast.notify.base import cycle_hint
@@ -95,10 +103,21 @@ def pause_cycle(
 
 
 def request_cycle(
-    store: Store, name: str, request_id: str, now: Instant | None = None
+    store: Store,
+    name: str,
+    request_id: str,
+    now: Instant | None = None,
+    declared: Mapping[str, CycleSpec] = {},
 ) -> Op[Change[list[str]]]:
-    """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound."""
+    """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound.
+
+    One that is declared here and that no tick has registered yet is registered, so that the first tick runs it. Of one
+    with shards only the workers know how many there are.
+    """
     names = yield from store.cycles.request(name, f"{REQUESTED}{request_id}", now)
+    if not names and name in declared and not declared[name].sharded:
+        yield from store.cycles.register(new_cycles({name: declared[name]}), now)
+        names = yield from store.cycles.request(name, f"{REQUESTED}{request_id}", now)
     if not names:
         raise no_such_cycle(name, [each.name for each in (yield from store.cycles.page())])
     effects = [Effect(f"cycle {each}", None, {"run": "now"}) for each in names]

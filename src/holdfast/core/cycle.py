@@ -338,6 +338,14 @@ class NewCycle(msgspec.Struct, frozen=True):
     missed: str
 
 
+def new_cycles(cycles: Mapping[str, CycleSpec]) -> list[NewCycle]:
+    """Return cycles as they are registered, by the names under which they are stored."""
+    return [
+        NewCycle(name, *schedule_text(each.schedule), each.singleton, str(each.missed))
+        for name, each in sorted(cycles.items())
+    ]
+
+
 class NewRun(msgspec.Struct, frozen=True):
     """A run about to begin."""
 

@@ -21,13 +21,12 @@ from holdfast.core.cycle import (
     CycleSpec,
     CycleState,
     HeldSlot,
-    NewCycle,
     NewRun,
     RunOutcome,
     Slot,
+    new_cycles,
     plan_slots,
     retry_pause_ms,
-    schedule_text,
 )
 from holdfast.core.errors import Aborted, DatabaseBusy, DatabaseUnreachable
 from holdfast.core.instants import Instant
@@ -263,14 +262,6 @@ class CycleStates:
         rows = new_cycles(self._cycles)
         await context.link.run(self._store.cycles.register(rows, context.now()))
         self._is_registered = True
-
-
-def new_cycles(cycles: Mapping[str, CycleSpec]) -> list[NewCycle]:
-    """Return cycles as they are registered, by the names under which they are stored."""
-    return [
-        NewCycle(name, *schedule_text(each.schedule), each.singleton, str(each.missed))
-        for name, each in sorted(cycles.items())
-    ]
 
 
 class SlotHeartbeat:

@@ -10,9 +10,9 @@ import msgspec
 from holdfast.app import Holdfast
 from holdfast.client.cycles import RunInfo
 from holdfast.commands.cycles import request_cycle
-from holdfast.core.cycle import REQUESTED, CycleSpec, CycleState
+from holdfast.core.cycle import REQUESTED, CycleSpec, CycleState, new_cycles
 from holdfast.core.errors import CycleNotFound, nearest
-from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleStates, new_cycles
+from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleStates
 from holdfast.scheduler.runner import (
     Concurrency,
     RunnerContext,
