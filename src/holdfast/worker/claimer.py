@@ -336,7 +336,10 @@ class Claimer:
             for each in classes
         }
         types, policies = self._context.types, self._context.policies
-        attempts = [Attempt(job, types[job.type], policies.get(job.type), now) for job in jobs]
+        attempts = [
+            Attempt(job, types[job.type], policies.get(job.type), now, held[job.token])
+            for job in jobs
+        ]
         for attempt in attempts:
             held[attempt.claimed.token].attempts[attempt.claimed.id] = attempt
         flow = attempts[0].type.flow if attempts else None

@@ -39,7 +39,7 @@ from holdfast.worker.completer import Completer, Recorder, SlowCompleter
 from holdfast.worker.counters import Counters
 from holdfast.worker.executor import Executor, HandlerCalls
 from holdfast.worker.heartbeat import Deadlines, Heartbeat, HeartbeatEvents, encode_counters
-from holdfast.worker.job import Middleware
+from holdfast.worker.job import Job, Middleware
 from holdfast.worker.notifications import WorkerHints
 from holdfast.worker.options import PollBackoff, WorkerOptions
 from holdfast.worker.processes import ProcessHandlers
@@ -248,18 +248,20 @@ class Worker:
         self._threads = threads or futures.ThreadPoolExecutor(
             context.options.slots, "holdfast-handler"
         )
-        self._processes = ProcessHandlers(
-            lambda job: self._slots.restart_timeout(job.attempt_state)
-        )
-        calls = HandlerCalls(context.types, middlewares, self._threads, self._processes)
+        self._processes = ProcessHandlers(self._begin_in_process)
+        self._calls = HandlerCalls(context, middlewares, self._threads, self._processes)
         self._slots = Slots(
             context,
             self._backlog,
-            Executor(context, calls, self._resolver),
+            Executor(context, self._calls, self._resolver),
             self._completer,
             self._claimer,
             lambda at: self._deadlines.expect(at),
         )
+
+    def _begin_in_process(self, job: Job[Any]) -> None:
+        self._slots.restart_timeout(job.attempt_state)
+        self._calls.check(job)
 
     def _build_background(self) -> None:
         context, beating, reaping = self._context, self._links["heartbeat"], self._links["reaper"]
