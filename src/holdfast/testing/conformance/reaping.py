@@ -61,7 +61,6 @@ class ReapingConformance(Conformance):
         ]
         record = await fixture.read(job.id)
         assert (record.state, record.crashes, record.attempt) == ("pending", 1, 1)
-        assert record.available_at == fixture.now + BACKOFF_MS * MILLISECOND
         assert (record.worker, record.lease_expires_at) == (None, None)
         assert await fixture.run(fixture.store.leases.page(10)) == []
 
@@ -88,8 +87,23 @@ class ReapingConformance(Conformance):
         (attempt,) = await fixture.attempts(job.id)
         assert attempt.error == f"WorkerDied: the lease of {WORKER} ended 1.5 s ago"
 
-    async def test_the_backoff_doubles_up_to_its_cap(self, fixture: StoreFixture) -> None:
+    async def test_a_job_keeps_its_place_when_its_worker_dies_for_the_first_time(
+        self, fixture: StoreFixture
+    ) -> None:
+        job = await fixture.start_running()
+        fixture.pass_time(ms=1)
+        behind = [await fixture.start() for _ in range(3)]
+        await crash(fixture)
+        assert (await fixture.read(job.id)).available_at == job.available_at
+        claimed = await fixture.claim()
+        assert [each.id for each in claimed] == [job.id, *(each.id for each in behind)]
+
+    async def test_the_backoff_begins_with_the_second_crash_and_doubles_up_to_its_cap(
+        self, fixture: StoreFixture
+    ) -> None:
         await fixture.start()
+        await fixture.claim()
+        await crash(fixture)
         delays = []
         for _ in range(5):
             (job,) = await fixture.claim()
@@ -102,15 +116,17 @@ class ReapingConformance(Conformance):
         doubled = [BACKOFF_MS * 2**n for n in range(5)]
         assert delays == [min(each, BACKOFF_CAP_MS) for each in doubled]
 
-    async def test_a_reaped_job_is_claimed_again_after_its_backoff(
+    async def test_a_job_that_crashed_twice_is_claimed_again_after_its_backoff(
         self, fixture: StoreFixture
     ) -> None:
         job = await fixture.start_running()
         await crash(fixture)
+        await fixture.claim()
+        await crash(fixture)
         assert await fixture.claim() == []
         fixture.pass_time(ms=BACKOFF_MS)
         (again,) = await fixture.claim()
-        assert (again.id, again.attempt, again.crashes) == (job.id, 2, 1)
+        assert (again.id, again.attempt, again.crashes) == (job.id, 3, 2)
         assert again.fence > job.fence
 
     async def test_only_what_a_lease_still_holds_is_reaped(self, fixture: StoreFixture) -> None:
