@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -71,8 +71,16 @@ class WorkerReport:
         return 1 if self.abandoned else 0
 
 
+async def _no_companions(reason: str) -> int:
+    return 0
+
+
 class Worker:
-    """Claims, runs and records jobs. It is run once; `stop` may be called from any thread and at any time."""
+    """Claims, runs and records jobs. It is run once; `stop` may be called from any thread and at any time.
+
+    `end_companions` is called with the reason of its end; it ends what else works in its name and returns how much of
+    that was abandoned, before `worker_stopped` says so.
+    """
 
     def __init__(
         self,
@@ -102,6 +110,7 @@ class Worker:
         self._reason = "asked"
         self._released = 0
         self._abandoned = 0
+        self.end_companions: Callable[[str], Awaitable[int]] = _no_companions
         self._links = self._make_links()
         self._resolver = OutcomeResolver(
             self.id, self._context.clock, targets or open_targets(types.values())
@@ -173,7 +182,7 @@ class Worker:
             emitter.emit(
                 "worker_stopped",
                 reason=self._reason,
-                abandoned=self._abandoned,
+                abandoned=self._abandoned + await self.end_companions(self._reason),
                 released=self._released,
             )
         return self._report()
