@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from holdfast.commands.retention import FIRST_ID
 from holdfast.core.records import AttemptRecord, ClaimedJob, FinishKind, Reaped, ReapPage
 from holdfast.testing.conformance.harness import (
     BACKOFF_CAP_MS,
@@ -128,6 +129,20 @@ class ReapingConformance(Conformance):
         (again,) = await fixture.claim()
         assert (again.id, again.attempt, again.crashes) == (job.id, 3, 2)
         assert again.fence > job.fence
+
+    async def test_a_place_by_a_clock_that_ran_ahead_is_due_by_the_right_one(
+        self, fixture: StoreFixture
+    ) -> None:
+        right = fixture.now
+        fixture.pass_time(seconds=3_600)
+        job = await fixture.start_running()
+        await fixture.finish_as(job, "retry", delay_ms=5_000)
+        fixture.pass_time(seconds=5)
+        await fixture.claim()
+        await crash(fixture)
+        fixture.now = right
+        await fixture.run(fixture.store.leases.heal_queue(FIRST_ID, fixture.now))
+        assert (await fixture.read(job.id)).available_at == right
 
     async def test_only_what_a_lease_still_holds_is_reaped(self, fixture: StoreFixture) -> None:
         await fixture.start_all([fixture.job() for _ in range(3)])
