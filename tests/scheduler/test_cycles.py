@@ -12,6 +12,7 @@ from holdfast.core.cycle import CycleSpec, cycle_spec
 from holdfast.core.errors import InvalidOption
 from holdfast.scheduler.cycle_run import CycleRun, Shard
 from holdfast.scheduler.runner import Mode, RunnerReport
+from holdfast.scheduler.tick import TickOptions
 from holdfast.storage.database import Database
 from tests.scheduler.conftest import MakeReplica
 from tests.scheduler.scene import ManualClock, soon
@@ -118,11 +119,11 @@ async def test_a_slot_that_the_tick_s_budget_would_cut_is_left_to_the_next_tick(
     replica: MakeReplica, clock: ManualClock
 ) -> None:
     async def take_long(run: CycleRun) -> None:
-        clock.advance(190)
+        clock.advance(4.5)
         await breath()
 
-    spec = cycle_spec(take_long, "cleanup", every="1h", missed="all(3)", timeout="200s")
-    made = replica(spec, mode="tick")
+    spec = cycle_spec(take_long, "cleanup", every="1h", missed="all(3)", timeout="5s")
+    made = replica(spec, mode="tick", options=TickOptions(overall_ms=12_000))
     await made.run()
     clock.advance(3 * HOUR)
     summary = await made.run()
