@@ -169,7 +169,7 @@ update holdfast.limit_setting s
 -- name: queue_heal
 -- A page of the queue, by id. A job that never ran is due from the moment it was made or unblocked, one that failed waits
 -- from the end of that attempt, one that was snoozed from about its claim, whose time the last 42 bits of its fence tell; one
--- that was given back at its place was due before that.
+-- that was reaped at its place was due before that.
 -- Where that moment is yet to come, a clock ran ahead: the job is due now, or as long from now as it was to wait. What was
 -- planned stays. One that waits for quiet is due now, and put off by those who take it. Jobs in line are moved there, an
 -- ordered one keeps waiting at its place; their gates are looked at, since wakeups are dated by the old clock too.
@@ -182,11 +182,12 @@ clock as (
   select holdfast.moment(:now::bigint) as now, holdfast.moment(:now::bigint) + interval '1 minute' as soon),
 dated as materialized (
   select p.job_id, p.available_at, p.gate_at, p.known_at, j.planned_at, j.created_at, p.fence, j.blockers,
-         case when a.ended_at is not null then a.ended_at else to_timestamp((p.fence & ((1::bigint << 42) - 1)) / 1000.0) end as since
+         case when a.ended_at is not null then a.ended_at else to_timestamp((p.fence & ((1::bigint << 42) - 1)) / 1000.0) end as since,
+         coalesce(a.kind = 'reap', false) as was_reaped
     from page p
    cross join lateral (select j.planned_at, j.created_at, j.blockers from holdfast.job j where j.id = p.job_id offset 0) j
     left join lateral (
-      select t.ended_at from holdfast.attempt t
+      select t.ended_at, t.kind from holdfast.attempt t
        where t.job_id = p.job_id and t.fence = p.fence order by t.attempt desc limit 1) a on true
    where p.token is null and p.known_at < {lined_up} and p.known_at > (select soon from clock)),
 ahead as materialized (
@@ -194,7 +195,8 @@ ahead as materialized (
          case when d.fence = 0 and d.blockers < 0 and d.created_at > c.soon then c.now
               when d.fence = 0 then greatest(d.planned_at, c.now)
               when d.known_at = d.created_at then c.now
-              when d.since > c.soon then c.now + greatest(d.known_at - d.since, interval '0') end as due_at
+              when d.since > c.soon and (d.was_reaped or d.known_at >= d.since)
+              then c.now + greatest(d.known_at - d.since, interval '0') end as due_at
     from dated d cross join clock c),
 healed as (
   update holdfast.queue q

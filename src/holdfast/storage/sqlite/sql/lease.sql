@@ -28,7 +28,7 @@ select job_id from holdfast_queue where job_id > :after order by job_id limit 10
 
 -- name: queue_heal
 -- A job that never ran is due from the moment it was made or unblocked, one that failed waits from the end of that attempt,
--- one that was snoozed from about its claim, whose time its fence tells; one that was given back at its place was due before
+-- one that was snoozed from about its claim, whose time its fence tells; one that was reaped at its place was due before
 -- that. Where that moment is yet to come, a clock ran ahead:
 -- the job is due now, or as long from now as it was to wait. What was planned stays. One that waits for quiet is due now, and
 -- put off by those who take it. Jobs in line are moved there, an ordered one keeps waiting at its place; their gates are looked
@@ -42,12 +42,13 @@ update holdfast_queue
            case when fence = 0 and blockers < 0 and created_at > :now + 60000000 then :now
                 when fence = 0 then max(coalesce(planned_at, 0), :now)
                 when known_at = created_at then :now
-                when since > :now + 60000000 then :now + max(known_at - since, 0) end as due_at
+                when since > :now + 60000000 and (was_reaped or known_at >= since) then :now + max(known_at - since, 0) end as due_at
       from (
         select q.job_id, j.planned_at, j.created_at, j.blockers, q.fence,
                case when q.gate is null then q.available_at else max(q.gate_at, coalesce(q.rests_until, 0)) end as known_at,
                coalesce((select max(a.ended_at) from holdfast_attempt a where a.job_id = q.job_id and a.fence = q.fence),
-                        q.fence * 1000) as since
+                        q.fence * 1000) as since,
+               exists (select 1 from holdfast_attempt a where a.job_id = q.job_id and a.fence = q.fence and a.kind = 'reap') as was_reaped
           from holdfast_queue q join holdfast_job j on j.id = q.job_id
          where q.job_id in (select value from json_each(:ids)) and q.token is null) dated
      where known_at < {lined_up} and known_at > :now + 60000000) healed
