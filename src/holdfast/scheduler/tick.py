@@ -346,7 +346,9 @@ class Tick:
         """Return the summary as JSON; that of a single tick has what a worker's record has of others."""
         found = summary.as_dict()
         if self._mode == "tick":
-            found |= {"counters": self._counters.as_dict(), "last_error": self._last_error}
+            found["counters"] = self._counters.as_dict()
+            if self._last_error is not None:
+                found["last_error"] = self._last_error
         return msgspec.json.encode(found).decode()
 
     def _emit(self, name: str, **fields: object) -> None:
