@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -123,7 +125,35 @@ def test_a_restore_that_is_killed_restores_nothing_and_can_be_repeated(
     assert place.rows() == before
 
 
-def test_folders_of_killed_processes_are_removed_after_days(
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_run(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    script = (
+        "import time\n"
+        "from holdfast.archive.work import temporary_folder\n"
+        "with temporary_folder() as folder:\n"
+        "    print(folder, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    archive = archive_of(place.app, place.root, place.now)
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        folder = Path(child.stdout.readline().strip())
+        os.utime(folder, (0, 0))
+        archive.run()
+        assert folder.exists(), "its process is alive, however old it is"
+        child.kill()
+    archive.run()
+    assert not folder.exists()
+
+
+def test_folders_of_processes_of_an_earlier_version_are_removed_after_days(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

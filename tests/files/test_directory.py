@@ -22,7 +22,7 @@ from holdfast.core.errors import (
     ObjectNotFound,
 )
 from holdfast.files import Files, open_files
-from holdfast.files.directory import ABANDONED_S
+from holdfast.files.folders import NEW_S
 from tests.files import crashing
 from tests.files.contract import KEY, PDF, FilesContract, sha256
 from tests.support.warm_python import LIBRARIES
@@ -124,9 +124,9 @@ def test_a_writer_killed_in_the_middle_of_its_content_leaves_nothing_visible(
     (left,) = temporaries(root)
     files.put(KEY, PDF)
     assert left.exists()
-    # A later process removes it when it is old enough to be nobody's.
-    long_ago = time.time() - ABANDONED_S - 60
-    os.utime(left, (long_ago, long_ago))
+    # A later process removes it: nobody has it locked.
+    minutes_ago = time.time() - NEW_S - 60
+    os.utime(left, (minutes_ago, minutes_ago))
     open_files(root).put(KEY, PDF)
     assert temporaries(root) == []
 

@@ -193,12 +193,14 @@ class Model:
                 if (lease.alone and job.crashes >= poison) or (limit > 0 and job.attempt >= limit):
                     self._end(job, "failed", None, None)
                     self._chain_ended(job.new.chain_id, now)
-                else:
+                    continue
+                job.state = "pending"
+                if job.crashes > 1:
                     delay = min(
                         lease.rules.backoff_cap_ms,
-                        lease.rules.backoff_base_ms * 2 ** (job.crashes - 1),
+                        lease.rules.backoff_base_ms * 2 ** (job.crashes - 2),
                     )
-                    job.state, job.available_at = "pending", now + delay * 1000
+                    job.available_at = now + delay * 1000
 
     def renew(self, token: str, now: Instant) -> bool:
         """Extend a lease that was not reaped."""

@@ -47,6 +47,18 @@ def test_an_event_is_a_record_at_its_level_with_its_fields(
     assert record.__dict__.items() >= event.fields.items()
 
 
+@pytest.mark.parametrize("outcome", ["failed", "aborted"])
+def test_a_run_of_a_cycle_that_did_not_complete_is_a_warning(
+    outcome: str, observer: LoggingObserver, records: Records
+) -> None:
+    observer._logger.setLevel(logging.WARNING)
+    assert observer.wants("cycle_finished")
+    observer.observe(sample("cycle_finished", outcome="completed"))
+    observer.observe(sample("cycle_finished", outcome=outcome))
+    (record,) = records.found
+    assert (record.levelno, record.__dict__["outcome"]) == (logging.WARNING, outcome)
+
+
 def test_the_message_is_the_name_and_its_fields(
     observer: LoggingObserver, records: Records
 ) -> None:

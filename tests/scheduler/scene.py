@@ -15,7 +15,7 @@ from holdfast.core.instants import Instant
 from holdfast.scheduler.cycle_run import Shard
 from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleStates, stored_name
 from holdfast.scheduler.runner import Mode, TickSummary
-from holdfast.scheduler.tick import Tick
+from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.storage.database import Database
 from tests.support.until import PATIENCE_S
 
@@ -138,6 +138,7 @@ class Replica:
         mode: Mode = "background",
         shard: Shard | None = None,
         lease_ms: int = LEASE_MS,
+        options: TickOptions | None = None,
     ) -> None:
         self.recorder = Recorder()
         self._database = database
@@ -151,6 +152,7 @@ class Replica:
             database,
             [CycleRunner(each, place) for each in specs],
             worker,
+            options,
             mode=mode,
             clock=clock,
             observer=self.recorder,

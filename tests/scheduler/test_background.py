@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -291,6 +292,32 @@ async def test_the_second_stop_ends_the_running_tick_now(start: Start, clock: Ma
     running.background.stop()
     await running.task
     assert reasons == ["shutdown"]
+
+
+async def test_a_cycle_that_is_abandoned_is_counted_by_the_worker_that_stopped(
+    start: Start, clock: ManualClock
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def deaf(run: CycleRun) -> None:
+        began.set()
+        while not go_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await go_on.wait()
+
+    running = start(cycle_spec(deaf, "deaf", every="1s"))
+    await running.ticked(1)
+    clock.advance(await clock.asleep())
+    await soon(began)
+    for _ in range(2):
+        running.background.stop("SIGTERM")
+    while not running.task.done():
+        clock.advance(1)
+        await breath()
+    report = await running.task
+    go_on.set()
+    (stopped,) = running.recorder.named("worker_stopped")
+    assert (stopped["abandoned"], report.abandoned) == (1, ("deaf",))
 
 
 async def test_a_worker_that_is_drained_from_outside_ends_the_loop(

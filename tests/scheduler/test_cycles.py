@@ -11,10 +11,12 @@ from holdfast.commands.cycles import pause_cycle, request_cycle
 from holdfast.core.cycle import CycleSpec, cycle_spec
 from holdfast.core.errors import InvalidOption
 from holdfast.scheduler.cycle_run import CycleRun, Shard
-from holdfast.scheduler.runner import RunnerReport
+from holdfast.scheduler.runner import Mode, RunnerReport
+from holdfast.scheduler.tick import TickOptions
 from holdfast.storage.database import Database
 from tests.scheduler.conftest import MakeReplica
 from tests.scheduler.scene import ManualClock, soon
+from tests.support.until import breath
 
 MINUTE = 60
 HOUR = 3_600
@@ -94,6 +96,40 @@ async def test_missed_slots_follow_the_policy(
     await made.run()
     await made.run()
     assert len(diary.keys) == times
+
+
+@pytest.mark.parametrize("mode", ["tick", "background"])
+async def test_each_run_that_is_caught_up_has_a_timeout_of_its_own(
+    replica: MakeReplica, clock: ManualClock, mode: Mode
+) -> None:
+    async def take_long(run: CycleRun) -> None:
+        clock.advance(2.5)
+        await breath()
+
+    spec = cycle_spec(take_long, "cleanup", every="1m", missed="all(10)", timeout="6s")
+    made = replica(spec, mode=mode)
+    await made.run()
+    clock.advance(10 * MINUTE)
+    await made.run()
+    await made.tick.wait_until_idle()
+    assert [each.outcome for each in await made.runs()] == ["completed"] * 10
+
+
+async def test_a_slot_that_the_tick_s_budget_would_cut_is_left_to_the_next_tick(
+    replica: MakeReplica, clock: ManualClock
+) -> None:
+    async def take_long(run: CycleRun) -> None:
+        clock.advance(4.5)
+        await breath()
+
+    spec = cycle_spec(take_long, "cleanup", every="1h", missed="all(3)", timeout="5s")
+    made = replica(spec, mode="tick", options=TickOptions(overall_ms=12_000))
+    await made.run()
+    clock.advance(3 * HOUR)
+    summary = await made.run()
+    assert (summary.failed_runners, len(await made.runs()), made.tick.next_in_ms) == ([], 2, 0)
+    await made.run()
+    assert [each.outcome for each in await made.runs()] == ["completed"] * 3
 
 
 async def test_a_failed_slot_runs_again_under_the_same_key_until_its_attempts_are_spent(

@@ -96,7 +96,7 @@ async def test_the_reaper_takes_back_what_a_dead_worker_held_and_tells_everybody
     assert [each["worker"] for each in recorder.named("job_reaped")] == ["w-dead"] * 3
     assert [each["recovered"] for each in recorder.named("reaper_ran")] == [0, 3, 0]
     assert {(each.kind, each.type, each.worker) for each in heard} >= {
-        ("due", "mail", ""),
+        ("look", "mail", ""),
         ("lost", "", "w-dead"),
     }
 

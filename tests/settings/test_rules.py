@@ -31,7 +31,11 @@ from holdfast.settings import check_leases, read_settings
         ({"OUTBOX_RETRY_BASE_MS": "200000"}, ConfigError),
         ({"OUTBOX_WORKER_RETRY_MAX_MS": "10"}, ConfigError),
         ({"HOLDFAST_RETRY_MAX_MS": "10"}, ConfigError),
-        ({"WORKER_IDLE_BACKOFF_MIN_MS": "40000"}, ConfigError),
+        (
+            {"WORKER_IDLE_BACKOFF_MIN_MS": "40000", "WORKER_IDLE_BACKOFF_MAX_MS": "30000"},
+            ConfigError,
+        ),
+        ({"OUTBOX_WORKER_POLL_MS": "40000", "WORKER_IDLE_BACKOFF_MAX_MS": "30000"}, ConfigError),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(
@@ -63,6 +67,12 @@ def test_timings_that_nobody_set_follow_the_lease() -> None:
     assert settings.outbox.lease_heartbeat_ms == 3_000
     assert settings.outbox.reaper_interval_ms == 5_000
     assert settings.worker.shutdown_timeout_ms == 10_000
+
+
+@pytest.mark.parametrize("name", ["WORKER_IDLE_BACKOFF_MIN_MS", "OUTBOX_WORKER_POLL_MS"])
+def test_a_longest_pause_that_nobody_set_follows_the_first(name: str) -> None:
+    assert read_settings({name: "40000"}).worker.idle_backoff_max_ms == 40_000
+    assert read_settings({name: "20000"}).worker.idle_backoff_max_ms == 30_000
 
 
 def test_the_embedded_workers_lease_is_checked_only_when_it_is_on() -> None:

@@ -93,6 +93,18 @@ async def test_what_a_tick_by_hand_did_shows_in_the_statistics(api: Api, scene: 
     assert "holdfast_reaper_recovered_jobs_total 1.0" in text
 
 
+async def test_the_statistics_show_the_last_error_of_a_run_once(api: Api, app: Holdfast) -> None:
+    @app.job("broken")
+    async def broken(job: object) -> None:
+        raise ValueError("no such account, token=hunter2hunter2")
+
+    Scene(app.database).start("broken")
+    await api.call(Role.DEVELOPER, "POST", RUN_ONCE)
+    stats = (await api.call(Role.DEVELOPER, "GET", RUN_ONCE.replace("run-once", "stats"))).json()
+    assert stats["runtime"]["last_error"].startswith("ValueError: no such account")
+    assert "hunter2" not in stats["runtime"]["last_error"]
+
+
 async def test_metrics_name_the_worker_and_count_those_that_vanished(
     api: Api, scene: Scene, app: Holdfast
 ) -> None:

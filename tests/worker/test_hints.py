@@ -208,7 +208,7 @@ async def test_reaping_wakes_workers_and_tells_the_old_owner(workshop: Workshop)
     await workshop.events.seen("job_reaped", job_id=job_id)
     await worker.stop()
     listener.close()
-    assert Hint("due", "wait") in heard
+    assert Hint("look", "wait") in heard
     assert Hint("lost", worker="nobody", ids=(job_id,)) in heard
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from holdfast.storage.store import Store
 from holdfast.worker.job import Job
 from holdfast.worker.options import WorkerOptions
 from tests.support.manual_clock import ManualClock
+from tests.support.until import until
 from tests.worker.workshop import RunningWorker, Workshop
 
 SHORT_LEASE_S = 0.6
@@ -271,3 +273,49 @@ async def test_a_type_s_own_heartbeat_is_the_worker_s(workshop: Workshop) -> Non
 
 
 async def _nothing(job: Job[Any]) -> None: ...
+
+
+async def test_a_dead_worker_s_jobs_restart_before_the_backlog_behind_them(
+    workshop: Workshop,
+) -> None:
+    go, begun = asyncio.Event(), count()
+
+    async def wait(job: Job[Any]) -> None:
+        before = next(begun)
+        await go.wait()
+        # The ends of all before it are recorded by then, so that the worker knows what it may take next.
+        await workshop.events.seen("job_completed", count=before)
+
+    workshop.handle("wait", wait)
+    first = await workshop.start_one("wait")
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, slots=1)
+    await workshop.events.seen("job_started", job_id=first)
+    await workshop.events.seen("reaper_ran")
+    recovered = await workshop.start("wait", count=3)
+    await workshop.claim_for_nobody("wait", lease_ms=1)
+    await workshop.start("wait", count=20)
+    worker.advance(10)
+    await workshop.events.seen("job_reaped", count=3)
+    await until(lambda: worker.worker._claimer._cursors.needs_full_scan(["wait"]))
+    go.set()
+    await workshop.events.seen("job_completed", count=24)
+    started = [each.fields["job_id"] for each in workshop.events.of("job_started")]
+    # A process takes one such job at a time: the others come in turn, and not behind the backlog.
+    assert started[1] == recovered[0]
+    assert max(started.index(each) for each in recovered) <= 12
+
+
+async def test_a_handler_that_is_interrupted_gives_its_job_back_at_its_place(
+    workshop: Workshop,
+) -> None:
+    async def wait(job: Job[Any]) -> None:
+        await asyncio.Event().wait()
+
+    workshop.handle("wait", wait)
+    job_id = await workshop.start_one("wait")
+    before = (await workshop.job(job_id)).available_at
+    worker = workshop.begin()
+    await workshop.events.seen("job_started", job_id=job_id)
+    await worker.stop(times=2)
+    record = await workshop.job(job_id)
+    assert (record.state, record.attempt, record.available_at) == ("pending", 0, before)

@@ -231,7 +231,7 @@ async def test_a_killed_holder_gives_its_place_back_with_the_reap(workshop: Work
     report = await workshop.run(reap_leases(workshop.store))
     assert [each.id for each in report.page.reaped] == [ids[0]]
     async with workshop.working(slots=1):
-        await workshop.events.seen("job_started", job_id=ids[1])
+        await workshop.events.seen("job_started", job_id=ids[0], attempt=2)
         crowd.go.set()
         await workshop.events.seen("job_completed", job_id=ids[1])
     await first.stop(times=2)

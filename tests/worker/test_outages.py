@@ -72,7 +72,7 @@ async def test_handlers_are_stopped_before_their_lease_can_end(
     worker.advance(1)
     await workshop.events.seen("lease_lost", job_id=job_id, reason="error")
     # The job goes back without losing an attempt: it was not its fault.
-    await workshop.events.seen("job_snoozed", job_id=job_id)
+    await workshop.events.seen("job_released", job_id=job_id)
     assert waiting.reasons == ["error"]
     await workshop.events.seen("job_completed", job_id=job_id)
     record = await workshop.job(job_id)

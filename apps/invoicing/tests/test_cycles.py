@@ -153,6 +153,13 @@ async def test_an_event_about_no_invoice_is_a_dead_letter(seeded: Kit) -> None:
     assert "there is no invoice" in (job.error or "")
 
 
+async def test_a_tick_runs_reminders_before_billing_unless_told_otherwise(
+    url: str, place: Path, address: str
+) -> None:
+    summary = await tick(place, url, address, WORKER_TICK_RUNNERS="")
+    assert list(summary["runnerResults"])[1:4] == RUNNERS.split(",")
+
+
 async def tick(place: Path, url: str, address: str, **more: str) -> dict[str, Any]:
     """Run `holdfast tick` with the runners of the seed; return its summary."""
     given = {

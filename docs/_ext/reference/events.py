@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from docs._ext.reference.markdown import code, table
 from docs._ext.reference.undocumented import require
 
-from holdfast.core.events import CATALOGUE
+from holdfast.core.events import CATALOGUE, EventSpec
 from holdfast.observe.metrics import (
     JOB_ATTEMPTS,
     JOB_DEAD_LETTERS,
@@ -51,10 +51,16 @@ def page() -> str:
     return table(
         ("event", "level", "when", "fields"),
         (
-            (code(each.name), each.level, each.text, ", ".join(map(code, each.fields)))
+            (code(each.name), _level(each), each.text, ", ".join(map(code, each.fields)))
             for each in CATALOGUE.values()
         ),
     )
+
+
+def _level(spec: EventSpec) -> str:
+    if not spec.warning_outcomes:
+        return spec.level
+    return f"{spec.level}; warning if {' or '.join(map(code, spec.warning_outcomes))}"
 
 
 def metrics() -> str:

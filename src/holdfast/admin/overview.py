@@ -14,7 +14,7 @@ import msgspec
 from holdfast.admin.access import LOCAL, Caller, Gateway, check
 from holdfast.admin.cycles import CycleFacts, cycle_facts
 from holdfast.admin.jobs import dead_groups
-from holdfast.admin.serializers import plain, rfc3339
+from holdfast.admin.serializers import plain, redact_text, rfc3339
 from holdfast.commands.change import Effect
 from holdfast.commands.explain import MOST_WORKERS, RUN_COUNTS_MS
 from holdfast.commands.health import Health, read_health, summarize
@@ -372,14 +372,16 @@ class LegacyStats:
 
 def _runtime(workers: list[WorkerRecord], ticks: list[RunRecord]) -> dict[str, Any]:
     """Sum up what the live workers did since their start, and the last single ticks, by hand or by cron."""
+    single = [each for each in ticks if is_single_tick(each.worker)]
     counted = [each.counters for each in workers]
-    counted += [each.counters.get("counters", {}) for each in ticks if is_single_tick(each.worker)]
+    counted += [each.counters.get("counters", {}) for each in single]
 
     def total(counter: str) -> int:
         return sum(each.get(counter, 0) for each in counted)
 
-    troubled = [each for each in workers if each.last_error]
-    latest = max(troubled, key=lambda each: each.seen_at, default=None)
+    errors = [(each.seen_at, each.last_error) for each in workers]
+    errors += [(each.started_at, each.counters.get("last_error")) for each in single]
+    _, last_error = max(((at, text) for at, text in errors if text), default=(0, None))
     return {
         "is_running": bool(workers),
         "ticks_total": total("ticks"),
@@ -387,5 +389,5 @@ def _runtime(workers: list[WorkerRecord], ticks: list[RunRecord]) -> dict[str, A
         "retried_total": total("retried"),
         "dead_letter_total": total("dead_letters"),
         "recovered_stuck_total": total("recovered"),
-        "last_error": redact(latest.last_error or "") if latest else None,
+        "last_error": redact_text(last_error),
     }

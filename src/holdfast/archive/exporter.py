@@ -7,7 +7,6 @@ after a crash writes the same object again.
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -18,7 +17,7 @@ import msgspec
 from holdfast.archive.parquet_file import ParquetFileWriter
 from holdfast.archive.sources import ChainSource, Member, Seen, Source
 from holdfast.archive.table_access import Shape, Unfit
-from holdfast.archive.work import FOLDER, Hold, Work, keep_renewed
+from holdfast.archive.work import Hold, Work, keep_renewed, temporary_folder
 from holdfast.core.errors import Aborted, ArchiveCorrupted, FilesError
 from holdfast.core.manifest import ArchivedObject, Manifest, Period
 from holdfast.storage.id_generator import new_id
@@ -90,8 +89,8 @@ def _export(
     work: Work, source: Source, period: Period, hold: Hold, live: Sequence[Manifest]
 ) -> Manifest | None:
     archiving, now = work.database.store.archiving, work.now
-    with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-        exported, items, definition = _write(work, source, period, hold, live, Path(folder))
+    with temporary_folder() as folder:
+        exported, items, definition = _write(work, source, period, hold, live, folder)
         uploaded, total = 0, sum(each.rows for each, _ in exported)
         work.report(hold, "upload", uploaded, total)
         if not exported:

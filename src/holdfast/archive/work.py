@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import tempfile
 import threading
@@ -31,16 +32,39 @@ from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 
 FOLDER = "holdfast-archive-"
-ABANDONED_S = 2 * 86_400
-"""Temporary folders of this age belong to processes that were killed."""
+IN_USE = "in-use"
+NEW_S = 60
+"""A temporary folder younger than this may not be locked yet."""
+UNLOCKED_S = 2 * 86_400
+"""One of this age without the file to lock belongs to a process of an earlier version that was killed."""
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder that is gone afterwards; if this process is killed, the next run removes it."""
+    with tempfile.TemporaryDirectory(prefix=FOLDER) as name:
+        folder = Path(name)
+        with (folder / IN_USE).open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield folder
 
 
 def remove_abandoned_folders() -> None:
     """Remove what killed processes left in the temporary directory; what belongs to others stays."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
         with suppress(OSError):
-            if time.time() - folder.stat().st_mtime > ABANDONED_S:
+            if _is_abandoned(folder, time.time() - folder.stat().st_mtime):
                 shutil.rmtree(folder)
+
+
+def _is_abandoned(folder: Path, age_s: float) -> bool:
+    """Raises: BlockingIOError for one that is in use."""
+    try:
+        with (folder / IN_USE).open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return age_s > NEW_S
+    except FileNotFoundError:
+        return age_s > UNLOCKED_S
 
 
 class Hold:
@@ -127,12 +151,12 @@ class Work:
     def fetch_all(self, hold: Hold) -> Iterator[dict[str, ParquetFileReader]]:
         """Read back every object of a manifest, compare it, and open the copies. Raises: ArchiveCorrupted."""
         readers: dict[str, ParquetFileReader] = {}
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+        with temporary_folder() as folder:
             try:
                 done = 0
                 for place, each in enumerate(hold.manifest.objects):
                     self.report(hold, "verify", done, hold.manifest.rows)
-                    readers[each.table] = self.fetch(each, Path(folder) / str(place))
+                    readers[each.table] = self.fetch(each, folder / str(place))
                     done += each.rows
                 yield readers
             finally:

@@ -88,11 +88,16 @@ class ReapReport(msgspec.Struct):
 
 
 def reaped_hints(jobs: Sequence[Reaped]) -> list[Hint]:
-    """Jobs that were taken back are due again, and their workers have lost them."""
+    """Jobs that were taken back are due again at their places, and their workers have lost them."""
     return [
-        *due_hints(each.type for each in jobs if each.state == "pending"),
+        *(Hint("look", type) for type in pending_types(jobs)),
         *lost_hints(group_by_worker((each.worker, each.id) for each in jobs)),
     ]
+
+
+def pending_types(jobs: Sequence[Reaped]) -> list[str]:
+    """The types of those jobs that were taken back into the queue."""
+    return sorted({each.type for each in jobs if each.state == "pending"})
 
 
 def reap_leases(

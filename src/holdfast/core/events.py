@@ -17,12 +17,16 @@ Level = Literal["debug", "info", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class EventSpec:
-    """One kind of event: when it is emitted and which fields it carries."""
+    """One kind of event: when it is emitted and which fields it carries.
+
+    It is a warning if its `outcome` is one of `warning_outcomes`.
+    """
 
     name: str
     level: Level
     text: str
     fields: tuple[str, ...]
+    warning_outcomes: tuple[str, ...] = ()
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -103,7 +107,10 @@ CATALOGUE: dict[str, EventSpec] = {
         ),
         EventSpec("job_cancelled", "debug", "A job was cancelled.", (*_JOB, "worker", "reason")),
         EventSpec(
-            "job_released", "debug", "A claimed job was released unstarted.", (*_JOB, "worker")
+            "job_released",
+            "debug",
+            "A claimed job was given back, and keeps its place.",
+            (*_JOB, "worker"),
         ),
         EventSpec("job_unblocked", "debug", "The last blocker of a job finished.", _JOB),
         EventSpec(
@@ -243,6 +250,7 @@ CATALOGUE: dict[str, EventSpec] = {
             "info",
             "A run of a cycle's slot finished.",
             ("worker", "cycle", "slot", "outcome", "duration_ms", "error", "counters"),
+            warning_outcomes=("failed", "aborted"),
         ),
         EventSpec(
             "cycle_skipped",

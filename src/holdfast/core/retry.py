@@ -14,7 +14,8 @@ MOST_ATTEMPTS = 2**31 - 1
 
 CRASH_BASE_MS = 1_000
 CRASH_CAP_MS = 60_000
-"""A worker's death is rarely its jobs' fault: they wait a second, twice as long after the next, a minute at most."""
+"""A worker's first death is rarely its jobs' fault and costs them nothing; after the second they wait a second, then
+twice as long each time, a minute at most."""
 
 SUSPECTED_FROM = 2
 

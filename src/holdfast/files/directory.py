@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import stat
 import time
@@ -23,7 +24,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from holdfast.core.errors import (
-    ConfigError,
     FilesUnreachable,
     InvalidObjectKey,
     ObjectCorrupted,
@@ -31,19 +31,21 @@ from holdfast.core.errors import (
 )
 from holdfast.files.backend import ListedFile, ObjectReader, StoredFile, guess_type
 from holdfast.files.content import BLOCK, Content
-from holdfast.files.folders import Folders, disk_errors, mode_of, names_in, open_file, write_new
+from holdfast.files.folders import (
+    Folders,
+    disk_errors,
+    is_abandoned,
+    lock_file,
+    mode_of,
+    names_in,
+    open_file,
+    write_new,
+)
 from holdfast.files.keys import RESERVED
 from holdfast.files.links import LinkSigner
 
-try:
-    import fcntl
-except ImportError as error:
-    raise ConfigError(
-        "a directory of files needs a POSIX system", help="use an s3:// URL here"
-    ) from error
-
-ABANDONED_S = 86_400.0
-"""An unfinished file this old belongs to a process that died."""
+SWEEP_EVERY_S = 600.0
+"""How often a process that writes looks for what died ones left unfinished."""
 
 _TRIES = 10
 
@@ -59,7 +61,7 @@ class DirectoryBackend:
         self._folders = Folders(root)
         self._root = root
         self._links = links
-        self._swept = False
+        self._swept_at = -math.inf
 
     def write(self, key: str, content: Content, content_type: str) -> None:
         self._store(key, content, content_type, replace=True)
@@ -159,20 +161,20 @@ class DirectoryBackend:
             self._sweep(folder)
             name = uuid.uuid4().hex
             try:
-                write_new(folder, name, content.blocks())
-                yield folder, name
+                with write_new(folder, name, content.blocks()):
+                    yield folder, name
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
 
     def _sweep(self, folder: int) -> None:
-        """Once per process, remove what crashed processes left."""
-        if self._swept:
+        """Now and then, remove what crashed processes left."""
+        if time.monotonic() - self._swept_at < SWEEP_EVERY_S:
             return
-        self._swept = True
+        self._swept_at = time.monotonic()
         for name in names_in(folder):
             with suppress(FileNotFoundError):
-                if time.time() - os.stat(name, dir_fd=folder).st_mtime > ABANDONED_S:
+                if is_abandoned(folder, name):
                     os.unlink(name, dir_fd=folder)
 
     @contextmanager
@@ -182,7 +184,7 @@ class DirectoryBackend:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             lock = os.open(name, flags, 0o666, dir_fd=folder)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock_file(lock)
             yield
         finally:
             os.close(lock)
@@ -217,8 +219,8 @@ class DirectoryBackend:
             self._folders.enter(_sums(key), create=True) as folder,
         ):
             name = uuid.uuid4().hex
-            write_new(temporary, name, iter((text,)))
-            os.replace(name, content.sha256, src_dir_fd=temporary, dst_dir_fd=folder)
+            with write_new(temporary, name, iter((text,))):
+                os.replace(name, content.sha256, src_dir_fd=temporary, dst_dir_fd=folder)
             os.fsync(folder)
 
     def _forget(self, key: str, keep: str) -> None:

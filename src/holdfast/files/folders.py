@@ -5,11 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.core.errors import FilesUnreachable, InvalidObjectKey
+from holdfast.core.errors import ConfigError, FilesUnreachable, InvalidObjectKey
+
+try:
+    import fcntl
+except ImportError as error:
+    raise ConfigError(
+        "a directory of files needs a POSIX system", help="use an s3:// URL here"
+    ) from error
+
+NEW_S = 60.0
+"""A file that its writer has just created may not be locked yet."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a named pipe would wait for a writer.
@@ -102,13 +113,33 @@ def open_file(folder: int, name: str) -> int:
     raise FileNotFoundError(errno.ENOENT, "not a regular file", name)
 
 
-def write_new(folder: int, name: str, blocks: Iterator[bytes]) -> None:
-    """Write a new file and wait until the disk has its content."""
+@contextmanager
+def write_new(folder: int, name: str, blocks: Iterator[bytes]) -> Iterator[None]:
+    """Write a new file and wait until the disk has its content; it is locked until the block ends."""
     with os.fdopen(os.open(name, _WRITE_NEW, 0o666, dir_fd=folder), "wb") as file:
+        lock_file(file.fileno())
         for block in blocks:
             file.write(block)
         file.flush()
         os.fsync(file.fileno())
+        yield
+
+
+def lock_file(file: int) -> None:
+    """Lock an open file against other processes, until it is closed; waits for them."""
+    fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def is_abandoned(folder: int, name: str) -> bool:
+    """Return whether a file's writer has died. Raises: FileNotFoundError."""
+    file = open_file(folder, name)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return time.time() - os.fstat(file).st_mtime > NEW_S
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(file)
 
 
 @contextmanager

@@ -28,6 +28,11 @@ ROUTINE = frozenset(
     name for name, each in CATALOGUE.items() if each.level == "debug" and "job_id" in each.fields
 )
 
+OUTCOMES = {
+    name: each.warning_outcomes for name, each in CATALOGUE.items() if each.warning_outcomes
+}
+"""The outcomes with which an event is a warning, whatever its level is otherwise."""
+
 _PLAIN = re.compile(r"[\w.:/@+*,-]+", re.ASCII)
 _STANDARD_FIELDS = {
     *logging.LogRecord("", 0, "", 0, "", None, None).__dict__,
@@ -54,11 +59,13 @@ class LoggingObserver:
     def wants(self, name: str) -> bool:
         """Return whether a record of this event would be written now; see `core.events.Observer`."""
         logger, level = self._target(name)
-        return logger.isEnabledFor(level)
+        return logger.isEnabledFor(logging.WARNING if name in OUTCOMES else level)
 
     def observe(self, event: Event) -> None:
         """See `core.events.Observer`."""
         logger, level = self._target(event.name)
+        if event.fields.get("outcome") in OUTCOMES.get(event.name, ()):
+            level = logging.WARNING
         if logger.isEnabledFor(level):
             logger.log(level, "%s", _format(event), extra={"event": event.name, **event.fields})
 

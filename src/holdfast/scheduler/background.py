@@ -105,8 +105,10 @@ class Background:
         self._stopping = asyncio.Event()
         self._stopping_now = asyncio.Event()
         self._reason = "asked"
+        self._tick_closed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         tick.on_late_result = self._wake.set
+        worker.end_companions = self._end_with_worker
 
     @property
     def holding(self) -> list[str]:
@@ -190,7 +192,15 @@ class Background:
         ending = self._wait_until_idle(ticking)
         await ends_before(self._clock, ending, self._stopping_now, self._shutdown_s)
         await self.tick.close()
+        self._tick_closed.set()
         await asyncio.wait({ticking})
+
+    async def _end_with_worker(self, reason: str) -> int:
+        """End the ticks of a worker that ends; return how many runners were abandoned."""
+        if not self._stopping.is_set():
+            self._stop(reason)
+        await self._tick_closed.wait()
+        return len(self.tick.abandoned)
 
     async def _wait_until_idle(self, ticking: asyncio.Task[None]) -> None:
         await asyncio.wait({ticking})

@@ -259,7 +259,10 @@ async def call_handler(
     was_cancelled = False
     while not task.done():
         try:
-            await ended_or_aborted.wait()
+            left_ms = context.budget.remaining_ms(context.now_ms())
+            limit_s = None if left_ms is None else left_ms / 1000
+            if not await context.clock.wait(ended_or_aborted, limit_s):
+                run.abort("timeout")
             if not await all_ended(context.clock, [task], STOP_GRACE_S):
                 # A thread cannot be stopped from outside, nor a coroutine that ignores its cancellation.
                 context.abandoned.append(task)

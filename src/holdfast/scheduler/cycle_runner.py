@@ -42,7 +42,7 @@ from holdfast.scheduler.cycle_run import (
     call_handler,
     wrap_nothing,
 )
-from holdfast.scheduler.runner import Concurrency, RunnerContext, RunnerReport
+from holdfast.scheduler.runner import Concurrency, RunnerContext, RunnerFailed, RunnerReport
 from holdfast.storage.database import Database, Singleton
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
@@ -117,8 +117,10 @@ class CycleRunner:
     async def _run_in_turn(
         self, slots: Sequence[Slot], lock: Singleton | None, context: RunnerContext
     ) -> None:
-        for slot in slots:
-            if context.budget.is_exhausted(context.now_ms()):
+        for number, slot in enumerate(slots):
+            # Each run has a timeout of its own, and is left to the next tick if this one's budget would cut it.
+            if context.stopping.is_set() or (number > 0 and not context.renew_budget()):
+                context.wake_in(0)
                 return
             if not self._spec.singleton and not slot.requested:
                 await self._run_unclaimed(slot, context)
@@ -193,7 +195,7 @@ class CycleRunner:
         if result.was_cancelled:
             raise asyncio.CancelledError
         if outcome != "completed":
-            raise _handler_error(result.error, wanted) or Aborted(run.abort_reason or "slot_lost")
+            raise _error_of(run, result.error, wanted, context)
 
     async def _call_handler(
         self, run: CycleRun, heartbeat: SlotHeartbeat, context: RunnerContext
@@ -217,11 +219,18 @@ def stored_name(spec: CycleSpec, shard: Shard | None) -> str:
     return spec.name if shard is None or not spec.sharded else shard.name_of(spec.name)
 
 
-def _handler_error(error: BaseException | None, outcome: CycleOutcome) -> Exception | None:
-    """Return the handler's own error; a cancellation is only how it was aborted."""
-    if error is None or isinstance(error, Exception):
+def _error_of(
+    run: CycleRun, error: BaseException | None, outcome: CycleOutcome, context: RunnerContext
+) -> Exception:
+    """Return why a run did not complete: its timeout, or the handler's own error unless that is only how it stopped."""
+    if run.abort_reason == "timeout" and outcome.outcome == "aborted":
+        limit_ms = context.budget.milliseconds
+        return RunnerFailed(f"cancelled after {limit_ms} ms, the end of its budget")
+    if isinstance(error, Exception):
         return error
-    return RuntimeError(outcome.error) if outcome.outcome == "failed" else None
+    if outcome.outcome == "failed":
+        return RuntimeError(outcome.error)
+    return Aborted(run.abort_reason or "slot_lost")
 
 
 class CycleStates:

@@ -66,7 +66,8 @@ _SINGLE = "-tick-"
 Concurrency = Literal["sequential", "lingering", "concurrent"]
 """What the runners after this one wait for: its end, the end of its budget, or nothing.
 
-A lingering one starts nothing new after its budget, but what it started may use the rest of the tick's.
+A lingering one starts nothing new after its budget, but what it started may use the rest of the tick's. A concurrent
+one keeps to its budget by itself, because each of its steps has the whole of it.
 """
 
 Now = Callable[[], Instant | None]
@@ -122,12 +123,22 @@ class RunnerContext:
     next_in_ms: int | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     worker_counters: Counters = field(default_factory=Counters)
+    worker_error: str | None = None
     abandoned: list[asyncio.Future[Any]] = field(default_factory=list)
 
     def wake_in(self, ms: int) -> None:
         """Ask for another tick within this time; the soonest request counts."""
         ms = max(0, ms)
         self.next_in_ms = ms if self.next_in_ms is None else min(self.next_in_ms, ms)
+
+    def renew_budget(self) -> bool:
+        """Begin the runner's time again, for its next step; False when the tick has not so much left."""
+        now_ms = self.now_ms()
+        renewed = replace(self.budget, started_ms=now_ms)
+        if renewed.within(self.tick_budget, now_ms) != renewed:
+            return False
+        self.budget = renewed
+        return True
 
     def is_spent(self) -> bool:
         """Return whether the items or the time of this runner are used up."""

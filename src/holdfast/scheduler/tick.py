@@ -102,6 +102,7 @@ class Tick:
         self._late: set[str] = set()
         self._reported_busy: set[str] = set()
         self._counters = Counters()
+        self._last_error: str | None = None
         self._concurrent = asyncio.Semaphore(self._options.at_once)
         self._stopping = asyncio.Event()
         self._current: asyncio.Task[TickSummary] | None = None
@@ -169,7 +170,7 @@ class Tick:
         run_id = new_id()
         started_at, is_paused = await self._link.run_atomic(self._begin(run_id))
         self.next_in_ms = None
-        self._counters = Counters(ticks=1)
+        self._counters, self._last_error = Counters(ticks=1), None
         whole = Budget(int(began * 1000), None, self._options.overall_ms)
         for name in self._unknown:
             self._skip(name, "unknown")
@@ -286,9 +287,10 @@ class Tick:
             worker_counters=self._counters,
         )
         limit_ms = own.remaining_ms(now_ms)
-        if concurrency_of(runner) == "lingering":
+        if concurrency_of(runner) != "sequential":
             limit_ms = (whole.remaining_ms(now_ms) or 0) + int(CANCEL_GRACE_S * 1000)
         outcome = await self._tasks.run(runner, context, limit_ms)
+        self._last_error = context.worker_error or self._last_error
         wakes = [each for each in (self.next_in_ms, context.next_in_ms) if each is not None]
         self.next_in_ms = min(wakes, default=None)
         self._emit("runner_finished", worker=self.worker, runner=name, **outcome.numbers)
@@ -341,10 +343,12 @@ class Tick:
         )
 
     def _record_text(self, summary: TickSummary) -> str:
-        """Return the summary as JSON; that of a single tick has its counters, as no worker record has them."""
+        """Return the summary as JSON; that of a single tick has what a worker's record has of others."""
         found = summary.as_dict()
         if self._mode == "tick":
             found["counters"] = self._counters.as_dict()
+            if self._last_error is not None:
+                found["last_error"] = self._last_error
         return msgspec.json.encode(found).decode()
 
     def _emit(self, name: str, **fields: object) -> None:

@@ -46,6 +46,7 @@ class DrainingOutbox:
             raise
         finally:
             stopping.cancel()
+            context.worker_error = worker.last_error
         context.worker_counters.add(report.counters)
         if report.abandoned:
             context.counts.add(report_of(report.counters))

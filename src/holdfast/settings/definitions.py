@@ -37,7 +37,12 @@ class WorkerSettings:
         Names(), None, "Runners in a tick, in order; unset: outbox, all cycles, retention."
     )
     tick_overall_max_ms: int = setting(_SOME_MS, 480_000, "Maximum duration of a tick.")
-    tick_runner_max_ms: int = setting(_SOME_MS, 60_000, "Maximum duration of one runner.")
+    tick_runner_max_ms: int = setting(
+        _SOME_MS,
+        60_000,
+        "Maximum duration of one runner: a cycle's run is stopped then; jobs that the outbox started may use the rest"
+        " of the tick's.",
+    )
     tick_runner_max_items: int = setting(
         _COUNT, 200, "Maximum items per runner; a cycle sees it as run.max_items."
     )
@@ -50,7 +55,9 @@ class WorkerSettings:
     time_zone: str = setting(ZoneName(), "UTC", "Default time zone for cron expressions.")
     busy_loop_delay_ms: int = setting(_MS, 250, "Pause after a tick that processed something.")
     idle_backoff_min_ms: int = setting(_SOME_MS, 1_000, "First pause after a tick without work.")
-    idle_backoff_max_ms: int = setting(_SOME_MS, 30_000, "Maximum pause after idle ticks.")
+    idle_backoff_max_ms: int = setting(
+        _SOME_MS, 30_000, "Maximum pause after idle ticks; unset: at least the first."
+    )
     idle_backoff_jitter_ms: int = setting(_MS, 500, "Jitter added to busy and idle pauses.")
     tick_loop_error_backoff_ms: int = setting(_SOME_MS, 30_000, "Pause after a failed tick.")
     tick_loop_max_jitter_ms: int = setting(_MS, 2_000, "Jitter added to that pause.")
@@ -77,7 +84,8 @@ class OutboxSettings:
     batch_size: int | None = setting(
         Integer(1, 10_000),
         None,
-        "Maximum jobs per claim; unset: free slots plus recently finished jobs, up to 500.",
+        "Maximum jobs per claim; unset: free slots plus recently finished jobs, up to 500. The outbox"
+        " statistics show the number in force.",
     )
     concurrency: int = setting(Integer(1, 1_000), 10, "Maximum concurrent handlers.")
     lease_duration_ms: int = setting(Integer(100, in_ms=True), 60_000, "Lease of a claim.")
@@ -169,7 +177,9 @@ class HoldfastSettings:
         " unset: nothing can be sealed or opened.",
         secret=True,
     )
-    worker_name: str = setting(Text(), "worker", "First part of a worker's id.")
+    worker_name: str = setting(
+        Text(), "worker", "Prefix of a worker's id; the rest is unique to each start."
+    )
     slots: int = setting(
         Integer(1, 1_000), 10, "Maximum concurrent handlers.", fallback="OUTBOX_CONCURRENCY"
     )

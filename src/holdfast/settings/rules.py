@@ -19,7 +19,7 @@ from holdfast.settings.definitions import Settings
 
 
 def derive_timings(settings: Settings) -> Settings:
-    """Derive the timings that are not set from the lease."""
+    """Derive the timings that are not set from the lease, and the longest idle pause from the first one."""
     lease_ms = settings.outbox.lease_duration_ms
     outbox, worker = settings.outbox, settings.worker
     if not settings.is_set("OUTBOX_LEASE_HEARTBEAT_MS"):
@@ -28,6 +28,9 @@ def derive_timings(settings: Settings) -> Settings:
         outbox = replace(outbox, reaper_interval_ms=default_reaper_interval_ms(lease_ms))
     if not settings.is_set("WORKER_SHUTDOWN_TIMEOUT_MS"):
         worker = replace(worker, shutdown_timeout_ms=default_shutdown_ms(lease_ms))
+    if not settings.is_set("WORKER_IDLE_BACKOFF_MAX_MS"):
+        pauses = (worker.idle_backoff_max_ms, worker.idle_backoff_min_ms, settings.embedded.poll_ms)
+        worker = replace(worker, idle_backoff_max_ms=max(pauses))
     return replace(settings, outbox=outbox, worker=worker)
 
 

@@ -16,6 +16,7 @@ from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleSt
 from holdfast.scheduler.runner import (
     Concurrency,
     RunnerContext,
+    RunnerFailed,
     RunnerReport,
     TickSummary,
     single_tick_id,
@@ -57,6 +58,8 @@ class WatchedRunner:
         """Run the cycle."""
         try:
             return await self._runner.run(context)
+        except RunnerFailed:
+            raise
         except Exception as error:
             self.error = error
             raise

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 import msgspec
 
@@ -17,6 +17,9 @@ from holdfast.core.registry import JobType
 from holdfast.core.retry import Retry
 from holdfast.core.sealing import check_sealer, is_sealed, open_input
 from holdfast.worker.clock import Clock
+
+if TYPE_CHECKING:
+    from holdfast.worker.held_leases import HeldLease
 
 AbortReason = Literal[
     "taken_by_another_worker",
@@ -54,6 +57,7 @@ class Attempt(msgspec.Struct, eq=False):
     type: JobType
     policy: EffectivePolicy
     received_at: float
+    lease: HeldLease | None = None
     progress: tuple[float, str] | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -89,6 +93,10 @@ class Attempt(msgspec.Struct, eq=False):
     def is_started(self) -> bool:
         """Whether its handler was called."""
         return self.started_at is not None
+
+    def is_lease_over(self, now: float) -> bool:
+        """Whether its lease may have ended by this time of the worker's clock."""
+        return self.lease is not None and now >= self.lease.deadline
 
     @property
     def is_ending(self) -> bool:

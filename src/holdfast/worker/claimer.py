@@ -33,6 +33,9 @@ FINISHED_WINDOW_MS = 50
 """Quick jobs are claimed ahead for about so long. Slower ones are claimed only into free slots: a claim costs little
 beside such a call, and what waited behind it would wait long."""
 
+CRASHED_EVERY_S = 5.0
+"""So often at least, nothing is claimed ahead until a slot is free: only then may a job be taken whose worker died."""
+
 
 class Claimer:
     """One loop per worker. The size of a claim follows what the slots can take and what they finished just now."""
@@ -73,6 +76,7 @@ class Claimer:
         self._left = context.options.max_items
         self._hinted = False
         self._sent_at = 0.0
+        self._crashed_due = -math.inf
 
     def hint(self, type: str | None = None, full_scan: bool = False) -> None:
         """Claim soon: jobs of a type, or of any, may be due; released ones lie before the cursor."""
@@ -83,6 +87,7 @@ class Claimer:
         is_plain = type is None or type in self._limited.plain
         if full_scan and is_plain:
             self._cursors.request_full_scan(type)
+            self._crashed_due = -math.inf
         elif type is not None and is_plain:
             self._cursors.hint(type)
         self._hinted = True
@@ -178,10 +183,15 @@ class Claimer:
     def _plan(self) -> ProbePlan | None:
         """Plan a claim of every type that may run now, each with its own room and cursor; None without room."""
         now = self._clock.monotonic()
+        free_slots = self._capacity.free_slots
         room = self._capacity.room(now, len(self._backlog))
+        is_crashed_turn = now >= self._crashed_due and self._holds_no_crashed()
+        if is_crashed_turn:
+            room = min(room, free_slots)
         if room <= 0 or self._left == 0 or self._quarantine.is_occupied or self._is_held_back():
             return None
-        free_slots = self._capacity.free_slots
+        if is_crashed_turn:
+            self._cursors.request_full_scan()
 
         def room_of(name: str) -> int:
             return self._room_of(name, room, now, free_slots)
@@ -264,11 +274,10 @@ class Claimer:
         self._hold(answer.jobs, (lease,), sent_at, now)
 
     def _may_take_crashed(self) -> bool:
-        return (
-            self._capacity.free_slots > 0
-            and self._context.held_leases.crashed == 0
-            and not self._quarantine.is_paused
-        )
+        return self._capacity.free_slots > 0 and self._holds_no_crashed()
+
+    def _holds_no_crashed(self) -> bool:
+        return self._context.held_leases.crashed == 0 and not self._quarantine.is_paused
 
     def _has_nothing_left(self) -> bool:
         """Whether the worker is to end when it is idle, and no gate lets anything through."""
@@ -341,6 +350,8 @@ class Claimer:
             raise
         now = self._clock.monotonic()
         self._cursors.advance(plan, jobs, plan.was_cut(jobs), now, now - sent_at)
+        if claim.allow_crashed and plan.is_full_scan and not any(each.crashes for each in jobs):
+            self._crashed_due = now + CRASHED_EVERY_S
         self._hold(jobs, classes, sent_at, now)
         return jobs
 
@@ -363,7 +374,10 @@ class Claimer:
             for each in classes
         }
         types, policies = self._context.types, self._context.policies
-        attempts = [Attempt(job, types[job.type], policies.get(job.type), now) for job in jobs]
+        attempts = [
+            Attempt(job, types[job.type], policies.get(job.type), now, held[job.token])
+            for job in jobs
+        ]
         for attempt in attempts:
             held[attempt.claimed.token].attempts[attempt.claimed.id] = attempt
         flow = attempts[0].type.flow if attempts else None

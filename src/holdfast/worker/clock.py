@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Protocol
 
 
@@ -13,7 +14,7 @@ class Clock(Protocol):
     """A monotonic clock, sleeping on it, and randomness for jitter."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Seconds that never go back, those in which the machine was suspended included."""
 
     async def sleep(self, seconds: float) -> None:
         """Let that much time pass."""
@@ -25,10 +26,18 @@ class Clock(Protocol):
         """A number in [0, 1)."""
 
 
+def _clock_that_counts_suspension() -> Callable[[], float]:
+    """Leases go on while a machine sleeps: Linux counts that only in CLOCK_BOOTTIME, macOS in CLOCK_MONOTONIC."""
+    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
+        if hasattr(time, name):
+            return partial(time.clock_gettime, getattr(time, name))
+    return time.monotonic
+
+
 class SystemClock:
     """The real one."""
 
-    monotonic = staticmethod(time.monotonic)
+    monotonic = staticmethod(_clock_that_counts_suspension())
     random = staticmethod(random.random)
 
     async def sleep(self, seconds: float) -> None:

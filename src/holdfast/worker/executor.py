@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from contextlib import suppress
 from functools import partial
@@ -160,8 +160,6 @@ class Executor:
         else:
             await self._calls.in_thread(completion.__enter__)
         job.completion, job.transaction = completion, completion.tx
-        # What waited in a thread was not cancelled, and its handler must not begin if it is to stop.
-        job.checkpoint()
 
     async def _end_with_value(self, attempt: Attempt, job: Job[Any], value: Any) -> AttemptResult:
         """Resolve what the handler returned, and commit the transaction it left open; a lost lease discards both."""
@@ -233,7 +231,7 @@ class Executor:
             return AttemptResult(None, error=error, is_refused=True)
         if reason is not None and isinstance(error, asyncio.CancelledError | Aborted):
             # Not the job's fault: it goes back as it came, if the token is still valid.
-            return AttemptResult(make_finish(attempt, self._context.id, "snooze"), error=error)
+            return AttemptResult(make_finish(attempt, self._context.id, "release"), error=error)
         if isinstance(error, InputUnreadable | SealError) and error.job_id is not None:
             return AttemptResult(await self._wait_for_code(attempt, error), error=error)
         if lacked_connection(error) or await self._only_waited_for_lock(attempt, error):
@@ -292,16 +290,19 @@ class HandlerCalls:
 
     def __init__(
         self,
-        types: Mapping[str, JobType],
+        context: WorkerContext,
         middlewares: Sequence[Middleware],
         threads: futures.Executor,
         processes: ProcessHandlers,
     ) -> None:
         """Raises: HandlerInvalid for combinations that cannot work."""
+        self._context = context
         self._threads = threads
         self._processes = processes
         self.in_thread = partial(run_in_thread, threads)
-        calls = {name: wrap_call(self._call(each), middlewares) for name, each in types.items()}
+        calls = {
+            name: wrap_call(self._call(each), middlewares) for name, each in context.types.items()
+        }
         self.get: Callable[[str], Call] = calls.__getitem__
 
     def _call(self, type: JobType) -> Call:
@@ -315,11 +316,38 @@ class HandlerCalls:
             )
         match type.executor:
             case "process":
-                return self._processes.call(type)
+                return self._with_check(self._processes.call(type))
             case "thread":
-                return partial(run_in_thread, self._threads, handler)
+                return partial(run_in_thread, self._threads, self._with_check(handler))
             case "loop":
-                return handler
+                return self._with_check(handler)
+
+    def _with_check(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """Check, as the last step before a handler, that it may begin: what came before it may have taken long."""
+
+        def call(job: Job[Any] | list[Job[Any]]) -> Any:
+            if isinstance(job, list):
+                self._check_batch(job)
+            else:
+                self.check(job)
+            return handler(job)
+
+        return call
+
+    def check(self, job: Job[Any]) -> None:
+        """Raises: Aborted, unless a job may begin now."""
+        if not self._context.may_begin(job.attempt_state, self._context.clock.monotonic()):
+            raise Aborted(str(job.abort_reason))
+
+    def _check_batch(self, jobs: Sequence[Job[Any]]) -> None:
+        """Raises: Aborted, unless all jobs of a call may begin now; the others are given back with those."""
+        now = self._context.clock.monotonic()
+        attempts = [each.attempt_state for each in jobs]
+        stopped = [each for each in attempts if not self._context.may_begin(each, now)]
+        if stopped:
+            for each in attempts:
+                each.abort("error", now)
+            raise Aborted(str(stopped[0].abort_reason))
 
 
 async def run_in_thread(

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import msgspec
 
-from holdfast.commands.attempts import ReapReport, reaped_hints
+from holdfast.commands.attempts import ReapReport, pending_types, reaped_hints
 from holdfast.commands.change import due_hints
 from holdfast.commands.start import Delivery
 from holdfast.core.declared_limits import encode_declared
@@ -349,7 +349,8 @@ class HeartbeatEvents:
         jobs = report.page.reaped
         self._context.emitter.emit_reaped(jobs)
         self._hints.send(reaped_hints(jobs))
-        self._to_loop(self._claimer.hint)
+        for type in pending_types(jobs):
+            self._to_loop(self._claimer.hint, type, True)
         self._to_loop(self._recorder.announce_ended, report.failed, report.fan_in)
 
     def on_delivered(self, delivery: Delivery) -> None:

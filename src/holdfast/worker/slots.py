@@ -143,11 +143,11 @@ class Slots:
             self._end(attempt, result)
 
     def _begin(self, attempt: Attempt) -> bool:
-        """Start an attempt, unless it was aborted while it waited."""
-        if attempt.abort_reason is not None:
+        """Start an attempt, unless it was aborted, or its lease ended, while it waited."""
+        now = self._monotonic()
+        if not self._context.may_begin(attempt, now):
             self._completer.release([attempt])
             return False
-        now = self._monotonic()
         attempt.started_at = now
         own_s = attempt.policy.timeout_ms / 1000
         if attempt.type.executor == "process":

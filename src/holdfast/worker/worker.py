@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ from holdfast.worker.completer import Completer, Recorder, SlowCompleter
 from holdfast.worker.counters import Counters
 from holdfast.worker.executor import Executor, HandlerCalls
 from holdfast.worker.heartbeat import Deadlines, Heartbeat, HeartbeatEvents, encode_counters
-from holdfast.worker.job import Middleware
+from holdfast.worker.job import Job, Middleware
 from holdfast.worker.notifications import WorkerHints
 from holdfast.worker.options import PollBackoff, WorkerOptions
 from holdfast.worker.processes import ProcessHandlers
@@ -71,8 +71,16 @@ class WorkerReport:
         return 1 if self.abandoned else 0
 
 
+async def _no_companions(reason: str) -> int:
+    return 0
+
+
 class Worker:
-    """Claims, runs and records jobs. It is run once; `stop` may be called from any thread and at any time."""
+    """Claims, runs and records jobs. It is run once; `stop` may be called from any thread and at any time.
+
+    `end_companions` is called with the reason of its end; it ends what else works in its name and returns how much of
+    that was abandoned, before `worker_stopped` says so.
+    """
 
     def __init__(
         self,
@@ -102,6 +110,7 @@ class Worker:
         self._reason = "asked"
         self._released = 0
         self._abandoned = 0
+        self.end_companions: Callable[[str], Awaitable[int]] = _no_companions
         self._links = self._make_links()
         self._resolver = OutcomeResolver(
             self.id, self._context.clock, targets or open_targets(types.values())
@@ -173,7 +182,7 @@ class Worker:
             emitter.emit(
                 "worker_stopped",
                 reason=self._reason,
-                abandoned=self._abandoned,
+                abandoned=self._abandoned + await self.end_companions(self._reason),
                 released=self._released,
             )
         return self._report()
@@ -252,18 +261,20 @@ class Worker:
         self._threads = threads or futures.ThreadPoolExecutor(
             context.options.slots, "holdfast-handler"
         )
-        self._processes = ProcessHandlers(
-            lambda job: self._slots.restart_timeout(job.attempt_state)
-        )
-        calls = HandlerCalls(context.types, middlewares, self._threads, self._processes)
+        self._processes = ProcessHandlers(self._begin_in_process)
+        self._calls = HandlerCalls(context, middlewares, self._threads, self._processes)
         self._slots = Slots(
             context,
             self._backlog,
-            Executor(context, calls, self._resolver),
+            Executor(context, self._calls, self._resolver),
             self._completer,
             self._claimer,
             lambda at: self._deadlines.expect(at),
         )
+
+    def _begin_in_process(self, job: Job[Any]) -> None:
+        self._slots.restart_timeout(job.attempt_state)
+        self._calls.check(job)
 
     def _build_background(self) -> None:
         context, beating, reaping = self._context, self._links["heartbeat"], self._links["reaper"]

@@ -95,6 +95,15 @@ class WorkerContext:
         """The database's store."""
         return self.database.store
 
+    def may_begin(self, attempt: Attempt, now: float) -> bool:
+        """Whether a handler may begin by now; aborts an attempt whose lease is over. From any thread.
+
+        After a pause of the process a slot may wake before the loop that enforces deadlines.
+        """
+        if attempt.is_lease_over(now) and attempt.abort("error", now):
+            self.emitter.emit_lost(attempt, "error")
+        return attempt.abort_reason is None
+
 
 class DatabaseHealth:
     """Which of a worker's connections fail, by purpose: emits one event when that begins and one when it ends.

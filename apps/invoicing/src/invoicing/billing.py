@@ -11,6 +11,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import selectinload
 
+import invoicing.reminders  # noqa: F401  A tick runs cycles as registered, and reminders come before billing.
 from holdfast import CycleRun, Job, Permanent, Shard, from_env
 from invoicing.database import Session, insert_into
 from invoicing.emails import request_email

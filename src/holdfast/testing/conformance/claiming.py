@@ -381,12 +381,14 @@ class CrashedJobsConformance(Conformance):
         assert ids(await fixture.claim(priorities=lines)) == [crashed[1].id]
 
     @LINES
-    async def test_a_crashed_job_is_claimed_behind_healthy_ones(
+    async def test_a_job_that_crashed_twice_is_claimed_behind_what_was_due_during_its_backoff(
         self, fixture: StoreFixture, lines: Lines
     ) -> None:
-        crashed = await fixture.start_running()
-        fixture.pass_time(ms=LEASE_MS)
-        await fixture.reap()
+        crashed = await fixture.start()
+        for _ in range(2):
+            await fixture.claim()
+            fixture.pass_time(ms=LEASE_MS)
+            await fixture.reap()
         healthy = [await fixture.start(), await fixture.start()]
         fixture.pass_time(seconds=60)
         assert ids(await fixture.claim(priorities=lines)) == [*ids(healthy), crashed.id]

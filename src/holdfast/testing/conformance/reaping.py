@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from holdfast.commands.retention import FIRST_ID
 from holdfast.core.records import AttemptRecord, ClaimedJob, FinishKind, Reaped, ReapPage
 from holdfast.testing.conformance.harness import (
     BACKOFF_CAP_MS,
@@ -61,7 +62,6 @@ class ReapingConformance(Conformance):
         ]
         record = await fixture.read(job.id)
         assert (record.state, record.crashes, record.attempt) == ("pending", 1, 1)
-        assert record.available_at == fixture.now + BACKOFF_MS * MILLISECOND
         assert (record.worker, record.lease_expires_at) == (None, None)
         assert await fixture.run(fixture.store.leases.page(10)) == []
 
@@ -88,8 +88,23 @@ class ReapingConformance(Conformance):
         (attempt,) = await fixture.attempts(job.id)
         assert attempt.error == f"WorkerDied: the lease of {WORKER} ended 1.5 s ago"
 
-    async def test_the_backoff_doubles_up_to_its_cap(self, fixture: StoreFixture) -> None:
+    async def test_a_job_keeps_its_place_when_its_worker_dies_for_the_first_time(
+        self, fixture: StoreFixture
+    ) -> None:
+        job = await fixture.start_running()
+        fixture.pass_time(ms=1)
+        behind = [await fixture.start() for _ in range(3)]
+        await crash(fixture)
+        assert (await fixture.read(job.id)).available_at == job.available_at
+        claimed = await fixture.claim()
+        assert [each.id for each in claimed] == [job.id, *(each.id for each in behind)]
+
+    async def test_the_backoff_begins_with_the_second_crash_and_doubles_up_to_its_cap(
+        self, fixture: StoreFixture
+    ) -> None:
         await fixture.start()
+        await fixture.claim()
+        await crash(fixture)
         delays = []
         for _ in range(5):
             (job,) = await fixture.claim()
@@ -102,16 +117,32 @@ class ReapingConformance(Conformance):
         doubled = [BACKOFF_MS * 2**n for n in range(5)]
         assert delays == [min(each, BACKOFF_CAP_MS) for each in doubled]
 
-    async def test_a_reaped_job_is_claimed_again_after_its_backoff(
+    async def test_a_job_that_crashed_twice_is_claimed_again_after_its_backoff(
         self, fixture: StoreFixture
     ) -> None:
         job = await fixture.start_running()
         await crash(fixture)
+        await fixture.claim()
+        await crash(fixture)
         assert await fixture.claim() == []
         fixture.pass_time(ms=BACKOFF_MS)
         (again,) = await fixture.claim()
-        assert (again.id, again.attempt, again.crashes) == (job.id, 2, 1)
+        assert (again.id, again.attempt, again.crashes) == (job.id, 3, 2)
         assert again.fence > job.fence
+
+    async def test_a_place_by_a_clock_that_ran_ahead_is_due_by_the_right_one(
+        self, fixture: StoreFixture
+    ) -> None:
+        right = fixture.now
+        fixture.pass_time(seconds=3_600)
+        job = await fixture.start_running()
+        await fixture.finish_as(job, "retry", delay_ms=5_000)
+        fixture.pass_time(seconds=5)
+        await fixture.claim()
+        await crash(fixture)
+        fixture.now = right
+        await fixture.run(fixture.store.leases.heal_queue(FIRST_ID, fixture.now))
+        assert (await fixture.read(job.id)).available_at == right
 
     async def test_only_what_a_lease_still_holds_is_reaped(self, fixture: StoreFixture) -> None:
         await fixture.start_all([fixture.job() for _ in range(3)])

@@ -51,7 +51,8 @@ select c.name, :slot, holdfast.moment(:now::bigint), 'pending'
 returning cycle;
 
 -- name: cycle_lock
--- Makes claims of one cycle's slots wait for one another, so that the claim after it sees every slot that runs.
+-- Makes claims of one cycle's slots wait for one another, so that the claim after it sees every slot that runs. It waits on
+-- purpose, unlike the claim of jobs: there is one row by this name, and skipping it would be an answer that is not known yet.
 select name from holdfast.cycle where name = :cycle for update;
 
 -- name: cycle_advance

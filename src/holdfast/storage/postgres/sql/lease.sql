@@ -22,7 +22,8 @@ delete from holdfast.lease l
    and not exists (select from holdfast.queue q where q.job_id = any (l.job_ids) and q.token = l.token);
 
 -- name: lease_release
--- Gives back every job of these claims, attempts refunded: for a claim whose answer was lost, and for a drain.
+-- Gives back every job of these claims, attempts refunded: for a claim whose answer was lost, and for a drain. It waits for
+-- the rows of its own leases on purpose: they are known by token, and what was skipped would stay held until it expires.
 with gone as (
   select l.token, l.job_ids from holdfast.lease l
    where l.token = any (array (select t::uuid from json_array_elements_text(:tokens::json) t))
@@ -39,7 +40,8 @@ removed as (delete from holdfast.lease where token = any (array (select token fr
 select job_id::text, type from freed;
 
 -- name: lease_reap
--- Takes back what expired leases still hold, oldest first, all types. A job is poison only by a death in which it ran alone:
+-- Takes back what expired leases still hold, oldest first, all types. The first death of a worker is rarely a job's fault: the
+-- job keeps its place and is due at once; after another it waits. A job is poison only by a death in which it ran alone:
 -- any other may be a neighbour's fault. Rows locked by another transaction stay with their
 -- lease and are found by the next run; `:after` pages past leases that could not be emptied. Hashed as job_finish is.
 with dead as materialized (
@@ -71,12 +73,12 @@ freed as (
   update holdfast.queue q
      set token = null, crashes = q.crashes + 1,
          (available_at, gate_at, rests_until) = (
-           select case when q.gate is null then n.at else q.available_at end,
-                  case when q.gate is null or q.rests_until is not null then q.gate_at else n.at end,
-                  case when q.rests_until is not null then n.at end
+           select case when q.gate is null then coalesce(n.at, q.available_at) else q.available_at end,
+                  case when q.gate is null or q.rests_until is not null then q.gate_at else coalesce(n.at, q.gate_at) end,
+                  case when q.rests_until is not null then coalesce(n.at, q.rests_until) end
              from (
-               select holdfast.moment(:now::bigint) + interval '1 ms'
-                        * least(d.backoff_cap_ms, d.backoff_base_ms * power(2, least(q.crashes, 20)))::bigint as at
+               select case when q.crashes > 0 then holdfast.moment(:now::bigint) + interval '1 ms'
+                        * least(d.backoff_cap_ms, d.backoff_base_ms * power(2, least(q.crashes, 20) - 1))::bigint end as at
                  from dead d where d.token = q.token) n)
    where q.job_id = any (array (select job_id from judged where not (poisoned or spent)))
   returning q.job_id, q.type, q.attempt, q.fence, q.awaited, q.priority, q.gate, q.gate_at),
@@ -166,7 +168,8 @@ update holdfast.limit_setting s
 
 -- name: queue_heal
 -- A page of the queue, by id. A job that never ran is due from the moment it was made or unblocked, one that failed waits
--- from the end of that attempt, one that was snoozed from about its claim, whose time the last 42 bits of its fence tell.
+-- from the end of that attempt, one that was snoozed from about its claim, whose time the last 42 bits of its fence tell; one
+-- that was reaped at its place was due before that.
 -- Where that moment is yet to come, a clock ran ahead: the job is due now, or as long from now as it was to wait. What was
 -- planned stays. One that waits for quiet is due now, and put off by those who take it. Jobs in line are moved there, an
 -- ordered one keeps waiting at its place; their gates are looked at, since wakeups are dated by the old clock too.
@@ -179,11 +182,12 @@ clock as (
   select holdfast.moment(:now::bigint) as now, holdfast.moment(:now::bigint) + interval '1 minute' as soon),
 dated as materialized (
   select p.job_id, p.available_at, p.gate_at, p.known_at, j.planned_at, j.created_at, p.fence, j.blockers,
-         case when a.ended_at is not null then a.ended_at else to_timestamp((p.fence & ((1::bigint << 42) - 1)) / 1000.0) end as since
+         case when a.ended_at is not null then a.ended_at else to_timestamp((p.fence & ((1::bigint << 42) - 1)) / 1000.0) end as since,
+         coalesce(a.kind = 'reap', false) as was_reaped
     from page p
    cross join lateral (select j.planned_at, j.created_at, j.blockers from holdfast.job j where j.id = p.job_id offset 0) j
     left join lateral (
-      select t.ended_at from holdfast.attempt t
+      select t.ended_at, t.kind from holdfast.attempt t
        where t.job_id = p.job_id and t.fence = p.fence order by t.attempt desc limit 1) a on true
    where p.token is null and p.known_at < {lined_up} and p.known_at > (select soon from clock)),
 ahead as materialized (
@@ -191,7 +195,8 @@ ahead as materialized (
          case when d.fence = 0 and d.blockers < 0 and d.created_at > c.soon then c.now
               when d.fence = 0 then greatest(d.planned_at, c.now)
               when d.known_at = d.created_at then c.now
-              when d.since > c.soon and d.known_at >= d.since then c.now + (d.known_at - d.since) end as due_at
+              when d.since > c.soon and (d.was_reaped or d.known_at >= d.since)
+              then c.now + greatest(d.known_at - d.since, interval '0') end as due_at
     from dated d cross join clock c),
 healed as (
   update holdfast.queue q

@@ -28,7 +28,8 @@ select job_id from holdfast_queue where job_id > :after order by job_id limit 10
 
 -- name: queue_heal
 -- A job that never ran is due from the moment it was made or unblocked, one that failed waits from the end of that attempt,
--- one that was snoozed from about its claim, whose time its fence tells. Where that moment is yet to come, a clock ran ahead:
+-- one that was snoozed from about its claim, whose time its fence tells; one that was reaped at its place was due before
+-- that. Where that moment is yet to come, a clock ran ahead:
 -- the job is due now, or as long from now as it was to wait. What was planned stays. One that waits for quiet is due now, and
 -- put off by those who take it. Jobs in line are moved there, an ordered one keeps waiting at its place; their gates are looked
 -- at afterwards.
@@ -41,12 +42,13 @@ update holdfast_queue
            case when fence = 0 and blockers < 0 and created_at > :now + 60000000 then :now
                 when fence = 0 then max(coalesce(planned_at, 0), :now)
                 when known_at = created_at then :now
-                when since > :now + 60000000 and known_at >= since then :now + known_at - since end as due_at
+                when since > :now + 60000000 and (was_reaped or known_at >= since) then :now + max(known_at - since, 0) end as due_at
       from (
         select q.job_id, j.planned_at, j.created_at, j.blockers, q.fence,
                case when q.gate is null then q.available_at else max(q.gate_at, coalesce(q.rests_until, 0)) end as known_at,
                coalesce((select max(a.ended_at) from holdfast_attempt a where a.job_id = q.job_id and a.fence = q.fence),
-                        q.fence * 1000) as since
+                        q.fence * 1000) as since,
+               exists (select 1 from holdfast_attempt a where a.job_id = q.job_id and a.fence = q.fence and a.kind = 'reap') as was_reaped
           from holdfast_queue q join holdfast_job j on j.id = q.job_id
          where q.job_id in (select value from json_each(:ids)) and q.token is null) dated
      where known_at < {lined_up} and known_at > :now + 60000000) healed
@@ -91,10 +93,11 @@ select l.token, l.expires_at
  limit :limit;
 
 -- name: lease_reap_jobs
--- What these leases still hold, and what becomes of it: the instant of the next try, none where the job is poisoned or spent. A
--- job is poison only by a death in which it ran alone: any other may be a neighbour's fault.
+-- What these leases still hold, and what becomes of it: the instant of the next try, none where the job is poisoned or spent. The
+-- first death of a worker is rarely a job's fault: the job keeps its place and is due at once; after another it waits. A job is
+-- poison only by a death in which it ran alone: any other may be a neighbour's fault.
 with bearing as (
-  select q.job_id, q.token, q.type, q.attempt, q.fence, q.awaited, q.crashes, l.worker, l.alone, l.claimed_at, l.backoff_base_ms, l.backoff_cap_ms,
+  select q.job_id, q.token, q.type, q.attempt, q.fence, q.awaited, q.crashes, q.available_at, q.gate_at, q.rests_until, l.worker, l.alone, l.claimed_at, l.backoff_base_ms, l.backoff_cap_ms,
          (:now - l.expires_at + 500) / 1000 as stale_ms, coalesce(q.max_attempts, l.max_attempts) as max_attempts,
          l.alone and q.crashes + 1 >= :poison as poisoned
     from holdfast_lease l
@@ -102,8 +105,9 @@ with bearing as (
    cross join holdfast_queue q on q.job_id = j.value and q.token = l.token
    where l.token in (select value from json_each(:tokens)))
 select job_id, token, type, worker, attempt, fence, awaited, crashes + 1, claimed_at, stale_ms, alone, poisoned,
-       case when not poisoned and not (max_attempts > 0 and attempt >= max_attempts)
-            then :now + min(backoff_cap_ms, backoff_base_ms * (1 << min(crashes, 20))) * 1000 end
+       case when poisoned or (max_attempts > 0 and attempt >= max_attempts) then null
+            when crashes = 0 then coalesce(rests_until, gate_at, available_at)
+            else :now + min(backoff_cap_ms, backoff_base_ms * (1 << (min(crashes, 20) - 1))) * 1000 end
   from bearing;
 
 -- name: lease_reap_fail
