@@ -41,7 +41,8 @@ HoldfastError
 │   ├── DatabaseBusy               HF044  retryable
 │   ├── CopiedDatabase             HF045
 │   ├── RoleRefused                HF046
-│   └── SchemaChanged              HF047
+│   ├── SchemaChanged              HF047
+│   └── MigrationBlocked           HF133  retryable
 ├── AttemptError
 │   ├── LeaseLost                  HF050  retryable
 │   ├── Aborted                    HF051  retryable
@@ -793,6 +794,18 @@ class CopiedDatabase(DatabaseError):
 
     code = "HF045"
     fix = "run `holdfast adopt` to allow jobs in this copy to run"
+
+
+class MigrationBlocked(DatabaseError):
+    """A migration waited too long for other transactions.
+
+    A table can be changed only while no transaction uses it. Holdfast tries for short moments, so that
+    nobody queues behind it, until `--wait` is over. What was done stays done.
+    """
+
+    code = "HF133"
+    fix = "migrate again, which continues where it stopped, or wait longer: `holdfast migrate --wait 1h`"
+    retryable = True
 
 
 class AttemptError(HoldfastError):

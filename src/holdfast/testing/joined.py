@@ -22,10 +22,12 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import AsyncAdapter, Need, SyncAdapter
+from holdfast.core.duration import Duration
 from holdfast.core.errors import UnsupportedConnection
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.storage.after_commit import Action, Witness
 from holdfast.storage.database import Database, FreeSingleton, Parameters, Raised
+from holdfast.storage.migrations import WAIT, Tell, log_wait
 from holdfast.storage.operation import Op, Row, Statement, SyncExecutor, run
 from holdfast.worker.background_loops import call_on
 
@@ -305,7 +307,7 @@ class JoinedDatabase:
     def singleton(self, key: str) -> FreeSingleton:
         return FreeSingleton(key)
 
-    def migrate(self) -> list[AppliedMigration]:
+    def migrate(self, wait: Duration = WAIT, tell: Tell = log_wait) -> list[AppliedMigration]:
         raise UnsupportedConnection(
             "tables cannot be created inside the test's transaction",
             help="call app.migrate() before the test begins its transaction",
