@@ -778,11 +778,11 @@ class RoleRefused(DatabaseError):
     """The database role lacks a privilege.
 
     PostgreSQL rejected a statement of the connection's role. Producers, workers, operators and
-    readers need different privileges; the documentation lists the grants for each.
+    readers need different privileges, and a new version may need more.
     """
 
     code = "HF046"
-    fix = "grant the role what it needs (see Security in the documentation), or use another role"
+    fix = "grant the role what `holdfast grants` prints for it, or use another role"
 
 
 class CopiedDatabase(DatabaseError):

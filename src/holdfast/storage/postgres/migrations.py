@@ -16,6 +16,7 @@ from holdfast.core.errors import SchemaChanged, WrongDatabase
 from holdfast.core.records import AppliedMigration
 from holdfast.storage.migrations import (
     Migration,
+    Tell,
     check_schema,
     check_unchanged,
     list_pending,
@@ -23,9 +24,10 @@ from holdfast.storage.migrations import (
 )
 from holdfast.storage.operation import run
 from holdfast.storage.postgres.connection import PsycopgExecutor
+from holdfast.storage.postgres.grants import missing_grants
 from holdfast.storage.postgres.online_ddl import MigrationLock, OnlineDdl, Patience
 from holdfast.storage.sql_loader import place_schema
-from holdfast.storage.store.schema import SchemaStore
+from holdfast.storage.store.schema import SchemaStore, ServerStatsStore
 
 PACKAGE = "holdfast.storage.postgres"
 
@@ -87,7 +89,22 @@ def apply_migrations(
         executor = PsycopgExecutor(connection, schema)
         run(SchemaStore().identify(make_id()), executor)
         run(SchemaStore().note_server(), executor)
+        _repeat_grants(connection, schema, patience.tell)
         return [step.record for step in todo]
+
+
+def _repeat_grants(connection: Connection[Any], schema: str, tell: Tell) -> None:
+    """Give roles what this version needs in addition, if they have what earlier ones needed."""
+    document = run(ServerStatsStore().privileges(), PsycopgExecutor(connection, schema))
+    for missing in missing_grants(document):
+        try:
+            for statement in missing.statements(schema):
+                connection.execute(statement)
+            tell(f"granted {missing.role} ({missing.kind}): {missing}")
+        except psycopg.errors.InsufficientPrivilege:
+            tell(
+                f"{missing.role} ({missing.kind}) lacks {missing}; run `holdfast grants` as the owner"
+            )
 
 
 def statements_of(script: str) -> Iterator[str]:
