@@ -20,7 +20,8 @@ from typing import Any
 
 import psycopg
 
-from tests.support.postgres import PostgresProcess, embedded_binaries
+from tests.support.installation import embedded_binaries
+from tests.support.process import PostgresProcess
 from tests.support.until import wait_until
 
 APP = """
@@ -59,7 +60,7 @@ FILL = """
 with made as (
   insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, created_at)
   select id, id, 0, 'load.old', repeat('x', 100), 5, 0, now() - interval '1 day'
-    from (select gen_random_uuid() as id from generate_series(1, %(jobs)s)) x returning id)
+    from (select lpad(to_hex(n), 32, '0')::uuid as id from generate_series(1, %(jobs)s) n) x returning id)
 insert into holdfast.outcome (job_id, type, state, output, attempts, crashes, fence, finished_at)
 select id, 'load.old', 'completed', '1', 1, 0, 1, now() - interval '1 day' from made
 """
@@ -86,6 +87,7 @@ select coalesce(max(1000 * extract(epoch from clock_timestamp() - l.waitstart)),
  where not l.granted and a.application_name not like 'holdfast migrate%'
 """
 PRODUCERS = 4
+SERVER = {"max_wal_size": "4GB", "shared_buffers": "512MB"}
 
 
 def main() -> None:
@@ -97,7 +99,7 @@ def main() -> None:
     arguments.add_argument("--reader", type=float, default=30)
     options = arguments.parse_args()
     with ExitStack() as stack:
-        server = stack.enter_context(PostgresProcess(embedded_binaries()))
+        server = stack.enter_context(PostgresProcess(embedded_binaries(), SERVER))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "app.py").write_text(APP)
         scene = Scene(stack, server.url, folder, options.old / "src")
@@ -121,6 +123,7 @@ class Scene:
         subprocess.run([*_HOLDFAST, "migrate"], env=self._old, cwd=self._folder, check=True)
         for statement in (FILL, KEYS, WAITING):
             self._connection.execute(statement, {"jobs": jobs})
+            _say("filled")
         self._connection.execute("analyze")
 
     def upgrade(self, rate: float, reader_s: float) -> dict[str, Any]:
@@ -134,6 +137,7 @@ class Scene:
             assert each.stdout is not None
             assert each.stdout.readline() == "begun\n"
         wait_until(self._done)
+        _say("producers and worker have begun")
         time.sleep(5)
         reader = self._stack.enter_context(psycopg.connect(self._url))
         reader.execute(READ)
@@ -143,12 +147,15 @@ class Scene:
             [*_HOLDFAST, "migrate"], env=self._new, stderr=subprocess.PIPE, text=True
         )
         assert migrating.stderr is not None
-        waits = migrating.stderr.readline()
+        said = [migrating.stderr.readline()]
+        _say(said[0])
         time.sleep(reader_s)
         while_read = self._done() - before
         reader.rollback()
-        _, said = migrating.communicate(timeout=600)
-        said = waits + said
+        for line in migrating.stderr:
+            _say(line)
+            said.append(line)
+        migrating.wait()
         ended, during = time.time(), self._done() - before
         time.sleep(5)
         after = self._done() - before - during
@@ -160,7 +167,7 @@ class Scene:
         return {
             "exit code of the upgrade": migrating.returncode,
             "seconds": round(ended - began, 1),
-            "said": said.splitlines(),
+            "said": [line.strip() for line in said],
             "longest wait of a producer or the worker for a lock, ms": locks.stop(),
             "starts": len(taken),
             "failed starts": [text for each in found for text in each["failed"]],
@@ -216,6 +223,10 @@ class LockWaits(threading.Thread):
 
 
 _HOLDFAST = [sys.executable, "-m", "holdfast"]
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%X')} {text.strip()}", file=sys.stderr)
 
 
 def _slowest(taken: list[tuple[float, float]], since: float, until: float) -> int:

@@ -369,5 +369,5 @@ def _check_pooler(settings: Settings, is_pooled: bool) -> Finding:
         "pooler",
         "behind a pooler, with LISTEN through it",
         "in a pooler's transaction mode hints are lost, and jobs are found only by polling",
-        "set HOLDFAST_LISTEN_URL to the server's own address, and run `holdfast migrate` there",
+        "set HOLDFAST_LISTEN_URL to the server's own address",
     )
