@@ -43,6 +43,11 @@ select 'mail', repeat('k', 100) || n, gen_random_uuid() from generate_series(1, 
 BUILDING = (
     "select pid from pg_stat_progress_create_index where command = 'CREATE INDEX CONCURRENTLY'"
 )
+# A build that met a snapshot of the session with the migration's lock would wait for the end of the migration.
+LOCK_IS_QUIET = """
+select l.query_start < b.query_start from pg_stat_activity l, pg_stat_activity b
+ where l.application_name = 'holdfast migrate lock' and b.pid = (select pid from pg_stat_progress_create_index)
+"""
 INDEX = """
 select i.indisvalid from pg_index i join pg_class c on c.oid = i.indexrelid
  where c.relname = 'chain_key_gone' and c.relnamespace = 'earlier'::regnamespace
@@ -172,6 +177,7 @@ def test_an_index_of_a_large_table_is_built_while_others_write(
             f"{dump.info.backend_pid}" in said
         )
         assert len(connection.execute(BUILDING).fetchall()) == 1
+        assert connection.execute(LOCK_IS_QUIET).fetchall() == [(True,)]
         connection.execute("set statement_timeout = 1000")
         connection.execute(
             "insert into earlier.chain_key (type, key, chain_id) values ('a', 'b', %s)", [new_id()]

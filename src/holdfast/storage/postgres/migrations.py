@@ -25,7 +25,7 @@ from holdfast.storage.migrations import (
 from holdfast.storage.operation import run
 from holdfast.storage.postgres.connection import PsycopgExecutor
 from holdfast.storage.postgres.grants import missing_grants
-from holdfast.storage.postgres.online_ddl import MigrationLock, OnlineDdl, Patience
+from holdfast.storage.postgres.online_ddl import MigrationLock, OnlineDdl, Patience, Watch
 from holdfast.storage.sql_loader import place_schema
 from holdfast.storage.store.schema import SchemaStore, ServerStatsStore
 
@@ -63,23 +63,23 @@ def read_applied(connection: Connection[Any], schema: str) -> list[AppliedMigrat
 
 def apply_migrations(
     connection: Connection[Any],
-    second: Connection[Any],
+    lock: MigrationLock,
+    watch: Watch,
     schema: str,
     make_id: Callable[[], str],
     patience: Patience,
 ) -> list[AppliedMigration]:
-    """Take every pending step; return what was applied. The second connection holds the lock. Both need autocommit.
+    """Take every pending step; return what was applied. Lock and watch have connections of their own, in autocommit.
 
     Concurrency: one at a time per schema; those that waited find the work done.
     Raises: MigrationBlocked.
     """
-    lock = MigrationLock(second, f"holdfast:migrate:{schema}")
-    with lock.held(patience):
+    with lock.held(patience, watch):
         known = load_migrations(PACKAGE)
         applied = read_applied(connection, schema)
         check_unchanged(known, applied)
         todo = list_pending(known, applied)
-        ddl = OnlineDdl(connection, schema, lock, patience)
+        ddl = OnlineDdl(connection, schema, lock, watch, patience)
         for step in todo:
             if applied:
                 _upgrade(connection, schema, step, ddl)

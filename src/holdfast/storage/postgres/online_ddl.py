@@ -33,7 +33,7 @@ LARGE_BYTES = 1_048_576
 """Indexes of larger tables are built concurrently: that takes long, and waits for every old transaction."""
 
 LOOK_EVERY_S = 0.1
-TELL_EVERY_S = 10.0
+TELL_AFTER_S, TELL_EVERY_S = 0.5, 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 QUERY_CHARS = 120
 
@@ -45,6 +45,11 @@ _TARGET = re.compile(
 )
 _LITERAL = re.compile(r"'(?:[^']|'')*'?|\$(\w*)\$.*?(?:\$\1\$|\Z)", re.DOTALL)
 
+_NO_LIMITS = """
+select set_config(name, '0', true) from pg_settings
+ where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')
+"""
+_TRY_LOCK = "select pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 _LIMITS = """
 select set_config('lock_timeout', %s, true), set_config('statement_timeout', '0', true),
        -- A server that crashes may lose the last statements, and with them the note that they were done.
@@ -131,7 +136,8 @@ class Patience:
 
     def _say(self, blocker: Blocker, what: str) -> None:
         now = time.monotonic()
-        if blocker.transaction == self._told and now < self._tell_at:
+        is_passing = blocker.since is not None and blocker.seconds < TELL_AFTER_S
+        if is_passing or (blocker.transaction == self._told and now < self._tell_at):
             return
         self._told, self._tell_at = blocker.transaction, now + TELL_EVERY_S
         self.tell(f"waiting for {what}, held by {blocker}")
@@ -149,10 +155,20 @@ def _blocked(blocker: Blocker | None, what: str, wait_s: float) -> MigrationBloc
     )
 
 
+class Watch:
+    """Asks who is in the way, in transactions of a moment."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    def ask(self, query: sql.Composed, **values: object) -> list[Blocker]:
+        return [Blocker(*row) for row in self._connection.execute(query, values).fetchall()]
+
+
 class MigrationLock:
     """Admits one migration per schema: a lock in a transaction of its own, so that it also works through a pooler.
 
-    The transaction is idle and sees nothing, so it keeps neither vacuum nor an index from its work.
+    While it is held, the transaction has no snapshot: an index that is built concurrently would wait for its end.
     """
 
     def __init__(self, connection: Connection[Any], key: str) -> None:
@@ -160,10 +176,11 @@ class MigrationLock:
         self._key = key
 
     @contextmanager
-    def held(self, patience: Patience) -> Iterator[None]:
+    def held(self, patience: Patience, watch: Watch) -> Iterator[None]:
         """Hold the lock; between tries no transaction is open, for which a builder of indexes would wait."""
         while not self._try():
-            patience.sleep(LOOK_EVERY_S, self.holder(), "another migration")
+            holder = next(iter(watch.ask(_ADVISORY, key=self._key)), None)
+            patience.sleep(LOOK_EVERY_S, holder, "another migration")
         try:
             yield
         finally:
@@ -172,41 +189,33 @@ class MigrationLock:
 
     def _try(self) -> bool:
         self._connection.execute("begin isolation level read committed")
-        self._connection.execute(
-            "select set_config(name, '0', true) from pg_settings"
-            " where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')"
-        )
-        query = "select pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
-        row = self._connection.execute(query, [self._key]).fetchone()
+        self._connection.execute(_NO_LIMITS)
+        row = self._connection.execute(_TRY_LOCK, [self._key]).fetchone()
         if row is None or not row[0]:
             self._connection.execute("rollback")
             return False
         return True
 
-    def holder(self) -> Blocker | None:
-        """Find who has the lock."""
-        return next(iter(self.ask(_ADVISORY, key=self._key)), None)
-
     def check(self) -> None:
-        """Ask for a sign of life: an error means that the lock is lost."""
-        self._connection.execute("select 1")
-
-    def ask(self, query: sql.Composed, **values: object) -> list[Blocker]:
-        """Ask who is in the way."""
-        # Of other sessions a transaction sees what it saw first.
-        self._connection.execute("select pg_stat_clear_snapshot()")
-        return [Blocker(*row) for row in self._connection.execute(query, values).fetchall()]
+        """Ask for a sign of life, without a snapshot; an error means that the lock is lost."""
+        self._connection.execute("show server_version")
 
 
 class OnlineDdl:
     """Runs the statements of a migration on tables in use, under the lock of the migration."""
 
     def __init__(
-        self, connection: Connection[Any], schema: str, lock: MigrationLock, patience: Patience
+        self,
+        connection: Connection[Any],
+        schema: str,
+        lock: MigrationLock,
+        watch: Watch,
+        patience: Patience,
     ) -> None:
         self._connection = connection
         self._schema = schema
         self._lock = lock
+        self._watch = watch
         self._patience = patience
         self._lock_ms = LOCK_MS
 
@@ -264,7 +273,7 @@ class OnlineDdl:
             blockers = [each for each in self._holders(table) if each.transaction in first]
 
     def _holders(self, table: str) -> list[Blocker]:
-        return self._lock.ask(_HOLDERS, table=self._quoted(table), all=self._lock_ms == LOCK_MS)
+        return self._watch.ask(_HOLDERS, table=self._quoted(table), all=self._lock_ms == LOCK_MS)
 
     def _build(self, statement: str, index: str, table: str) -> None:
         """Build an index concurrently, unless an earlier run has."""
@@ -273,7 +282,7 @@ class OnlineDdl:
             with ThreadPoolExecutor(1) as thread, suppress(LockNotAvailable):
                 building = thread.submit(self._connection.execute, text.encode())
                 try:
-                    self._watch(building, table)
+                    self._await(building, table)
                 except BaseException:
                     if not building.done():
                         self._connection.cancel_safe()
@@ -294,11 +303,11 @@ class OnlineDdl:
         self._change(table, look)
         return state == (True,)
 
-    def _watch(self, building: Future[Any], table: str) -> None:
+    def _await(self, building: Future[Any], table: str) -> None:
         """Wait for a build, which itself waits for all transactions that are older."""
         what = f"older transactions, to build an index of {self._schema}.{table}"
         while not wait([building], LOOK_EVERY_S).done:
-            blockers = self._lock.ask(_BUILD_WAITS_FOR, table=self._quoted(table))
+            blockers = self._watch.ask(_BUILD_WAITS_FOR, table=self._quoted(table))
             if blockers:
                 self._patience.use(LOOK_EVERY_S, blockers[0], what)
         building.result()
