@@ -112,7 +112,7 @@ def test_starts_do_not_wait_behind_an_upgrade_that_waits_for_a_reader(
     postgres_url: str, connection: Connection[Any]
 ) -> None:
     longest_s, ends_at = 0.0, None
-    with reader(postgres_url, "select * from earlier.outbox, earlier.chain_key") as dump:
+    with reader(postgres_url, "select * from earlier.queue") as dump:
         pid = dump.info.backend_pid
         upgrade = Upgrade(postgres_url)
         while upgrade.is_alive():

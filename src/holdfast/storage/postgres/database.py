@@ -41,7 +41,7 @@ from holdfast.storage.postgres.dedicated_connection import (
 )
 from holdfast.storage.postgres.hosts import connect, connect_async
 from holdfast.storage.postgres.migrations import PACKAGE, apply_migrations, read_applied
-from holdfast.storage.postgres.online_ddl import MigrationLock, Patience, Watch
+from holdfast.storage.postgres.online_ddl import BlockerWatch, MigrationLock, Patience
 from holdfast.storage.postgres.pool import (
     NOTHING,
     WAIT_S,
@@ -188,7 +188,9 @@ class PostgresDatabase:
         ):
             check_server(connection)
             lock = MigrationLock(second, f"holdfast:migrate:{self.schema}")
-            return apply_migrations(connection, lock, Watch(third), self.schema, new_id, patience)
+            return apply_migrations(
+                connection, lock, BlockerWatch(third), self.schema, new_id, patience
+            )
 
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""

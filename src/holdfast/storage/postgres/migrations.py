@@ -25,7 +25,7 @@ from holdfast.storage.migrations import (
 from holdfast.storage.operation import run
 from holdfast.storage.postgres.connection import PsycopgExecutor
 from holdfast.storage.postgres.grants import missing_grants
-from holdfast.storage.postgres.online_ddl import MigrationLock, OnlineDdl, Patience, Watch
+from holdfast.storage.postgres.online_ddl import BlockerWatch, MigrationLock, OnlineDdl, Patience
 from holdfast.storage.sql_loader import place_schema
 from holdfast.storage.store.schema import SchemaStore, ServerStatsStore
 
@@ -64,7 +64,7 @@ def read_applied(connection: Connection[Any], schema: str) -> list[AppliedMigrat
 def apply_migrations(
     connection: Connection[Any],
     lock: MigrationLock,
-    watch: Watch,
+    watch: BlockerWatch,
     schema: str,
     make_id: Callable[[], str],
     patience: Patience,
@@ -74,7 +74,7 @@ def apply_migrations(
     Concurrency: one at a time per schema; those that waited find the work done.
     Raises: MigrationBlocked.
     """
-    with lock.held(patience, watch):
+    with lock.hold(patience, watch):
         known = load_migrations(PACKAGE)
         applied = read_applied(connection, schema)
         check_unchanged(known, applied)

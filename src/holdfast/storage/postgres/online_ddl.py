@@ -127,7 +127,7 @@ class Patience:
         if blocker is not None and self._left_s > 0:
             self._say(blocker, what)
         if self._left_s <= 0:
-            raise _blocked(blocker, what, self._wait_s)
+            raise _blocked_error(blocker, what, self._wait_s)
 
     def sleep(self, seconds: float, blocker: Blocker | None, what: str) -> None:
         """Wait, and count it."""
@@ -143,7 +143,7 @@ class Patience:
         self.tell(f"waiting for {what}, held by {blocker}")
 
 
-def _blocked(blocker: Blocker | None, what: str, wait_s: float) -> MigrationBlocked:
+def _blocked_error(blocker: Blocker | None, what: str, wait_s: float) -> MigrationBlocked:
     waited = f"waited {format_span(int(wait_s * 1e6))} for {what}"
     if blocker is None:
         return MigrationBlocked(waited)
@@ -155,7 +155,7 @@ def _blocked(blocker: Blocker | None, what: str, wait_s: float) -> MigrationBloc
     )
 
 
-class Watch:
+class BlockerWatch:
     """Asks who is in the way, in transactions of a moment."""
 
     def __init__(self, connection: Connection[Any]) -> None:
@@ -176,7 +176,7 @@ class MigrationLock:
         self._key = key
 
     @contextmanager
-    def held(self, patience: Patience, watch: Watch) -> Iterator[None]:
+    def hold(self, patience: Patience, watch: BlockerWatch) -> Iterator[None]:
         """Hold the lock; between tries no transaction is open, for which a builder of indexes would wait."""
         while not self._try():
             holder = next(iter(watch.ask(_ADVISORY, key=self._key)), None)
@@ -209,7 +209,7 @@ class OnlineDdl:
         connection: Connection[Any],
         schema: str,
         lock: MigrationLock,
-        watch: Watch,
+        watch: BlockerWatch,
         patience: Patience,
     ) -> None:
         self._connection = connection
@@ -273,7 +273,7 @@ class OnlineDdl:
             blockers = [each for each in self._holders(table) if each.transaction in first]
 
     def _holders(self, table: str) -> list[Blocker]:
-        return self._watch.ask(_HOLDERS, table=self._quoted(table), all=self._lock_ms == LOCK_MS)
+        return self._watch.ask(_HOLDERS, table=self._quote(table), all=self._lock_ms == LOCK_MS)
 
     def _build(self, statement: str, index: str, table: str) -> None:
         """Build an index concurrently, unless an earlier run has."""
@@ -295,7 +295,7 @@ class OnlineDdl:
         def look() -> None:
             nonlocal state
             self._keep_vacuum_out(table)
-            state = self._connection.execute(_INDEX_STATE, [self._quoted(index)]).fetchone()
+            state = self._connection.execute(_INDEX_STATE, [self._quote(index)]).fetchone()
             if state == (False,):
                 self._limit(LOCK_MS)
                 self._connection.execute(_DROP.format(self._identifier(index)))
@@ -307,13 +307,13 @@ class OnlineDdl:
         """Wait for a build, which itself waits for all transactions that are older."""
         what = f"older transactions, to build an index of {self._schema}.{table}"
         while not wait([building], LOOK_EVERY_S).done:
-            blockers = self._watch.ask(_BUILD_WAITS_FOR, table=self._quoted(table))
+            blockers = self._watch.ask(_BUILD_WAITS_FOR, table=self._quote(table))
             if blockers:
                 self._patience.use(LOOK_EVERY_S, blockers[0], what)
         building.result()
 
     def _size(self, table: str) -> int:
-        row = self._connection.execute(_SIZE, [self._quoted(table)]).fetchone()
+        row = self._connection.execute(_SIZE, [self._quote(table)]).fetchone()
         return int(row[0]) if row else 0
 
     def _lock_on(self, table: str) -> str:
@@ -322,5 +322,5 @@ class OnlineDdl:
     def _identifier(self, name: str) -> sql.Identifier:
         return sql.Identifier(self._schema, name)
 
-    def _quoted(self, name: str) -> str:
+    def _quote(self, name: str) -> str:
         return self._identifier(name).as_string(None)
