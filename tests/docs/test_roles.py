@@ -6,6 +6,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import LiteralString
@@ -17,6 +18,7 @@ from psycopg import sql
 
 from holdfast import Holdfast, Job, errors
 from holdfast.settings import read_settings
+from holdfast.storage.postgres.grants import grants_sql
 from holdfast.worker.options import worker_options
 from tests.docs.newcomer import run
 from tests.docs.snippets import blocks
@@ -60,6 +62,10 @@ class Cast:
         )
         return roles.replace("database shop", f'database "{name}"')
 
+    def grants(self) -> str:
+        """What the page has printed by a command, for these names."""
+        return grants_sql("holdfast", {role: self.named(role) for role in ROLES})
+
     def app(self, role: str) -> Holdfast:
         """An application that connects as a role."""
         app = Holdfast(self.of(role))
@@ -88,9 +94,9 @@ def url(postgres_server: PostgresServer) -> Iterator[str]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def cast(url: str) -> Iterator[Cast]:
-    """The printed roles on that database, migrated by its owner."""
+@contextmanager
+def printed_roles(url: str) -> Iterator[Cast]:
+    """The printed roles on a database without tables."""
     found = Cast(url, f"h{secrets.token_hex(4)}", secrets.token_hex(8))
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute("drop schema if exists holdfast cascade")
@@ -98,16 +104,23 @@ def cast(url: str) -> Iterator[Cast]:
         for role in ROLES:
             name = sql.Identifier(found.named(role))
             admin.execute(sql.SQL("alter role {} password {}").format(name, found.password))
-        owner = found.app("owner")
-        owner.migrate()
-        owner.close()
-        with psycopg.connect(found.of("owner"), autocommit=True) as connection:
-            connection.execute(found.text("grants.sql").encode())
         yield found
         for role in ROLES:
             name = sql.Identifier(found.named(role))
             admin.execute(sql.SQL("drop owned by {} cascade").format(name))
             admin.execute(sql.SQL("drop role {}").format(name))
+
+
+@pytest.fixture(scope="module")
+def cast(url: str) -> Iterator[Cast]:
+    """The printed roles on that database, migrated by its owner."""
+    with printed_roles(url) as found:
+        owner = found.app("owner")
+        owner.migrate()
+        owner.close()
+        with psycopg.connect(found.of("owner"), autocommit=True) as connection:
+            connection.execute(found.grants().encode())
+        yield found
 
 
 def place(app: Holdfast) -> str:

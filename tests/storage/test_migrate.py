@@ -21,7 +21,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     folder = tmp_path / name / "migrations"
     folder.mkdir(parents=True)
     (tmp_path / name / "__init__.py").touch()
-    (folder / "0002_index.sql").write_text("-- concurrently\ncreate index concurrently …;\n")
+    (folder / "0002_index.sql").write_text("create index …;\n")
     (folder / "0010_contract.sql").write_text("-- oldest code: 9\ndrop table t;\n")
     (folder / "0001_tables.sql").write_text("create table t ();\n")
     (folder / "notes.txt").write_text("not a step")
@@ -31,14 +31,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def step(version: int, oldest_code: int = 1) -> Migration:
-    return Migration(version, f"step_{version}", f"select {version}", oldest_code, False)
+    return Migration(version, f"step_{version}", f"select {version}", oldest_code)
 
 
 def test_steps_are_read_in_the_order_of_their_numbers(package: str) -> None:
     first, second, third = load_migrations(package)
     assert (first.version, first.name, first.oldest_code) == (1, "tables", 1)
-    assert (second.version, second.concurrently) == (2, True)
-    assert (third.version, third.oldest_code, third.concurrently) == (10, 9, False)
+    assert (second.version, second.name) == (2, "index")
+    assert (third.version, third.oldest_code) == (10, 9)
 
 
 def test_a_step_is_remembered_with_the_checksum_of_its_text(package: str) -> None:
@@ -81,14 +81,14 @@ def test_our_own_steps_have_no_gap(package_name: str) -> None:
 
 
 def test_a_step_that_was_changed_after_it_was_applied_is_refused() -> None:
-    other = Migration(1, "step_1", "select 'another'", 1, False)
+    other = Migration(1, "step_1", "select 'another'", 1)
     with pytest.raises(SchemaChanged, match="0001_step_1 is not the one") as caught:
         check_schema([step(1), step(2)], [other.record, step(2).record])
     assert other.record.checksum[:12] in str(caught.value.details)
 
 
 def test_a_step_this_code_does_not_know_is_not_its_business() -> None:
-    check_schema([step(1)], [step(1).record, Migration(2, "later", "?", 1, False).record])
+    check_schema([step(1)], [step(1).record, Migration(2, "later", "?", 1).record])
 
 
 @pytest.mark.parametrize("package_name", PACKAGES)
@@ -103,7 +103,6 @@ def test_a_step_that_takes_something_away_no_longer_serves_the_code_before_it(
             assert each.oldest_code > 1, f"{each.name}: say `-- oldest code: N` in it"
 
 
-@pytest.mark.parametrize("package_name", PACKAGES)
-def test_a_concurrent_step_may_be_repeated(package_name: str) -> None:
-    for each in load_migrations(package_name):
-        assert not each.concurrently or "if not exists" in each.text.lower(), each.name
+def test_how_an_index_is_built_is_left_to_the_migration() -> None:
+    for each in load_migrations("holdfast.storage.postgres"):
+        assert "concurrently" not in each.text.lower(), each.name

@@ -6,21 +6,26 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import Queue
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import Connection, sql
 
-from holdfast.core.errors import InvalidIdentifier, SchemaChanged, SchemaTooNew, SchemaTooOld
+from holdfast.core.errors import (
+    InvalidIdentifier,
+    SchemaChanged,
+    SchemaTooNew,
+    SchemaTooOld,
+    WrongDatabase,
+)
 from holdfast.core.records import NewJob
-from holdfast.storage.id_generator import new_id
 from holdfast.storage.migrations import Migration, load_migrations
 from holdfast.storage.postgres import migrations
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.migrations import (
     PACKAGE,
-    apply_migrations,
     migration_sql,
     statements_of,
 )
@@ -36,13 +41,6 @@ import sys
 from holdfast.storage.postgres.database import PostgresDatabase
 
 print(len(PostgresDatabase(sys.argv[1], sys.argv[2]).migrate()))
-"""
-
-WAITED = """
-select exists (
-  select from pg_stat_activity a
-   where a.pid <> pg_backend_pid() and a.query like '%advisory_lock(%'
-     and clock_timestamp() - a.query_start > interval '50 ms')
 """
 
 SHAPE = """
@@ -105,7 +103,7 @@ def test_processes_that_start_together_migrate_once(postgres_url: str) -> None:
     assert answers == [0, 0, len(KNOWN)]
 
 
-def test_a_process_that_waits_for_another_migration_is_not_cut_off_and_keeps_no_index_from_being_built(
+def test_a_process_that_waits_for_another_migration_says_for_which_and_keeps_no_index_from_being_built(
     postgres_url: str, connection: Connection[Any]
 ) -> None:
     """A build waits for every statement that runs, so one that waited for the builder would be a deadlock."""
@@ -113,26 +111,20 @@ def test_a_process_that_waits_for_another_migration_is_not_cut_off_and_keeps_no_
     key = f"holdfast:migrate:{ACME}"
     connection.execute("select pg_advisory_lock(hashtextextended(%s, 0))", [key])
     applied: list[int] = []
+    said: Queue[str] = Queue()
 
     def migrate() -> None:
-        options = "-c lock_timeout=1ms"
-        with psycopg.connect(postgres_url, autocommit=True, options=options) as impatient:
-            applied.append(len(apply_migrations(impatient, ACME, lambda: JOB_ID)))
+        with opened(f"{postgres_url}?options=-c%20lock_timeout%3D1ms", ACME) as impatient:
+            applied.append(len(impatient.migrate(tell=said.put)))
 
     other = threading.Thread(target=migrate)
     other.start()
-    while other.is_alive() and not _somebody_has_waited(connection):
-        pass
+    pid = connection.info.backend_pid
+    assert f"waiting for another migration, held by pid {pid} " in said.get(timeout=PATIENCE_S)
     connection.execute("create index concurrently on built (id)")
     connection.execute("select pg_advisory_unlock(hashtextextended(%s, 0))", [key])
     other.join()
     assert applied == [len(KNOWN)]
-
-
-def _somebody_has_waited(connection: Connection[Any]) -> bool:
-    row = connection.execute(WAITED).fetchone()
-    assert row is not None
-    return bool(row[0])
 
 
 def test_the_printed_schema_is_the_applied_one(
@@ -205,53 +197,12 @@ def test_a_schema_that_is_newer_but_still_serves_this_code_is_used(
         assert database.migrate() == []
 
 
-def later_step(version: int, text: str, concurrently: bool = False) -> Migration:
-    return Migration(version, "later", text, 1, concurrently)
-
-
-def validity(connection: Connection[Any], index: str) -> list[bool]:
-    rows = connection.execute(
-        "select i.indisvalid from pg_index i join pg_class c on c.oid = i.indexrelid where c.relname = %s",
-        [index],
-    )
-    return [row[0] for row in rows]
-
-
-def new_job(type: str) -> NewJob:
-    id = new_id()
-    return NewJob(id=id, chain_id=id, type=type, input="1")
+def later_step(version: int, text: str) -> Migration:
+    return Migration(version, "later", text, 1)
 
 
 def with_step(monkeypatch: pytest.MonkeyPatch, step: Migration) -> None:
     monkeypatch.setattr(migrations, "load_migrations", lambda _: (*KNOWN, step))
-
-
-def test_a_concurrent_step_runs_outside_a_transaction(
-    postgres_url: str, connection: Connection[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = "create index concurrently job_type on holdfast.job (type)"
-    step = later_step(KNOWN[-1].version + 1, text, concurrently=True)
-    with_step(monkeypatch, step)
-    with opened(postgres_url) as database:
-        assert database.migrate() == [step.record]
-    found = connection.execute("select indexdef from pg_indexes where indexname = 'job_type'")
-    assert len(found.fetchall()) == 1
-
-
-def test_an_index_whose_building_failed_half_way_is_built_again(
-    postgres_url: str, connection: Connection[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = "create unique index concurrently if not exists job_once on holdfast.job (type)"
-    step = later_step(KNOWN[-1].version + 1, text, concurrently=True)
-    with_step(monkeypatch, step)
-    with opened(postgres_url) as database:
-        database.run(database.store.jobs.insert([new_job("mail"), new_job("mail")]))
-        with pytest.raises(psycopg.errors.UniqueViolation):
-            database.migrate()
-        assert validity(connection, "job_once") == [False]
-        connection.execute("delete from holdfast.job")
-        assert database.migrate() == [step.record]
-    assert validity(connection, "job_once") == [True]
 
 
 def test_a_step_that_was_changed_is_refused_before_anything_is_done(
@@ -276,18 +227,34 @@ def test_two_commands_at_once_migrate_once(postgres_url: str) -> None:
     assert sorted(len(json.loads(each)) for each in answers) == [0, len(KNOWN)]
 
 
-def test_a_step_that_fails_leaves_nothing(
+def test_a_step_of_a_new_schema_that_fails_leaves_nothing(
     postgres_url: str, connection: Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "create table holdfast.half (); select 1 / 0"
-    with_step(monkeypatch, later_step(KNOWN[-1].version + 1, text))
-    before = shape(connection, "holdfast")
-    with opened(postgres_url) as database:
+    text = "create schema if not exists holdfast; select 1 / 0"
+    monkeypatch.setattr(migrations, "load_migrations", lambda _: (later_step(1, text),))
+    with opened(postgres_url, ACME) as database:
         with pytest.raises(psycopg.errors.DivisionByZero):
             database.migrate()
         monkeypatch.undo()
-        assert database.migrate() == [], "the lock was given back"
-    assert shape(connection, "holdfast") == before
+        assert connection.execute("select to_regnamespace(%s)", [ACME]).fetchall() == [(None,)]
+        assert len(database.migrate()) == len(KNOWN), "the lock was given back"
+
+
+def test_a_step_that_fails_half_way_continues_there_once_it_is_corrected(
+    postgres_url: str, connection: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version, first = KNOWN[-1].version + 1, "create table holdfast.half ();"
+    with opened(postgres_url) as database:
+        with_step(monkeypatch, later_step(version, f"{first} select 1 / 0"))
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            database.migrate()
+        with_step(monkeypatch, later_step(version, "create table holdfast.other (); select 1"))
+        with pytest.raises(SchemaChanged, match="was begun by another version"):
+            database.migrate()
+        corrected = later_step(version, f"{first} alter table holdfast.half add id integer")
+        with_step(monkeypatch, corrected)
+        assert database.migrate() == [corrected.record]
+    assert connection.execute("select count(id) from holdfast.half").fetchall() == [(0,)]
 
 
 def test_a_step_is_sent_one_statement_at_a_time(
@@ -322,13 +289,16 @@ def test_a_semicolon_ends_a_statement_only_outside_of_texts_bodies_and_comments(
 def test_the_schema_may_be_prepared_by_an_owner_who_is_not_the_user(
     postgres_server: PostgresServer, postgres_url: str, connection: Connection[Any]
 ) -> None:
-    role = sql.Identifier(f"plain_{postgres_url.rsplit('_', 1)[1]}")
+    name = f"plain_{postgres_url.rsplit('_', 1)[1]}"
+    role = sql.Identifier(name)
     connection.execute(sql.SQL("create role {}").format(role))
     try:
-        with psycopg.connect(postgres_url, autocommit=True) as plain:
-            plain.execute(sql.SQL("set role {}").format(role))
-            with pytest.raises(Exception, match="not allowed to create the schema") as caught:
-                apply_migrations(plain, ACME, lambda: JOB_ID)
-            assert "holdfast migrate sql" in str(getattr(caught.value, "help", ""))
+        options = f"-c%20role%3D{name}"
+        with (
+            opened(f"{postgres_url}?options={options}", ACME) as plain,
+            pytest.raises(WrongDatabase, match="not allowed to create the schema") as caught,
+        ):
+            plain.migrate()
+        assert "holdfast migrate sql" in str(caught.value.help)
     finally:
         connection.execute(sql.SQL("drop role {}").format(role))

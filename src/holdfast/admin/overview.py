@@ -213,7 +213,7 @@ class Overviews:
         """Read what the database and the settings are."""
         check(caller.principal, "system.read")
         database = self._gateway.app.database
-        document, replication = server or await read_server(database)
+        document, replication, _ = server or await read_server(database)
 
         def op(store: Store) -> Op[System]:
             applied = yield from store.schema.applied()

@@ -40,6 +40,7 @@ from holdfast.notify.factory import POSTGRES_SCHEMES, open_notifier
 from holdfast.settings import load_some
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
+from holdfast.storage.migrations import WAIT, log_wait
 from holdfast.storage.sql_loader import check_identifier
 from holdfast.storage.url import Address, Pooling, open_database, parse_url
 
@@ -362,9 +363,15 @@ class Holdfast(Registration, Producer):
         """Return a context manager for many transactions; their hints are sent once, at its end."""
         return self._sender.batch()
 
-    def migrate(self) -> list[AppliedMigration]:
-        """Bring the schema up to date and subscribe this application's handlers to their events."""
-        applied = self.database.migrate()
+    def migrate(
+        self, *, wait: Duration = WAIT, tell: Callable[[str], None] = log_wait
+    ) -> list[AppliedMigration]:
+        """Bring the schema up to date and subscribe this application's handlers to their events.
+
+        It waits for other transactions for `wait` in all, and calls `tell` with whom it waits for; by default, that is
+        logged. Raises: MigrationBlocked.
+        """
+        applied = self.database.migrate(wait, tell)
         self.subscribe_handlers()
         return applied
 

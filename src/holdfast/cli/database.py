@@ -1,4 +1,4 @@
-"""`holdfast migrate` and `holdfast adopt`: the schema's migrations, and allowing jobs in a copied database."""
+"""`holdfast migrate`, `grants` and `adopt`: the schema, who may use it, and allowing jobs in a copied database."""
 
 from __future__ import annotations
 
@@ -44,27 +44,39 @@ _COLUMNS = columns("version", "name", "state")
         "holdfast migrate",
         "HOLDFAST_URL=postgresql://app@db/shop holdfast migrate",
         "holdfast migrate --app shop.jobs:app",
+        "holdfast migrate --wait 1h",
         "holdfast migrate check || echo 'migrate before you deploy'",
         "holdfast migrate sql --url postgresql://db/shop > schema.sql",
     ),
 )
 @click.argument("action", type=click.Choice(ACTIONS), default="up")
+@click.option(
+    "--wait",
+    metavar="DURATION",
+    help="How long to wait for other transactions in all; 10m by default.",
+)
 @app_option
 @database_options
 @output_option
 def migrate(
-    action: Action, spec: str | None, url: str | None, schema: str | None, output: Format
+    action: Action,
+    wait: str | None,
+    spec: str | None,
+    url: str | None,
+    schema: str | None,
+    output: Format,
 ) -> None:
     """Bring the schema up to date.
 
-    up applies pending migrations, under a lock. list shows every migration and whether it was
+    up applies pending migrations, under a lock, while workers and producers go on. It says for
+    which transaction it waits, and continues an interrupted run. list shows every migration and whether it was
     applied. check exits 7 unless this version supports the schema. sql prints the whole schema
     without connecting, for applying it with other tools.
     """
     with open_app_or_database(spec, url, schema) as session:
         match action:
             case "up":
-                _up(session, output)
+                _up(session, wait, output)
             case "list":
                 _list(session, output)
             case "check":
@@ -75,8 +87,10 @@ def migrate(
                 click.echo(_sql(session), nl=False)
 
 
-def _up(session: CliSession, output: Format) -> None:
-    applied = session.app.migrate()
+def _up(session: CliSession, wait: str | None, output: Format) -> None:
+    from holdfast.storage.migrations import WAIT
+
+    applied = session.app.migrate(wait=wait or WAIT, tell=print_info)
     write_records([_row(each, "applied now") for each in applied], _COLUMNS, output, id="version")
     print_info(
         f"applied {pluralize(len(applied), 'migration')}" if applied else "the schema is up to date"
@@ -127,6 +141,38 @@ def _sql(session: CliSession) -> str:
     from holdfast.storage.postgres.migrations import migration_sql as postgres_sql
 
     return postgres_sql(session.app.schema)
+
+
+@click.command(
+    "grants",
+    cls=HelpCommand,
+    examples=(
+        "holdfast grants --url postgresql://db/shop > grants.sql",
+        "holdfast grants worker=shop_worker producer=shop_web | psql shop",
+    ),
+)
+@click.argument("roles", metavar="[ROLE=NAME]...", nargs=-1)
+@app_option
+@database_options
+def grants(roles: tuple[str, ...], spec: str | None, url: str | None, schema: str | None) -> None:
+    """Print what each database role needs for this version, as SQL.
+
+    The roles are owner, producer, worker, operator and readonly; by default they are named
+    holdfast_producer and so on. Nothing is connected to. Run it as the owner, or let
+    `holdfast migrate` repeat it for roles that had it.
+    """
+    from holdfast.storage.postgres.grants import GRANTS, grants_sql
+
+    names = dict(each.partition("=")[::2] for each in roles)
+    if not all(names.values()):
+        raise InvalidOption("a role is given as ROLE=NAME", help="as in worker=shop_worker")
+    with open_app_or_database(spec, url, schema) as session:
+        if session.store.dialect == "sqlite":
+            raise InvalidOption("SQLite has no roles", help="pass --url postgresql://…")
+        own = session.app.schema
+        click.echo(
+            grants_sql(own, names or {each: f"holdfast_{each}" for each in GRANTS}), nl=False
+        )
 
 
 @click.command(

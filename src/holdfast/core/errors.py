@@ -42,7 +42,8 @@ HoldfastError
 │   ├── DatabaseBusy               HF044  retryable
 │   ├── CopiedDatabase             HF045
 │   ├── RoleRefused                HF046
-│   └── SchemaChanged              HF047
+│   ├── SchemaChanged              HF047
+│   └── MigrationBlocked           HF133  retryable
 ├── AttemptError
 │   ├── LeaseLost                  HF050  retryable
 │   ├── Aborted                    HF051  retryable
@@ -802,11 +803,11 @@ class RoleRefused(DatabaseError):
     """The database role lacks a privilege.
 
     PostgreSQL rejected a statement of the connection's role. Producers, workers, operators and
-    readers need different privileges; the documentation lists the grants for each.
+    readers need different privileges, and a new version may need more.
     """
 
     code = "HF046"
-    fix = "grant the role what it needs (see Security in the documentation), or use another role"
+    fix = "grant the role what `holdfast grants` prints for it, or use another role"
 
 
 class CopiedDatabase(DatabaseError):
@@ -818,6 +819,18 @@ class CopiedDatabase(DatabaseError):
 
     code = "HF045"
     fix = "run `holdfast adopt` to allow jobs in this copy to run"
+
+
+class MigrationBlocked(DatabaseError):
+    """A migration waited too long for other transactions.
+
+    A table can be changed only while no transaction uses it. Holdfast tries for short moments, so that
+    nobody queues behind it, until `--wait` is over. What was done stays done.
+    """
+
+    code = "HF133"
+    fix = "migrate again, which continues where it stopped, or wait longer: `holdfast migrate --wait 1h`"
+    retryable = True
 
 
 class AttemptError(HoldfastError):

@@ -7,10 +7,12 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
+from holdfast.core.duration import Duration
 from holdfast.core.errors import NoTransaction
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.core.replication import Replication
 from holdfast.storage.after_commit import Action, Witness
+from holdfast.storage.migrations import WAIT, Tell, log_wait
 from holdfast.storage.operation import Op, Row, Statement
 from holdfast.storage.store import Store
 
@@ -194,8 +196,11 @@ class Database(Protocol):
     def rest(self, seconds: float) -> None:
         """Leave all connections to other processes, as far as nothing runs on them, and open none for so long."""
 
-    def migrate(self) -> list[AppliedMigration]:
-        """Bring the schema up to date under a lock; return what was applied."""
+    def migrate(self, wait: Duration = WAIT, tell: Tell = log_wait) -> list[AppliedMigration]:
+        """Bring the schema up to date under a lock; return what was applied.
+
+        It waits for other transactions for so long in all, and tells for which. Raises: MigrationBlocked.
+        """
 
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""

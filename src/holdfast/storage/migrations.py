@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import TypeAlias
 
 from holdfast.core.errors import SchemaChanged, SchemaTooNew, SchemaTooOld
 from holdfast.core.records import AppliedMigration
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _OLDEST_CODE = re.compile(r"^-- oldest code: (\d+)\s*$", re.MULTILINE)
-_INDEX = re.compile(r"\bindex\s+concurrently\s+(?:if\s+not\s+exists\s+)?(\w+)", re.IGNORECASE)
-_CONCURRENTLY = re.compile(r"^-- concurrently\s*$", re.MULTILINE)
+
+log = logging.getLogger("holdfast.migrate")
+
+Tell: TypeAlias = Callable[[str], None]
+"""Says what a migration waits for."""
+
+WAIT = "10m"
+"""How long a migration waits for other transactions in all, unless it is told otherwise."""
+
+
+def log_wait(text: str) -> None:
+    """Log what a migration waits for."""
+    log.warning(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +36,13 @@ class Migration:
     """One step of the schema.
 
     Code that knows at least version `oldest_code` runs on the result: expand, then contract, so it is raised only when
-    something is taken away. `concurrently` steps run outside a transaction.
+    something is taken away.
     """
 
     version: int
     name: str
     text: str
     oldest_code: int
-    concurrently: bool
-
-    @property
-    def indexes(self) -> tuple[str, ...]:
-        """The indexes that a `concurrently` step builds."""
-        return tuple(_INDEX.findall(self.text)) if self.concurrently else ()
 
     @property
     def record(self) -> AppliedMigration:
@@ -60,7 +67,6 @@ def load_migrations(package: str) -> tuple[Migration, ...]:
                 name=match[2],
                 text=text,
                 oldest_code=int(oldest[1]) if oldest else 1,
-                concurrently=_CONCURRENTLY.search(text) is not None,
             )
         )
     return tuple(sorted(found, key=lambda each: each.version))

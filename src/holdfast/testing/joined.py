@@ -22,6 +22,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import AsyncAdapter, Need, SyncAdapter
+from holdfast.core.duration import Duration
 from holdfast.core.errors import UnsupportedConnection
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.storage.after_commit import Action, Witness
@@ -32,6 +33,7 @@ from holdfast.storage.database import (
     Parameters,
     Raised,
 )
+from holdfast.storage.migrations import WAIT, Tell, log_wait
 from holdfast.storage.operation import Op, Row, Statement, SyncExecutor, run
 from holdfast.worker.background_loops import call_on
 
@@ -313,7 +315,7 @@ class JoinedDatabase(EnoughConnections):
     def singleton(self, key: str) -> FreeSingleton:
         return FreeSingleton(key)
 
-    def migrate(self) -> list[AppliedMigration]:
+    def migrate(self, wait: Duration = WAIT, tell: Tell = log_wait) -> list[AppliedMigration]:
         raise UnsupportedConnection(
             "tables cannot be created inside the test's transaction",
             help="call app.migrate() before the test begins its transaction",

@@ -18,7 +18,7 @@ from holdfast.scheduler.doctor.failover import check_replication
 from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet
 from holdfast.scheduler.doctor.limit_checks import check_limits, read_limit_state
 from holdfast.scheduler.doctor.manifest_checks import check_archive, read_archive
-from holdfast.scheduler.doctor.postgres import check_postgres
+from holdfast.scheduler.doctor.postgres import check_postgres, check_privileges
 from holdfast.scheduler.doctor.sqlite import check_sqlite
 from holdfast.settings import (
     Settings,
@@ -40,16 +40,19 @@ FIXABLE = frozenset({"schema", "expired_leases"})
 
 
 class ServerFacts(NamedTuple):
-    """What the database says of itself, as a document of its dialect, and what its hosts say of replication."""
+    """What the database says of itself and of its roles, as documents, and what its hosts say of replication."""
 
     document: str
     replication: Replication | None
+    privileges: str = "{}"
 
 
 async def read_server(database: Database) -> ServerFacts:
     """Ask the database and its hosts about themselves."""
-    document = await database.read_async(database.store.server_stats.document(), READ_TIMEOUT_MS)
-    return ServerFacts(document, await database.replication())
+    stats = database.store.server_stats
+    document = await database.read_async(stats.document(), READ_TIMEOUT_MS)
+    privileges = await database.read_async(stats.privileges(), READ_TIMEOUT_MS)
+    return ServerFacts(document, await database.replication(), privileges)
 
 
 async def run_checks(
@@ -97,6 +100,7 @@ async def _check_database(
     if database.store.dialect == "sqlite":
         return check_sqlite(server.document, database.url.removeprefix("sqlite:///"))
     found = check_postgres(server.document, settings, await database.is_pooled(), workers)
+    found.append(check_privileges(server.privileges))
     if server.replication is not None:
         found += check_replication(server.replication, settings)
     return found

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.settings import Settings
+from holdfast.storage.postgres.grants import missing_grants
 from holdfast.storage.postgres.store import JIT_ABOVE_COST, OLDEST_VERSION, TESTED_VERSION
 from holdfast.worker.worker import BACKGROUND_LINKS, LOOP_LINKS
 
@@ -99,6 +100,20 @@ def check_postgres(
         _check_connections(stats, settings, 0 if is_pooled else workers),
         _check_pooler(settings, is_pooled),
     ]
+
+
+def check_privileges(document: str) -> Finding:
+    """Check what roles were granted against what this version needs."""
+    missing = missing_grants(document)
+    if not missing:
+        return ok("privileges", "no role lacks what this version needs")
+    names = " ".join(f"{each.kind}={each.role}" for each in missing)
+    return problem(
+        "privileges",
+        "; ".join(f"{each.role} ({each.kind}) lacks {each}" for each in missing),
+        "what these roles run is rejected (HF046), for example the recovery of crashed workers' jobs",
+        f"run `holdfast migrate` as the owner, or what `holdfast grants {names}` prints",
+    )
 
 
 def _check_version(settings: dict[str, str]) -> Finding:
@@ -358,5 +373,5 @@ def _check_pooler(settings: Settings, is_pooled: bool) -> Finding:
         "pooler",
         "behind a pooler, with LISTEN through it",
         "in a pooler's transaction mode hints are lost, and jobs are found only by polling",
-        "set HOLDFAST_LISTEN_URL to the server's own address, and run `holdfast migrate` there",
+        "set HOLDFAST_LISTEN_URL to the server's own address",
     )

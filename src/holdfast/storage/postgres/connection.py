@@ -146,12 +146,13 @@ def connection_string(
     statement_timeout_ms: int,
     only_by_index: bool = False,
     durable: bool = True,
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
 ) -> str:
     """The connection string of a connection of ours; the server sees its purpose and enforces its limits."""
     # None of our statements runs long enough to be worth compiling. A pooler may drop all of these: the statements' own
     # estimates stay below what a server compiles by default.
     options = (
-        f"-c statement_timeout={statement_timeout_ms} -c lock_timeout={LOCK_TIMEOUT_MS} "
+        f"-c statement_timeout={statement_timeout_ms} -c lock_timeout={lock_timeout_ms} "
         "-c timezone=UTC -c default_transaction_isolation=read\\ committed -c jit=off "
         # Links and listeners are idle for as long as there is nothing to do; the pool closes its own after a minute.
         "-c idle_session_timeout=0 -c array_nulls=on"

@@ -14,13 +14,15 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg import Connection, IsolationLevel
 
+from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import DatabaseUnreachable, WrongDatabase
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.core.replication import Replication
 from holdfast.storage.id_generator import new_id
-from holdfast.storage.migrations import check_schema, load_migrations
+from holdfast.storage.migrations import WAIT, Tell, check_schema, load_migrations, log_wait
 from holdfast.storage.operation import Op, run, run_async
 from holdfast.storage.postgres.connection import (
+    LOCK_TIMEOUT_MS,
     STATEMENT_TIMEOUT_MS,
     PsycopgAsyncExecutor,
     PsycopgExecutor,
@@ -39,6 +41,7 @@ from holdfast.storage.postgres.dedicated_connection import (
 )
 from holdfast.storage.postgres.hosts import connect, connect_async
 from holdfast.storage.postgres.migrations import PACKAGE, apply_migrations, read_applied
+from holdfast.storage.postgres.online_ddl import BlockerWatch, MigrationLock, Patience
 from holdfast.storage.postgres.pool import (
     NOTHING,
     SHORT_WAIT_S,
@@ -213,10 +216,19 @@ class PostgresDatabase:
     def _all_pools(self) -> list[PostgresPool | PostgresAsyncPool]:
         return [*self._pools.values(), *([] if self._pool is None else [self._pool])]
 
-    def migrate(self) -> list[AppliedMigration]:
-        with self._direct("migrate") as connection:
+    def migrate(self, wait: Duration = WAIT, tell: Tell = log_wait) -> list[AppliedMigration]:
+        patience = Patience(milliseconds(wait) / 1000, tell)
+        # No limit of the session's own: building an index waits for all older transactions, and nobody for it.
+        with (
+            self._direct("migrate", lock_timeout_ms=0) as connection,
+            self._direct("migrate lock") as second,
+            self._direct("migrate watch") as third,
+        ):
             check_server(connection)
-            return apply_migrations(connection, self.schema, new_id)
+            lock = MigrationLock(second, f"holdfast:migrate:{self.schema}")
+            return apply_migrations(
+                connection, lock, BlockerWatch(third), self.schema, new_id, patience
+            )
 
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""
@@ -257,9 +269,11 @@ class PostgresDatabase:
         self.close()
 
     @contextmanager
-    def _direct(self, purpose: str) -> Iterator[Connection[Any]]:
+    def _direct(
+        self, purpose: str, lock_timeout_ms: int = LOCK_TIMEOUT_MS
+    ) -> Iterator[Connection[Any]]:
         try:
-            text = connection_string(self._url, purpose, statement_timeout_ms=0)
+            text = connection_string(self._url, purpose, 0, lock_timeout_ms=lock_timeout_ms)
             # Too few statements to be worth preparing, which a pooler might forget.
             connection = connect(Connection[Any], text, autocommit=True, prepare_threshold=None)
         except (psycopg.OperationalError, OSError) as error:

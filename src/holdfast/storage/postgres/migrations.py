@@ -1,21 +1,22 @@
-"""Applies migrations under an advisory lock, so that replicas may start together."""
+"""Applies migrations under a lock, so that replicas may start together, and by single statements to tables in use."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from time import sleep
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 import psycopg
 from psycopg import Connection, sql
 
-from holdfast.core.errors import WrongDatabase
+from holdfast.core.errors import SchemaChanged, WrongDatabase
 from holdfast.core.records import AppliedMigration
 from holdfast.storage.migrations import (
     Migration,
+    Tell,
     check_schema,
     check_unchanged,
     list_pending,
@@ -23,23 +24,18 @@ from holdfast.storage.migrations import (
 )
 from holdfast.storage.operation import run
 from holdfast.storage.postgres.connection import PsycopgExecutor
+from holdfast.storage.postgres.grants import missing_grants
+from holdfast.storage.postgres.online_ddl import BlockerWatch, MigrationLock, OnlineDdl, Patience
 from holdfast.storage.sql_loader import place_schema
-from holdfast.storage.store.schema import SchemaStore
+from holdfast.storage.store.schema import SchemaStore, ServerStatsStore
 
 PACKAGE = "holdfast.storage.postgres"
 
-_TRY_LOCK = "select pg_try_advisory_lock(hashtextextended(%s, 0))"
-_LOOK_EVERY_S = 0.1
-_UNLOCK = "select pg_advisory_unlock(hashtextextended(%s, 0))"
-_LOCK_TIMEOUT = "select set_config('lock_timeout', %s, false)"
 _RECORD = sql.SQL(
     "insert into holdfast.schema_version (version, name, checksum, oldest_code) values ({}, {}, {}, {});"
 )
-_UNFINISHED = """
-select c.relname from pg_index i join pg_class c on c.oid = i.indexrelid join pg_namespace n on n.oid = c.relnamespace
- where n.nspname = %s and c.relname = any (%s) and not i.indisvalid
-"""
-_DROP = sql.SQL("drop index concurrently {}.{}")
+_COMMENT = sql.SQL("comment on table {} is {}")
+_READ_COMMENT = "select obj_description(to_regclass(%s), 'pg_class')"
 # Strings, quoted names, bodies of functions and comments come first, so that a semicolon inside them ends nothing.
 _PART = re.compile(
     r"'(?:[^']|'')*'|\"[^\"]*\"|(?P<tag>\$\w*\$).*?(?P=tag)|--[^\n]*|/\*.*?\*/|(?P<end>;)|[^'\"$;/-]+|.",
@@ -66,48 +62,49 @@ def read_applied(connection: Connection[Any], schema: str) -> list[AppliedMigrat
 
 
 def apply_migrations(
-    connection: Connection[Any], schema: str, make_id: Callable[[], str]
+    connection: Connection[Any],
+    lock: MigrationLock,
+    watch: BlockerWatch,
+    schema: str,
+    make_id: Callable[[], str],
+    patience: Patience,
 ) -> list[AppliedMigration]:
-    """Take every pending step, each in its own transaction; return what was applied. Needs autocommit.
+    """Take every pending step; return what was applied. Lock and watch have connections of their own, in autocommit.
 
     Concurrency: one at a time per schema; those that waited find the work done.
+    Raises: MigrationBlocked.
     """
-    key = f"holdfast:migrate:{schema}"
-    _lock(connection, key)
-    try:
+    with lock.hold(patience, watch):
         known = load_migrations(PACKAGE)
         applied = read_applied(connection, schema)
         check_unchanged(known, applied)
         todo = list_pending(known, applied)
+        ddl = OnlineDdl(connection, schema, lock, watch, patience)
         for step in todo:
-            _apply(connection, schema, step)
+            if applied:
+                _upgrade(connection, schema, step, ddl)
+            else:
+                _create(connection, schema, step)
         check_schema(known, read_applied(connection, schema))
         executor = PsycopgExecutor(connection, schema)
         run(SchemaStore().identify(make_id()), executor)
         run(SchemaStore().note_server(), executor)
+        _repeat_grants(connection, schema, patience.tell)
         return [step.record for step in todo]
-    finally:
-        if not connection.broken:
-            connection.execute(_UNLOCK, [key])
 
 
-def _lock(connection: Connection[Any], key: str) -> None:
-    """Wait for other migrations as long as they take, between statements.
-
-    An index that another one builds concurrently waits for every running statement: waiting in one would be a deadlock.
-    """
-    while not connection.execute(_TRY_LOCK, [key]).fetchall()[0][0]:
-        sleep(_LOOK_EVERY_S)
-
-
-@contextmanager
-def _waiting_without_limit(connection: Connection[Any]) -> Iterator[None]:
-    """Wait for old transactions as long as they take: nobody queues behind these waits."""
-    row = connection.execute("show lock_timeout").fetchone()
-    assert row is not None
-    connection.execute(_LOCK_TIMEOUT, ["0"])
-    yield
-    connection.execute(_LOCK_TIMEOUT, [row[0]])
+def _repeat_grants(connection: Connection[Any], schema: str, tell: Tell) -> None:
+    """Give roles what this version needs in addition, if they have what earlier ones needed."""
+    document = run(ServerStatsStore().privileges(), PsycopgExecutor(connection, schema))
+    for missing in missing_grants(document):
+        try:
+            for statement in missing.statements(schema):
+                connection.execute(statement)
+            tell(f"granted {missing.role} ({missing.kind}): {missing}")
+        except psycopg.errors.InsufficientPrivilege:
+            tell(
+                f"{missing.role} ({missing.kind}) lacks {missing}; run `holdfast grants` as the owner"
+            )
 
 
 def statements_of(script: str) -> Iterator[str]:
@@ -122,31 +119,65 @@ def statements_of(script: str) -> Iterator[str]:
         yield rest
 
 
-def _apply(connection: Connection[Any], schema: str, step: Migration) -> None:
-    executor = PsycopgExecutor(connection, schema)
-    # One at a time: databases that speak PostgreSQL's language often refuse several in one message.
-    statements = [each.encode() for each in statements_of(place_schema(step.text, schema))]
-    if step.concurrently:
-        # CREATE INDEX CONCURRENTLY refuses a transaction; such a step is one statement that may be repeated.
-        with _waiting_without_limit(connection):
-            _drop_unfinished(connection, schema, step)
-            for each in statements:
-                connection.execute(each)
-        run(SchemaStore().record(step.record), executor)
-        return
+def _create(connection: Connection[Any], schema: str, step: Migration) -> None:
+    """Take a step of a new schema, which nobody uses yet, in one transaction."""
     with connection.transaction():
         try:
-            for each in statements:
-                connection.execute(each)
+            # One at a time: databases that speak PostgreSQL's language often refuse several in one message.
+            for each in statements_of(place_schema(step.text, schema)):
+                connection.execute(each.encode())
         except psycopg.errors.InsufficientPrivilege as error:
             raise WrongDatabase(
                 f"this role is not allowed to create the schema: {error}",
                 help="run `holdfast migrate sql` and apply it as the owner",
             ) from error
-        run(SchemaStore().record(step.record), executor)
+        run(SchemaStore().record(step.record), PsycopgExecutor(connection, schema))
 
 
-def _drop_unfinished(connection: Connection[Any], schema: str, step: Migration) -> None:
-    """Drop what a build that failed half way has left: such an index costs writes, serves nobody and bears the name."""
-    for (name,) in connection.execute(_UNFINISHED, [schema, list(step.indexes)]).fetchall():
-        connection.execute(_DROP.format(sql.Identifier(schema), sql.Identifier(name)))
+class _Progress(msgspec.Struct, frozen=True):
+    """How much of a step is done. It is kept as a comment on the table of steps, which takes no other table or lock."""
+
+    version: int
+    statements: int
+    checksum: str
+
+    @classmethod
+    def after(cls, step: Migration, statements: Sequence[str]) -> _Progress:
+        text = "\n".join(statements)
+        return cls(step.version, len(statements), hashlib.sha256(text.encode()).hexdigest())
+
+
+def _upgrade(connection: Connection[Any], schema: str, step: Migration, ddl: OnlineDdl) -> None:
+    """Take a step while old workers and producers go on, from where an interrupted run has left it."""
+    statements = list(statements_of(place_schema(step.text, schema)))
+    table = sql.Identifier(schema, "schema_version")
+
+    def note(progress: _Progress | None) -> None:
+        text = msgspec.json.encode(progress).decode() if progress else None
+        connection.execute(_COMMENT.format(table, text))
+
+    for count in range(_done_of(connection, table, step, statements), len(statements)):
+        progress = _Progress.after(step, statements[: count + 1])
+        ddl.execute(statements[count], partial(note, progress))
+    with connection.transaction():
+        run(SchemaStore().record(step.record), PsycopgExecutor(connection, schema))
+        note(None)
+
+
+def _done_of(
+    connection: Connection[Any], table: sql.Identifier, step: Migration, statements: Sequence[str]
+) -> int:
+    """Count the statements of a step that an interrupted run has done. Raises: SchemaChanged."""
+    row = connection.execute(_READ_COMMENT, [table.as_string(None)]).fetchone()
+    try:
+        done = msgspec.json.decode((row and row[0]) or "", type=_Progress)
+    except msgspec.DecodeError:
+        return 0
+    if done.version != step.version:
+        return 0
+    if done != _Progress.after(step, statements[: done.statements]):
+        raise SchemaChanged(
+            f"migration {step.version:04}_{step.name} was begun by another version",
+            help="finish it with the version of holdfast that began it",
+        )
+    return done.statements

@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.storage.database import EnoughConnections, FreeSingleton
 from holdfast.storage.id_generator import new_id
-from holdfast.storage.migrations import check_schema, load_migrations
+from holdfast.storage.migrations import WAIT, Tell, check_schema, load_migrations, log_wait
 from holdfast.storage.operation import Op, run
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 from holdfast.storage.sqlite.connection import (
@@ -50,7 +51,6 @@ T = TypeVar("T")
 OPERATION_LIMIT_S = 30.0
 
 # Replicas that start together wait for the one that migrates, however large the file is.
-MIGRATION_WAIT_S = 600.0
 _KEPT = 4
 _READING_THREADS = 2
 
@@ -155,11 +155,11 @@ class SqliteDatabase(EnoughConnections):
         # A claim sees every slot that runs, so a lock adds nothing to it.
         return FreeSingleton(key)
 
-    def migrate(self) -> list[AppliedMigration]:
+    def migrate(self, wait: Duration = WAIT, tell: Tell = log_wait) -> list[AppliedMigration]:
         source = self._resources.transactions
         connection = source.take(self._wait_s)
         try:
-            return apply_migrations(connection, LockWait(MIGRATION_WAIT_S), new_id)
+            return apply_migrations(connection, LockWait(milliseconds(wait) / 1000), new_id)
         finally:
             # SQLite compiles a statement once: what a migration has run would be noticed no more.
             source.give(connection, broken=True)

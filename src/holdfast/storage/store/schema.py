@@ -63,6 +63,10 @@ class ServerStatsStore:
         """Read the dialect's own figures as one JSON object. It only reads."""
         return fetch_value("vitals")
 
+    def privileges(self) -> Op[str]:
+        """Read what roles were granted on the tables, as a JSON object. One statement."""
+        return fetch_value("privileges")
+
     def sweep(self, few: int) -> Op[Swept | None]:
         """Remove dead rows where there are more than a few; None where there was nothing to do, or no right to do it.
 

@@ -68,3 +68,21 @@ select coalesce(sum(pg_stat_get_dead_tuples(c.oid)), 0)::bigint,
 -- and none is made shorter, which would need a lock that keeps claims out.
 vacuum (skip_locked, index_cleanup on, truncate off, parallel 0)
   holdfast.queue, holdfast.lease, holdfast.tally, holdfast.gate, holdfast.wakeup;
+
+-- name: privileges
+-- What roles other than the owner were granted, by role and by table or `table.column`.
+with granted as (
+  select c.relname::text as object, c.relowner, acl.grantee, lower(acl.privilege_type) as privilege
+    from pg_class c cross join aclexplode(c.relacl) acl
+   where c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass) and c.relkind in ('r', 'v')
+  union all
+  select c.relname || '.' || a.attname, c.relowner, acl.grantee, lower(acl.privilege_type)
+    from pg_class c join pg_attribute a on a.attrelid = c.oid cross join aclexplode(a.attacl) acl
+   where c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass) and c.relkind in ('r', 'v')
+), by_object as (
+  select r.rolname, g.object, json_agg(g.privilege) as privileges
+    from granted g join pg_roles r on r.oid = g.grantee where g.grantee <> g.relowner group by 1, 2
+), by_role as (
+  select rolname, json_object_agg(object, privileges) as objects from by_object group by 1
+)
+select coalesce(json_object_agg(rolname, objects), '{}'::json)::text from by_role;

@@ -9,3 +9,7 @@ select json_object(
 -- name: dead_rows
 -- A file has none that could be swept.
 select 0, false;
+
+-- name: privileges
+-- A file has no roles.
+select '{}';
