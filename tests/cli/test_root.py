@@ -267,11 +267,9 @@ def test_a_command_without_a_stream_does_its_work_all_the_same(
 
 def test_an_interrupt_ends_a_command_quietly() -> None:
     script = (
-        "import os, signal\n"
+        "import os\n"
         "from holdfast.cli import reference\n"
         "from holdfast.cli.main import main\n"
-        # A test run in the background of a script inherits that interrupts are ignored.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"reference.explanations = lambda: os.kill(os.getpid(), {int(signal.SIGINT)})\n"
         "main()"
     )

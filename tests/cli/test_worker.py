@@ -4,7 +4,6 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -167,15 +166,6 @@ def test_draining_does_not_wait_for_a_database_that_is_not_there(folder: Path) -
         assert "error[HF043]" in command.error()
 
 
-@pytest.fixture
-def heard_hangups() -> Iterator[None]:
-    """Let commands hear that their terminal is gone, also in a test run that `nohup` made deaf to it."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("heard_hangups")
 def test_a_terminal_that_is_closed_lets_handlers_end(folder: Path, scene: Scene) -> None:
     id = scene.start("hello", input='{"name": "ana"}')
     with Command("worker", "shop:app", "--log-jobs") as command:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import click
 
 from holdfast.cli.console import wants_colour
+from holdfast.cli.interrupts import hangup_signals, take_interrupts
 
 if TYPE_CHECKING:
     from logging import Formatter
@@ -36,7 +37,8 @@ def exit_on_signal() -> None:
 
     The first process of a container has no default handlers: it would ignore the signal.
     """
-    for number in (signal.SIGTERM, *_hangup_signals()):
+    take_interrupts()
+    for number in (signal.SIGTERM, *hangup_signals()):
         signal.signal(number, lambda *_: sys.exit(0))
 
 
@@ -56,7 +58,7 @@ def stop_on_signal(
         loop.call_soon_threadsafe(stop, signal.Signals(number))
 
     # The loop's own handlers would wait for the loop, and a handler of the application may be blocking it.
-    for number in (signal.SIGTERM, signal.SIGINT, *_hangup_signals()):
+    for number in (signal.SIGTERM, signal.SIGINT, *hangup_signals()):
         signal.signal(number, on_signal)
 
 
@@ -106,12 +108,6 @@ def tune_interpreter() -> None:
     # What is loaded stays: a collection that walked it again and again would delay every handler and every page.
     gc.freeze()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-
-
-def _hangup_signals() -> list[signal.Signals]:
-    """A closed terminal ends the process too, unless `nohup` is in effect."""
-    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [] if is_ignored else [signal.SIGHUP]
 
 
 T = TypeVar("T")

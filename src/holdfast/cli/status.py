@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.console import wants_colour
+from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import (
     Column,
@@ -154,6 +155,8 @@ def status(
     from holdfast.commands.health import read_health
 
     counted = count_limit(conditions)
+    if watch:
+        take_interrupts()
     while True:
         health = session.read(read_health(session.store, counted))
         _write(health, output, watch)
