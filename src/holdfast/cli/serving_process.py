@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 
-from holdfast.cli.console import wants_colour
+from holdfast.cli.console import log_messages, wants_colour
 from holdfast.cli.interrupts import hangup_signals, take_interrupts
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def log_options(command: Callable[..., T]) -> Callable[..., T]:
         type=forms,
         default="auto",
         show_default=True,
-        help="auto is pretty on a terminal, else plain.",
+        help="auto is pretty on a terminal, else plain; json is JSON lines only.",
     )
     return level(form(command))
 
@@ -147,11 +147,15 @@ def set_up_logging(level: str, form: str, jobs: bool = False) -> None:
     """Log to stderr from this level on, and every job's outcome if `jobs` is set."""
     import logging
 
-    from holdfast.observe.logging import JOBS
+    from holdfast.observe.logging import JOBS, log_json
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_formatter(form))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if form == "json":
+        log_json(level)
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_formatter(form))
+        logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    log_messages(log if form == "json" else None)
     if jobs:
         logging.getLogger(JOBS).setLevel(logging.DEBUG)
 
@@ -159,10 +163,8 @@ def set_up_logging(level: str, form: str, jobs: bool = False) -> None:
 def _formatter(form: str) -> Formatter:
     import logging
 
-    from holdfast.observe.logging import JsonFormatter, PrettyFormatter
+    from holdfast.observe.logging import PrettyFormatter
 
-    if form == "json":
-        return JsonFormatter()
     if form == "pretty" or (form == "auto" and sys.stderr.isatty()):
         return PrettyFormatter(wants_colour(sys.stderr))
     formatter = logging.Formatter(
