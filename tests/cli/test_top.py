@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TypeAlias
 
 import pytest
@@ -85,7 +86,7 @@ async def test_a_long_name_leaves_room_for_the_other_columns(shown: Shown, scene
     async with shown() as (top, pilot):
         for place, pane in enumerate(("jobs", "types"), start=1):
             await pilot.press(str(place))
-            await until(lambda pane=pane: rows(top, pane))
+            await until(partial(rows, top, pane))
             table: DataTable[Text] = top.screen_stack[0].query_one(f"#{pane}-table", DataTable)
             assert table.virtual_size.width <= SIZE[0]
             assert any("…" in cell for row in rows(top, pane) for cell in row[:2])

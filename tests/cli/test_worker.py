@@ -172,7 +172,7 @@ def test_an_error_is_a_json_line_too(
     folder: Path, scene: Scene, words: list[str], code: str
 ) -> None:
     with Command(*words, "--log-format", "json") as command:
-        _, said = command.process.communicate(PATIENCE_S)
+        _, said = command.process.communicate(timeout=PATIENCE_S)
     *_, last = [json.loads(each) for each in said.splitlines()]
     assert last["level"] == "error"
     assert last["code"].startswith(code)
