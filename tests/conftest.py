@@ -17,6 +17,7 @@ from hypothesis import settings
 
 from tests.support.absent import report_absent, skip_because_absent
 from tests.support.installation import embedded_binaries, other_binaries
+from tests.support.login_signals import start_programs_with_default_signals
 from tests.support.postgres import (
     PostgresServer,
     StartPostgres,
@@ -31,6 +32,8 @@ from tests.support.until import TEST_TIMEOUT_S
 # An example takes as long as the machine makes it take.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
+
+start_programs_with_default_signals()
 
 SHARED_SERVER = pytest.StashKey[PostgresServer]()
 WORKER_INPUT = "postgres_server"

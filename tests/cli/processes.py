@@ -21,8 +21,12 @@ class Command:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         is_warm: bool = True,
+        joined: bool = False,
     ) -> None:
-        """Fork it from a process that has imported what it needs, unless its start is what is tested."""
+        """Fork it from a process that has imported what it needs, unless its start is what is tested.
+
+        A cold one may have its messages `joined` to its data.
+        """
         words = ("-m", "holdfast", *words)
         given = os.environ | {"PYTHONUNBUFFERED": "1"} | dict(env or {})
         self.process: WarmProcess | subprocess.Popen[str]
@@ -32,7 +36,7 @@ class Command:
             self.process = subprocess.Popen(
                 [sys.executable, *words],
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=subprocess.STDOUT if joined else subprocess.PIPE,
                 text=True,
                 cwd=cwd,
                 env=given,
@@ -42,7 +46,7 @@ class Command:
         """Wait for the next line of data."""
         assert self.process.stdout is not None
         line: str = self.process.stdout.readline()
-        assert line, f"the command ended: {self.error()}"
+        assert line, f"the command ended: {self.error() if self.process.stderr else ''}"
         return line
 
     def wait_for_word(self, word: str) -> None:

@@ -1,5 +1,6 @@
 """The API is served by a process of its own, which says where, answers, and stops when told."""
 
+import json
 import re
 import signal
 import socket
@@ -59,6 +60,21 @@ def test_links_start_with_the_path_that_a_proxy_strips(scene: Scene, url: str, o
         assert httpx.get(f"{address}/jobs/").headers["location"] == "/ops/jobs"
         style = next(each for each in links if "base.css" in each)
         assert httpx.get(f"{address}{style.removeprefix('/ops')}").status_code == 200
+
+
+def test_the_servers_lines_are_json_without_colours(scene: Scene, url: str) -> None:
+    words = ("api", "serve", "--url", url, "--port", "0", "--log-format", "json")
+    with Command(*words, env={"FORCE_COLOR": "1"}) as command:
+        command.wait_for_word("serving the API and the dashboard on")
+        assert command.interrupt() == Exit.OK
+        rest = command.error()
+    with Command(*words, env={"FORCE_COLOR": "1"}) as command:
+        said = command.process.stderr
+        assert said is not None
+        first = json.loads(next(said))
+    lines = [first, *map(json.loads, rest.splitlines())]
+    assert {"uvicorn.error"} <= {each["logger"] for each in lines}
+    assert "\\u001b" not in json.dumps(lines)
 
 
 def test_a_taken_port_is_said_in_words(run: Run, scene: Scene) -> None:

@@ -12,11 +12,7 @@ from tests.cli.processes import Command
 from tests.support.until import PATIENCE_S
 
 HALT = """
-import signal
 import sys
-
-# A test run in the background of a script inherits that interrupts are ignored.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Halt:

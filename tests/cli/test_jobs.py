@@ -172,6 +172,7 @@ def test_a_job_that_does_not_exist_is_not_found(run: Run, scene: Scene) -> None:
         (("jobs", "start", "x", "--new-type", "--set", "to"), "'to' is not an edit"),
         (("jobs", "start", "x", "[1]", "--new-type", "--set", "1=2"), "has no field for '1=2'"),
         (("jobs", "show", "17"), "error[HF072]: '17' is not an id"),
+        (("jobs", "show", "123"), "its first or last 6 digits or more, as in …7c00a1b2"),
         (("jobs", "list", "stat:failed"), "did you mean state?"),
         (("jobs", "list", "state:faild"), "did you mean failed?"),
         (("jobs", "list", "age>soon"), "is not a duration"),

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -24,6 +25,19 @@ def test_migrate_makes_the_database_usable_and_may_be_repeated(
     assert json.loads(again.stdout) == []
     assert "up to date" in again.stderr
     assert run("migrate", "check", "--url", absent_sqlite_url).exit_code == 0
+
+
+def test_migrate_names_the_database_that_it_changed(
+    run: Run, absent_sqlite_url: str, postgres_url: str
+) -> None:
+    first, again = (run("migrate", "--url", absent_sqlite_url).stderr for _ in range(2))
+    assert first == f"applied {STEPS} migrations to {absent_sqlite_url}\n"
+    assert again == f"up to date: {absent_sqlite_url}\n"
+    other = run("migrate", "--url", postgres_url, "--schema", "another").stderr
+    address = urlsplit(postgres_url)
+    assert f"@{address.hostname}:{address.port}{address.path}, schema another" in other
+    assert address.password
+    assert address.password not in other
 
 
 def test_list_shows_what_is_pending_without_making_a_file(run: Run, absent_sqlite_url: str) -> None:

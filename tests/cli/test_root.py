@@ -13,9 +13,10 @@ from pathlib import Path
 import click
 import pytest
 
+import holdfast.cli
 from holdfast.cli.exit_codes import CODES, Exit, exit_code
 from holdfast.cli.lazy import HelpCommand, HelpGroup
-from holdfast.cli.main import cli
+from holdfast.cli.main import SYNONYMS, cli
 from holdfast.core.errors import ConfigError, HeartbeatTooSlow, HoldfastError, KeyConflict
 from tests.cli.conftest import Run
 from tests.support.absent import skip_because_absent
@@ -132,7 +133,19 @@ def test_help_answers_at_once() -> None:
     ("line", "complaint", "help"),
     [
         ("stats", "holdfast has no command 'stats'", "help: "),
-        pytest.param(f"explain {'9' * 5_000}", "unknown error code", "see", id="a long number"),
+        pytest.param(
+            f"explain {'9' * 5_000}",
+            "is neither an error code nor a term",
+            "see",
+            id="a long number",
+        ),
+        ("retry", "holdfast has no command 'retry'", "did you mean `holdfast jobs retry`?"),
+        ("cron", "holdfast has no command 'cron'", "did you mean `holdfast cycles`?"),
+        ("queue", "holdfast has no command 'queue'", "did you mean `holdfast types`?"),
+        ("beat", "holdfast has no command 'beat'", "did you mean `holdfast cycles`?"),
+        ("purge", "holdfast has no command 'purge'", "did you mean `holdfast chains delete`?"),
+        ("explain lese", "is neither an error code nor a term", "did you mean lease?"),
+        ("explain HF01", "is neither an error code nor a term", "did you mean HF"),
         ("expain HF017", "holdfast has no command 'expain'", "did you mean explain?"),
         ("help", "holdfast has no command 'help'", "did you mean --help?"),
         ("explain --outptu json", "no such option '--outptu'", "did you mean --output?"),
@@ -267,11 +280,9 @@ def test_a_command_without_a_stream_does_its_work_all_the_same(
 
 def test_an_interrupt_ends_a_command_quietly() -> None:
     script = (
-        "import os, signal\n"
+        "import os\n"
         "from holdfast.cli import reference\n"
         "from holdfast.cli.main import main\n"
-        # A test run in the background of a script inherits that interrupts are ignored.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"reference.explanations = lambda: os.kill(os.getpid(), {int(signal.SIGINT)})\n"
         "main()"
     )
@@ -304,3 +315,20 @@ def test_the_shell_is_offered_commands_by_their_beginning() -> None:
 
 def test_every_error_of_the_table_is_ours() -> None:
     assert all(issubclass(kind, HoldfastError) for kind in CODES)
+
+
+def test_words_of_other_queues_lead_to_commands_that_exist() -> None:
+    known = {" ".join(path) for path, _ in commands()}
+    meant = {each.strip("`") for each in SYNONYMS.values()} - {"--help"}
+    assert meant <= known
+
+
+@pytest.mark.parametrize("term", ["lease", "Leases", "renew", "slot"])
+def test_terms_are_explained_as_the_glossary_has_them(run: Run, term: str) -> None:
+    glossary = (Path(holdfast.cli.__file__).parent / "glossary.md").read_text()
+    found = json.loads(run("explain", term, "-o", "json").stdout)
+    assert found
+    assert all(f"| {each['term']} | {each['meaning']} |" in glossary for each in found)
+    for each in found:
+        words = run("explain", term).stdout.split()
+        assert set(each["meaning"].split()[:-1]) <= set(words)

@@ -116,6 +116,21 @@ def test_watching_goes_on_line_by_line_until_it_is_interrupted(scene: Scene) -> 
     assert first["due"] == 0
 
 
+def test_it_fits_a_pipe_of_120_columns(run: Run, scene: Scene) -> None:
+    scene.start(f"billing.{'reminder' * 20}")
+    scene.failed(type="mail.send")
+    lines = run("status").stdout.splitlines()
+    assert max(map(len, lines)) <= 120
+    assert any(each.endswith("1") and each.startswith("mail.send ") for each in lines)
+    with Command("status", "--watch", "--interval", "0.1") as command:
+        line = command.line().rstrip("\n")
+        command.interrupt()
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  due 1  running 0  failed 1  workers 0  \S.*", line
+    )
+    assert len(line) <= 120
+
+
 def test_tail_writes_a_line_for_every_change(scene: Scene) -> None:
     scene.start("old")
     with Command("jobs", "tail", "type:pdf", "-o", "ndjson") as command:

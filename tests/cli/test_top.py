@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TypeAlias
 
 import pytest
@@ -77,6 +78,27 @@ async def test_every_tab_shows_its_rows(shown: Shown, scene: Scene) -> None:
         await pilot.press("5")
         await until(lambda: head(top) != before)
         assert (top.pane.id, rows(top, "cycles")) == ("cycles", [])
+
+
+async def test_a_long_name_leaves_room_for_the_other_columns(shown: Shown, scene: Scene) -> None:
+    scene.start("billing." + "reminder" * 20)
+    scene.start("mail.send")
+    async with shown() as (top, pilot):
+        for place, pane in enumerate(("jobs", "types"), start=1):
+            await pilot.press(str(place))
+            await until(partial(rows, top, pane))
+            table: DataTable[Text] = top.screen_stack[0].query_one(f"#{pane}-table", DataTable)
+            assert table.virtual_size.width <= SIZE[0]
+            assert any("…" in cell for row in rows(top, pane) for cell in row[:2])
+
+
+async def test_the_head_is_a_sentence_and_the_figures_below_it(shown: Shown, scene: Scene) -> None:
+    scene.start("pdf")
+    async with shown() as (top, _):
+        sentence, figures = head(top).splitlines()
+        assert sentence == "No live workers; 1 job is due"
+        assert figures.startswith("due 1 · running 0 · ")
+        assert top.query_one("#head", Static).size.height == 2
 
 
 async def test_a_job_to_be_tried_again_is_shown_with_its_last_error(

@@ -1,10 +1,10 @@
 """The worker as a process: it runs an application's jobs, obeys signals, and says what it cannot load."""
 
+import json
 import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -113,9 +113,70 @@ def test_only_the_types_that_were_named_are_run(folder: Path, scene: Scene) -> N
     assert (scene.state(hello), scene.state(event)) == ("pending", "completed")
 
 
-def test_logs_can_be_json(folder: Path, scene: Scene) -> None:
-    done = drained("--log-format", "json", "--log-level", "info")
-    assert '"event": "worker_started"' in done.stderr
+SPEAKING = """
+import logging
+import sys
+import threading
+import warnings
+from holdfast import Holdfast, Job
+
+app = Holdfast()
+
+def speak(job: Job[None]) -> None:
+    logging.getLogger("shop").warning("in a %s", job.type)
+    warnings.warn("old")
+    thread = threading.Thread(target=lambda: 1 / 0)
+    thread.start()
+    thread.join()
+
+@app.job("loop")
+async def in_a_loop(job: Job[None]) -> None:
+    speak(job)
+
+@app.job("thread")
+def in_a_thread(job: Job[None]) -> None:
+    speak(job)
+
+@app.job("process", executor="process")
+def in_a_process(job: Job[None]) -> None:
+    speak(job)
+"""
+
+
+def test_json_logs_are_json_from_the_first_line_and_name_the_job_that_speaks(
+    folder: Path, scene: Scene
+) -> None:
+    (folder / "shop.py").write_text(SPEAKING)
+    ids = {type: scene.start(type, input="null") for type in ("loop", "thread", "process")}
+    done = drained("--log-format", "json", "--probe-port", "0")
+    lines = [json.loads(each) for each in done.stderr.splitlines()]
+    assert lines[0]["message"].startswith("worker · ")
+    assert "worker_started" in {each.get("event") for each in lines}
+    said = {each["message"]: each for each in lines if each["logger"] == "shop"}
+    for type, id in ids.items():
+        fields = {name: said[f"in a {type}"][name] for name in ("job_id", "type", "attempt")}
+        assert fields == {"job_id": id, "type": type, "attempt": 1}
+    crashes = [each for each in lines if each["message"] == "division by zero"]
+    assert len(crashes) == len(ids)
+    assert len([each for each in lines if each["logger"] == "py.warnings"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["worker", "broken:app"], "HF092"),
+        (["worker", "shop:app", "--slots", "5", "--drain", "--types", "none"], "HF"),
+    ],
+)
+def test_an_error_is_a_json_line_too(
+    folder: Path, scene: Scene, words: list[str], code: str
+) -> None:
+    with Command(*words, "--log-format", "json") as command:
+        _, said = command.process.communicate(timeout=PATIENCE_S)
+    *_, last = [json.loads(each) for each in said.splitlines()]
+    assert last["level"] == "error"
+    assert last["code"].startswith(code)
+    assert last["help"]
 
 
 @pytest.mark.parametrize("command", ["worker", "dev"])
@@ -167,15 +228,6 @@ def test_draining_does_not_wait_for_a_database_that_is_not_there(folder: Path) -
         assert "error[HF043]" in command.error()
 
 
-@pytest.fixture
-def heard_hangups() -> Iterator[None]:
-    """Let commands hear that their terminal is gone, also in a test run that `nohup` made deaf to it."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("heard_hangups")
 def test_a_terminal_that_is_closed_lets_handlers_end(folder: Path, scene: Scene) -> None:
     id = scene.start("hello", input='{"name": "ana"}')
     with Command("worker", "shop:app", "--log-jobs") as command:

@@ -37,8 +37,6 @@ class Terminal:
         self.pid, self._descriptor = pty.fork()
         if self.pid == 0:
             os.chdir(cwd)
-            # Who runs in the background ignores interrupts, and so would the demo.
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
             # readline adds a size to the real environment, behind Python's back.
             env = {name: text for name, text in os.environ.items() if name not in _SIZES}
             # This is one, wherever the tests themselves run.

@@ -8,6 +8,7 @@ import pytest
 from starlette.types import Message
 
 from holdfast.admin.access import Role
+from holdfast.core.errors import ChainNotFound
 from holdfast.core.ids import uuid7_text
 from holdfast.storage.id_generator import new_id
 from tests.cli.scene import Scene
@@ -63,10 +64,14 @@ async def test_a_chain_that_did_not_complete_is_a_problem(
     assert (answer.status_code, answer.json()["code"]) == (422, code)
 
 
-async def test_a_chain_that_never_was_is_not_found_and_an_old_one_is_gone(api: Api) -> None:
-    assert (await api.call(Role.VIEWER, "GET", wait_path(new_id()))).status_code == 404
+async def test_a_chain_that_is_not_there_is_not_found_however_old_its_id_is(api: Api) -> None:
     old = uuid7_text(1_600_000_000_000, 1, bytes(6))
-    assert (await api.call(Role.VIEWER, "GET", wait_path(old))).status_code == 410
+    for id in (new_id(), old):
+        for path in (f"/api/v1/chains/{id}", wait_path(id)):
+            answer = await api.call(Role.VIEWER, "GET", path)
+            assert (answer.status_code, answer.json()["code"]) == (404, "HF060")
+        with pytest.raises(ChainNotFound):
+            await api.app.aio.chains.wait(id, 1)
 
 
 async def test_no_time_to_wait_is_still_time_to_look(api: Api, scene: Scene) -> None:

@@ -82,6 +82,24 @@ async def test_no_statement_is_broken_off(
     assert workshop.ledger.leases() == []
 
 
+async def test_no_handler_begins_once_the_worker_was_asked_to_stop(workshop: Workshop) -> None:
+    go = asyncio.Event()
+
+    async def ask_to_stop(job: Job[Any]) -> None:
+        await go.wait()
+        holder.worker.stop()
+        # The request is seen now; the worker ends a few turns of the loop later.
+        await asyncio.sleep(0)
+
+    workshop.handle("stop", ask_to_stop)
+    workshop.handle_quick()
+    holder = workshop.begin(ManualClock(), notifier=workshop.notifier, slots=1)
+    ids = await workshop.prefetched("stop", 4)
+    go.set()
+    await holder.ended()
+    assert await workshop.states(ids) == ["completed", "pending", "pending", "pending"]
+
+
 async def test_nothing_new_is_claimed(workshop: Workshop) -> None:
     waiting = Waiting()
     workshop.handle("wait", waiting)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.console import print_info
+from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.serving_process import log_options, port_option, set_up_logging, tune_interpreter
 from holdfast.cli.session import app_argument, database_options, open_app_or_database
@@ -72,6 +73,7 @@ def serve(
     With APP, you can run a tick manually and inputs are validated against its types; without it,
     only the database is served. Listening on non-loopback addresses requires a token.
     """
+    take_interrupts()
     set_up_logging(log_level, log_format)
     with open_app_or_database(spec, url, schema) as session:
         session.check()

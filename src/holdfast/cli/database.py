@@ -92,9 +92,14 @@ def _up(session: CliSession, wait: str | None, output: Format) -> None:
 
     applied = session.app.migrate(wait=wait or WAIT, tell=print_info)
     write_records([_row(each, "applied now") for each in applied], _COLUMNS, output, id="version")
-    print_info(
-        f"applied {pluralize(len(applied), 'migration')}" if applied else "the schema is up to date"
-    )
+    done = f"applied {pluralize(len(applied), 'migration')} to" if applied else "up to date:"
+    print_info(f"{done} {_name(session)}")
+
+
+def _name(session: CliSession) -> str:
+    """Return the database as people know it, without its password, and the schema in it."""
+    schema = f", schema {session.app.schema}" if session.store.dialect == "postgresql" else ""
+    return f"{session.app.database.url}{schema}"
 
 
 def _check(session: CliSession, output: Format) -> None:
@@ -102,7 +107,9 @@ def _check(session: CliSession, output: Format) -> None:
     newest = session.app.database.check()[-1]
     if output != "table":
         write_records([_row(newest, "applied")], _COLUMNS, output, id="version")
-    print_info(f"the schema is at version {newest.version}, which this version supports")
+    print_info(
+        f"{_name(session)}: the schema is at version {newest.version}, which this version supports"
+    )
 
 
 def _list(session: CliSession, output: Format) -> None:

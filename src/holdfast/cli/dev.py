@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.console import print_info, print_warning
+from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.serving_process import port_option, slots_option
 from holdfast.cli.session import app_argument, load_app, open_app
@@ -98,6 +99,7 @@ def run_reloading(commands: Sequence[tuple[str, str, Sequence[str]]]) -> int:
     from holdfast.cli.child_process import RelayedProcess
     from holdfast.cli.orphan_guard import OrphanGuard
 
+    take_interrupts()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     watcher = SourceWatcher(Path.cwd())
     with OrphanGuard() as guard, ExitStack() as stack:

@@ -22,6 +22,7 @@ from holdfast.cli.changes import (
 )
 from holdfast.cli.completion import complete_type
 from holdfast.cli.console import print_info, wants_colour
+from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     JOB_COLUMNS,
@@ -456,6 +457,7 @@ def tail(session: CliSession, filter: tuple[str, ...], lines: int, output: Forma
     """
     from holdfast.admin.jobs import TAILED, Watch
 
+    take_interrupts()
     watch, admin, caller = Watch(), session.admin.jobs, session.caller()
     wanted = " ".join(filter)
     earlier = session.run(admin.changes(caller, wanted, watch, TAILED))

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.console import as_typed
 from holdfast.cli.exit_codes import Exit
 from holdfast.core.errors import CommandUsage, nearest
 
@@ -27,6 +28,10 @@ class ExamplesFirst(click.Command):
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.examples = tuple(examples)
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help, with commands as people type them here."""
+        return as_typed(super().get_help(ctx))
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write examples, unwrapped, then usage, text, options and commands."""

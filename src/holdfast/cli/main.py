@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 import click
 
-from holdfast.cli.console import print_error
+from holdfast.cli.console import name_program, print_error
 from holdfast.cli.exit_codes import Exit, exit_code
 from holdfast.cli.lazy import LazyCommand, LazyGroup, takes_filter
 from holdfast.core.errors import CommandUsage, HoldfastError, SystemRefused, nearest
@@ -34,6 +34,7 @@ class Root(LazyGroup):
         **extra: Any,
     ) -> Any:
         """Run a command line and exit with its code; without `standalone_mode`, as click does."""
+        name_program(prog_name or "holdfast")
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
@@ -211,7 +212,9 @@ SECTIONS = {
         "adopt": LazyCommand("holdfast.cli.database", "Allow jobs in a copied database to run."),
         "token": LazyCommand("holdfast.cli.access", "Create, list and revoke API tokens."),
         "config": LazyCommand("holdfast.cli.reference", "Show the effective settings."),
-        "explain": LazyCommand("holdfast.cli.reference", "Explain an error code and its fix."),
+        "explain": LazyCommand(
+            "holdfast.cli.reference", "Explain an error code and its fix, or a term."
+        ),
         "bench": LazyCommand(
             "holdfast.bench.command",
             "Benchmark this machine: `holdfast worker` against hand-written loops in the same run.",
@@ -221,10 +224,44 @@ SECTIONS = {
 }
 
 
+SYNONYMS = {
+    "help": "--help",
+    **{
+        word: f"`holdfast {command}`"
+        for command, words in {
+            "jobs start": "enqueue add push publish send call apply",
+            "jobs retry": "retry requeue rerun",
+            "jobs cancel": "cancel revoke kill abort",
+            "jobs list": "list ls tasks task job",
+            "jobs show": "show get result inspect",
+            "jobs tail": "logs log tail follow monitor",
+            "dead list": "failed failures dlq errors",
+            "dead redrive": "redrive replay",
+            "chains delete": "purge flush clear delete clean prune",
+            "cycles": "cron crontab beat schedule scheduler periodic cycle",
+            "types": "queue queues registered type",
+            "types pause": "pause stop",
+            "types resume": "resume unpause",
+            "status": "stats info report ping health",
+            "worker": "run start consume consumer work",
+            "workers": "ps",
+            "api serve": "serve server dashboard web ui flower",
+            "migrate": "upgrade db install",
+            "events": "event outbox",
+            "token create": "login user createsuperuser",
+            "config show": "settings env",
+            "limits": "limit rate throttle rate_limit",
+        }.items()
+        for word in words.split()
+    },
+}
+"""Words of other queues, and what does that here."""
+
+
 @click.group(
     cls=Root,
     sections=SECTIONS,
-    synonyms={"help": "--help"},
+    synonyms=SYNONYMS,
     examples=("holdfast demo", "holdfast status", "holdfast jobs list state:failed"),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

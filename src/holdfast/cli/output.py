@@ -98,21 +98,24 @@ def write_json(value: object, indent: int | None = None) -> None:
 
 
 def write_table(
-    records: Sequence[Record], columns: Sequence[Column], to_stderr: bool = False
+    records: Sequence[Record],
+    columns: Sequence[Column],
+    to_stderr: bool = False,
+    pipe_width: int | None = None,
 ) -> None:
-    """Write an aligned table, unless it is empty; a terminal gets one that fits its width."""
+    """Write an aligned table, unless it is empty; a terminal, or a pipe with a width, gets one that fits."""
     if not records:
         return
     stream = sys.stderr if to_stderr else sys.stdout
-    width = shutil.get_terminal_size().columns if stream.isatty() else None
-    titles, rows, widths = _laid_out(records, columns, width)
+    width = shutil.get_terminal_size().columns if stream.isatty() else pipe_width
+    titles, rows, widths = lay_out(records, columns, width)
     click.echo(_line(titles, widths), file=stream)
     for record, row in zip(records, rows, strict=True):
         line = _line(row, widths, [column.colour(record) for column in columns])
         click.echo(line, file=stream, color=wants_colour(stream))
 
 
-def _laid_out(
+def lay_out(
     records: Sequence[Record], columns: Sequence[Column], width: int | None
 ) -> tuple[list[str], list[list[str]], list[int]]:
     """Return titles, cells and widths; where it is narrow, ids are short and the widest columns are cut."""

@@ -1,8 +1,9 @@
-"""What needs no database: `holdfast explain` (error codes), `holdfast config` (settings), `holdfast completion`."""
+"""What needs no database: `holdfast explain` (codes and terms), `holdfast config` (settings), `holdfast completion`."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from dataclasses import asdict
 
 import click
@@ -17,14 +18,16 @@ _COLUMNS = columns("code", "name", "title")
 
 
 @click.command(
-    "explain", cls=HelpCommand, examples=("holdfast explain HF017", "holdfast explain -o json")
+    "explain",
+    cls=HelpCommand,
+    examples=("holdfast explain HF017", "holdfast explain lease", "holdfast explain -o json"),
 )
-@click.argument("code", required=False)
+@click.argument("code", metavar="[CODE|TERM]", required=False)
 @output_option
 def explain(code: str | None, output: Format) -> None:
-    """Explain an error code and its fix.
+    """Explain an error code and its fix, or a term.
 
-    Without a code, list all.
+    Without either, list all codes.
     """
     known = explanations()
     if code is None:
@@ -32,11 +35,45 @@ def explain(code: str | None, output: Format) -> None:
         return
     found = known.get(_normalize(code))
     if found is None:
-        raise CommandUsage(
-            f"unknown error code {code[:20]!r}",
-            help=nearest(_normalize(code), known) or "see `holdfast explain` for all codes",
-        )
+        _explain_term(code, output, known)
+        return
     write_single(asdict(found), output, lambda: click.echo(_format(found)), id="code")
+
+
+def _explain_term(given: str, output: Format, codes: Iterable[str]) -> None:
+    """Write what a term of the glossary means, in each of its senses."""
+    terms = _read_glossary()
+    word = given.strip().lower()
+    found = terms.get(word) or terms.get(word.removesuffix("s"))
+    if found is None:
+        known = codes if word.startswith("hf") else terms
+        raise CommandUsage(
+            f"{given[:40]!r} is neither an error code nor a term of the glossary",
+            help=nearest(_normalize(given) if known is codes else word, known)
+            or "see `holdfast explain` for all codes",
+        )
+    records = [{"term": term, "meaning": meaning} for term, meaning in found]
+    if output == "table":
+        click.echo("\n".join(_wrap(f"{term}: {meaning}.") for term, meaning in found))
+    else:
+        write_records(records, (), output, id="term")
+
+
+def _read_glossary() -> dict[str, list[tuple[str, str]]]:
+    """Return the rows of the glossary, which the documentation shows too, by each word they explain."""
+    from importlib.resources import files
+
+    terms: dict[str, list[tuple[str, str]]] = {}
+    text = files("holdfast.cli").joinpath("glossary.md").read_text("utf-8")
+    for line in text.splitlines()[2:]:
+        _, term, meaning, _ = (each.strip() for each in line.split("|"))
+        for word in term.partition(" (")[0].split(", "):
+            terms.setdefault(word, []).append((term, meaning.replace("**", "")))
+    return terms
+
+
+def _wrap(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, _WIDTH))
 
 
 def _normalize(code: str) -> str:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 
-from holdfast.cli.console import wants_colour
+from holdfast.cli.console import log_messages, wants_colour
+from holdfast.cli.interrupts import hangup_signals, take_interrupts
 
 if TYPE_CHECKING:
     from logging import Formatter
@@ -36,7 +37,8 @@ def exit_on_signal() -> None:
 
     The first process of a container has no default handlers: it would ignore the signal.
     """
-    for number in (signal.SIGTERM, *_hangup_signals()):
+    take_interrupts()
+    for number in (signal.SIGTERM, *hangup_signals()):
         signal.signal(number, lambda *_: sys.exit(0))
 
 
@@ -56,7 +58,7 @@ def stop_on_signal(
         loop.call_soon_threadsafe(stop, signal.Signals(number))
 
     # The loop's own handlers would wait for the loop, and a handler of the application may be blocking it.
-    for number in (signal.SIGTERM, signal.SIGINT, *_hangup_signals()):
+    for number in (signal.SIGTERM, signal.SIGINT, *hangup_signals()):
         signal.signal(number, on_signal)
 
 
@@ -108,12 +110,6 @@ def tune_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
-def _hangup_signals() -> list[signal.Signals]:
-    """A closed terminal ends the process too, unless `nohup` is in effect."""
-    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [] if is_ignored else [signal.SIGHUP]
-
-
 T = TypeVar("T")
 
 slots_option = click.option(
@@ -142,7 +138,7 @@ def log_options(command: Callable[..., T]) -> Callable[..., T]:
         type=forms,
         default="auto",
         show_default=True,
-        help="auto is pretty on a terminal, else plain.",
+        help="auto is pretty on a terminal, else plain; json is JSON lines only.",
     )
     return level(form(command))
 
@@ -151,11 +147,15 @@ def set_up_logging(level: str, form: str, jobs: bool = False) -> None:
     """Log to stderr from this level on, and every job's outcome if `jobs` is set."""
     import logging
 
-    from holdfast.observe.logging import JOBS
+    from holdfast.observe.logging import JOBS, log_json
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_formatter(form))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if form == "json":
+        log_json(level)
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_formatter(form))
+        logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    log_messages(log if form == "json" else None)
     if jobs:
         logging.getLogger(JOBS).setLevel(logging.DEBUG)
 
@@ -163,10 +163,8 @@ def set_up_logging(level: str, form: str, jobs: bool = False) -> None:
 def _formatter(form: str) -> Formatter:
     import logging
 
-    from holdfast.observe.logging import JsonFormatter, PrettyFormatter
+    from holdfast.observe.logging import PrettyFormatter
 
-    if form == "json":
-        return JsonFormatter()
     if form == "pretty" or (form == "auto" and sys.stderr.isatty()):
         return PrettyFormatter(wants_colour(sys.stderr))
     formatter = logging.Formatter(

@@ -28,7 +28,7 @@ from holdfast.core.errors import (
     WrongDatabase,
     nearest,
 )
-from holdfast.core.ids import digits_of_part, parse_id
+from holdfast.core.ids import FEWEST_DIGITS, digits_of_part, parse_id, short_id
 
 if TYPE_CHECKING:
     from asyncio import Runner
@@ -47,6 +47,7 @@ DEFAULT_ATTRIBUTE = "app"
 
 _SHOWN_FRAMES = 3
 _MOST_ALIKE = 5
+_EXAMPLE_ID = "0193a6f0-7c00-7000-8000-00007c00a1b2"
 """Ids that are shown when several fit."""
 
 _URL = click.option(
@@ -118,7 +119,14 @@ class CliSession:
         """
         digits = digits_of_part(text)
         if digits is None:
-            return str(parse_id(text))
+            try:
+                return str(parse_id(text))
+            except InvalidId as error:
+                raise InvalidId(
+                    error.message,
+                    help=f"give the whole id, or its first or last {FEWEST_DIGITS} digits or more, "
+                    f"as in {short_id(_EXAMPLE_ID)}; `holdfast {noun}s list` shows ids",
+                ) from None
         is_chain = noun == "chain"
         found = self.read(self.store.jobs.ids_like(digits, _MOST_ALIKE, chains=is_chain))
         if len(found) == 1:

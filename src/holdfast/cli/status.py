@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.console import wants_colour
+from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import (
     Column,
@@ -21,6 +22,7 @@ from holdfast.cli.output import (
     columns,
     interval_option,
     output_option,
+    truncate,
     write_json,
     write_table,
 )
@@ -109,6 +111,9 @@ def parse_condition(text: str) -> FailCondition:
     return FailCondition(figure, comparison, int(limit))
 
 
+PIPE_WIDTH = 120
+"""What pagers, logs and mails show of a line; `-o json` has everything in full."""
+_ALWAYS = ("due", "running", "failed", "workers")
 _CLEAR = "\x1b[H\x1b[J"
 _TYPE_COLUMNS = (
     *columns("type", "live"),
@@ -154,6 +159,8 @@ def status(
     from holdfast.commands.health import read_health
 
     counted = count_limit(conditions)
+    if watch:
+        take_interrupts()
     while True:
         health = session.read(read_health(session.store, counted))
         _write(health, output, watch)
@@ -234,12 +241,14 @@ def _write_screen(health: Health) -> None:
         rows.append(
             {**_type(each), "oldest": None if due is None else format_span(health.now - due)}
         )
-    write_table(rows, _TYPE_COLUMNS)
+    write_table(rows, _TYPE_COLUMNS, pipe_width=PIPE_WIDTH)
 
 
 def _line(health: Health) -> str:
-    from holdfast.admin.serializers import rfc3339
     from holdfast.commands.health import summarize
+    from holdfast.core.instants import to_datetime
 
-    words = "  ".join(f"{name} {value}" for name, value in health.words().items())
-    return f"{rfc3339(health.now)}  {words}  {summarize(health)}"
+    words = health.words()
+    shown = [f"{name} {value}" for name, value in words.items() if name in _ALWAYS or value != "0"]
+    time = f"{to_datetime(health.now):%Y-%m-%dT%H:%M:%SZ}"
+    return truncate("  ".join([time, *shown, summarize(health)]), PIPE_WIDTH)

@@ -18,7 +18,7 @@ from holdfast.admin.service import Admin
 from holdfast.cli.cycles import CYCLE_COLUMNS
 from holdfast.cli.dead_letters import GROUP_COLUMNS
 from holdfast.cli.jobs import job_in_full
-from holdfast.cli.output import JOB_COLUMNS, Column, Record, clean, detail_lines
+from holdfast.cli.output import JOB_COLUMNS, Column, Record, detail_lines, lay_out
 from holdfast.cli.types import TYPE_COLUMNS
 from holdfast.cli.workers import WORKER_COLUMNS, worker_record
 from holdfast.commands.health import Health, read_health, summarize
@@ -101,10 +101,10 @@ class TopSource:
                 await run(self._caller, key)
 
 
-def head_line(health: Health) -> str:
-    """Return the queue's status in one line."""
+def head_lines(health: Health) -> str:
+    """Return the queue's status as a sentence, and below it the figures."""
     words = " · ".join(f"{name} {value}" for name, value in health.words().items())
-    return f"{summarize(health)} · {words}, {pluralize(health.slots, 'slot')}"
+    return f"{summarize(health)}\n{words}, {pluralize(health.slots, 'slot')}"
 
 
 class ConfirmDialog(ModalScreen[bool]):
@@ -248,7 +248,7 @@ class TopApp(App[None]):
     TITLE = "holdfast top"
     ENABLE_COMMAND_PALETTE = False
     CSS = """
-    #head { height: 1; padding: 0 1; background: $boost; }
+    #head { height: 2; padding: 0 1; background: $boost; }
     #filter { display: none; dock: bottom; }
     DataTable { height: 1fr; }
     """
@@ -312,7 +312,7 @@ class TopApp(App[None]):
         """Read the rows of the active tab; an error is shown until the next refresh."""
         pane = self.pane
         try:
-            head = head_line(await self._source.health())
+            head = head_lines(await self._source.health())
             rows = await pane.read(self._source)
         except HoldfastError as error:
             self._show_head(str(error), "red")
@@ -328,9 +328,11 @@ class TopApp(App[None]):
         table = self._table(pane)
         chosen = self._key(pane)
         table.clear()
-        for key, row in rows.items():
-            cells = [Text(clean(each.cell(row)), each.colour(row) or "") for each in pane.columns]
-            table.add_row(*cells, key=key)
+        # A long name must not push the other columns off the screen; the scrollbar takes two.
+        _, fitted, _ = lay_out(list(rows.values()), pane.columns, self.size.width - 4)
+        for (key, row), texts in zip(rows.items(), fitted, strict=True):
+            colours = [each.colour(row) or "" for each in pane.columns]
+            table.add_row(*map(Text, texts, colours), key=key)
         if chosen is not None and chosen in rows:
             table.move_cursor(row=table.get_row_index(chosen))
 

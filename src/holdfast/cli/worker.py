@@ -101,9 +101,9 @@ def worker(
     if reload:
         return _run_reloading()
     exit_on_signal()
+    set_up_logging(log_level, log_format, log_jobs)
     given = {"SLOTS": slots, "PROCESSES": processes, "WORKER_NAME": name}
     settings = load_settings({f"HOLDFAST_{each}": value for each, value in given.items()})
-    set_up_logging(log_level, log_format, log_jobs)
     app = load_app(spec)
     warn_of_unknown(settings)
     chosen = select_types(app, types)
@@ -309,8 +309,8 @@ def tick(
     from holdfast.settings import load_settings
 
     exit_on_signal()
-    settings = load_settings({"WORKER_TICK_RUNNERS": runners})
     set_up_logging(log_level, log_format, log_jobs)
+    settings = load_settings({"WORKER_TICK_RUNNERS": runners})
     app = load_app(spec)
     warn_of_unknown(settings)
     check_schema_if_reachable(app, spec)

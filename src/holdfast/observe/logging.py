@@ -8,11 +8,15 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
+import threading
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any
 
 from holdfast.core.events import CATALOGUE, Event
 from holdfast.core.ids import short_id
+from holdfast.observe.context import JobContextFilter
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -39,6 +43,8 @@ _STANDARD_FIELDS = {
     "asctime",
     "message",
     "taskName",
+    # uvicorn's message once more, with colours.
+    "color_message",
 }
 
 
@@ -93,6 +99,33 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
+
+
+def log_json(level: str) -> None:
+    """Have the whole process write JSON lines to stderr: records, with the job they are about, warnings and crashes."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    handler.addFilter(JobContextFilter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(True)
+    sys.excepthook = _log_crash
+    threading.excepthook = lambda crash: _log_crash(
+        crash.exc_type, crash.exc_value or crash.exc_type(), crash.exc_traceback
+    )
+
+
+def json_level() -> str | None:
+    """Return the level from which this process logs JSON, if it does."""
+    root = logging.getLogger()
+    is_json = any(isinstance(each.formatter, JsonFormatter) for each in root.handlers)
+    return logging.getLevelName(root.level) if is_json else None
+
+
+def _log_crash(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    if issubclass(kind, Exception):
+        logging.getLogger("holdfast").critical("%s", error, exc_info=(kind, error, trace))
 
 
 class PrettyFormatter(logging.Formatter):

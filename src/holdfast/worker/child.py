@@ -25,6 +25,7 @@ from holdfast.core.registry import JobType
 from holdfast.core.retry import JOB_RETRY
 from holdfast.core.signatures import signature_of
 from holdfast.observe.context import JobContext, current_job
+from holdfast.observe.logging import log_json
 from holdfast.worker.attempt import Attempt, EffectivePolicy
 from holdfast.worker.job import Job, check_progress
 from holdfast.worker.processes import (
@@ -48,8 +49,13 @@ Send = Callable[[Message], None]
 _POLICY = EffectivePolicy(0, 0, JOB_RETRY, None)
 
 
-def main(target: str) -> None:
-    """Run the jobs requested on standard input until it closes; signals are handled by the parent."""
+def main(target: str, json_from_level: str | None = None) -> None:
+    """Run the jobs requested on standard input until it closes; signals are handled by the parent.
+
+    With a level, log JSON from it on, as the parent does.
+    """
+    if json_from_level is not None:
+        log_json(json_from_level)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
@@ -225,4 +231,4 @@ def _make_result(type: JobType, value: Any) -> ChildResult:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

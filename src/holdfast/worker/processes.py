@@ -24,6 +24,7 @@ from holdfast.core.instants import to_datetime
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import BlockerRecord, ClaimedJob
 from holdfast.core.registry import JobType
+from holdfast.observe.logging import json_level
 from holdfast.worker.job import Call, Job
 
 LENGTH_BYTES = 4
@@ -45,11 +46,13 @@ class HandlerProcess:
     @classmethod
     async def start(cls, target: str) -> HandlerProcess:
         """Start a process for the handler named `module:function`."""
+        level = json_level()
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "holdfast.worker.child",
             target,
+            *([] if level is None else [level]),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},

@@ -221,7 +221,11 @@ class Worker:
         context = self._context
         self._hints = WorkerHints(context.id, notifier)
         self._backoff = PollBackoff(context.options)
-        self._backlog = Backlog(context.policies.limit, lambda: self._completer.is_full())
+        # The drain closes it some turns of the loop after the word to stop, and a claim may bring jobs meanwhile.
+        self._backlog = Backlog(
+            context.policies.limit,
+            lambda: self._stopping.is_set() or self._completer.is_full(),
+        )
         self._quarantine = Quarantine(
             context,
             self._links["complete"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -206,3 +207,13 @@ def test_a_project_without_tasks_needs_no_backport(sqlite_project: Project) -> N
         """
     )
     assert "no issues" in findings(sqlite_project)
+
+
+@pytest.mark.parametrize(
+    "line", ["--help", "jobs list --help", "migrate --help", "jobs", "retry", "jobs show 123"]
+)
+def test_help_and_errors_name_the_command_that_is_typed(sqlite_project: Project, line: str) -> None:
+    sqlite_project.manage("migrate")
+    said = sqlite_project.try_to_manage("holdfast", *line.split()).stdout
+    assert "manage.py holdfast " in said
+    assert not re.search(r"(?<!manage\.py )\bholdfast [a-z-]", said), said

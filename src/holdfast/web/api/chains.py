@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any, cast
 
 import msgspec
@@ -12,8 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from holdfast.admin.serializers import shown_output
 from holdfast.client.start_options import StartOptions
 from holdfast.client.views import Chain
-from holdfast.core.errors import BadRequest, ChainDeleted, ChainNotFound, WaitTimeout
-from holdfast.core.ids import instant_of, parse_id
+from holdfast.core.errors import BadRequest, WaitTimeout
 from holdfast.core.lifecycle import TERMINAL, State
 from holdfast.web.disconnect import while_connected
 from holdfast.web.middleware import root_path
@@ -35,7 +33,6 @@ RETRY_AFTER_S = "1"
 _PREFER = re.compile(
     r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?=$|[,;\s])", re.ASCII | re.IGNORECASE
 )
-_DAY_MS = 86_400_000
 
 
 class NewChain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,10 +146,7 @@ async def _wait(request: BoundRequest, id: str, timeout_ms: int) -> ApiResponse:
     headers = dict[str, str]()
     if _preferred_wait_ms(request.http):
         headers["Preference-Applied"] = f"wait={timeout_ms // 1000}"
-    try:
-        found = await _result_or_state(request, id, timeout_ms)
-    except ChainNotFound as error:
-        raise _deleted_or(error, request, id) from None
+    found = await _result_or_state(request, id, timeout_ms)
     if isinstance(found, Chain):
         return ApiResponse(_chain_json(request, found), 200, headers)
     headers["Location"] = f"{root_path(request.http)}/api/v1/chains/{id}/wait"
@@ -179,17 +173,6 @@ async def _wait_while_connected(request: BoundRequest, id: str, timeout_ms: int)
         )
     except ClientDisconnect:
         raise BadRequest("the client disconnected") from None
-
-
-def _deleted_or(
-    error: ChainNotFound, request: BoundRequest, id: str
-) -> ChainNotFound | ChainDeleted:
-    """Tell a chain that was removed for its age from one that never existed."""
-    days = request.service.settings.holdfast.retention_days
-    is_ours = parse_id(id).version == 7
-    if days and is_ours and time.time() * 1000 - instant_of(id) > days * _DAY_MS:
-        return ChainDeleted(f"chain {id} is older than {days} days and was removed or archived")
-    return error
 
 
 def _chain_json(request: BoundRequest, chain: Chain) -> dict[str, Any]:
