@@ -14,7 +14,8 @@ author = "the Holdfast authors"
 project_copyright = author
 version = release = VERSION
 
-extensions = ["myst_parser", "docs._ext.reference"]
+extensions = ["myst_parser", "docs._ext.package_source", "docs._ext.reference"]
+package_is_published = False
 exclude_patterns = ["_build", "_ext", "adr/README.md"]
 nitpicky = True
 # Annotations name the standard library and internals; neither has a page here.
