@@ -30,9 +30,13 @@ autodoc_typehints_format = "short"
 autodoc_class_signature = "mixed"
 autoclass_content = "both"
 
+# The dashboard's own, so that there is one logo.
+_ICON = "../src/holdfast/web/static/icon.svg"
+
 html_theme = "furo"
 html_title = f"Holdfast {VERSION}"
 html_static_path = ["_static"]
+html_logo = html_favicon = _ICON
 html_css_files = ["copy.css"]
 html_js_files = [("copy.js", {"defer": "defer"})]
 html_show_sourcelink = False

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import expect
 from sphinx.application import Sphinx
 
-from tests.docs.snippets import DOCS, blocks
+from tests.docs.snippets import DOCS, python_blocks
 from tests.e2e.tabs import OpenPage, Tabs, opening
 
 # What is generated costs most of a build, and is found by its own names.
@@ -102,7 +102,7 @@ def test_a_block_of_code_is_copied_as_printed(open_page: OpenPage, address: str)
     button.press("Enter")
     expect(button).to_have_text("Copied")
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied == blocks("docs/index.md")[0].text.rstrip("\n")
+    assert copied == python_blocks("docs/index.md")[0].rstrip("\n")
 
 
 def test_drawings_have_no_button(open_page: OpenPage) -> None:
@@ -117,7 +117,23 @@ def test_the_landing_page_shows_code_and_the_pictures(open_page: OpenPage, schem
     page = open_page("/index.html", color_scheme=scheme)
     expect(page.locator(".highlight-python").first).to_contain_text("app.start(tx, charge")
     shown = page.locator("article img:visible")
-    expect(shown).to_have_count(2)
+    expect(shown).to_have_count(3)
+    expect(shown.first).to_have_class("logo")
     for each in shown.all():
         each.scroll_into_view_if_needed()
         assert each.evaluate("async (image) => { await image.decode(); return image.naturalWidth }")
+
+
+def test_no_code_of_the_landing_page_is_cut_on_a_laptop(open_page: OpenPage) -> None:
+    page = open_page("/index.html", viewport={"width": 1280, "height": 800})
+    expect(page.locator(".highlight-console pre").first).to_contain_text("pip install")
+    cut = page.locator("article pre").evaluate_all(
+        "all => all.filter(pre => pre.scrollWidth > pre.clientWidth).map(pre => pre.innerText)"
+    )
+    assert cut == []
+
+
+def test_the_landing_page_fits_a_phone(open_page: OpenPage) -> None:
+    page = open_page("/index.html", viewport={"width": 375, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    expect(page.locator("article img.logo")).to_be_in_viewport()
