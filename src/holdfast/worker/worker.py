@@ -190,6 +190,10 @@ class Worker:
         """Note that the worker is to end, in case its loop is too busy to see it. From any thread."""
         self._to_background(self._watchdog.expect_end)
 
+    def answer(self, act: Callable[[], None]) -> None:
+        """Call back from the heartbeat's thread once the loop has had its turn, which proves both alive."""
+        self._to_loop(self._to_background, act)
+
     def on_hopeless(self, act: Callable[[], None]) -> None:
         """Call something, on another thread, when a handler still blocks the loop after the shutdown timeout."""
         self._watchdog.on_hopeless = act
