@@ -42,7 +42,9 @@ def test_a_start_page_installs_from_the_checkout_until_the_package_is_published(
         assert command.startswith('pip install "../holdfast['), command
 
 
-@pytest.mark.parametrize("page", ["docs/index.md", "docs/why/benchmarks.md", *START])
+@pytest.mark.parametrize(
+    "page", ["docs/index.md", "docs/run/deploy.md", "docs/why/benchmarks.md", *START]
+)
 def test_one_setting_makes_every_page_install_from_pypi(page: str) -> None:
     published = install_from_pypi((ROOT / page).read_text(encoding="utf-8"))
     assert "../holdfast" not in published
