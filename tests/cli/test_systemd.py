@@ -16,6 +16,7 @@ import pytest
 from holdfast.cli.systemd import ServiceNotifier
 from tests.cli.processes import Command
 from tests.cli.scene import Scene
+from tests.support.postgres import StartPostgres
 from tests.support.until import PATIENCE_S
 
 APPLICATION = """
@@ -111,6 +112,21 @@ def test_a_worker_whose_loop_is_blocked_does_not_ping(
         (folder / "go").touch()
         assert manager.hear() == "WATCHDOG=1"
         assert worker.ended_by(signal.SIGTERM) == 0
+
+
+def test_a_worker_without_its_database_goes_on_pinging(
+    folder: Path, manager: Manager, private_postgres: StartPostgres
+) -> None:
+    server = private_postgres()
+    given = {"HOLDFAST_URL": server.url} | manager.environment
+    with Command("worker", "app:app", env=given) as worker:
+        manager.hear_until("READY=1")
+        server.stop()
+        worker.wait_for_word("database_unreachable")
+        manager.hear_within(5 * PING_S)  # what was on its way
+        assert [manager.hear() for _ in range(3)] == ["WATCHDOG=1"] * 3
+        worker.process.send_signal(signal.SIGTERM)
+        manager.hear_until("STOPPING=1")
 
 
 def test_several_processes_are_one_service(folder: Path, scene: Scene, manager: Manager) -> None:

@@ -24,8 +24,9 @@ class ServiceNotifier:
     """
 
     def __init__(self) -> None:
+        address = os.environ.pop("NOTIFY_SOCKET", "")
         # An @ begins a name in Linux's abstract namespace.
-        self._address = os.environ.pop("NOTIFY_SOCKET", "").replace("@", "\0", 1)
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
         interval_us = os.environ.pop("WATCHDOG_USEC", "")
         is_ours = os.environ.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self._interval_s = int(interval_us) / 2e6 if interval_us.isdigit() and is_ours else 0.0
