@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from holdfast import Chain, Holdfast
+from holdfast import Chain, Holdfast, Page
 from holdfast.commands.chains import end_chain
 from holdfast.core.errors import (
     ChainNotFound,
@@ -248,7 +248,8 @@ async def test_a_page_is_read_like_any_sequence(app: Holdfast) -> None:
     with app.transaction() as tx:
         started = app.start_many(tx, "mail", range(3))
     newest_first = [each.id for each in reversed(started)]
-    for page in (app.jobs.list(), await app.aio.jobs.list(), app.chains.list()):
+    pages: list[Page[Any]] = [app.jobs.list(), await app.aio.jobs.list(), app.chains.list()]
+    for page in pages:
         assert [page[0].id, page[-1].id] == [newest_first[0], newest_first[-1]]
         assert [each.id for each in page[:2]] == newest_first[:2]
         assert [each.id for each in reversed(page)] == newest_first[::-1]

@@ -110,7 +110,8 @@ def image_command() -> list[str]:
 def image_check() -> list[str]:
     """What the image asks its worker for its health with."""
     (check,) = [rest for name, rest in instructions() if name == "HEALTHCHECK"]
-    return json.loads(check[check.index("CMD") + 3 :])
+    words: list[str] = json.loads(check[check.index("CMD") + 3 :])
+    return words
 
 
 def probes(container: dict[str, Any]) -> list[dict[str, Any]]:
