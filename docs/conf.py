@@ -14,7 +14,13 @@ author = "the Holdfast authors"
 project_copyright = author
 version = release = VERSION
 
-extensions = ["myst_parser", "docs._ext.reference"]
+extensions = [
+    "myst_parser",
+    "docs._ext.package_source",
+    "docs._ext.reference",
+    "docs._ext.search_words",
+]
+package_is_published = False
 exclude_patterns = ["_build", "_ext", "adr/README.md"]
 nitpicky = True
 # Annotations name the standard library and internals; neither has a page here.
@@ -29,9 +35,14 @@ autodoc_typehints_format = "short"
 autodoc_class_signature = "mixed"
 autoclass_content = "both"
 
+# The dashboard's own, so that there is one logo.
+_ICON = "../src/holdfast/web/static/icon.svg"
+
 html_theme = "furo"
 html_title = f"Holdfast {VERSION}"
 html_static_path = ["_static"]
+html_favicon = _ICON
+html_search_scorer = str(Path(__file__).parent / "_ext" / "search_scorer.js")
 html_css_files = ["copy.css"]
 html_js_files = [("copy.js", {"defer": "defer"})]
 html_show_sourcelink = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -219,6 +220,21 @@ def test_migrating_twice_changes_nothing_the_second_time(app: Holdfast) -> None:
     assert [each.version for each in app.migrate()] != []
     assert app.migrate() == []
     app.close()
+
+
+@pytest.mark.parametrize("address", ["absent_sqlite_url", "postgres_url"])
+async def test_an_async_application_migrates_without_blocking_its_loop(
+    address: str, request: pytest.FixtureRequest
+) -> None:
+    app = Holdfast(request.getfixturevalue(address))
+    migrating = asyncio.create_task(app.aio.migrate())
+    await asyncio.sleep(0)
+    assert not migrating.done()  # it has begun, and the loop goes on
+    await migrating
+    assert [each.version for each in migrating.result()] != [] or address == "postgres_url"
+    assert await app.aio.migrate() == []
+    assert len(await app.aio.jobs.list()) == 0
+    await app.aclose()
 
 
 def test_what_binds_the_previous_database_again_binds_its_clock_too(

@@ -56,6 +56,25 @@ async def test_it_works_jobs_off_while_the_application_runs(app: Holdfast) -> No
     await app.aclose()
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_an_argument_switches_it_whatever_the_environment_says(
+    app: Holdfast,
+    enabled: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("OUTBOX_WORKER_ENABLED", str(not enabled).lower())
+    async with app.worker(enabled=enabled) as worker:
+        assert worker.is_running == enabled
+    monkeypatch.delenv("OUTBOX_WORKER_ENABLED")
+    async with app.worker(enabled=enabled) as worker:
+        assert worker.is_running == enabled
+    async with app.worker(load_settings(environ={}), enabled=enabled) as worker:
+        assert worker.is_running == enabled
+    assert [each for each in caplog.messages if "OUTBOX_WORKER_ENABLED" in each] == []
+    await app.aclose()
+
+
 async def test_cycles_run_beside_the_jobs(app: Holdfast) -> None:
     ran = asyncio.Event()
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from holdfast import Chain, Holdfast
+from holdfast import Chain, Holdfast, Page
 from holdfast.commands.chains import end_chain
 from holdfast.core.errors import (
     ChainNotFound,
@@ -22,7 +22,7 @@ from holdfast.core.errors import (
     JobNotFound,
     UnsupportedConnection,
 )
-from holdfast.core.records import Claim, Finish, LeaseClass, Probe
+from holdfast.core.records import Claim, Finish, FinishKind, LeaseClass, Probe
 from holdfast.storage.id_generator import new_id
 
 
@@ -31,14 +31,14 @@ def start(app: Holdfast, *arguments: Any, **options: Any) -> Chain:
         return app.start(tx, *arguments, **options)
 
 
-def run_and_fail(app: Holdfast, chain: Chain, error: str) -> None:
+def run_and_fail(app: Holdfast, chain: Chain, error: str, kind: FinishKind = "retry") -> None:
     """Let a worker take the chain's job and fail it once, to be retried."""
     token, store = new_id(), app.database.store
     probe = Probe(chain.type, 5, token, 1, 0, "00000000-0000-0000-0000-000000000000")
     claim = Claim("worker-1", 1, (probe,), (LeaseClass(token, 60_000, 3, 100, 100),))
     (job,) = app.database.run(store.jobs.claim(claim))
-    retry = Finish(job.id, token, "retry", "worker-1", job.chain_id, error=error)
-    app.database.run(store.jobs.finish([retry], [token]))
+    ending = Finish(job.id, token, kind, "worker-1", job.chain_id, error=error)
+    app.database.run(store.jobs.finish([ending], [token]))
 
 
 async def test_a_job_is_read_with_everything_known_of_it(app: Holdfast) -> None:
@@ -51,7 +51,7 @@ async def test_a_job_is_read_with_everything_known_of_it(app: Holdfast) -> None:
     assert before < job.created_at < datetime.now(UTC) + timedelta(minutes=1)
     assert job.available_at == job.created_at
     assert (job.started_at, job.finished_at, job.continued) == (None, None, False)
-    assert repr(job) == f"JobInfo({chain.id}, type='mail', state='pending')"
+    assert repr(job) == f"JobInfo({chain.id}, type='mail', state='pending', attempt=0)"
 
 
 async def test_both_colours_read_the_same(app: Holdfast) -> None:
@@ -235,6 +235,28 @@ async def test_attempts_that_failed_are_read(app: Holdfast) -> None:
     assert (attempt.job_id, attempt.attempt, attempt.kind) == (chain.id, 1, "retry")
     assert (attempt.worker, attempt.error) == ("worker-1", "ValueError: no")
     assert attempt.ended_at.tzinfo is UTC
+
+
+async def test_a_job_shows_its_attempt_and_the_first_line_of_its_error(app: Holdfast) -> None:
+    chain = start(app, "mail")
+    run_and_fail(app, chain, "ValueError: no\n  in handle", "fail")
+    shown = repr(app.jobs.get(chain))
+    assert shown.endswith("type='mail', state='failed', attempt=1, error='ValueError: no')")
+
+
+async def test_a_page_is_read_like_any_sequence(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        started = app.start_many(tx, "mail", range(3))
+    newest_first = [each.id for each in reversed(started)]
+    pages: list[Page[Any]] = [app.jobs.list(), await app.aio.jobs.list(), app.chains.list()]
+    for page in pages:
+        assert [page[0].id, page[-1].id] == [newest_first[0], newest_first[-1]]
+        assert [each.id for each in page[:2]] == newest_first[:2]
+        assert [each.id for each in reversed(page)] == newest_first[::-1]
+        assert page[1] in page
+        with pytest.raises(IndexError):
+            page[3]
+    await app.aclose()
 
 
 @pytest.mark.parametrize(

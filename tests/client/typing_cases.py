@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import sqlite3
 from typing import Any, assert_type
+from uuid import UUID
 
 import aiosqlite
+import asyncpg
 import psycopg
 from django.db import connection as django_connection
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -27,6 +29,7 @@ from holdfast import (
     Snooze,
     Start,
 )
+from holdfast.core.records import AppliedMigration
 
 
 def sync_connections_answer_at_once(
@@ -72,6 +75,26 @@ async def async_connections_answer_when_awaited(
         assert_type(await app.start_all(tx, [Start("mail")]), list[Chain])
         assert_type(await app.publish(tx, "placed"), list[Chain])
         assert_type(await app.aio.jobs.list(tx=tx), Page[JobInfo])
+
+
+async def asyncpg_needs_no_stubs(
+    app: Holdfast, connection: asyncpg.Connection, pool: asyncpg.Pool
+) -> None:
+    # No more than that: without stubs, mypy knows nothing of asyncpg.
+    _: Chain = await app.start(connection, "mail")
+    async with pool.acquire() as lent, lent.transaction():
+        _ = await app.start(lent, "mail")
+        __: list[Chain] = await app.publish(lent, "placed")
+        assert_type(await app.aio.jobs.list(tx=lent), Page[JobInfo])
+
+
+async def what_pages_and_applications_answer(app: Holdfast, page: Page[JobInfo]) -> None:
+    assert_type(page[0], JobInfo)
+    assert_type(page[:2], tuple[JobInfo, ...])
+    assert_type([each.id for each in reversed(page)], list[UUID])
+    assert_type(await app.aio.migrate(), list[AppliedMigration])
+    async with app.worker(enabled=True) as worker:
+        assert_type(worker.is_running, bool)
 
 
 def mistakes_are_seen(app: Holdfast, session: Session, cursor: sqlite3.Cursor) -> None:

@@ -14,11 +14,10 @@ import pytest
 from playwright.sync_api import expect
 from sphinx.application import Sphinx
 
-from tests.docs.snippets import DOCS, blocks
+from tests.docs.snippets import DOCS, python_blocks
 from tests.e2e.tabs import OpenPage, Tabs, opening
 
-# What is generated costs most of a build, and is found by its own names.
-WITHOUT = ["_build", "_ext", "adr/*", "reference/*"]
+BACKUP = pytest.mark.skipif(not (DOCS / "run/backup.md").exists(), reason="the page is not there")
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -30,7 +29,7 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """The pages that people wrote, built as `make docs` does, by one process of the run for all."""
+    """The documentation, built as `make docs` does, by one process of the run for all."""
     place = tmp_path_factory.getbasetemp()
     folder = (place.parent if hasattr(request.config, "workerinput") else place) / "site"
     folder.mkdir(exist_ok=True)
@@ -38,11 +37,8 @@ def built(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not is_done.exists():
-            settings = {"exclude_patterns": WITHOUT}
             sphinx = Sphinx(
-                *(DOCS, DOCS, html, folder / "read", "html", settings),
-                status=None,
-                warning=io.StringIO(),
+                *(DOCS, DOCS, html, folder / "read", "html"), status=None, warning=io.StringIO()
             )
             sphinx.build()
             is_done.touch()
@@ -94,6 +90,35 @@ def test_the_search_finds_what_people_call_it(open_page: OpenPage, words: str, w
     expect(found.first).to_be_visible()
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("retry", "do/retries"),
+        ("cron", "do/schedules"),
+        ("delay", "do/schedules"),
+        ("priority", "do/schedules"),
+        ("cancel", "do/looking"),
+        ("result", "do/waiting"),
+        ("rate limit", "do/api-quota"),
+        ("exactly once", "understand/at-least-once"),
+        ("docker", "run/deploy"),
+        ("kubernetes", "run/deploy"),
+        pytest.param("backup", "run/backup", marks=BACKUP),
+        ("periodic task", "do/schedules"),
+    ],
+)
+def test_the_search_shows_the_how_to_first(open_page: OpenPage, words: str, wanted: str) -> None:
+    page = open_page(f"/search.html?q={words.replace(' ', '+')}")
+    found = page.locator("#search-results ul.search > li > a")
+    expect(page.locator("#search-results .search-summary")).to_contain_text("found")
+    addresses = [str(each.get_attribute("href")) for each in found.all()]
+    assert any(each.startswith(f"{wanted}.html") for each in addresses[:3]), addresses[:5]
+    # Decisions and attributes that only share the name come after every page.
+    is_last = [each.startswith("adr/") or ".contrib." in each for each in addresses]
+    rest = addresses[is_last.index(True) :] if True in is_last else []
+    assert [each for each in rest if not each.startswith(("adr/", "reference/api.html#"))] == []
+
+
 def test_a_block_of_code_is_copied_as_printed(open_page: OpenPage, address: str) -> None:
     page = open_page("/index.html")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
@@ -102,7 +127,7 @@ def test_a_block_of_code_is_copied_as_printed(open_page: OpenPage, address: str)
     button.press("Enter")
     expect(button).to_have_text("Copied")
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied == blocks("docs/index.md")[0].text.rstrip("\n")
+    assert copied == python_blocks("docs/index.md")[0].rstrip("\n")
 
 
 def test_drawings_have_no_button(open_page: OpenPage) -> None:
@@ -117,7 +142,23 @@ def test_the_landing_page_shows_code_and_the_pictures(open_page: OpenPage, schem
     page = open_page("/index.html", color_scheme=scheme)
     expect(page.locator(".highlight-python").first).to_contain_text("app.start(tx, charge")
     shown = page.locator("article img:visible")
-    expect(shown).to_have_count(2)
+    expect(shown).to_have_count(3)
+    expect(shown.first).to_have_class("logo")
     for each in shown.all():
         each.scroll_into_view_if_needed()
         assert each.evaluate("async (image) => { await image.decode(); return image.naturalWidth }")
+
+
+def test_no_code_of_the_landing_page_is_cut_on_a_laptop(open_page: OpenPage) -> None:
+    page = open_page("/index.html", viewport={"width": 1280, "height": 800})
+    expect(page.locator(".highlight-console pre").first).to_contain_text("pip install")
+    cut = page.locator("article pre").evaluate_all(
+        "all => all.filter(pre => pre.scrollWidth > pre.clientWidth).map(pre => pre.innerText)"
+    )
+    assert cut == []
+
+
+def test_the_landing_page_fits_a_phone(open_page: OpenPage) -> None:
+    page = open_page("/index.html", viewport={"width": 375, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    expect(page.locator("article img.logo")).to_be_in_viewport()

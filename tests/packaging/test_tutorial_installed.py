@@ -11,7 +11,7 @@ from tests.docs.newcomer import PATIENCE_S
 from tests.docs.snippets import blocks
 from tests.docs.walk import walking
 
-PACKAGE = "holdfast-jobs["
+PACKAGE = "../holdfast["
 
 pytestmark = [pytest.mark.packaging, pytest.mark.timeout(2 * PATIENCE_S)]
 

@@ -105,6 +105,7 @@ async def test_a_type_is_shown_in_figures(api: Api, scene: Scene) -> None:
     assert (found["sampled"], len(found["slowest"]), len(found["latest"])) == (4, 4, 5)
     page = await api.call(Role.VIEWER, "GET", "/types/pdf/mail")
     assert "25.0%" in page.text
+    assert "If the code sets no timeout, an attempt is stopped after three leases" in page.text
     unknown = await api.call(Role.VIEWER, "GET", "/api/v1/types/pfd/statistics")
     assert unknown.status_code == 404
 

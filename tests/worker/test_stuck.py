@@ -1,6 +1,8 @@
 """Handlers that obey nobody: their slots are reported, the others go on, and a worker without any is given up."""
 
 import asyncio
+import queue
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest_asyncio
 
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
-from tests.support.until import until
+from tests.support.until import PATIENCE_S, until
 from tests.worker.workshop import RunningWorker, Workshop
 
 TIMEOUT_S = 40
@@ -69,6 +71,26 @@ async def test_a_deaf_handlers_slot_is_reported_and_the_others_go_on(
     await until(lambda: worker.worker.counters.stuck == 0)
     report = await worker.stop()
     assert (report.abandoned, report.exit_code) == (0, 0)
+
+
+async def test_a_worker_that_answers_has_proved_its_loop_and_its_heartbeat_alive(
+    workshop: Workshop,
+) -> None:
+    answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def note() -> None:
+        answers.put(threading.current_thread().name)
+
+    running = workshop.begin()
+    running.worker.answer(note)  # too early: there is nothing yet that could answer
+    await workshop.events.seen("worker_started")
+    running.worker.answer(note)
+    assert await asyncio.to_thread(answers.get, timeout=PATIENCE_S) == "holdfast-heartbeat"
+    running.worker.answer(note)
+    pause = threading.Event()
+    assert not pause.wait(0.2)
+    assert answers.empty(), "the loop, blocked by this test, had no turn"
+    await running.stop()
 
 
 async def test_a_worker_whose_every_slot_is_stuck_gives_itself_up(

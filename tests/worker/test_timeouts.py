@@ -31,11 +31,25 @@ async def test_a_coroutine_is_cancelled_at_its_timeout(workshop: Workshop) -> No
     await workshop.events.seen("job_started", job_id=job_id)
     worker.advance(41)
     (told,) = await workshop.events.seen("job_retried", job_id=job_id)
-    assert told.fields["error"].startswith("TimedOut: the attempt was stopped after 41 s")
+    words = "TimedOut: the attempt was stopped after 41 s: its timeout is 40s; to allow more"
+    assert told.fields["error"].startswith(words)
     await worker.stop()
     assert reasons == ["timeout"]
     assert (await workshop.job(job_id)).state == "pending"
     assert workshop.ledger.leases() == []
+
+
+async def test_the_error_names_the_default_that_an_attempt_exceeded(workshop: Workshop) -> None:
+    async def wait(job: Job[Any]) -> None:
+        await asyncio.Event().wait()
+
+    workshop.handle("wait", wait, lease="1s")
+    job_id = await workshop.start_one("wait", max_attempts=1)
+    worker = workshop.begin()
+    (told,) = await workshop.events.seen("job_failed", job_id=job_id)
+    await worker.stop()
+    assert "its timeout is 3s, the default of three leases; to allow more" in told.fields["error"]
+    assert told.fields["error"].endswith("set timeout= on the job type")
 
 
 async def test_a_thread_sees_its_abort_flag(workshop: Workshop) -> None:

@@ -63,14 +63,20 @@ class Aio:
         client: Client,
         targets: Targets,
         waiting: Waiting,
+        migrate: Callable[[], list[AppliedMigration]],
         declared: Mapping[str, CycleSpec],
     ) -> None:
+        self._migrate = migrate
         self.jobs = AsyncJobs(client)
         self.chains = AsyncChains(client, targets, waiting)
         self.dead_letters = AsyncDeadLetters(client)
         self.cycles = AsyncCycles(client, declared)
         self.workers = AsyncWorkers(client)
         self.subscriptions = AsyncSubscriptions(client)
+
+    async def migrate(self) -> list[AppliedMigration]:
+        """Bring the schema up to date as `Holdfast.migrate` does, in a thread: the loop stays free."""
+        return await asyncio.to_thread(self._migrate)
 
 
 class Holdfast(Registration, Producer):
@@ -182,7 +188,7 @@ class Holdfast(Registration, Producer):
         self.cycles = Cycles(client, self.cycle_specs)
         self.workers = Workers(client)
         self.subscriptions = Subscriptions(client)
-        self.aio = Aio(client, self._targets, waiting, self.cycle_specs)
+        self.aio = Aio(client, self._targets, waiting, self.migrate, self.cycle_specs)
 
     def _how_to_migrate(self) -> str:
         """Name the command that migrates this database and no other."""
@@ -212,20 +218,22 @@ class Holdfast(Registration, Producer):
         """The notifier, created at its first use. Raises: ConfigError, MissingExtra."""
         return self._resources.notifier
 
-    def worker(self, settings: Settings | None = None) -> EmbeddedWorker:
+    def worker(
+        self, settings: Settings | None = None, *, enabled: bool | None = None
+    ) -> EmbeddedWorker:
         """Return a worker for `async with` inside a web application; off unless OUTBOX_WORKER_ENABLED=true.
 
-        Raises: ConfigError for settings that do not fit together.
+        `enabled` overrides that setting. Raises: ConfigError for settings that do not fit together.
         """
         from holdfast.scheduler.background import EmbeddedWorker
         from holdfast.settings import load_settings
 
-        settings = settings or load_settings()
+        settings = settings or load_settings({"OUTBOX_WORKER_ENABLED": enabled})
         assembly = self.assembly(settings)
         return EmbeddedWorker(
-            settings.embedded.enabled,
+            settings.embedded.enabled if enabled is None else enabled,
             lambda: assembly.background(True),
-            is_default=settings.origin("OUTBOX_WORKER_ENABLED") == "default",
+            is_default=enabled is None and settings.origin("OUTBOX_WORKER_ENABLED") == "default",
         )
 
     def archive(self, files: Files | str | None = None, **options: Unpack[CycleOptions]) -> Archive:

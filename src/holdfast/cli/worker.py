@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -131,20 +132,30 @@ def _supervise(processes: int) -> int:
     """Run this very command in several processes of one worker each."""
     import asyncio
 
+    from holdfast.cli.systemd import ServiceNotifier
     from holdfast.observe.logging import LoggingObserver
     from holdfast.worker.supervisor import Supervisor
 
     worker = [sys.executable, "-m", "holdfast", *single_process(sys.argv[1:])]
 
+    notifier, started = ServiceNotifier(), set[int]()
+
+    def on_started(pid: int) -> None:
+        print_info(f"worker process {pid} of {processes}")
+        started.add(pid)
+        if len(started) == processes:
+            notifier.send("READY=1")
+
     async def run() -> int:
-        supervisor = Supervisor(
-            worker,
-            processes,
-            LoggingObserver(),
-            on_started=lambda pid: print_info(f"worker process {pid} of {processes}"),
-        )
-        stop_on_signal(supervisor.pass_on)
-        return await supervisor.run()
+        supervisor = Supervisor(worker, processes, LoggingObserver(), on_started)
+
+        def stop(number: signal.Signals) -> None:
+            notifier.send("STOPPING=1")
+            supervisor.pass_on(number)
+
+        stop_on_signal(stop)
+        async with notifier.keep_alive(lambda act: act()):
+            return await supervisor.run()
 
     return asyncio.run(run())
 
@@ -214,9 +225,12 @@ def _run(
 ) -> BackgroundReport | WorkerReport:
     import asyncio
 
+    from holdfast.cli.systemd import ServiceNotifier
     from holdfast.observe.logging import LoggingObserver
 
+    notifier = ServiceNotifier()
     app.observe(LoggingObserver())
+    app.observe(notifier)
 
     async def run() -> BackgroundReport | WorkerReport:
         try:
@@ -232,7 +246,8 @@ def _run(
                 timeout_s = settings.worker.shutdown_timeout_ms / 1000
                 stop_on_signal(lambda number: mode.stop(number.name), forced_exit, timeout_s)
                 tune_interpreter()
-                report = await mode.run()
+                async with notifier.keep_alive(mode.answer):
+                    report = await mode.run()
                 if report.exit_code:
                     exit_now(report.exit_code, mode.holding)
                 return report

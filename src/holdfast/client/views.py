@@ -9,7 +9,7 @@ import builtins
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_type_hints, overload
 from uuid import UUID
 
 import msgspec
@@ -228,7 +228,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Show what identifies it, and no payload."""
-        return f"JobInfo({self.id}, type={self.type!r}, state={self.state!r})"
+        error = f", error={self.error.splitlines()[0][:200]!r}" if self.error else ""
+        return f"JobInfo({self.id}, type={self.type!r}, state={self.state!r}, attempt={self.attempt}{error})"
 
 
 def job_of(record: JobRecord, sealer: Sealer | None) -> JobInfo:
@@ -287,3 +288,11 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     def __len__(self) -> int:
         """Count the items of this part."""
         return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        """Return an item of this part by its position, or those of a slice."""
+        return self.items[index]

@@ -116,6 +116,10 @@ class Background:
         runners = dict.fromkeys([*self.tick.running, *self.tick.abandoned])
         return [*self.worker.holding, *(f"runner {each}" for each in runners)]
 
+    def answer(self, act: Callable[[], None]) -> None:
+        """Call back once the worker's loop and its heartbeat have answered."""
+        self.worker.answer(act)
+
     def on_hopeless(self, act: Callable[[], None]) -> None:
         """Call back, from another thread, when a handler still blocks the loop after the shutdown timeout."""
         self.worker.on_hopeless(act)

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.client.start_options import check_attempts, check_priority, check_time, id_texts
 from holdfast.client.start_targets import Targets
 from holdfast.commands.blockers import check_waits
-from holdfast.core.duration import LONGEST_MS, milliseconds
+from holdfast.core.duration import LONGEST_MS, format_duration, milliseconds
 from holdfast.core.errors import (
     Busy,
     HoldfastError,
@@ -24,6 +24,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.ids import beside
 from holdfast.core.instants import Instant
+from holdfast.core.lease import TIMEOUT_IN_LEASES
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Finish, FinishKind, LeaseStatus, NewBlocker, NewJob, State
 from holdfast.core.redaction import clean_error, fingerprint, words_of
@@ -31,7 +32,7 @@ from holdfast.core.sealing import SEALED_TEXT, seal_output
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
-from holdfast.worker.attempt import Attempt
+from holdfast.worker.attempt import Attempt, EffectivePolicy
 from holdfast.worker.clock import Clock
 from holdfast.worker.processes import ChildDied, ChildError
 
@@ -105,7 +106,8 @@ class OutcomeResolver:
         started = attempt.received_at if attempt.started_at is None else attempt.started_at
         own_s = attempt.policy.timeout_ms / 1000
         is_own = attempt.timeout_at is None or attempt.timeout_at >= started + own_s
-        error = TimedOut(now - started) if is_own else BudgetSpent(now - started)
+        after_s = now - started
+        error = TimedOut(after_s, attempt.policy) if is_own else BudgetSpent(after_s)
         return self.resolve_error(attempt, error)
 
     def postpone(
@@ -269,8 +271,13 @@ class Unreadable(Exception):
 class TimedOut(Exception):
     """The attempt ran longer than its type allows."""
 
-    def __init__(self, after_s: float) -> None:
-        super().__init__(f"the attempt was stopped after {after_s:.3g} s")
+    def __init__(self, after_s: float, policy: EffectivePolicy) -> None:
+        is_default = policy.timeout_ms == TIMEOUT_IN_LEASES * policy.lease_ms
+        super().__init__(
+            f"the attempt was stopped after {after_s:.3g} s: its timeout is"
+            f" {format_duration(policy.timeout_ms)}{', the default of three leases' if is_default else ''};"
+            " to allow more, set timeout= on the job type"
+        )
 
 
 class BudgetSpent(Exception):

@@ -203,6 +203,10 @@ class Worker:
         """Tell that the server has no room for a connection of this process, unless that is known."""
         self._context.connections.tell(error)
 
+    def answer(self, act: Callable[[], None]) -> None:
+        """Call back from the heartbeat's thread once the loop has had its turn, which proves both alive."""
+        self._to_loop(self._to_background, act)
+
     def on_hopeless(self, act: Callable[[], None]) -> None:
         """Call something, on another thread, when a handler still blocks the loop after the shutdown timeout."""
         self._watchdog.on_hopeless = act

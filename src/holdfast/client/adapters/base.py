@@ -103,8 +103,18 @@ class AsyncpgConnection(Protocol):
     def is_in_transaction(self) -> bool: ...
 
 
+class AsyncpgPoolConnection(Protocol):
+    """What asyncpg's pool lends: a proxy that gets its methods at run time, so only its slots can be seen."""
+
+    @property
+    def _con(self) -> Any: ...
+
+    @property
+    def _holder(self) -> Any: ...
+
+
 SyncTx: TypeAlias = Transaction | SyncConnection
-AsyncTx: TypeAlias = AsyncTransaction | AsyncConnection | AsyncpgConnection
+AsyncTx: TypeAlias = AsyncTransaction | AsyncConnection | AsyncpgConnection | AsyncpgPoolConnection
 
 
 class OwnAdapter(SyncAdapter):
