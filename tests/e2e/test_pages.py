@@ -1,11 +1,13 @@
 """Every page in light and dark, wide and on a phone: no complaint of the browser, nothing unreachable or unnamed."""
 
 import csv
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Literal
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from playwright.sync_api import Page, ViewportSize, expect
 
@@ -20,7 +22,7 @@ Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 SIZES: dict[str, ViewportSize] = {
     "wide": {"width": 1280, "height": 860},
-    "phone": {"width": 390, "height": 844},
+    "phone": {"width": 320, "height": 640},
 }
 
 UNNAMED = """() => [...document.querySelectorAll("a, button, input:not([type=hidden]), select, summary")]
@@ -28,6 +30,10 @@ UNNAMED = """() => [...document.querySelectorAll("a, button, input:not([type=hid
   .filter((each) => !(each.getAttribute("aria-label") || each.textContent.trim()
     || (each.labels && each.labels.length)))
   .map((each) => each.outerHTML)"""
+
+# Rows of a narrow table are cards, which a reader need not scroll sideways.
+SCROLLED = """() => innerWidth > 400 ? [] : [...document.querySelectorAll(".table-box")]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.innerText.slice(0, 60))"""
 
 DOUBLED = """() => {
   const ids = [...document.querySelectorAll("[id]")].map((each) => each.id);
@@ -37,7 +43,7 @@ DOUBLED = """() => {
 
 PATHS = (
     *("/", "/?span=24h", "/jobs", "/jobs?filter=state:failed", "/jobs/{dead}"),
-    *("/jobs/{report}", "/chains/{report}", "/chains/{report}?view=tree"),
+    *("/jobs/{report}", "/chains", "/chains/{report}", "/chains/{report}?view=tree"),
     *("/chains/{report}?view=time", "/dead", "/types", "/types/mail.send"),
     *("/types/invoice.archive?span=24h", "/workers", "/workers?all=yes"),
     *("/cycles", "/cycles/reconcile", "/cycles/cleanup"),
@@ -89,6 +95,7 @@ def check(page: Page, path: str) -> None:
     assert page.evaluate(DOUBLED) == [], path
     width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert width <= 0, f"{path} is {width} px wider than the screen"
+    assert page.evaluate(SCROLLED) == [], path
 
 
 def test_an_empty_database_has_pages_too(open_page: OpenPage) -> None:
@@ -137,15 +144,31 @@ def test_a_cycle_shows_its_runs_on_a_time_line_and_in_a_table(
     expect(table.get_by_role("row").filter(has_text="503 from the bank")).to_have_count(1)
 
 
-def test_times_are_in_the_readers_zone_with_utc_in_the_title(
+def test_times_are_in_utc_and_on_hover_in_the_readers_zone(
     filled: Filled, open_filled: OpenPage
 ) -> None:
     page = open_filled(f"/jobs/{filled.afternoon.failed[0]}", timezone_id="America/Santiago")
     created = page.locator("#details time").first
-    expect(created).to_contain_text("GMT-")
-    title = datetime.fromisoformat(created.get_attribute("title") or "")
-    local = title.astimezone(ZoneInfo("America/Santiago"))
-    expect(created).to_contain_text(f"{local:%Y-%m-%d %H:%M:%S}")
+    at = datetime.fromisoformat(created.get_attribute("datetime") or "")
+    expect(created).to_have_text(f"{at:%Y-%m-%d %H:%M:%S} UTC")
+    local = at.astimezone(ZoneInfo("America/Santiago"))
+    expect(created).to_have_attribute("title", re.compile(f"^{local:%Y-%m-%d %H:%M:%S} GMT-"))
+    page.goto("/tail")
+    line = page.locator("#tail time").first
+    at = datetime.fromisoformat(line.get_attribute("datetime") or "")
+    expect(line).to_have_text(f"{at:%H:%M:%S}")
+
+
+def test_a_long_text_is_folded_until_it_is_opened(scene: Scene, open_page: OpenPage) -> None:
+    id = scene.start("big", input=msgspec.json.encode(list(range(500))).decode())
+    page = open_page(f"/jobs/{id}")
+    text = page.get_by_label("Input", exact=True)
+    folded = text.bounding_box()
+    page.get_by_text("Show all 502 lines").click()
+    opened = text.bounding_box()
+    assert folded is not None
+    assert opened is not None
+    assert folded["height"] < 250 < 5_000 < opened["height"]
 
 
 def test_an_id_is_copied_and_the_job_is_there_as_json(

@@ -87,6 +87,7 @@ async function submitBatches(form, button, fields, ids, progress) {
   const expected = ids ? ids.length : Math.min(MOST, Number(form.dataset.total) || 0);
   let after = "";
   let bulk = "";
+  let refusal;
   for (let done = 0; done < (ids ? ids.length : MOST); done += BATCH) {
     const part = new URLSearchParams(fields);
     if (ids) for (const id of ids.slice(done, done + BATCH)) part.append("id", id);
@@ -99,12 +100,14 @@ async function submitBatches(form, button, fields, ids, progress) {
     bulk = result.bulk || "";
     total.moved += result.moved;
     total.left += result.left;
+    refusal = result.refusal || refusal;
     if (expected) progress.value = Math.min(1, (done + BATCH) / expected);
     else progress.removeAttribute("value");
     announce(`${total.moved} done`);
     after = result.next || "";
     if (!ids && !after) break;
   }
+  if (!total.moved && refusal) return textOfProblem(refusal);
   showResult({ ...total, done: fields.get("move"), more: !ids && after ? "yes" : "" });
   return "";
 }
@@ -121,7 +124,8 @@ async function post(target, body) {
 
 function textOfProblem(problem) {
   const text = problem.detail || problem.title || "the request was refused";
-  return problem.help ? `${text}: ${problem.help}` : text;
+  const coded = problem.code ? `${text} (${problem.code})` : text;
+  return problem.help ? `${coded}: ${problem.help}` : coded;
 }
 
 function showError(dialog, error) {
