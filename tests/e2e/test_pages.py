@@ -9,13 +9,16 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
+import tinycss2
 from playwright.sync_api import Page, ViewportSize, expect
 
 from holdfast.core.worker_presence import WorkerSign
+from holdfast.web.pages.templates import STATIC
 from tests.cli.scene import Scene
 from tests.e2e.afternoon import Afternoon
 from tests.e2e.conftest import Filled, on_one_store
 from tests.e2e.tabs import OpenPage
+from tests.support.lint_styles import parsed, rules_of
 
 Scheme = Literal["light", "dark"]
 
@@ -124,6 +127,24 @@ def test_scripts_and_styles_are_fetched_for_the_first_page_only(open_filled: Ope
     )
     assert len(files) > 10
     assert [name for name, size in files if size] == []
+
+
+def test_the_browser_knows_every_declaration_of_the_style_sheets(open_filled: OpenPage) -> None:
+    rules = [
+        rule
+        for file in STATIC.glob("*.css")
+        for node in parsed(file)
+        for rule in rules_of(file.name, node)
+    ]
+    declared = [
+        (rule.place, each.name, tinycss2.serialize(each.value).strip())
+        for rule in rules
+        for each in rule.declarations
+        if not each.name.startswith("--")
+    ]
+    assert len(declared) > 500
+    unknown = """(declared) => declared.filter(([, name, value]) => !CSS.supports(name, value))"""
+    assert open_filled("/").evaluate(unknown, declared) == []
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])

@@ -119,6 +119,9 @@ async def test_names_of_types_and_cycles_are_links(api: Api, scene: Scene) -> No
     scene.database.run(
         scene.store.cycles.register([NewCycle("a/b c", "every 1h", "UTC", True, "last")])
     )
+    for noun, name in (("types", type), ("cycles", "a/b c")):
+        form = {"name": name, "move": "pause"}
+        await api.call(Role.OPERATOR, "POST", f"/{noun}", data=form)
     to_type = f'href="/types/{type}"'
     for path in (
         "/",
@@ -129,9 +132,10 @@ async def test_names_of_types_and_cycles_are_links(api: Api, scene: Scene) -> No
         f"/jobs/{id}",
         f"/chains/{id}",
         "/chains",
+        "/audit",
     ):
         assert to_type in await page_of(api, path), path
-    for path in ("/", "/cycles"):
+    for path in ("/", "/cycles", "/audit"):
         assert 'href="/cycles/a/b%20c"' in await page_of(api, path), path
     assert f'href="/types/{event}/{handler}"' in await page_of(api, "/system")
 

@@ -6,6 +6,8 @@ import { visible } from "./visible.js";
 const BATCH = 100;
 const MOST = 10000;
 
+let onYes;
+
 export function startActions() {
   const dialog = document.getElementById("confirm");
   if (!dialog) return;
@@ -16,6 +18,7 @@ export function startActions() {
     openDialog(dialog, form, event.submitter);
   });
   dialog.querySelector("[data-no]").addEventListener("click", () => dialog.close());
+  dialog.querySelector("[data-yes]").addEventListener("click", () => onYes());
   dialog.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && event.target.matches("input")) dialog.querySelector("[data-yes]").click();
   });
@@ -37,7 +40,7 @@ async function openDialog(dialog, form, button) {
   yes.textContent = button.textContent.trim();
   yes.className = textOf(form, "danger", button) ? "primary danger" : "primary";
   yes.disabled = false;
-  yes.onclick = async () => {
+  onYes = async () => {
     yes.disabled = true;
     showError(dialog, "");
     const fields = formFields(dialog, form, button);
