@@ -114,7 +114,7 @@ async def move(context: PageContext) -> Response:
     return redirect_back(context, fields, "cancel_chain")
 
 
-class Progress(msgspec.Struct, frozen=True):
+class ChainProgress(msgspec.Struct, frozen=True):
     """How many jobs of a chain, and of those it waits for, are done; a chain may still continue."""
 
     done: int
@@ -122,14 +122,14 @@ class Progress(msgspec.Struct, frozen=True):
     words: str
 
 
-def progress_of(tree: Tree) -> Progress:
+def progress_of(tree: Tree) -> ChainProgress:
     """Count the jobs of a chain's tree by state."""
     states = Counter[str](_states(tree))
     done, total = states["completed"], states.total()
     others = [
         f"{count(states[each])} {each}" for each in STATES if each != "completed" and states[each]
     ]
-    return Progress(
+    return ChainProgress(
         done, total, ", ".join([f"{count(done)} of {pluralize(total, 'job')} done", *others])
     )
 

@@ -112,7 +112,7 @@ def draw_runs(runs: Sequence[Mapping[str, Any]], now: Instant) -> Timeline:
     outcomes = Counter(str(each["outcome"]) for each in runs)
     told = ", ".join(f"{count(many)} {outcome}" for outcome, many in outcomes.items())
     picture = stretched_picture(WIDTH, height, f"Runs over time: {told}", [*grid, *bars])
-    return Timeline(picture, *_labels((first, (first + last) // 2)), outcomes)
+    return Timeline(picture, _label(first), _label((first + last) // 2), outcomes)
 
 
 def title_of(run: Mapping[str, Any]) -> str:
@@ -145,5 +145,5 @@ def _lane(lanes: list[float], start: float, end: float) -> int:
     return len(lanes) - 1
 
 
-def _labels(ats: Sequence[Instant]) -> Sequence[str]:
-    return [clocks([str(rfc3339(at))]) for at in ats]
+def _label(at: Instant) -> str:
+    return clocks([str(rfc3339(at))])

@@ -150,7 +150,13 @@ def redirect_back(
     joint = "&" if urlsplit(target).query else "?"
     url = f"{target}{joint}{query}"
     if context.is_script:
-        answer = {"moved": moved, "left": left, "next": next, "url": url, "bulk": bulk}
+        answer: dict[str, Any] = {
+            "moved": moved,
+            "left": left,
+            "next": next,
+            "url": url,
+            "bulk": bulk,
+        }
         if refusal is not None:
             answer["refusal"] = problem(refusal, request_id_of(context.request))
         return JSONResponse(answer)
