@@ -111,12 +111,16 @@ pictures: setup ## Retake the pictures in README and docs, from a real demo and 
 packaging: setup ## Install the built wheel into empty environments, with each extra alone.
 	@$(BIN)/python -m pytest -n 2 --timeout 600 -m "packaging or not packaging" tests/packaging $(ARGS)
 
-check: setup ## Check format, lint, types and layers.
+# Scripts and styles that browsers get.
+SCRIPTS := src/holdfast/web/static src/holdfast/demo/static apps/invoicing/src/invoicing/static apps/tenders/src/tenders/static
+check: setup ## Check format, lint, types, layers, scripts and styles.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy src tests docs apps
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
+	@$(BIN)/oxlint --deny-warnings $(SCRIPTS)
+	@$(BIN)/python -m tests.support.lint_styles $(join $(SCRIPTS),$(addprefix =,$(dir $(SCRIPTS))))
 
 format: setup ## Format the code and apply the linter's fixes.
 	@$(BIN)/ruff format .

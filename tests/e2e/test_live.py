@@ -77,7 +77,11 @@ def test_refreshing_rests_while_a_dialog_is_open(scene: Scene, open_page: OpenPa
     page = open_page(f"/jobs/{job}")
     page.get_by_role("button", name="Retry").click()
     expect(page.locator("#live")).to_have_attribute("data-mode", "held")
+    # What pauses by itself offers neither to pause nor to resume.
+    expect(page.locator("#live [data-word]")).to_have_text("Paused: dialog open")
+    expect(page.locator("#live-switch")).to_be_hidden()
     page.get_by_role("button", name="Go back").click()
+    expect(page.locator("#live-switch")).to_have_text("pause")
     expect(page.locator("#live")).to_have_attribute("data-mode", "on")
 
 
@@ -86,6 +90,8 @@ def test_refreshing_can_be_stopped_by_hand(scene: Scene, open_page: OpenPage) ->
     page = open_page("/jobs")
     page.locator("#live-switch").click()
     expect(page.locator("#live")).to_have_attribute("data-mode", "held")
+    expect(page.locator("#live [data-word]")).to_have_text("Paused")
+    expect(page.locator("#live-switch")).to_have_text("resume")
     page.locator("#live-switch").click()
     scene.start()
     expect(page.locator("tbody tr")).to_have_count(1)

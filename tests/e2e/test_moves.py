@@ -263,3 +263,37 @@ def test_without_scripts_the_question_comes_as_a_page(scene: Scene, open_page: O
     assert scene.state(other) == "failed"
     assert {each[0] for each in scene.deeds()} == {"dead.drop"}
     assert {each[2] for each in scene.deeds()} == {"nobody wants them"}
+
+
+@on_one_store
+def test_of_selected_jobs_only_what_one_of_them_allows_is_offered(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    done, failed, pending = scene.ended("complete"), scene.failed(), scene.start()
+    page = open_page("/jobs")
+    bar = page.locator("#bulk .end")
+    for id, buttons in (
+        (done, []),
+        (failed, ["Retry"]),
+        (pending, ["Run now", "Retry", "Cancel jobs"]),
+    ):
+        page.locator(f'input[value="{id}"]').check()
+        expect(bar.get_by_role("button")).to_have_text(buttons)
+
+
+@on_one_store
+def test_a_selection_that_meanwhile_allows_nothing_is_refused_with_the_code(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    jobs = [scene.start() for _ in range(2)]
+    page = open_page("/jobs")
+    page.locator("#live-switch").click()
+    page.locator("[data-select-page]").check()
+    for job in scene.claim():
+        scene.finish(job, "complete")
+    page.get_by_role("button", name="Run now").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Run now").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("cannot run a job that is completed")
+    expect(dialog.get_by_role("alert")).to_contain_text("HF067")
+    assert len(jobs) == 2

@@ -1,26 +1,31 @@
 """Every page in light and dark, wide and on a phone: no complaint of the browser, nothing unreachable or unnamed."""
 
 import csv
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Literal
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
+import tinycss2
 from playwright.sync_api import Page, ViewportSize, expect
 
 from holdfast.core.worker_presence import WorkerSign
+from holdfast.web.pages.templates import STATIC
 from tests.cli.scene import Scene
 from tests.e2e.afternoon import Afternoon
 from tests.e2e.conftest import Filled, on_one_store
 from tests.e2e.tabs import OpenPage
+from tests.support.lint_styles import parsed, rules_of
 
 Scheme = Literal["light", "dark"]
 
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 SIZES: dict[str, ViewportSize] = {
     "wide": {"width": 1280, "height": 860},
-    "phone": {"width": 390, "height": 844},
+    "phone": {"width": 320, "height": 640},
 }
 
 UNNAMED = """() => [...document.querySelectorAll("a, button, input:not([type=hidden]), select, summary")]
@@ -28,6 +33,10 @@ UNNAMED = """() => [...document.querySelectorAll("a, button, input:not([type=hid
   .filter((each) => !(each.getAttribute("aria-label") || each.textContent.trim()
     || (each.labels && each.labels.length)))
   .map((each) => each.outerHTML)"""
+
+# Rows of a narrow table are cards, which a reader need not scroll sideways.
+SCROLLED = """() => innerWidth > 400 ? [] : [...document.querySelectorAll(".table-box")]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.innerText.slice(0, 60))"""
 
 DOUBLED = """() => {
   const ids = [...document.querySelectorAll("[id]")].map((each) => each.id);
@@ -37,7 +46,7 @@ DOUBLED = """() => {
 
 PATHS = (
     *("/", "/?span=24h", "/jobs", "/jobs?filter=state:failed", "/jobs/{dead}"),
-    *("/jobs/{report}", "/chains/{report}", "/chains/{report}?view=tree"),
+    *("/jobs/{report}", "/chains", "/chains/{report}", "/chains/{report}?view=tree"),
     *("/chains/{report}?view=time", "/dead", "/types", "/types/mail.send"),
     *("/types/invoice.archive?span=24h", "/workers", "/workers?all=yes"),
     *("/cycles", "/cycles/reconcile", "/cycles/cleanup"),
@@ -89,6 +98,7 @@ def check(page: Page, path: str) -> None:
     assert page.evaluate(DOUBLED) == [], path
     width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert width <= 0, f"{path} is {width} px wider than the screen"
+    assert page.evaluate(SCROLLED) == [], path
 
 
 def test_an_empty_database_has_pages_too(open_page: OpenPage) -> None:
@@ -119,6 +129,24 @@ def test_scripts_and_styles_are_fetched_for_the_first_page_only(open_filled: Ope
     assert [name for name, size in files if size] == []
 
 
+def test_the_browser_knows_every_declaration_of_the_style_sheets(open_filled: OpenPage) -> None:
+    rules = [
+        rule
+        for file in STATIC.glob("*.css")
+        for node in parsed(file)
+        for rule in rules_of(file.name, node)
+    ]
+    declared = [
+        (rule.place, each.name, tinycss2.serialize(each.value).strip())
+        for rule in rules
+        for each in rule.declarations
+        if not each.name.startswith("--")
+    ]
+    assert len(declared) > 500
+    unknown = """(declared) => declared.filter(([, name, value]) => !CSS.supports(name, value))"""
+    assert open_filled("/").evaluate(unknown, declared) == []
+
+
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
 def test_a_cycle_shows_its_runs_on_a_time_line_and_in_a_table(
     open_filled: OpenPage, scripts: bool
@@ -137,15 +165,31 @@ def test_a_cycle_shows_its_runs_on_a_time_line_and_in_a_table(
     expect(table.get_by_role("row").filter(has_text="503 from the bank")).to_have_count(1)
 
 
-def test_times_are_in_the_readers_zone_with_utc_in_the_title(
+def test_times_are_in_utc_and_on_hover_in_the_readers_zone(
     filled: Filled, open_filled: OpenPage
 ) -> None:
     page = open_filled(f"/jobs/{filled.afternoon.failed[0]}", timezone_id="America/Santiago")
     created = page.locator("#details time").first
-    expect(created).to_contain_text("GMT-")
-    title = datetime.fromisoformat(created.get_attribute("title") or "")
-    local = title.astimezone(ZoneInfo("America/Santiago"))
-    expect(created).to_contain_text(f"{local:%Y-%m-%d %H:%M:%S}")
+    at = datetime.fromisoformat(created.get_attribute("datetime") or "")
+    expect(created).to_have_text(f"{at:%Y-%m-%d %H:%M:%S} UTC")
+    local = at.astimezone(ZoneInfo("America/Santiago"))
+    expect(created).to_have_attribute("title", re.compile(f"^{local:%Y-%m-%d %H:%M:%S} GMT-"))
+    page.goto("/tail")
+    line = page.locator("#tail time").first
+    at = datetime.fromisoformat(line.get_attribute("datetime") or "")
+    expect(line).to_have_text(f"{at:%H:%M:%S}")
+
+
+def test_a_long_text_is_folded_until_it_is_opened(scene: Scene, open_page: OpenPage) -> None:
+    id = scene.start("big", input=msgspec.json.encode(list(range(500))).decode())
+    page = open_page(f"/jobs/{id}")
+    text = page.get_by_label("Input", exact=True)
+    folded = text.bounding_box()
+    page.get_by_text("Show all 502 lines").click()
+    opened = text.bounding_box()
+    assert folded is not None
+    assert opened is not None
+    assert folded["height"] < 250 < 5_000 < opened["height"]
 
 
 def test_an_id_is_copied_and_the_job_is_there_as_json(

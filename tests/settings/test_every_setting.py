@@ -979,6 +979,22 @@ async def trace_link(place: Place) -> Any:
     return "https://traces.example/0af7651916cd43dd8448eb211c80319c" in page.text
 
 
+@seen("HOLDFAST_STREAMS", "1", [], [503])
+@seen("HOLDFAST_STREAMS_PER_PRINCIPAL", "1", [], [429])
+async def second_stream(place: Place) -> Any:
+    served = create(place.app(), settings=load_settings())
+    site = served.state.site
+    transport = httpx.ASGITransport(served, client=("127.0.0.1", 50_000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        readings = [asyncio.create_task(client.get("/api/v1/live")) for _ in range(2)]
+        while site.broadcaster.subscribers + sum(each.done() for each in readings) < 2:
+            await breath()
+        refused = [each.result().status_code for each in readings if each.done()]
+        await site.close()
+        await asyncio.gather(*readings)
+    return refused
+
+
 @seen("HOLDFAST_ARCHIVE", "archive", [], ["orders"])
 async def archive_files(place: Place) -> Any:
     app = place.open(place.url)

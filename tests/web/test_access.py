@@ -22,6 +22,36 @@ STATS = "/api/settings/events/outbox/stats"
 STREAMS = {route.path for route in ROUTES if route.media == "text/event-stream"}
 
 
+FOREIGN_HOSTS = (
+    "",
+    "x@127.0.0.1",
+    "127.0.0.1@evil.example",
+    "x:y@localhost:80",
+    "127.0.0.1.",
+    "localhost.",
+    "127.0.0.1:",
+    "127.0.0.1:x",
+    "127.0.0.1:80:80",
+    "127.0.0.1:123456",
+    "127.0.0.1/evil.example",
+    "127.0.0.1?",
+    "127.0.0.1#evil.example",
+    "127.0.0.1 ",
+    "127.1",
+    "2130706433",
+    "0x7f000001",
+    "::1",
+    "[::1",
+    "::1]",
+    "[::1]x",
+    "[::1%25lo]",
+    "[127.0.0.1]",
+    "[localhost]",
+    "[[::1]]",
+)
+"""Names that are not written as a browser on this machine writes them, however they are read."""
+
+
 def path_of(route: Route) -> str:
     """A path of the route; nothing is under the ids in it."""
     return re.sub(r"\{[^}]+\}", lambda _: new_id(), route.path)
@@ -86,6 +116,7 @@ async def test_this_machine_may_do_everything_else_until_the_first_token_is_made
         ("127.0.0.1", {"X-Real-IP": "192.0.2.7"}),
         ("127.0.0.1", {"Via": "1.1 proxy"}),
         ("127.0.0.1", {"Host": "evil.example"}),
+        *(("127.0.0.1", {"Host": each}) for each in FOREIGN_HOSTS),
     ],
 )
 async def test_only_this_machine_itself_comes_in_without_a_token(
@@ -94,6 +125,31 @@ async def test_only_this_machine_itself_comes_in_without_a_token(
     async with api.client(peer=peer) as client:
         answer = await client.get("/api/v1/overview", headers=headers)
         assert answer.status_code == 401
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.0.0.1:8080",
+        "127.8.9.1:1",
+        "localhost",
+        "LocalHost:65535",
+        "[::1]",
+        "[::1]:80",
+    ],
+)
+async def test_this_machines_own_names_are_local_with_and_without_a_port(
+    api: Api, host: str
+) -> None:
+    answer = await api.call(None, "GET", "/api/v1/overview", headers={"Host": host})
+    assert answer.status_code == 200
+
+
+async def test_two_names_of_the_host_are_not_local(api: Api) -> None:
+    headers = [("Host", "127.0.0.1"), ("Host", "evil.example")]
+    answer = await api.call(None, "GET", "/api/v1/overview", headers=headers)
+    assert answer.status_code == 401
 
 
 @pytest.mark.parametrize("secret", ["", "theirs", new_secret()], ids=["none", "theirs", "new"])

@@ -124,7 +124,7 @@ def test_runs_are_drawn_by_start_and_duration() -> None:
     assert '<rect class="failed" x="300" y="4" width="150" height="18">' in drawn.picture
     assert drawn.outcomes == {"failed": 1, "completed": 1}
     assert "Runs over time: 1 failed, 1 completed" in drawn.picture
-    assert (drawn.first, drawn.middle) == ("01-31 12:00", "01-31 12:00")
+    assert (drawn.first, drawn.middle) == ("01-31 12:00 UTC", "01-31 12:00:30 UTC")
 
 
 def test_runs_at_the_same_time_are_drawn_below_each_other() -> None:

@@ -17,6 +17,8 @@ from holdfast.settings import read_settings
 from holdfast.web.app import create
 from holdfast.web.middleware import RateLimit, read_body
 from tests.cli.scene import Scene
+from tests.support.serving import serve
+from tests.support.until import PATIENCE_S
 from tests.web.conftest import HOST, Api
 
 
@@ -169,3 +171,30 @@ async def test_a_hook_that_fails_lets_nobody_in_and_tells_nothing(app: Holdfast)
             assert answer.status_code == 500
             assert "secret" not in answer.text
             assert answer.headers["X-Frame-Options"] == "DENY"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/types/pause-all", "/livez"])
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        "Content-Length: 4\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 0",
+        "content-length: 4\r\ntransfer-encoding: Chunked",
+    ],
+)
+async def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(
+    app: Holdfast, path: str, lengths: str
+) -> None:
+    """A proxy may believe one length and this server the other: the rest would be another's request."""
+    smuggled = "GET /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with serve(create(app, settings=read_settings({}))) as address:
+        reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(address).port)
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{lengths}\r\n\r\n"
+        writer.write(f"{head}0\r\n\r\n{smuggled}".encode())
+        async with asyncio.timeout(PATIENCE_S):
+            answer = (await reader.read()).decode()
+        writer.close()
+    assert answer.startswith("HTTP/1.1 400")
+    assert answer.count("HTTP/1.1") == 1
+    assert "connection: close" in answer.lower()
+    assert "HF074" in answer

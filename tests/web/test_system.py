@@ -17,13 +17,16 @@ from holdfast.core.events import event
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.local import LocalNotifier
+from holdfast.settings import read_settings
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.pool import WAIT_S
 from holdfast.web import probes
 from holdfast.web.api.streams import Broadcaster
+from holdfast.web.app import create
 from holdfast.web.middleware import RateLimit
 from holdfast.web.openapi import ROUTES
 from tests.cli.scene import Scene
+from tests.support.serving import serve
 from tests.support.until import PATIENCE_S, until
 from tests.web.conftest import HOST, Api
 
@@ -303,6 +306,58 @@ async def test_whoever_asks_for_the_head_of_a_stream_gets_no_stream(api: Api, st
         answer = await api.call(Role.VIEWER, "HEAD", f"/api/v1/{stream}")
     assert answer.headers["Content-Type"].startswith("text/event-stream")
     assert api.served.state.site.broadcaster.subscribers == 0
+
+
+async def test_streams_are_limited_per_principal_and_in_total(app: Holdfast) -> None:
+    env = {"HOLDFAST_STREAMS": "3", "HOLDFAST_STREAMS_PER_PRINCIPAL": "2"}
+    api = Api(create(app, settings=read_settings(env)), app)
+    broadcaster = api.served.state.site.broadcaster
+    for role in (Role.VIEWER, Role.OPERATOR, Role.DEVELOPER):
+        api.secret(role)
+
+    def open_stream(role: Role, path: str) -> asyncio.Task[httpx.Response]:
+        return asyncio.create_task(api.call(role, "GET", f"/api/v1/{path}"))
+
+    readings = [open_stream(Role.VIEWER, "live"), open_stream(Role.VIEWER, "tail")]
+    await until(lambda: broadcaster.subscribers == 2)
+    refused = await api.call(Role.VIEWER, "GET", "/api/v1/live")
+    assert (refused.status_code, refused.json()["code"]) == (429, "HF148")
+    assert int(refused.headers["Retry-After"]) > 0
+    readings.append(open_stream(Role.OPERATOR, "live"))
+    await until(lambda: broadcaster.subscribers == 3)
+    refused = await api.call(Role.DEVELOPER, "GET", "/api/v1/tail")
+    assert (refused.status_code, refused.json()["code"]) == (503, "HF149")
+    assert int(refused.headers["Retry-After"]) > 0
+    # The head of a stream takes no place, and everything else is still served.
+    for method, path in (("HEAD", "/api/v1/live"), ("GET", "/api/v1/jobs"), ("GET", "/")):
+        assert (await api.call(Role.VIEWER, method, path)).status_code == 200
+    readings[0].cancel()
+    await until(lambda: broadcaster.subscribers == 2)
+    readings[0] = open_stream(Role.VIEWER, "tail")
+    await until(lambda: broadcaster.subscribers == 3)
+    await api.served.state.site.close()
+    await asyncio.gather(*readings)
+
+
+async def test_a_reader_that_leaves_frees_its_stream(app: Holdfast) -> None:
+    env = {"HOLDFAST_STREAMS": "1"}
+    with serve(create(app, settings=read_settings(env))) as address:
+        async with httpx.AsyncClient(base_url=address, timeout=PATIENCE_S) as client:
+            for _ in range(3):
+                async with client.stream("GET", "/api/v1/live") as stream:
+                    assert stream.status_code == 200
+                    assert (await client.get("/api/v1/live")).status_code == 503
+                await wait_until_served(client, "/api/v1/live")
+
+
+async def wait_until_served(client: httpx.AsyncClient, path: str) -> None:
+    """Wait until a stream is served again."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            async with client.stream("GET", path) as stream:
+                if stream.status_code == 200:
+                    return
+            await asyncio.sleep(0.05)
 
 
 async def test_a_revoked_token_ends_the_streams_that_it_opened(

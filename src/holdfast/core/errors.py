@@ -90,6 +90,8 @@ HoldfastError
 ├── CrossSite                      HF096
 ├── TokenNotFound                  HF097
 ├── RateLimited                    HF098  retryable
+│   ├── TooManyStreams             HF148  retryable
+│   └── StreamsFull                HF149  retryable
 ├── CommandError
 │   ├── CommandUsage               HF091
 │   ├── AppNotLoaded               HF092
@@ -227,9 +229,11 @@ __all__ = [
     "ShutdownTooLong",
     "SigningSecretMissing",
     "StillReferenced",
+    "StreamsFull",
     "SubscriptionNotFound",
     "SystemRefused",
     "TokenNotFound",
+    "TooManyStreams",
     "TransactionAborted",
     "TransactionError",
     "Unauthenticated",
@@ -1309,6 +1313,28 @@ class RateLimited(HoldfastError):
         """Also give the number of seconds until the next request is accepted."""
         super().__init__(message)
         self.after_s = after_s
+
+
+class TooManyStreams(RateLimited):
+    """Too many open streams for one user.
+
+    Every open page and every `/api/v1/tail` holds a connection and reads from the database, so the
+    number per user or token is limited.
+    """
+
+    code = "HF148"
+    fix = "close pages or streams that are not needed, or raise HOLDFAST_STREAMS_PER_PRINCIPAL"
+
+
+class StreamsFull(RateLimited):
+    """The server has no room for another stream.
+
+    The number of open streams per process is limited, so that they cannot take all its connections.
+    Pages keep working; they update less often until a stream is free.
+    """
+
+    code = "HF149"
+    fix = "wait, start another server process, or raise HOLDFAST_STREAMS"
 
 
 class Refused(HoldfastError):

@@ -218,6 +218,14 @@ class HoldfastSettings:
         CronText(), "47 3 * * *", "When the archive runs, in WORKER_TIME_ZONE."
     )
     run_days: int = setting(Integer(1, 36_500), 30, "How long runs and slots of cycles are kept.")
+    streams: int = setting(
+        Integer(1, 100_000),
+        500,
+        "Maximum open event streams (live pages, tail) per server process.",
+    )
+    streams_per_principal: int = setting(
+        Integer(1, 100_000), 50, "Maximum open event streams per user or token."
+    )
     trace_url: str | None = setting(
         UrlTemplate(("trace_id", "span_id")),
         None,

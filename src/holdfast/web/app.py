@@ -16,7 +16,7 @@ from holdfast.admin.service import Service
 from holdfast.core.errors import InvalidOption
 from holdfast.scheduler.runner import TickSkipped, TickSummary
 from holdfast.settings import load_settings
-from holdfast.web.api.streams import Broadcaster
+from holdfast.web.api.streams import Broadcaster, StreamLimit
 from holdfast.web.authentication import Authenticator
 from holdfast.web.dispatch import make_endpoint, not_found
 from holdfast.web.middleware import BODY_LIMIT, RateLimit, RequestMiddleware
@@ -43,6 +43,7 @@ class Site:
     service: Service
     authenticator: Authenticator
     broadcaster: Broadcaster
+    stream_limit: StreamLimit
     metrics: ProcessMetrics
     run_once_rate: RateLimit
     ticks: Ticks
@@ -75,6 +76,9 @@ def build_site(
         service=service,
         authenticator=Authenticator(service.tokens, hook),
         broadcaster=Broadcaster(lambda: app.notifier),
+        stream_limit=StreamLimit(
+            settings.holdfast.streams, settings.holdfast.streams_per_principal
+        ),
         metrics=metrics,
         run_once_rate=run_once_rate or RateLimit(RUN_ONCE_PER_SECOND, RUN_ONCE_BURST),
         ticks=chosen,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -23,6 +24,10 @@ Hook = Callable[[Request], "Principal | Awaitable[Principal | None] | None"]
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+# Nothing but a name or address and a port: parsers of URLs also take a user, a path or a zone.
+_HOST = re.compile(
+    r"(localhost|[\d.]+|\[[\da-f:.]*:[\da-f:.]*\])(?::\d{1,5})?", re.ASCII | re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,9 @@ def is_local(request: Request) -> bool:
     peer = request.client.host if request.client else ""
     if any(name in request.headers for name in _FORWARDED):
         return False
-    return is_loopback(peer) and is_loopback(_host_name(request))
+    # Of several names, the comma makes one that does not match.
+    name = _HOST.fullmatch(",".join(request.headers.getlist("host")))
+    return is_loopback(peer) and name is not None and is_loopback(name[1].lower())
 
 
 def is_loopback(host: str) -> bool:
@@ -121,7 +128,3 @@ def check_same_origin(request: Request, method: AuthMethod) -> None:
         is_ours = method != "cookie"
     if not is_ours:
         raise CrossSite("the request comes from a page of another site")
-
-
-def _host_name(request: Request) -> str:
-    return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""

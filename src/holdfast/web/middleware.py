@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.core.errors import BadRequest, BodyTooLarge, RateLimited
 from holdfast.storage.id_generator import new_id
+from holdfast.web.problems import problem_response
 
 BODY_LIMIT = 1_048_576
 BODY_WITHIN_S = 30.0
@@ -56,7 +57,8 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        id = given_request_id(HTTPConnection(scope)) or new_id()
+        connection = HTTPConnection(scope)
+        id = given_request_id(connection) or new_id()
         scope.setdefault("state", {})[_STATE] = id
 
         async def with_headers(message: Message) -> None:
@@ -67,7 +69,22 @@ class RequestMiddleware:
                     headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, with_headers)
+        app = self._refuse if has_two_lengths(connection) else self._app
+        await app(scope, receive, with_headers)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = BadRequest(
+            "the request has both Content-Length and Transfer-Encoding",
+            help="send one of them; the connection is closed, as its end is uncertain",
+        )
+        response = problem_response(error, request_id_of(HTTPConnection(scope)))
+        response.headers["Connection"] = "close"
+        await response(scope, receive, send)
+
+
+def has_two_lengths(connection: HTTPConnection) -> bool:
+    """Whether a proxy could see another end of the request, and take the rest for the next one (RFC 9112, 6.1)."""
+    return "content-length" in connection.headers and "transfer-encoding" in connection.headers
 
 
 def given_request_id(request: HTTPConnection) -> str:

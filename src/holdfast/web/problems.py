@@ -47,6 +47,7 @@ STATUSES: dict[type[HoldfastError], int] = {
     errors.ChainCancelled: 422,
     errors.PayloadError: 422,
     errors.RateLimited: 429,
+    errors.StreamsFull: 503,
     **{each: each.status for each in errors.ServiceCallRejected.__subclasses__()},
     errors.RequestError: 400,
     errors.QueryError: 400,

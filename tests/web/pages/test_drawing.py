@@ -105,7 +105,7 @@ def test_hostile_names_are_escaped_in_graphs_and_time_lines() -> None:
 
 def test_charts_scale_to_their_largest_value() -> None:
     drawn = str(draw_bars((Bar("12:00", 10, 0), Bar("12:01", 0, 5), Bar("12:02", 0, 0))))
-    assert "12:01: 0 completed, 5 failed" in drawn
+    assert "12:01 UTC: 0 completed, 5 failed" in drawn
     assert 'height="125"' in drawn
     assert 'height="62.5"' in drawn
 

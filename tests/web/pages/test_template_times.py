@@ -14,7 +14,7 @@ LATER = instant_of("2026-01-31T12:03:20.500000Z")
 
 def test_a_span_is_shown_with_its_instant_and_what_a_script_counts_from() -> None:
     assert templates.ago(NOON, LATER) == (
-        f'<span class="nowrap" title="{NOON}"><time datetime="{NOON}" data-since="{NOON_MS}">3 min</time> ago</span>'
+        f'<span class="nowrap"><time datetime="{NOON}" title="{NOON}" data-since="{NOON_MS}">3 min</time> ago</span>'
     )
     assert templates.since(NOON, LATER) == (
         f'<time class="nowrap" datetime="{NOON}" title="{NOON}" data-since="{NOON_MS}">3 min</time>'

@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from holdfast.admin.access import check
 from holdfast.admin.jobs import Watch
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, StreamsFull, TooManyStreams
 from holdfast.notify.base import Hint, Listener, Notifier
 from holdfast.web.route import FILTER, BoundRequest, Param, Route
 
@@ -33,6 +35,9 @@ TAIL_LENGTH = 200
 
 RECHECK_S = 10.0
 """How often a stream authenticates again: a revoked token ends its streams."""
+
+RETRY_S = 10
+"""When a refused stream may be tried again."""
 
 log = logging.getLogger("holdfast.web")
 
@@ -137,6 +142,29 @@ class Broadcaster:
             await asyncio.to_thread(listener.close)
 
 
+class StreamLimit:
+    """Counts the open streams of this process, in total and by principal."""
+
+    def __init__(self, total: int, per_principal: int) -> None:
+        self._total = total
+        self._per_principal = per_principal
+        self._open = Counter[str]()
+
+    def acquire(self, principal: str) -> None:
+        """Count a stream as open. Raises: TooManyStreams, StreamsFull."""
+        if self._open[principal] >= self._per_principal:
+            raise TooManyStreams(f"{principal} has {self._open[principal]} open streams", RETRY_S)
+        if self._open.total() >= self._total:
+            raise StreamsFull(f"this server has {self._total} open streams", RETRY_S)
+        self._open[principal] += 1
+
+    def release(self, principal: str) -> None:
+        """Count a stream as closed."""
+        self._open[principal] -= 1
+        if not self._open[principal]:
+            del self._open[principal]
+
+
 async def live(request: BoundRequest) -> Response:
     """Stream hints that something may have changed, as server-sent events."""
 
@@ -207,7 +235,24 @@ def _stream(request: BoundRequest, events: AsyncIterator[bytes]) -> Response:
     if request.http.method == "HEAD":
         # Nothing reads the body, so nothing would ever end it.
         return Response(media_type=_MEDIA, headers=headers)
-    return StreamingResponse(_until_error(events), media_type=_MEDIA, headers=headers)
+    return _LimitedStream(request, _until_error(events), media_type=_MEDIA, headers=headers)
+
+
+class _LimitedStream(StreamingResponse):
+    """A stream that counts as open from its creation on; its events may never begin, so they cannot count it."""
+
+    def __init__(self, request: BoundRequest, events: AsyncIterator[bytes], **more: Any) -> None:
+        """Raises: TooManyStreams, StreamsFull."""
+        super().__init__(events, **more)
+        self._limit = request.site.stream_limit
+        self._principal = request.caller.name
+        self._limit.acquire(self._principal)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._limit.release(self._principal)
 
 
 async def _until_error(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

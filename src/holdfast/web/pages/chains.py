@@ -1,8 +1,9 @@
-"""The page of one chain: the chain and those it waits for, as a graph, a tree or a timeline."""
+"""The list of chains, and one chain with those it waits for: its progress, and a graph, a tree or a timeline."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,14 +11,19 @@ import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
 
+from holdfast.client.pagination import LOOK
+from holdfast.client.views import Page
 from holdfast.core.duration import format_span, pluralize
+from holdfast.core.errors import QueryError
 from holdfast.core.instants import Instant
-from holdfast.core.lifecycle import CHAIN_COMMANDS, TERMINAL
+from holdfast.core.lifecycle import CHAIN_COMMANDS, STATES, TERMINAL
 from holdfast.web.pages.drawing import dot, line, link, number, path, picture, rect, text
 from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.page_context import PageContext, render_page
-from holdfast.web.pages.templates import instant_of
+from holdfast.web.pages.state_tabs import state_tabs
+from holdfast.web.pages.templates import count, instant_of
 
+PAGE_LENGTH = 50
 MAX_NODES = 150
 MAX_TIMELINE_ROWS = 80
 VIEWS = {"graph": "Graph", "tree": "Tree", "time": "Timeline"}
@@ -38,6 +44,28 @@ _MAX_TITLE = 21
 _ROW_WIDTH, _ROW_HEIGHT, _NAME_WIDTH = 900, 24, 190
 
 
+async def list_page(context: PageContext) -> Response:
+    """Show a page of chains; an invalid filter is explained above an empty page."""
+    text = context.query.get("filter", "").strip()
+    refusal = None
+    try:
+        after = context.query.get("after") or None
+        page = await context.service.chains.page(context.caller, text, PAGE_LENGTH, after)
+    except QueryError as error:
+        refusal, page = error, Page((), None)
+    values = {
+        "filter": text,
+        "refusal": refusal,
+        "tabs": state_tabs(context, "/chains", text),
+        "chains": page.items,
+        "next": page.next and context.here(after=page.next),
+        "cut": page.cut,
+        "look": LOOK,
+    }
+    status = 400 if refusal else 200
+    return render_page(context, "chains.html", "Chains", "chains", values, status=status)
+
+
 async def get(context: PageContext) -> Response:
     """Show a chain."""
     detail = await context.service.chains.get(context.caller, context.request.path_params["id"])
@@ -50,6 +78,7 @@ async def get(context: PageContext) -> Response:
         "moves": context.moves("chain", CHAIN_COMMANDS, state),
         "is_ended": state in TERMINAL,
         "tree": detail.tree,
+        "progress": progress_of(detail.tree),
         "waiting": detail.waiting,
         "views": VIEWS,
         "view": view,
@@ -71,7 +100,7 @@ async def get(context: PageContext) -> Response:
         earlier = pluralize(detail.tree["earlier_jobs"], "earlier job")
         values["cut"] = f"Without {earlier}. {values['cut']}".rstrip()
     title = f"Chain of {detail.chain['type']}"
-    return render_page(context, "chain.html", title, "jobs", values, now)
+    return render_page(context, "chain.html", title, "chains", values, now)
 
 
 async def move(context: PageContext) -> Response:
@@ -83,6 +112,35 @@ async def move(context: PageContext) -> Response:
         return redirect_back(context, fields, "delete_chain", removed)
     await context.service.chains.cancel(caller, id)
     return redirect_back(context, fields, "cancel_chain")
+
+
+class ChainProgress(msgspec.Struct, frozen=True):
+    """How many jobs of a chain, and of those it waits for, are done; a chain may still continue."""
+
+    done: int
+    total: int
+    words: str
+
+
+def progress_of(tree: Tree) -> ChainProgress:
+    """Count the jobs of a chain's tree by state."""
+    states = Counter[str](_states(tree))
+    done, total = states["completed"], states.total()
+    others = [
+        f"{count(states[each])} {each}" for each in STATES if each != "completed" and states[each]
+    ]
+    return ChainProgress(
+        done, total, ", ".join([f"{count(done)} of {pluralize(total, 'job')} done", *others])
+    )
+
+
+def _states(tree: Tree) -> Iterator[str]:
+    yield from ["completed"] * tree["earlier_jobs"]
+    for job in tree["jobs"]:
+        yield job["state"]
+        for edge in job["waits_for"]:
+            if edge["chain"]:
+                yield from _states(edge["chain"])
 
 
 class Node(msgspec.Struct, frozen=True):

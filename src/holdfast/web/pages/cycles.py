@@ -16,9 +16,10 @@ from holdfast.core.instants import Instant
 from holdfast.web.pages.drawing import WIDTH, line, rect, stretched_picture
 from holdfast.web.pages.forms import move_named
 from holdfast.web.pages.page_context import PageContext, render_page
-from holdfast.web.pages.templates import clock, count, instant_of, minute
+from holdfast.web.pages.templates import clock, clocks, count, instant_of
 
 SHOWN_RUNS = 100
+UNFOLDED_RUNS = 20
 MOST_COLUMNS = 8
 """Counters that get a column of their own; if a cycle has more, all of them are in one."""
 
@@ -54,6 +55,7 @@ async def get(context: PageContext) -> Response:
     values = {
         "cycle": cycle,
         "colours": OUTCOMES,
+        "unfolded": UNFOLDED_RUNS,
         "timeline": draw_runs(runs, facts.now) if runs else None,
         "names": names if len(names) <= MOST_COLUMNS else [],
         "listed": {each["id"]: counters_text(each["counters"]) for each in runs}
@@ -144,4 +146,4 @@ def _lane(lanes: list[float], start: float, end: float) -> int:
 
 
 def _label(at: Instant) -> str:
-    return minute(str(rfc3339(at)))
+    return clocks([str(rfc3339(at))])

@@ -172,7 +172,7 @@ def _grid() -> list[Markup]:
 @lru_cache(maxsize=512)
 def _bar(bar: Bar, x: float, width: float, top: int) -> list[Markup]:
     done, failed = (value / top * HEIGHT for value in (bar.completed, bar.failed))
-    title = f"{bar.label}: {count(bar.completed)} completed, {count(bar.failed)} failed"
+    title = f"{bar.label} UTC: {count(bar.completed)} completed, {count(bar.failed)} failed"
     parts = []
     if bar.completed:
         parts.append(rect(x, HEIGHT - done, width, done, "completed", title))

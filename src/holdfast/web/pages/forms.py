@@ -13,11 +13,12 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from holdfast.admin.access import Caller
 from holdfast.admin.bulk_audit import Bulk, new_bulk
-from holdfast.core.errors import InvalidOption
+from holdfast.core.errors import HoldfastError, InvalidOption
 from holdfast.core.ids import parse_id
-from holdfast.web.middleware import read_body
+from holdfast.web.middleware import read_body, request_id_of
 from holdfast.web.pages.page_context import PageContext, render_page
 from holdfast.web.pages.templates import count
+from holdfast.web.problems import problem
 
 MAX_FIELDS = 1_100
 
@@ -133,6 +134,7 @@ def redirect_back(
     more: bool = False,
     subject: str = "",
     bulk: str | None = None,
+    refusal: HoldfastError | None = None,
 ) -> Response:
     """Respond to a change with the page it came from and a flash message; a script gets its address and counts."""
     back = fields.one("back")
@@ -147,8 +149,16 @@ def redirect_back(
     query = urlencode({key: value for key, value in flash.items() if value})
     joint = "&" if urlsplit(target).query else "?"
     url = f"{target}{joint}{query}"
-    if "application/json" in context.request.headers.get("accept", ""):
-        answer = {"moved": moved, "left": left, "next": next, "url": url, "bulk": bulk}
+    if context.is_script:
+        answer: dict[str, Any] = {
+            "moved": moved,
+            "left": left,
+            "next": next,
+            "url": url,
+            "bulk": bulk,
+        }
+        if refusal is not None:
+            answer["refusal"] = problem(refusal, request_id_of(context.request))
         return JSONResponse(answer)
     return RedirectResponse(url, status_code=303)
 

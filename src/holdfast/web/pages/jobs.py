@@ -15,7 +15,7 @@ from holdfast.client.pagination import LOOK
 from holdfast.client.views import Page
 from holdfast.core.duration import format_span
 from holdfast.core.errors import JobNotFound, QueryError, WrongState
-from holdfast.core.filters import FIELDS, format_filter, parse_filter
+from holdfast.core.filters import FIELDS
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import JOB_COMMANDS, STATES
 from holdfast.web.pages.drawing import time_breakdown
@@ -27,6 +27,7 @@ from holdfast.web.pages.forms import (
     redirect_back,
 )
 from holdfast.web.pages.page_context import PageContext, render_page
+from holdfast.web.pages.state_tabs import chosen_states, state_tabs
 from holdfast.web.pages.templates import instant_of
 
 PAGE_LENGTH = 50
@@ -38,14 +39,6 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2
 
 _TONES = {"failed": "bad", "completed": "good", "running": "busy"}
 """How the sentence about a job in a state looks; other states have a look of their own."""
-
-
-class Tab(NamedTuple):
-    """A state to narrow the list to."""
-
-    word: str
-    href: str
-    is_current: bool
 
 
 async def list_page(context: PageContext) -> Response:
@@ -68,34 +61,18 @@ async def list_page(context: PageContext) -> Response:
         "states": STATES,
         "export": f"{context.url('/api/v1/jobs/export')}?{urlencode({'filter': text})}",
         "refusal": refusal,
-        "tabs": _tabs(context, text),
+        "tabs": state_tabs(context, "/jobs", text),
         "jobs": page.items,
-        "commands": context.allowed_commands("job", JOB_COMMANDS),
+        "commands": {
+            name: each
+            for name, each in context.allowed_commands("job", JOB_COMMANDS).items()
+            if any(map(each.allows, chosen_states(text)))
+        },
         "next": page.next and context.here(after=page.next),
         "cut": page.cut,
         "look": LOOK,
     }
     return render_page(context, "jobs.html", "Jobs", "jobs", values, status=400 if refusal else 200)
-
-
-def _tabs(context: PageContext, text: str) -> list[Tab]:
-    """Return a tab per state; choosing one keeps the rest of the filter."""
-    try:
-        terms = parse_filter(text)
-    except QueryError:
-        terms = ()
-    chosen = [value for term in terms if term.field == "state" for value in term.values]
-    rest = format_filter(term for term in terms if term.field != "state")
-    tabs = [Tab("All", _address(context, rest), not chosen)]
-    for state in STATES:
-        wanted = f"state:{state} {rest}".strip()
-        tabs.append(Tab(state.capitalize(), _address(context, wanted), chosen == [state]))
-    return tabs
-
-
-def _address(context: PageContext, filter: str) -> str:
-    path = context.url("/jobs")
-    return f"{path}?{urlencode({'filter': filter})}" if filter else path
 
 
 class Sentence(NamedTuple):
@@ -161,17 +138,19 @@ async def move(context: PageContext) -> Response:
     ids, next = await _chosen_ids(context, fields)
     bulk = bulk_of(fields)
     caller = replace(caller_with_reason(context, fields), bulk=bulk)
+    refusal = None
     try:
         # Of a filter, the last page may be empty; a form without a filter names what it moves.
         is_over = not ids and fields.one("everything")
         report = Moved([], []) if is_over else await make(caller, ids)
-    except (WrongState, JobNotFound):
-        if len(ids) == 1 and not fields.one("everything"):
+    except (WrongState, JobNotFound) as error:
+        # A script sends many jobs in parts, and shows the refusal only if no part moved any.
+        if bulk is None or not context.is_script:
             raise
-        report = Moved([], list(ids))
+        refusal, report = error, Moved([], list(ids))
     moved, left = len(report.moved), len(report.left)
     part_of = None if bulk is None else bulk.id
-    return redirect_back(context, fields, name, moved, left, next, bulk=part_of)
+    return redirect_back(context, fields, name, moved, left, next, bulk=part_of, refusal=refusal)
 
 
 async def _chosen_ids(context: PageContext, fields: FormFields) -> tuple[Sequence[str], str | None]:

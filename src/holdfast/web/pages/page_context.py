@@ -36,6 +36,7 @@ class MenuItem(NamedTuple):
 MENU = (
     MenuItem("overview", "Overview", "/", "o"),
     MenuItem("jobs", "Jobs", "/jobs", "j"),
+    MenuItem("chains", "Chains", "/chains", "h"),
     MenuItem("dead", "Dead letters", "/dead", "d"),
     MenuItem("types", "Types", "/types", "t"),
     MenuItem("workers", "Workers", "/workers", "w"),
@@ -60,6 +61,11 @@ class PageContext:
     def query(self) -> QueryParams:
         """The address's parameters."""
         return self.request.query_params
+
+    @property
+    def is_script(self) -> bool:
+        """Whether a script of the page made the request."""
+        return "application/json" in self.request.headers.get("accept", "")
 
     def url(self, path: str) -> str:
         """Return the address of a page, wherever the dashboard is mounted."""

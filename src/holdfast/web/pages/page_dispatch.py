@@ -70,6 +70,7 @@ ROUTES = (
     PageRoute("POST", "/jobs/move", tuple(f"job.{each}" for each in JOB_COMMANDS), jobs.move),
     PageRoute("GET", "/start", ("chain.start",), start_form.get),
     PageRoute("POST", "/start", ("chain.start",), start_form.start),
+    PageRoute("GET", "/chains", ("chain.list",), chains.list_page),
     PageRoute("GET", "/chains/{id}", ("chain.get",), chains.get),
     PageRoute(
         "POST", "/chains/{id}", tuple(f"chain.{each}" for each in CHAIN_COMMANDS), chains.move

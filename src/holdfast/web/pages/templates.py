@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from holdfast.admin.access import LONGEST_REASON
-from holdfast.core.cycle import CatchUp
+from holdfast.core.cycle import REQUESTED, CatchUp
 from holdfast.core.duration import format_span
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.ids import short_id
@@ -73,9 +73,22 @@ def clock(text: str) -> str:
     return f"{text[:10]} {text[11:19]} UTC"
 
 
-def minute(text: str) -> str:
-    """Format an instant to the minute, for lists."""
-    return f"{text[5:10]} {text[11:16]}"
+def clocks(texts: Sequence[str]) -> str:
+    """Format instants for a line, in UTC: the date where it changes, seconds where one is not on the minute."""
+    end = 16 if all(text[17:19] == "00" for text in texts) else 19
+    days = ["", *(text[5:10] for text in texts)]
+    shown = [
+        text[11:end] if days[place] == text[5:10] else f"{text[5:10]} {text[11:end]}"
+        for place, text in enumerate(texts)
+    ]
+    return f"{', '.join(shown)} UTC"
+
+
+def slot_clock(slot: str | None) -> str:
+    """Format the slot of a cycle's run: its instant, unless it was requested."""
+    if slot is None:
+        return "–"
+    return "on request" if slot.startswith(REQUESTED) else clock(slot)
 
 
 def between(start: str | None, end: str | None) -> str:
@@ -167,10 +180,10 @@ def ago(text: str | None, now: Instant) -> Markup:
     if not text:
         return _NEVER
     instant, at = instant_of(text), escape(text)
-    time = (
-        f'<time datetime="{at}" data-since="{instant // 1000}">{format_span(now - instant)}</time>'
+    return Markup(
+        f'<span class="nowrap"><time datetime="{at}" title="{at}" data-since="{instant // 1000}">'
+        f"{format_span(now - instant)}</time> ago</span>"
     )
-    return Markup(f'<span class="nowrap" title="{at}">{time} ago</span>')
 
 
 def since(text: str | None, now: Instant) -> Markup:
@@ -201,18 +214,19 @@ _FILTERS = (
     between,
     byte_size,
     clock,
+    clocks,
     code_spans,
     count,
     exact,
     filter_term,
     first_line,
     job_note,
-    minute,
     missed_runs,
     ms,
     pretty_json,
     short_id,
     since,
+    slot_clock,
     until,
 )
 

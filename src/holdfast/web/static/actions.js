@@ -6,6 +6,8 @@ import { visible } from "./visible.js";
 const BATCH = 100;
 const MOST = 10000;
 
+let onYes;
+
 export function startActions() {
   const dialog = document.getElementById("confirm");
   if (!dialog) return;
@@ -16,6 +18,7 @@ export function startActions() {
     openDialog(dialog, form, event.submitter);
   });
   dialog.querySelector("[data-no]").addEventListener("click", () => dialog.close());
+  dialog.querySelector("[data-yes]").addEventListener("click", () => onYes());
   dialog.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && event.target.matches("input")) dialog.querySelector("[data-yes]").click();
   });
@@ -37,7 +40,7 @@ async function openDialog(dialog, form, button) {
   yes.textContent = button.textContent.trim();
   yes.className = textOf(form, "danger", button) ? "primary danger" : "primary";
   yes.disabled = false;
-  yes.onclick = async () => {
+  onYes = async () => {
     yes.disabled = true;
     showError(dialog, "");
     const fields = formFields(dialog, form, button);
@@ -87,6 +90,7 @@ async function submitBatches(form, button, fields, ids, progress) {
   const expected = ids ? ids.length : Math.min(MOST, Number(form.dataset.total) || 0);
   let after = "";
   let bulk = "";
+  let refusal;
   for (let done = 0; done < (ids ? ids.length : MOST); done += BATCH) {
     const part = new URLSearchParams(fields);
     if (ids) for (const id of ids.slice(done, done + BATCH)) part.append("id", id);
@@ -99,12 +103,14 @@ async function submitBatches(form, button, fields, ids, progress) {
     bulk = result.bulk || "";
     total.moved += result.moved;
     total.left += result.left;
+    refusal = result.refusal || refusal;
     if (expected) progress.value = Math.min(1, (done + BATCH) / expected);
     else progress.removeAttribute("value");
     announce(`${total.moved} done`);
     after = result.next || "";
     if (!ids && !after) break;
   }
+  if (!total.moved && refusal) return textOfProblem(refusal);
   showResult({ ...total, done: fields.get("move"), more: !ids && after ? "yes" : "" });
   return "";
 }
@@ -121,7 +127,8 @@ async function post(target, body) {
 
 function textOfProblem(problem) {
   const text = problem.detail || problem.title || "the request was refused";
-  return problem.help ? `${text}: ${problem.help}` : text;
+  const coded = problem.code ? `${text} (${problem.code})` : text;
+  return problem.help ? `${coded}: ${problem.help}` : coded;
 }
 
 function showError(dialog, error) {

@@ -4,7 +4,7 @@ import { showCopyButtons } from "./copy.js";
 import { morph } from "./morph.js";
 import { showSelection } from "./selection.js";
 import { follow } from "./stream.js";
-import { setClock, updateTimes } from "./times.js";
+import { setClock, showLocalTimes, updateTimes } from "./times.js";
 
 const MIN_INTERVAL_MS = 1000;
 
@@ -28,11 +28,11 @@ export function startLive() {
 
 // Why nothing is refreshed now, or an empty text.
 function pauseReason() {
-  if (state.stopped) return "paused by you";
-  if (document.hidden) return "paused: tab hidden";
-  if (document.querySelector("dialog[open]")) return "paused: dialog open";
+  if (state.stopped) return "Paused";
+  if (document.hidden) return "Paused: tab hidden";
+  if (document.querySelector("dialog[open]")) return "Paused: dialog open";
   const selected = document.querySelectorAll("[data-select] tbody input:checked").length;
-  return selected ? `paused: ${selected} selected` : "";
+  return selected ? `Paused: ${selected} selected` : "";
 }
 
 // A stream may have ended because the token was revoked: the next refresh shows that.
@@ -80,6 +80,7 @@ function show(text, isManual) {
   }
   setClock(Number(next.body.dataset.now));
   updateTimes();
+  showLocalTimes();
   showCopyButtons();
   showSelection();
   showNewRows(hold.waiting);
@@ -105,9 +106,11 @@ function showStatus() {
   const reason = pauseReason();
   if (state.signedOut) showMode(place, "off", "Signed out", "reload the page to sign in");
   else if (!state.connected) showMode(place, "off", "Reconnecting", "this page may be out of date");
-  else showMode(place, reason ? "held" : "on", reason ? "Paused" : "Live", reason);
+  else showMode(place, reason ? "held" : "on", reason || "Live", "");
   const button = document.getElementById("live-switch");
   if (!button) return;
+  // What pauses by itself goes on by itself.
+  button.hidden = Boolean(reason) && !state.stopped;
   button.textContent = state.stopped ? "resume" : "pause";
   button.setAttribute("aria-label", state.stopped ? "Resume live updates" : "Pause live updates");
 }

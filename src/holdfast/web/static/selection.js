@@ -73,6 +73,10 @@ export function showSelection() {
       count.textContent = text;
       if (ids.length) announce(`${text}; press b for actions`);
     }
+    const states = new Set([...rows(form)].filter((each) => each.checked).map((each) => each.dataset.state));
+    for (const each of bar.querySelectorAll("[data-states]")) {
+      each.hidden = !everything && !each.dataset.states.split(" ").some((state) => states.has(state));
+    }
     for (const each of document.querySelectorAll("[data-skip-to-bulk]")) each.hidden = ids.length === 0;
     const matching = bar.querySelector("[data-select-matching]");
     if (matching) matching.hidden = everything || !page.checked;

@@ -1,7 +1,7 @@
 // The stream of changes, newest on top; texts are set as text, never as markup.
 import { showMode } from "./live.js";
 import { follow } from "./stream.js";
-import { localTime } from "./times.js";
+import { showLocalTimes } from "./times.js";
 import { visible } from "./visible.js";
 
 const MOST = 300;
@@ -21,6 +21,7 @@ export function startTail() {
     if (list.querySelector(`[data-key="${CSS.escape(keyOf(job))}"]`)) return;
     empty.hidden = true;
     list.prepend(line(template, job, list.dataset.jobs));
+    showLocalTimes();
     while (list.children.length > MOST) list.lastElementChild.remove();
   };
   follow(list.dataset.stream, "job", onJob, showStatus);
@@ -41,8 +42,8 @@ function line(template, job, jobs) {
   const item = template.content.firstElementChild.cloneNode(true);
   item.dataset.key = keyOf(job);
   const time = item.querySelector("time");
-  time.title = String(job.finished_at || job.started_at || job.created_at);
-  time.textContent = localTime(time.title).slice(11, 19);
+  time.dateTime = job.finished_at || job.started_at || job.created_at;
+  time.textContent = time.dateTime.slice(11, 19);
   const states = item.querySelectorAll("[data-state]");
   for (const each of states) each.hidden = each.dataset.state !== job.state;
   const link = item.querySelector("a");

@@ -1,5 +1,5 @@
-// Times that keep counting: <time data-since="ms"> up, <time data-until="ms"> down to zero; and instants, which the
-// server writes in UTC and <time data-local> shows in the reader's zone. Titles stay in UTC.
+// Times that keep counting: <time data-since="ms"> up, <time data-until="ms"> down to zero. Pages are in UTC; the title
+// of a time, which shows on hover, is in the reader's zone.
 const SIZES = [
   [86400, "d"],
   [3600, "h"],
@@ -27,7 +27,6 @@ export function updateTimes() {
   for (const each of document.querySelectorAll("time[data-since]")) {
     write(each, format(now - Number(each.dataset.since)));
   }
-  for (const each of document.querySelectorAll("time[data-local]")) write(each, localTime(each.dateTime));
   for (const each of document.querySelectorAll("time[data-until]")) {
     write(each, format(Number(each.dataset.until) - now));
   }
@@ -37,7 +36,11 @@ export function updateTimes() {
 const CLOCK = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
 const ZONE = new Intl.DateTimeFormat("en", { timeZoneName: "short" });
 
-export function localTime(text) {
+export function showLocalTimes() {
+  for (const each of document.querySelectorAll("time[datetime]")) each.title = localTime(each.dateTime);
+}
+
+function localTime(text) {
   const instant = new Date(text);
   if (Number.isNaN(instant.getTime())) return text;
   const zone = ZONE.formatToParts(instant).find((each) => each.type === "timeZoneName");
@@ -51,5 +54,6 @@ function write(element, text) {
 export function startTimes() {
   setClock(Number(document.body.dataset.now));
   updateTimes();
+  showLocalTimes();
   setInterval(updateTimes, 1000);
 }
