@@ -112,6 +112,14 @@ class WorkerStore:
         """Read totals per type. One statement."""
         return fetch(TypeTotals, "type_totals", now=now)
 
+    def due(
+        self, types: Sequence[str], limit: int, now: Instant | None = None
+    ) -> Op[dict[str, int]]:
+        """Count the due jobs of each of these types, up to `limit` of each. One statement."""
+        return dict(
+            (yield Statement("type_due", {"types": texts(types), "limit": limit, "now": now}))
+        )
+
     def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
         """Fold at most `limit` tally rows together, the older the wider the step; return how many."""
         return fetch_value("tally_fold", limit=limit, now=now)

@@ -6,6 +6,15 @@ select j.id::text from holdfast.job j
  order by j.id
  limit :limit::integer;
 
+-- name: retention_progress
+-- From the tally, whose rows of a step bear the step's beginning: what was started up to a step before, less what has been
+-- removed since, what failed and what is still waiting; and what was removed lately.
+select greatest(0, coalesce(sum(t.started) filter (where t.at <= to_timestamp(:until_step::bigint / 1000000.0)), 0)
+                   - coalesce(sum(t.removed + t.failed), 0)
+                   - (select count(*) from (select from holdfast.queue q where q.job_id < :until::uuid limit :limit::integer) w))::bigint,
+       coalesce(sum(t.removed) filter (where t.at > to_timestamp(:since::bigint / 1000000.0)), 0)::bigint
+  from holdfast.tally t;
+
 -- name: retention_dead_page
 -- The next failed jobs by age, along the index of what did not complete.
 select o.job_id::text, j.chain_id::text
