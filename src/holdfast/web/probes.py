@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from holdfast.core.errors import DatabaseError, HoldfastError, MissingExtra
+from holdfast.core.errors import DatabaseError, DatabaseUnreachable, HoldfastError, MissingExtra
 from holdfast.core.events import Event
 from holdfast.observe.metrics import MEASURED
 from holdfast.web.route import ApiResponse, BoundRequest, Route
@@ -114,6 +114,8 @@ async def _read_figures(request: BoundRequest) -> DatabaseFigures | None:
     try:
         async with asyncio.timeout(FIGURES_S):
             return await request.service.overview.metrics(request.caller)
+    except DatabaseUnreachable:
+        return None
     except (DatabaseError, TimeoutError) as error:
         log.warning("metrics without figures of the database: %s", error or "no answer in time")
         return None
