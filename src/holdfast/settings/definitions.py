@@ -39,7 +39,9 @@ class WorkerSettings:
     tick_overall_max_ms: int = setting(_SOME_MS, 480_000, "Maximum duration of a tick.")
     tick_runner_max_ms: int = setting(_SOME_MS, 60_000, "Maximum duration of one runner.")
     tick_runner_max_items: int = setting(
-        _COUNT, 200, "Maximum items per runner; a cycle sees it as run.max_items."
+        _COUNT,
+        200,
+        "Maximum items per runner; a cycle sees it as run.max_items, retention removes so many chains at a time.",
     )
     tick_shard_index: int | None = setting(
         Integer(0, 9_999), None, "Index of the tenant shard this replica serves, from 0."

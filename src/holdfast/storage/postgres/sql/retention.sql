@@ -1,8 +1,10 @@
 -- name: retention_page
 -- The next chains by age: ids grow with time, so this is a walk along the primary key. The order names the table, because the
--- output's name means a text, which no index is ordered by.
+-- output's name means a text, which no index is ordered by. One process of a fleet removes at a time, and the others find
+-- nothing meanwhile: together they would take from the claims what each leaves them by its pauses.
 select j.id::text from holdfast.job j
- where j.id > :after::uuid and j.id < :until::uuid and j.chain_index = 0
+ where (select pg_try_advisory_xact_lock(hashtextextended('retention of holdfast.job', 0)))
+   and j.id > :after::uuid and j.id < :until::uuid and j.chain_index = 0
  order by j.id
  limit :limit::integer;
 
