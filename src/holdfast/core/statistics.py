@@ -112,6 +112,13 @@ class TypePace(msgspec.Struct, frozen=True):
     running: int
 
 
+class Timeouts(msgspec.Struct, frozen=True):
+    """How many attempts of a type were stopped by its timeout."""
+
+    type: str
+    count: int
+
+
 class RetentionProgress(msgspec.Struct, frozen=True):
     """How many ended jobs are past their retention and still stored, and how many were removed per second lately."""
 

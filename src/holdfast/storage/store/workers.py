@@ -12,6 +12,7 @@ from holdfast.core.statistics import (
     FinishedJob,
     QueueTotals,
     SeriesPoint,
+    Timeouts,
     TypePace,
     TypeTotals,
     Wait,
@@ -149,3 +150,7 @@ class StatisticsStore:
     def types(self, span_ms: int, now: Instant | None = None) -> Op[list[TypePace]]:
         """Read what each type ended within the last span, and how many of it run. One statement."""
         return fetch(TypePace, "figure_types", span_us=span_ms * 1000, now=now)
+
+    def timeouts(self, span_ms: int, look: int, now: Instant | None = None) -> Op[list[Timeouts]]:
+        """Count attempts that timed out within the last span, among the newest `look` failed ones. One statement."""
+        return fetch(Timeouts, "figure_timeouts", span_us=span_ms * 1000, look=look, now=now)
