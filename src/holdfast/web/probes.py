@@ -117,7 +117,9 @@ async def _read_figures(request: BoundRequest) -> DatabaseFigures | None:
     except DatabaseUnreachable:
         return None
     except (DatabaseError, TimeoutError) as error:
-        log.warning("metrics without figures of the database: %s", error or "no answer in time")
+        log.warning(
+            "metrics without figures of the database: %s", str(error) or "no answer in time"
+        )
         return None
 
 

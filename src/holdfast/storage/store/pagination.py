@@ -71,7 +71,8 @@ class JobQuery(msgspec.Struct, frozen=True):
             return None
         asked = [each for each in types if self.types is None or each.type in self.types]
         columns = {"live" if each in _LIVE else each for each in self.states}
-        return sum(getattr(each, name) for each in asked for name in columns)
+        count: int = sum(getattr(each, name) for each in asked for name in columns)
+        return count
 
     def params(self) -> dict[str, Value]:
         """The statement's parameters; lists travel as JSON."""
