@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -290,7 +291,7 @@ class WorkingClock(ManualClock):
     def __init__(self) -> None:
         super().__init__()
         self.pauses: list[float] = []
-        self.on_pause = lambda: None
+        self.on_pause: Callable[[], None] = lambda: None
 
     def monotonic(self) -> float:
         self.time += 0.05
@@ -318,7 +319,7 @@ async def test_retention_pauses_as_long_as_it_works_and_goes_on_in_the_next_tick
     clock = await _with_old_chains(database, 100)
     runner = RetentionRunner(database.store, AGES)
     tick = _tick(database, clock, recorder, runner, mode="background", items=5)
-    counts = []
+    counts: list[int] = []
     while sum(counts) < 100:
         before = clock.time
         counts.append((await tick.run()).total_processed)

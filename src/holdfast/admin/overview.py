@@ -145,7 +145,7 @@ class OverviewPage(NamedTuple):
 
 
 class DatabaseFigures(NamedTuple):
-    """What monitors are told of the whole database; `late_us` is of the cycles that this process's code has."""
+    """Figures of the whole database for monitors; `late_us` is of the cycles that this process's code has."""
 
     health: Health
     is_reaping: bool
@@ -180,7 +180,7 @@ class Overviews:
         return await self._gateway.read(caller, "overview.read", read_health)
 
     async def metrics(self, caller: Caller) -> DatabaseFigures:
-        """Read what monitors are told of the whole database."""
+        """Read the figures of the whole database for monitors."""
         return await self._gateway.read(caller, "metrics.read", self._figures)
 
     def _figures(self, store: Store) -> Op[DatabaseFigures]:

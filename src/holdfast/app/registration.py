@@ -249,7 +249,7 @@ class Registration:
         self.observe(OtelObserver(meter_provider))
 
     def _observer(self) -> Observer | None:
-        """Return all observers as one; those that count are told what there is to be counted."""
+        """Return all observers as one; those that count get the names of all types and cycles."""
         from holdfast.observe import CompositeObserver
 
         types = [each.name for each in self.registry]

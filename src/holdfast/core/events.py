@@ -36,7 +36,7 @@ class Observer(Protocol):
     """Receives events, after commit. It must not block and must not raise.
 
     An optional `wants(name) -> bool` is called first: events that no observer wants are never created. An optional
-    `expect(types, cycles)` is told the names that are registered, before a worker starts.
+    `expect(types, cycles)` gets the registered names before a worker starts.
     """
 
     def observe(self, event: Event) -> None: ...

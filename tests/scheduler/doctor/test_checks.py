@@ -179,6 +179,7 @@ def execute(database: Database, request: pytest.FixtureRequest) -> Execute:
     """Execute statements as a person with the database's own tool would, one by one."""
     if isinstance(database, SqliteDatabase):
         path = database.path
+        assert path is not None
 
         def execute(statements: str) -> None:
             with closing(sqlite3.connect(path)) as connection:
