@@ -39,6 +39,26 @@ async def test_a_page_says_when_it_stopped_looking_and_goes_on_from_there(
     assert ([each["id"] for each in second.items], second.next) == ([rare], None)
 
 
+async def test_a_type_and_state_that_no_job_has_are_not_searched_for(
+    service: Service, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.ended("complete", "rare")
+    for _ in range(6):
+        scene.ended("complete", "common")
+        scene.failed(type="common")
+    monkeypatch.setattr("holdfast.client.pagination.LOOK", 4)
+    for filter, cut in (
+        ("type:rare state:completed", True),
+        ("type:rare state:failed", False),
+        ("type:rare state:cancelled,failed", False),
+        ("type:rare state:completed key:x", False),
+        ("state:cancelled", False),
+        ("type:rar* state:failed", True),
+    ):
+        page = await service.jobs.page(VIEWER, filter, 3, None)
+        assert (page.items, page.cut, page.next is not None) == ((), cut, cut), filter
+
+
 async def test_payloads_are_withheld_below_developer_and_redacted_for_developers(
     service: Service, scene: Scene
 ) -> None:

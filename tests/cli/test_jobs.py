@@ -1,6 +1,7 @@
 """Jobs are listed, shown, started and moved, on both stores."""
 
 import json
+import re
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any
@@ -412,3 +413,23 @@ def test_a_filter_that_only_mentions_a_state_matches_what_the_command_can_change
     assert (done.exit_code, done.stdout.split()) == (Exit.OK, [failed])
     none = run("jobs", "retry", "key:state:7", "--yes")
     assert (none.exit_code, "nothing matched" in none.stderr) == (Exit.OK, True)
+
+
+@pytest.mark.parametrize("noun", ["jobs", "chains"])
+def test_a_list_that_stopped_searching_does_not_look_empty(
+    run: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch, noun: str
+) -> None:
+    scene.start("rare")
+    for _ in range(9):
+        scene.start("common")
+    monkeypatch.setattr("holdfast.client.pagination.LOOK", 4)
+    found = run(noun, "list", "type:rare")
+    assert f"none among the newest 4 {noun}\n" in found.stderr
+    assert f"no {noun} found" not in found.stderr
+    (cursor,) = re.findall(
+        rf"searched the newest 4 {noun}; continue with --after (\S+)", found.stderr
+    )
+    found = run(noun, "list", "type:rare", "--after", cursor)
+    assert f"none among the next 4 {noun}\n" in found.stderr
+    (cursor,) = re.findall(r"--after (\S+)", found.stderr)
+    assert "rare" in run(noun, "list", "type:rare", "--after", cursor).stdout

@@ -34,8 +34,18 @@ def test_a_list_tells_depth_age_results_and_handlers(run: Run, scene: Scene) -> 
     pdf = rows["pdf"]
     assert (pdf["live"], pdf["completed"], pdf["failed"], pdf["workers"]) == (1, 1, 1, 1)
     assert pdf["oldest_due_at"] is not None
+    assert (pdf["due"], pdf["due_bounded"], rows["mail.send"]["due"]) == (1, False, 0)
     assert "OLDEST DUE" in run("types", "list").stdout
     assert run("types", "list", "-o", "id").stdout == "mail.send\npdf\n"
+
+
+def test_due_jobs_beyond_what_a_list_counts_have_a_plus(run: Run, scene: Scene) -> None:
+    for _ in range(101):
+        scene.start("pdf")
+    row = listed(run)["pdf"]
+    assert (row["due"], row["due_bounded"]) == (100, True)
+    assert " 100+ " in run("types", "list").stdout
+    assert json.loads(run("types", "show", "pdf", "-o", "json").stdout)["due"] == 100
 
 
 def test_a_paused_type_is_shown_with_who_paused_it_until_it_is_resumed(

@@ -5,8 +5,11 @@ import re
 import signal
 import socket
 import subprocess
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 
 from holdfast.cli.exit_codes import Exit
@@ -15,7 +18,7 @@ from tests.cli.conftest import Run
 from tests.cli.processes import Command
 from tests.cli.scene import Scene
 from tests.support.terminal import Terminal
-from tests.support.until import PATIENCE_S
+from tests.support.until import PATIENCE_S, wait_until
 
 APPLICATION = """
 import asyncio
@@ -315,6 +318,50 @@ def test_the_number_of_processes_is_a_setting(folder: Path, scene: Scene) -> Non
     assert command.process.returncode == 0, said
     assert len(re.findall(r"worker process \d+ of 2", said)) == 2
     assert scene.state(id) == "completed"
+
+
+def test_each_of_several_processes_answers_probes_on_a_port_of_its_own(
+    folder: Path, scene: Scene
+) -> None:
+    first = _free_ports(2)
+    words = ("worker", "shop:app", "--processes", "2", "--probe-port", str(first))
+    with Command(*words) as command:
+        assert command.process.stderr is not None
+        started = (each for each in command.process.stderr if "probes on " in each)
+        said = {next(started).split()[2], next(started).split()[2]}
+        assert said == {f"http://127.0.0.1:{first + each}/livez," for each in range(2)}
+        workers = set()
+        for each in range(2):
+            address = f"http://127.0.0.1:{first + each}"
+            assert httpx.get(f"{address}/livez").json() == {"status": "alive"}
+            workers.update(wait_until(partial(_workers_at, address)))
+        assert len(workers) == 2
+        assert command.interrupt() == Exit.OK
+
+
+def _workers_at(address: str) -> list[str]:
+    text = httpx.get(f"{address}/metrics").text
+    return re.findall(r'worker_running\{worker="(.+?)"\} 1', text)
+
+
+def _free_ports(count: int) -> int:
+    """Return the first of some ports in a row that are free."""
+    while True:
+        with ExitStack() as taken:
+            first = taken.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            try:
+                for number in range(1, count):
+                    taken.enter_context(socket.create_server(("127.0.0.1", first + number)))
+            except (OSError, OverflowError):
+                continue
+            return int(first)
+
+
+def test_ports_beyond_the_last_are_refused(folder: Path, run: Run, scene: Scene) -> None:
+    result = run("worker", "shop:app", "--processes", "2", "--probe-port", "65535")
+    assert result.exit_code == Exit.USAGE
+    assert "2 processes need the ports from 65535 to 65536" in result.stderr
+    assert "choose a --probe-port up to 65534" in result.stderr
 
 
 def test_a_taken_probe_port_is_said_in_words(folder: Path, scene: Scene) -> None:

@@ -94,18 +94,52 @@ tests:
       - eval_time: 12m
         alertname: HoldfastWorkersVanish
         exp_alerts: [{vanish}]
+  - interval: 1m
+    input_series:
+      - {{series: 'holdfast_database_up{{instance="w-1:9000"}}', values: '1+0x5 0+0x25'}}
+      - {{series: 'holdfast_database_up{{instance="w-2:9000"}}', values: '1+0x30'}}
+    alert_rule_test:
+      - {{eval_time: 5m, alertname: HoldfastDatabaseUnreachable}}
+      - eval_time: 8m
+        alertname: HoldfastDatabaseUnreachable
+        exp_alerts: [{database}]
+  - interval: 1m
+    input_series:
+      - {{series: 'holdfast_database_up{{instance="w-1:9000"}}', values: '0+0x30'}}
+    alert_rule_test:
+      - {{eval_time: 30m, alertname: HoldfastNobodyReaps}}
+  - interval: 1m
+    input_series:
+      - {{series: 'holdfast_cycle_lateness_seconds{{cycle="nightly"}}', values: '0+0x5 60+60x20'}}
+      - {{series: 'holdfast_cycle_lateness_seconds{{cycle="hourly"}}', values: '0+30x8 0+0x20'}}
+      - {{series: 'holdfast_job_dead_letters_total{{type="mail"}}', values: '0+0x10 1+0x20'}}
+    alert_rule_test:
+      - {{eval_time: 10m, alertname: HoldfastCycleLate}}
+      - eval_time: 20m
+        alertname: HoldfastCycleLate
+        exp_alerts: [{late}]
+      - eval_time: 12m
+        alertname: HoldfastDeadLetters
+        exp_alerts: [{dead}]
 """
-"""Nothing at all; a fleet that is gone at last; a reaper that counts; one that stopped, and a worker that vanished."""
+"""Nothing at all; a fleet that is gone at last; a reaper that counts; one that stopped, and a worker that vanished;
+a process that lost the database, and a fleet that did; a late cycle, and the first dead letter of a type."""
 
 
-def _expected(rules: str, alert: str) -> str:
+def _expected(rules: str, alert: str, **labels: str) -> str:
     _, _, rule = rules.partition(f"alert: {alert}\n")
-    label = re.search(r"severity: (\w+)", rule)
+    severity = re.search(r"severity: (\w+)", rule)
     texts = re.search(r"summary: (.+)\n +action: (.+)\n", rule)
-    assert label
+    assert severity
     assert texts
-    annotations = json.dumps({"summary": texts[1], "action": texts[2]})
-    return f'{{"exp_labels": {{"severity": "{label[1]}"}}, "exp_annotations": {annotations}}}'
+    summary = texts[1].strip('"')
+    for name, value in labels.items():
+        summary = summary.replace(f"{{{{ $labels.{name} }}}}", value)
+    expected = {
+        "exp_labels": {"severity": severity[1], **labels},
+        "exp_annotations": {"summary": summary, "action": texts[2]},
+    }
+    return json.dumps(expected)
 
 
 def test_the_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
@@ -120,6 +154,9 @@ def test_the_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
                 rules=json.dumps(str(rules)),
                 nobody=_expected(text, "HoldfastNobodyReaps"),
                 vanish=_expected(text, "HoldfastWorkersVanish"),
+                database=_expected(text, "HoldfastDatabaseUnreachable", instance="w-1:9000"),
+                late=_expected(text, "HoldfastCycleLate", cycle="nightly"),
+                dead=_expected(text, "HoldfastDeadLetters", type="mail"),
             )
         )
         for words in (("check", "rules", str(rules)), ("test", "rules", str(tests))):

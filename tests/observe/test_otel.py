@@ -10,7 +10,8 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import event
-from holdfast.observe.metrics import MEASURED, METRICS, UNMEASURED, LimitGauges
+from holdfast.core.statistics import RetentionProgress
+from holdfast.observe.metrics import MEASURED, METRICS, UNMEASURED, LimitGauges, TypeGauges
 from holdfast.observe.otel import OtelObserver
 from tests.observe.samples import CANARY, all_samples, sample
 from tests.observe.test_prometheus import TOTALS
@@ -61,6 +62,10 @@ def test_every_metric_of_ours_is_told(observer: OtelObserver, reader: InMemoryMe
     observer.set_totals(TOTALS, now=4_500_000)
     observer.set_fleet(workers=2, is_reaping=True)
     observer.set_limits([LimitGauges("mail", 1, 2, 3_500_000)])
+    observer.set_types([TypeGauges("mail", 2, 3_500_000)])
+    observer.set_lateness({"cleanup": 60_000_000})
+    observer.set_retention(RetentionProgress(10, 0.5))
+    observer.set_up(True)
     found = points(reader)
     assert {metric.name for metric in METRICS} <= found.keys()
     assert found["holdfast.queue.oldest_age"] == [({}, 3.5)]

@@ -161,9 +161,13 @@ def test_durations_are_in_seconds(
     observer: PrometheusObserver, registry: CollectorRegistry
 ) -> None:
     observer.observe(sample("job_started", wait_ms=250))
+    observer.observe(sample("job_completed", run_ms=400))
+    observer.observe(sample("job_failed", run_ms=100))
     observer.observe(sample("tick_finished", duration_ms=1_500, processed=7))
     waited = registry.get_sample_value("holdfast_job_wait_duration_seconds_sum", {"type": "mail"})
     assert waited == 0.25
+    ran = registry.get_sample_value("holdfast_job_run_duration_seconds_sum", {"type": "mail"})
+    assert ran == 0.5
     assert registry.get_sample_value("holdfast_tick_duration_seconds_sum") == 1.5
     assert registry.get_sample_value("holdfast_tick_processed_jobs_total") == 7
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -33,13 +34,15 @@ from holdfast.scheduler.runner import Mode, Runner
 from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
-from holdfast.storage.operation import Op
+from holdfast.storage.operation import Op, run_async
+from holdfast.storage.postgres.database import PostgresDatabase
 from tests.scheduler.scene import ManualClock, Recorder
 from tests.support.until import until
 
 DAY = 86_400
 AGES = Ages(chains=30, dead_letters=90, runs=30)
 FIRST = "00000000-0000-0000-0000-000000000000"
+LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 def _tick(
@@ -260,7 +263,7 @@ async def _finished(
     await database.run_async(database.store.jobs.finish(finishes, now=clock.now()))
 
 
-async def test_retention_removes_a_bounded_part_in_each_tick_and_rests_when_all_is_seen(
+async def test_retention_follows_its_backlog_and_rests_when_all_is_seen(
     database: Database, clock: ManualClock, recorder: Recorder
 ) -> None:
     await _finished(database, clock, 25)
@@ -274,12 +277,85 @@ async def test_retention_removes_a_bounded_part_in_each_tick_and_rests_when_all_
         mode="background",
         items=10,
     )
-    counts = [(await tick.run()).total_processed for _ in range(4)]
-    assert counts == [10, 10, 5, 0]
+    counts = [(await tick.run()).total_processed for _ in range(2)]
+    assert counts == [25, 0]
     await _finished(database, clock, 5)
     clock.advance(31 * DAY)
     assert (await tick.run()).total_processed == 5
     await tick.close()
+
+
+class WorkingClock(ManualClock):
+    """A clock that moves 50 ms whenever it is read; short pauses pass at once and are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+        self.on_pause: Callable[[], None] = lambda: None
+
+    def monotonic(self) -> float:
+        self.time += 0.05
+        return self.time
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
+        if seconds is None or seconds > 0.2:
+            return await super().wait(event, seconds)
+        self.pauses.append(round(seconds, 3))
+        self.time += seconds
+        self.on_pause()
+        return event.is_set()
+
+
+async def _with_old_chains(database: Database, count: int) -> WorkingClock:
+    clock = WorkingClock()
+    await _finished(database, clock, count)
+    clock.advance(20 * 365 * DAY)
+    return clock
+
+
+async def test_retention_pauses_as_long_as_it_works_and_goes_on_in_the_next_tick_at_once(
+    database: Database, recorder: Recorder
+) -> None:
+    clock = await _with_old_chains(database, 100)
+    runner = RetentionRunner(database.store, AGES)
+    tick = _tick(database, clock, recorder, runner, mode="background", items=5)
+    counts: list[int] = []
+    while sum(counts) < 100:
+        before = clock.time
+        counts.append((await tick.run()).total_processed)
+        assert clock.time - before < 2, "a tick is not held up for long"
+        assert sum(counts) == 100 or tick.next_in_ms == 0
+    await tick.close()
+    assert len(counts) > 1
+    assert min(counts[:-1]) > 5
+    # A batch reads the clock when it begins and when it ends.
+    assert set(clock.pauses) == {0.05}
+
+
+async def test_retention_ends_between_two_batches_when_it_is_stopped(
+    database: Database, recorder: Recorder
+) -> None:
+    clock = await _with_old_chains(database, 100)
+    runner = RetentionRunner(database.store, AGES)
+    tick = _tick(database, clock, recorder, runner, mode="background", items=5)
+    clock.on_pause = tick.stop
+    assert (await tick.run()).total_processed == 5
+    await tick.close()
+
+
+async def test_one_process_of_a_fleet_removes_at_a_time(postgres_url: str) -> None:
+    """What one holds another does not walk over; it rests, and the first one goes on."""
+    first, second = PostgresDatabase(postgres_url), PostgresDatabase(postgres_url)
+    store = first.store
+    job_id = new_id()
+    await first.run_async(store.jobs.insert([NewJob(job_id, job_id, "mail", "{}")]))
+    page = store.retention.page
+    async with first.transaction_async() as tx:
+        assert await run_async(page(FIRST, LAST, 10), tx) == [job_id]
+        assert await second.run_async(page(FIRST, LAST, 10)) == []
+    assert await second.run_async(page(FIRST, LAST, 10)) == [job_id]
+    for each in (first, second):
+        await each.close_async()
 
 
 async def test_dead_letters_go_in_their_own_time_even_where_completed_chains_stay(

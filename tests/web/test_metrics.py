@@ -8,14 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.commands.health import Health
 from holdfast.core.events import event
-from holdfast.core.statistics import QueueTotals
 from holdfast.web.probes import ProcessMetrics
 
 THREADS = 4
 ROUNDS = 50
-EMPTY = Health(0, QueueTotals(0, 0, 0, 0, None, 0, 0, 0, 0, False), [], 0, 0, 0, [], None)
 
 
 @pytest.fixture
@@ -40,5 +37,5 @@ def test_threads_that_tell_the_first_events_together_count_in_one_registry() -> 
             each.start()
         for each in threads:
             each.join()
-        shown, _ = metrics.render(EMPTY, is_reaping=False)
+        shown, _ = metrics.render(None)
         assert f"holdfast_lease_lost_total {THREADS}.0" in shown.decode()

@@ -181,6 +181,19 @@ async def test_choosing_a_state_keeps_the_rest_of_the_filter_as_it_was(
     assert unquote_plus(unescape(pending)).endswith('state:pending error:"no  state:known here"')
 
 
+async def test_a_search_that_stopped_says_so_first(
+    api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.start("rare")
+    for _ in range(5):
+        scene.start("common")
+    monkeypatch.setattr("holdfast.client.pagination.LOOK", 4)
+    page = (await api.call(Role.VIEWER, "GET", "/jobs?filter=type:rare")).text
+    assert "None among the newest 10\u202f000 jobs" in page
+    assert "Search older jobs" in page
+    assert "No job matches" not in page
+
+
 async def test_thousands_of_types_are_shown_page_by_page_and_found_by_a_part_of_the_name(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

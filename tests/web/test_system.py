@@ -9,14 +9,16 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from holdfast.admin.access import Role
+from holdfast.admin.access import Role, new_secret
 from holdfast.app import Holdfast
-from holdfast.core.cycle import NewRun
+from holdfast.commands import health
+from holdfast.core.cycle import NewRun, new_cycles
 from holdfast.core.errors import RateLimited
 from holdfast.core.events import event
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.local import LocalNotifier
+from holdfast.observe.metrics import METRICS
 from holdfast.settings import read_settings
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.pool import WAIT_S
@@ -198,6 +200,101 @@ async def test_metrics_tell_the_depth_of_the_queue(api: Api, scene: Scene) -> No
     text = (await api.call(Role.VIEWER, "GET", "/metrics")).text
     assert re.search(r'^holdfast_queue_depth\{state="failed"\} 1\.0$', text, re.MULTILINE)
     assert "holdfast_queue_oldest_age_seconds" in text
+
+
+AWAY = "postgresql://nobody@127.0.0.1:1/nothing"
+
+
+@pytest.mark.parametrize("role", [None, Role.VIEWER], ids=["local", "with a token"])
+async def test_metrics_of_the_process_stay_while_the_database_is_away(
+    api: Api, app: Holdfast, scene: Scene, role: Role | None
+) -> None:
+    scene.start("echo")
+    async with api.client(role) as client:
+        before = (await client.get("/metrics")).text
+        app.bind(AWAY)
+        async with asyncio.timeout(WAIT_S / 2):
+            answer = await client.get("/metrics")
+    assert "holdfast_database_up 1.0" in before
+    assert answer.status_code == 200
+    assert "holdfast_database_up 0.0" in answer.text
+    assert "holdfast_lease_lost_total 0.0" in answer.text
+    gauges = [each.prometheus for each in METRICS if each.of_database]
+    assert "holdfast_queue_depth" in gauges
+    for name in gauges:
+        assert f"\n{name}" not in answer.text
+        assert f"\n{name}" in before or name.startswith(("holdfast_limit_", "holdfast_cycle_"))
+
+
+async def test_gauges_of_the_database_return_with_it(api: Api, app: Holdfast, url: str) -> None:
+    for address, up in ((AWAY, 0), (url, 1), (AWAY, 0), (url, 1)):
+        app.bind(address)
+        text = (await api.call(None, "GET", "/metrics")).text
+        assert f"holdfast_database_up {up}.0" in text
+        assert ("holdfast_queue_due_jobs 0.0" in text) == bool(up)
+
+
+async def test_no_metrics_are_shown_to_a_token_nobody_has_seen_while_the_database_is_away(
+    api: Api, app: Holdfast
+) -> None:
+    bearer = {"Authorization": f"Bearer {new_secret()}"}
+    app.bind(AWAY)
+    async with asyncio.timeout(WAIT_S / 2):
+        answer = await api.call(None, "GET", "/metrics", headers=bearer)
+    assert (answer.status_code, answer.json()["code"]) == (503, "HF043")
+
+
+async def test_metrics_tell_what_is_due_by_type_and_when_the_count_stopped(
+    api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.start("echo")
+    scene.start("echo")
+    scene.start("other")
+    for bound, due, bounded in ((10, 3, 0), (2, 2, 1)):
+        monkeypatch.setattr(health, "COUNTED", bound)
+        text = (await api.call(None, "GET", "/metrics")).text
+        assert f"\nholdfast_queue_due_jobs {due}.0" in text
+        assert f"\nholdfast_queue_due_bounded {bounded}.0" in text
+        assert 'holdfast_type_due_jobs{type="echo"} 2.0' in text
+        assert 'holdfast_type_due_jobs{type="other"} 1.0' in text
+        assert re.search(r'holdfast_type_oldest_age_seconds\{type="echo"\} [\d.e-]+', text)
+
+
+async def test_metrics_tell_how_late_the_cycles_of_this_code_are(
+    api: Api, app: Holdfast, scene: Scene
+) -> None:
+    @app.cycle("hourly", every="1h")
+    async def hourly(run: object) -> None: ...
+
+    now = scene.database.read(scene.store.schema.clock())
+    (row,) = new_cycles(app.cycle_specs)
+    rows = [row, msgspec.structs.replace(row, name="removed")]
+    scene.database.run(scene.store.cycles.register(rows, now - 7_300_000_000))
+    text = (await api.call(None, "GET", "/metrics")).text
+    found = re.findall(r'^holdfast_cycle_lateness_seconds\{cycle="(\w+)"\} (.+)$', text, re.M)
+    ((name, late),) = found
+    assert name == "hourly"
+    assert 0 < float(late) < 7_300
+    scene.database.run(scene.store.cycles.pause("hourly", True, "ana"))
+    text = (await api.call(None, "GET", "/metrics")).text
+    assert 'holdfast_cycle_lateness_seconds{cycle="hourly"} 0.0' in text
+
+
+async def test_counters_of_registered_types_and_cycles_start_at_zero(
+    api: Api, app: Holdfast
+) -> None:
+    @app.cycle("nightly", every="1d")
+    async def nightly(run: object) -> None: ...
+
+    app.observe(api.served.state.site.metrics)
+    text = (await api.call(None, "GET", "/metrics")).text
+    for series in (
+        'job_attempts_total{outcome="failed",type="echo"}',
+        'job_dead_letters_total{type="echo"}',
+        'cycle_runs_total{cycle="nightly",outcome="failed"}',
+        'cycle_items_total{counter="errors",cycle="nightly"}',
+    ):
+        assert f"holdfast_{series} 0.0" in text
 
 
 async def test_every_answer_carries_headers_that_bind_browsers(api: Api) -> None:

@@ -32,7 +32,7 @@ async def test_a_dead_child_is_reported_and_replaced_and_a_signal_ends_all() -> 
         "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]);"
         "signal.sigwait([signal.SIGTERM])",
     ]
-    supervisor = Supervisor(blocked, 2, heard, on_started=pids.put_nowait)
+    supervisor = Supervisor([blocked, blocked], heard, on_started=pids.put_nowait)
     running = asyncio.create_task(supervisor.run())
     async with asyncio.timeout(60):
         first, second = await pids.get(), await pids.get()
@@ -50,7 +50,7 @@ async def test_a_dead_child_is_reported_and_replaced_and_a_signal_ends_all() -> 
 async def test_a_signal_that_comes_very_early_ends_everything_well(moment: str) -> None:
     pids = asyncio.Queue[int]()
     deaf = [sys.executable, "-c", "import signal; signal.pause()"]
-    supervisor = Supervisor(deaf, 1, on_started=pids.put_nowait)
+    supervisor = Supervisor([deaf], on_started=pids.put_nowait)
     if moment == "before the child":
         supervisor.pass_on(signal.SIGTERM)
     running = asyncio.create_task(supervisor.run())
@@ -67,7 +67,7 @@ async def test_a_signal_that_comes_very_early_ends_everything_well(moment: str) 
 
 async def test_children_that_end_well_are_not_replaced() -> None:
     heard = Heard()
-    supervisor = Supervisor([sys.executable, "-c", ""], 3, heard)
+    supervisor = Supervisor([[sys.executable, "-c", ""]] * 3, heard)
     async with asyncio.timeout(60):
         assert await supervisor.run() == 0
     assert heard.events == []
@@ -76,3 +76,9 @@ async def test_children_that_end_well_are_not_replaced() -> None:
 def test_a_child_is_one_process_with_the_same_arguments() -> None:
     given = ["worker", "a:b", "--processes", "4"]
     assert single_process(given) == [*given, "--processes", "1"]
+
+
+def test_each_child_has_a_probe_port_of_its_own() -> None:
+    given = ["worker", "a:b", "--processes=4", "--probe-port=9000"]
+    assert single_process(given, 3, 9000)[-2:] == ["--probe-port", "9003"]
+    assert single_process([*given, "--probe-port=0"], 3, 0)[-2:] == ["--processes", "1"]

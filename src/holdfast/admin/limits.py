@@ -13,14 +13,12 @@ from holdfast.commands.limits import (
     LimitChange,
     LimitFacts,
     LimitTarget,
-    gauges_of,
     read_limits,
     rest_limit,
     set_limit,
 )
 from holdfast.core.duration import format_duration, format_span, milliseconds
 from holdfast.core.errors import InvalidOption
-from holdfast.observe.metrics import LimitGauges
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -50,14 +48,6 @@ class LimitAdmin(NounAdmin):
             return [each for each in found if each.is_full or not full][:limit]
 
         return await self._gateway.read(caller, "limit.list", op)
-
-    async def gauges(self, caller: Caller) -> builtins.list[LimitGauges]:
-        """Read what the limits of each type hold back."""
-
-        def op(store: Store) -> Op[builtins.list[LimitGauges]]:
-            return gauges_of((yield from read_limits(store)))
-
-        return await self._gateway.read(caller, "metrics.read", op)
 
     async def set(self, caller: Caller, target: LimitTarget, change: LimitChange) -> dict[str, Any]:
         """Set numbers of a limit. Raises: UnknownJobType, InvalidOption."""

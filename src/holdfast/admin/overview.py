@@ -16,15 +16,27 @@ from holdfast.admin.cycles import CycleFacts, cycle_facts
 from holdfast.admin.jobs import dead_groups
 from holdfast.admin.serializers import plain, redact_text, rfc3339
 from holdfast.commands.change import Effect
+from holdfast.commands.cycles import late_us
 from holdfast.commands.explain import MOST_WORKERS, RUN_COUNTS_MS
-from holdfast.commands.health import Health, read_health, summarize
-from holdfast.core.cycle import RunRecord
+from holdfast.commands.health import Health, read_health, summarize, type_gauges
+from holdfast.commands.limits import gauges_of, read_limits
+from holdfast.commands.retention import ages_of, read_progress
+from holdfast.core.cycle import CycleRecord, RunRecord
 from holdfast.core.ids import id_at
 from holdfast.core.instants import Instant
 from holdfast.core.redaction import redact
 from holdfast.core.replication import Replication
-from holdfast.core.statistics import STEPS_MS, SeriesPoint, Wait, WaitStep, Window, quantile
+from holdfast.core.statistics import (
+    STEPS_MS,
+    RetentionProgress,
+    SeriesPoint,
+    Wait,
+    WaitStep,
+    Window,
+    quantile,
+)
 from holdfast.core.worker_presence import WorkerRecord
+from holdfast.observe.metrics import LimitGauges, TypeGauges
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import ServerFacts, read_server, run_checks
 from holdfast.scheduler.runner import TICK, TickSkipped, TickSummary, is_single_tick
@@ -132,6 +144,17 @@ class OverviewPage(NamedTuple):
     cycles: list[CycleFacts]
 
 
+class DatabaseFigures(NamedTuple):
+    """Figures of the whole database for monitors; `late_us` is of the cycles that this process's code has."""
+
+    health: Health
+    is_reaping: bool
+    types: list[TypeGauges]
+    limits: list[LimitGauges]
+    late_us: dict[str, int]
+    retention: RetentionProgress | None
+
+
 class System(msgspec.Struct, frozen=True):
     """What this installation is made of."""
 
@@ -156,15 +179,30 @@ class Overviews:
         """Read the health of the queue."""
         return await self._gateway.read(caller, "overview.read", read_health)
 
-    async def metrics(self, caller: Caller) -> tuple[Health, bool]:
-        """Read the same for a machine that keeps figures, and whether something reaps."""
-        interval_ms = self._settings.outbox.reaper_interval_ms
+    async def metrics(self, caller: Caller) -> DatabaseFigures:
+        """Read the figures of the whole database for monitors."""
+        return await self._gateway.read(caller, "metrics.read", self._figures)
 
-        def op(store: Store) -> Op[tuple[Health, bool]]:
-            health = yield from read_health(store)
-            return health, (yield from _unready(store, interval_ms)) is None
+    def _figures(self, store: Store) -> Op[DatabaseFigures]:
+        health = yield from read_health(store)
+        return DatabaseFigures(
+            health,
+            (yield from _unready(store, self._settings.outbox.reaper_interval_ms)) is None,
+            (yield from type_gauges(store, health.types, health.now)),
+            gauges_of((yield from read_limits(store))),
+            self._lateness((yield from store.cycles.page()), health),
+            (yield from read_progress(store, ages_of(self._settings))),
+        )
 
-        return await self._gateway.read(caller, "metrics.read", op)
+    def _lateness(self, cycles: Sequence[CycleRecord], health: Health) -> dict[str, int]:
+        known, identity = self._gateway.app.cycle_specs, health.identity
+        is_paused = identity is not None and identity.paused
+        return {
+            each.name: 0 if is_paused else late_us(each, health.now)
+            for each in cycles
+            # A shard has its number after the name.
+            if each.name.partition(":")[0] in known
+        }
 
     async def get(self, caller: Caller, window: Window = "1h") -> Overview:
         """Read the health of the queue and its recent figures."""

@@ -14,6 +14,7 @@ from holdfast.admin.jobs import Expected
 from holdfast.admin.serializers import plain, require, rfc3339, version_of
 from holdfast.commands.change import Change
 from holdfast.commands.explain import MOST_WORKERS
+from holdfast.commands.health import COUNTED_OF_TYPE
 from holdfast.commands.limits import count_full_keys
 from holdfast.commands.replay import REPLAY_LOOK, ReplayPage, replay_events
 from holdfast.commands.start import MOST_SUBSCRIPTIONS, RemovedSubscription, remove_subscription
@@ -32,10 +33,15 @@ PACE_MS = 300_000
 """Rates cover the last five minutes: long enough to be steady, short enough to be current."""
 
 
+LISTED_DUE = 100
+"""A list that may be drawn every second counts the due jobs of each type up to here."""
+
+
 class TypeFacts(msgspec.Struct, frozen=True):
     """One job type as the database knows it; `workers` counts the live ones that handle it.
 
-    `full_keys` counts the keys whose limits hold jobs back, None where no limit is by key.
+    `full_keys` counts the keys whose limits hold jobs back, None where no limit is by key; `due` counts jobs up to
+    `counted`.
     """
 
     now: Instant
@@ -44,10 +50,18 @@ class TypeFacts(msgspec.Struct, frozen=True):
     workers: int
     limits: str | None = None
     full_keys: int | None = None
+    due: int = 0
+    counted: int = LISTED_DUE
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts for programs."""
-        own = {"workers": self.workers, "limits": self.limits, "full_keys": self.full_keys}
+        own = {
+            "due": self.due,
+            "due_bounded": self.due >= self.counted,
+            "workers": self.workers,
+            "limits": self.limits,
+            "full_keys": self.full_keys,
+        }
         return {**plain(self.totals), **own, **plain(self.setting)}
 
     def as_record(self) -> dict[str, Any]:
@@ -55,6 +69,7 @@ class TypeFacts(msgspec.Struct, frozen=True):
         due = self.totals.oldest_due_at
         return {
             **self.as_json(),
+            "due": f"{self.due:,}{'+' if self.due >= self.counted else ''}",
             "oldest_due": None if due is None else format_span(self.now - due),
             "paused": self._pause_text(),
             "settings": self._settings(),
@@ -90,6 +105,13 @@ def type_facts(store: Store, only: str | None = None) -> Op[dict[str, TypeFacts]
     limits = declared_in_fleet(live)
     asked = [each for each in limits.values() if only in (None, each.type)]
     full = yield from count_full_keys(store, asked, now)
+    counted = LISTED_DUE if only is None else COUNTED_OF_TYPE
+    waiting = [
+        name
+        for name, each in totals.items()
+        if each.oldest_due_at is not None and only in (None, name)
+    ]
+    due = yield from store.workers.due(waiting, counted)
     names = {*totals, *settings, *handled, *(type for each in everyone for type in each.types)}
     return {
         name: TypeFacts(
@@ -99,6 +121,8 @@ def type_facts(store: Store, only: str | None = None) -> Op[dict[str, TypeFacts]
             handled[name],
             limits[name].words if name in limits else None,
             full.get(name),
+            due.get(name, 0),
+            counted,
         )
         for name in sorted(names)
     }

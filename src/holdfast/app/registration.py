@@ -249,8 +249,14 @@ class Registration:
         self.observe(OtelObserver(meter_provider))
 
     def _observer(self) -> Observer | None:
+        """Return all observers as one; those that count get the names of all types and cycles."""
         from holdfast.observe import CompositeObserver
 
+        types = [each.name for each in self.registry]
+        for each in self._observers:
+            expect = getattr(each, "expect", None)
+            if expect is not None:
+                expect(types, list(self.cycle_specs))
         return CompositeObserver(*self._observers) if self._observers else None
 
 

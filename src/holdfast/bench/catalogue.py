@@ -83,6 +83,7 @@ FAMILIES = (
     FigureFamily("costs:measure_chain_step", ("chain_step",)),
     FigureFamily("costs:measure_fan", ("fan_out_in",)),
     FigureFamily("costs:measure_memory", ("memory",)),
+    FigureFamily("retention_figures:measure_retention", ("retention", "drain_with_retention")),
     FigureFamily("archive_figures:measure_archive", ("archive",), needs=ARCHIVE),
     FigureFamily("page_times:measure_pages", ("pages",), needs=WEB),
     FigureFamily(
@@ -112,6 +113,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "sqlite": ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
     "costs": (
         *("drain_batch", "wal_per_job", "chain_step", "fan_out_in", "memory", "archive"),
+        *("retention", "drain_with_retention"),
         *("import_holdfast", "cli_help"),
     ),
     "dashboard": ("pages", "pages_sqlite", "drain_with_dashboards"),

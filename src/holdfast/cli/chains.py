@@ -26,6 +26,7 @@ from holdfast.cli.output import (
     first_line,
     list_options,
     output_option,
+    searched_rows,
     state_colour,
     write_json,
     write_page,
@@ -121,7 +122,8 @@ def list_(
 ) -> None:
     """List chains, newest first."""
     page = session.run(session.admin.chains.page(session.caller(), " ".join(filter), limit, after))
-    write_page("chains", page.items, page.next, CHAIN_COLUMNS, output)
+    searched = searched_rows("chains", page.cut, after)
+    write_page("chains", page.items, page.next, CHAIN_COLUMNS, output, searched=searched)
 
 
 @chains.command(

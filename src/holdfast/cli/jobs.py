@@ -35,6 +35,7 @@ from holdfast.cli.output import (
     first_line,
     list_options,
     output_option,
+    searched_rows,
     state_colour,
     to_seconds,
     write_detail,
@@ -111,7 +112,8 @@ def list_(
 ) -> None:
     """List jobs, newest first; all terms of a filter must match."""
     page = session.run(session.admin.jobs.page(session.caller(), " ".join(filter), limit, after))
-    write_page("jobs", page.items, page.next, JOB_COLUMNS, output)
+    searched = searched_rows("jobs", page.cut, after)
+    write_page("jobs", page.items, page.next, JOB_COLUMNS, output, searched=searched)
     state = next((each for each in filter if each in lifecycle.STATES), None)
     if state is not None and not page.items:
         print_info(f"{state!r} was searched as text; for jobs in this state, write state:{state}")

@@ -305,8 +305,18 @@ def write_page(
     columns: Sequence[Column],
     output: Format,
     id: str = "id",
+    searched: str = "",
 ) -> None:
-    """Write one page, and how to get the next."""
-    write_records(items, columns, output, id=id, empty=f"no {noun} found")
+    """Write one page, and how to get the next; `searched` is where a search stopped before it had seen everything."""
+    empty = f"none among {searched}" if searched else f"no {noun} found"
+    write_records(items, columns, output, id=id, empty=empty)
     if next is not None:
-        print_info(f"there are more; continue with --after {next}")
+        more = f"searched {searched}" if searched else "there are more"
+        print_info(f"{more}; continue with --after {next}")
+
+
+def searched_rows(noun: str, cut: bool, after: str | None) -> str:
+    """Return what a page was searched in, if that was cut."""
+    from holdfast.client.pagination import LOOK
+
+    return f"the {'newest' if after is None else 'next'} {LOOK:,} {noun}" if cut else ""

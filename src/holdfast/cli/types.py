@@ -60,7 +60,7 @@ _CHECK_COLUMNS = (
 )
 _POLICY_COLUMNS = columns("option", "value", "from")
 TYPE_COLUMNS = (
-    *columns("type", "live"),
+    *columns("type", "live", "due"),
     Column("oldest due", lambda row: row["oldest_due"]),
     *columns("completed"),
     Column("failed", lambda row: row["failed"], lambda row: "red" if row["failed"] else None),
@@ -138,6 +138,7 @@ def show(type: str, spec: str | None, url: str | None, schema: str | None, outpu
     record = {} if found is None else found.as_record() if output == "table" else found.as_json()
     shown = (
         "live",
+        "due",
         "oldest_due",
         "completed",
         "failed",

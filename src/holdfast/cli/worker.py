@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     examples=(
         "holdfast worker shop.jobs:app",
         "holdfast worker shop.jobs:app --slots 20 --types 'mail.*,pdf.render'",
-        "holdfast worker shop.jobs:app --processes 4",
+        "holdfast worker shop.jobs:app --processes 4 --probe-port 9000   # probes on 9000 to 9003",
         "holdfast worker shop.jobs:app --drain    # until nothing is due",
         "holdfast worker shop.jobs:app --reload   # while you change it",
     ),
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 @click.option(
     "--probe-port",
     type=click.IntRange(0, 65_535),
-    help="Serve /livez, /readyz and /metrics on this port.",
+    help="Serve /livez, /readyz and /metrics on this port; several processes on this one and the next.",
 )
 @click.option("--probe-host", default="127.0.0.1", show_default=True, help="The probes' address.")
 @log_options
@@ -114,12 +114,7 @@ def worker(
     else:
         check_schema_if_reachable(app, spec)
     if settings.holdfast.processes > 1:
-        if probe_port is not None:
-            raise CommandUsage(
-                "several processes cannot share a probe port",
-                help="start them separately, or omit --probe-port",
-            )
-        return _supervise(settings.holdfast.processes)
+        return _supervise(settings.holdfast.processes, probe_port)
     parts = [pluralize(settings.holdfast.slots, "slot"), pluralize(len(chosen), "job type")]
     if app.cycle_specs and not drain:
         parts.append(pluralize(len(app.cycle_specs), "cycle"))
@@ -128,15 +123,23 @@ def worker(
     return _run(app, settings, list(chosen), drain, probes).exit_code
 
 
-def _supervise(processes: int) -> int:
-    """Run this very command in several processes of one worker each."""
+def _supervise(processes: int, probe_port: int | None) -> int:
+    """Run this very command in several processes of one worker each. Raises: CommandUsage."""
     import asyncio
 
     from holdfast.cli.systemd import ServiceNotifier
     from holdfast.observe.logging import LoggingObserver
     from holdfast.worker.supervisor import Supervisor
 
-    worker = [sys.executable, "-m", "holdfast", *single_process(sys.argv[1:])]
+    commands = [
+        [sys.executable, "-m", "holdfast", *single_process(sys.argv[1:], number, probe_port)]
+        for number in range(processes)
+    ]
+    if probe_port and probe_port + processes > 65_536:
+        raise CommandUsage(
+            f"{processes} processes need the ports from {probe_port} to {probe_port + processes - 1}",
+            help=f"choose a --probe-port up to {65_536 - processes}",
+        )
 
     notifier, started = ServiceNotifier(), set[int]()
 
@@ -147,7 +150,7 @@ def _supervise(processes: int) -> int:
             notifier.send("READY=1")
 
     async def run() -> int:
-        supervisor = Supervisor(worker, processes, LoggingObserver(), on_started)
+        supervisor = Supervisor(commands, LoggingObserver(), on_started)
 
         def stop(number: signal.Signals) -> None:
             notifier.send("STOPPING=1")
@@ -168,9 +171,15 @@ def _run_reloading() -> int:
     return run_reloading([("worker", "cyan", words)])
 
 
-def single_process(arguments: Sequence[str]) -> list[str]:
-    """Return a worker's arguments for one process; the last `--processes` is the one that counts."""
-    return [*arguments, "--processes", "1"]
+def single_process(
+    arguments: Sequence[str], number: int = 0, probe_port: int | None = None
+) -> list[str]:
+    """Return a worker's arguments for one of several processes; of an option given twice the last one counts.
+
+    Each has a probe port of its own, counted from the given one.
+    """
+    port = ["--probe-port", str(probe_port + number)] if probe_port else []
+    return [*arguments, "--processes", "1", *port]
 
 
 def warn_of_unknown(settings: Settings) -> None:

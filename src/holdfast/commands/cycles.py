@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from holdfast.commands.change import Change, Effect
 from holdfast.core.cycle import (
     REQUESTED,
+    CycleRecord,
     CycleSpec,
     HeldSlot,
     NewRun,
@@ -14,8 +15,9 @@ from holdfast.core.cycle import (
     Slot,
     new_cycles,
 )
-from holdfast.core.errors import CycleNotFound, nearest
+from holdfast.core.errors import CycleNotFound, ScheduleError, nearest
 from holdfast.core.instants import Instant
+from holdfast.core.schedule import parse_schedule
 from holdfast.notify.base import cycle_hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -81,6 +83,18 @@ def fail_slot(
         yield from _decide(store, held)
     yield from store.runs.finish(held.run_id, outcome, counters, error, now)
     return accepted
+
+
+def late_us(cycle: CycleRecord, now: Instant) -> int:
+    """Return how long a cycle's next slot has been due without a run; 0 for one that every replica runs for itself."""
+    if cycle.paused or cycle.running_slot is not None or not cycle.singleton:
+        return 0
+    try:
+        due_at = parse_schedule(cycle.schedule, cycle.zone).next_after(cycle.last_slot)
+    except ScheduleError:
+        # A newer version may have registered a form that this one does not know.
+        return 0
+    return max(0, now - due_at)
 
 
 def _decide(store: Store, held: HeldSlot) -> Op[None]:

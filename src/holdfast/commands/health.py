@@ -14,11 +14,15 @@ from holdfast.core.gates import LimitSetting
 from holdfast.core.instants import Instant
 from holdfast.core.records import Identity, TypeSetting
 from holdfast.core.statistics import QueueTotals, TypeTotals
+from holdfast.observe.metrics import TypeGauges
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 COUNTED = 10_000
 """Live counts stop here: beyond it the exact number changes no decision."""
+
+COUNTED_OF_TYPE = 1_000
+"""Due jobs of one type are counted up to here: there may be hundreds of types."""
 
 MOST_RESTING = 100
 
@@ -137,6 +141,20 @@ def read_health(store: Store, counted: int | None = None) -> Op[Health]:
         unreadable=(yield from store.unreadable.count(counted)),
         short=sum(each.is_short for each in living),
     )
+
+
+def type_gauges(store: Store, types: Sequence[TypeTotals], now: Instant) -> Op[list[TypeGauges]]:
+    """Read how much of each type is due, and for how long."""
+    waiting = [each.type for each in types if each.oldest_due_at is not None]
+    due = yield from store.workers.due(waiting, COUNTED_OF_TYPE)
+    return [
+        TypeGauges(
+            each.type,
+            due.get(each.type, 0),
+            0 if each.oldest_due_at is None else max(0, now - each.oldest_due_at),
+        )
+        for each in types
+    ]
 
 
 def summarize(health: Health) -> str:

@@ -9,6 +9,8 @@ import msgspec
 from holdfast.core.ids import id_at, instant_of
 from holdfast.core.instants import Instant
 from holdfast.core.manifest import JOBS
+from holdfast.core.statistics import RetentionProgress
+from holdfast.settings import Settings
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -17,6 +19,10 @@ FIRST_ID = "00000000-0000-0000-0000-000000000000"
 _DAY_US = 86_400_000_000
 _NEVER: Instant = 0
 """Nothing ended before this."""
+
+_RATE_US = 600_000_000
+_MOST_WAITING = 10_000
+"""Old jobs that still wait are counted up to here: they are no backlog."""
 
 SILENT_ARCHIVE_DAYS = 7
 """An archive that verified nothing for so long, beyond the age of what retention removes, is given up."""
@@ -29,6 +35,12 @@ class Ages(msgspec.Struct, frozen=True):
     dead_letters: int
     runs: int
     keys: int = 0
+
+
+def ages_of(settings: Settings) -> Ages:
+    """Return the ages that the settings give."""
+    own = settings.holdfast
+    return Ages(own.retention_days, own.dead_letter_days, own.run_days, own.key_days)
 
 
 class RetentionPage(msgspec.Struct, frozen=True):
@@ -99,6 +111,22 @@ def chains_are_archived(store: Store, ages: Ages, now: Instant | None = None) ->
     instant = yield from _instant(store, now)
     days = ages.chains or ages.dead_letters
     return instant - latest < (days + SILENT_ARCHIVE_DAYS) * _DAY_US
+
+
+def read_progress(
+    store: Store, ages: Ages, now: Instant | None = None
+) -> Op[RetentionProgress | None]:
+    """Estimate what retention has left to do; None where it removes no chains."""
+    if not ages.chains or (yield from chains_are_archived(store, ages, now)):
+        return None
+    instant = yield from _instant(store, now)
+    until = instant - ages.chains * _DAY_US
+    # The tally's steps are days once they are eight days old, and hours before.
+    step_us = _DAY_US if ages.chains >= 8 else _DAY_US // 24
+    backlog, removed = yield from store.retention.progress(
+        id_at(until), until - step_us, instant - _RATE_US, _MOST_WAITING
+    )
+    return RetentionProgress(backlog, removed * 1_000_000 / _RATE_US)
 
 
 def remove_records(store: Store, ages: Ages, limit: int, now: Instant | None = None) -> Op[int]:

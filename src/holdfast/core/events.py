@@ -39,7 +39,8 @@ class Event(msgspec.Struct, frozen=True):
 class Observer(Protocol):
     """Receives events, after commit. It must not block and must not raise.
 
-    An optional `wants(name) -> bool` is called first: events that no observer wants are never created.
+    An optional `wants(name) -> bool` is called first: events that no observer wants are never created. An optional
+    `expect(types, cycles)` gets the registered names before a worker starts.
     """
 
     def observe(self, event: Event) -> None: ...

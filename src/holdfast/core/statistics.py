@@ -112,6 +112,25 @@ class TypePace(msgspec.Struct, frozen=True):
     running: int
 
 
+class Timeouts(msgspec.Struct, frozen=True):
+    """How many attempts of a type were stopped by its timeout."""
+
+    type: str
+    count: int
+
+
+class RetentionProgress(msgspec.Struct, frozen=True):
+    """How many ended jobs are past their retention and still stored, and how many were removed per second lately."""
+
+    backlog: int
+    per_second: float
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long removing them takes at this rate; None while nothing is removed."""
+        return self.backlog / self.per_second if self.per_second else None
+
+
 Window = Literal["1h", "6h", "24h"]
 
 STEPS_MS: dict[Window, tuple[int, int]] = {

@@ -7,22 +7,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from holdfast.core.cycle import RunOutcome
 from holdfast.core.events import Event
 from holdfast.core.instants import Instant
-from holdfast.core.statistics import QueueTotals
+from holdfast.core.statistics import QueueTotals, RetentionProgress
 
 MetricKind = Literal["counter", "histogram", "gauge"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """One metric under OpenTelemetry's name. Labels are few: no id but that of a process's own worker."""
+    """One metric under OpenTelemetry's name. Labels are few: no id but that of a process's own worker.
+
+    One `of_database` is a figure of the whole database, left out while that is away.
+    """
 
     name: str
     kind: MetricKind
     text: str
     labels: tuple[str, ...] = ()
     unit: str = "1"
+    of_database: bool = False
 
     @property
     def prometheus(self) -> str:
@@ -41,6 +46,13 @@ JOB_DEAD_LETTERS = Metric(
 JOB_WAIT = Metric(
     "holdfast.job.wait_duration", "histogram", "Time from due to the handler call.", ("type",), "s"
 )
+JOB_RUN = Metric(
+    "holdfast.job.run_duration",
+    "histogram",
+    "How long an attempt that completed, continued, was retried or failed ran.",
+    ("type",),
+    "s",
+)
 LEASES_LOST = Metric(
     "holdfast.lease.lost", "counter", "Leases lost while their handler was running."
 )
@@ -57,24 +69,67 @@ REAPER_STALE = Metric(
     unit="s",
 )
 REAPER_RUNS = Metric("holdfast.reaper.runs", "counter", "Runs of the reaper.")
-QUEUE_DEPTH = Metric("holdfast.queue.depth", "gauge", "Jobs in the database.", ("state",))
-QUEUE_DUE = Metric("holdfast.queue.due_jobs", "gauge", "Jobs that are due, counted up to 10,000.")
+DATABASE_UP = Metric(
+    "holdfast.database.up",
+    "gauge",
+    "1 if the database answered when these metrics were read. While it is 0, figures of the database are left out.",
+)
+QUEUE_DEPTH = Metric(
+    "holdfast.queue.depth", "gauge", "Jobs in the database.", ("state",), of_database=True
+)
+QUEUE_DUE = Metric(
+    "holdfast.queue.due_jobs",
+    "gauge",
+    "Jobs that are due, counted up to 10,000: see holdfast_queue_due_bounded.",
+    of_database=True,
+)
+QUEUE_DUE_BOUNDED = Metric(
+    "holdfast.queue.due_bounded",
+    "gauge",
+    "1 while due or blocked jobs are more than are counted, so that the figures are lower bounds.",
+    of_database=True,
+)
 QUEUE_UNREADABLE = Metric(
     "holdfast.queue.unreadable_jobs",
     "gauge",
     "Jobs waiting for code that can read their input, counted up to 10,000.",
+    of_database=True,
 )
 QUEUE_OLDEST_AGE = Metric(
-    "holdfast.queue.oldest_age", "gauge", "How long the oldest due job has been due.", unit="s"
+    "holdfast.queue.oldest_age",
+    "gauge",
+    "How long the oldest due job has been due.",
+    unit="s",
+    of_database=True,
+)
+TYPE_DUE = Metric(
+    "holdfast.type.due_jobs",
+    "gauge",
+    "Jobs of a type that are due, counted up to 1,000.",
+    ("type",),
+    of_database=True,
+)
+TYPE_OLDEST_AGE = Metric(
+    "holdfast.type.oldest_age",
+    "gauge",
+    "How long the oldest due job of a type has been due.",
+    ("type",),
+    "s",
+    of_database=True,
 )
 LIMIT_FULL = Metric(
     "holdfast.limit.full_keys",
     "gauge",
     "Limits that are holding jobs back, for up to 1,000 keys per type.",
     ("type",),
+    of_database=True,
 )
 LIMIT_WAITING = Metric(
-    "holdfast.limit.waiting_jobs", "gauge", "Due jobs that a limit holds back.", ("type",)
+    "holdfast.limit.waiting_jobs",
+    "gauge",
+    "Due jobs that a limit holds back.",
+    ("type",),
+    of_database=True,
 )
 LIMIT_OLDEST_AGE = Metric(
     "holdfast.limit.oldest_age",
@@ -82,6 +137,19 @@ LIMIT_OLDEST_AGE = Metric(
     "How long the oldest job that a limit holds back has been due.",
     ("type",),
     "s",
+    of_database=True,
+)
+RETENTION_BACKLOG = Metric(
+    "holdfast.retention.backlog_jobs",
+    "gauge",
+    "Ended jobs past their retention that are still stored, estimated from daily counts.",
+    of_database=True,
+)
+RETENTION_RATE = Metric(
+    "holdfast.retention.removal_rate",
+    "gauge",
+    "Jobs removed per second, over the last ten minutes.",
+    of_database=True,
 )
 TICK_DURATION = Metric("holdfast.tick.duration", "histogram", "How long a tick took.", unit="s")
 TICK_PROCESSED = Metric("holdfast.tick.processed_jobs", "counter", "Items processed by ticks.")
@@ -104,6 +172,14 @@ CYCLE_LAST_SUCCESS = Metric(
     ("cycle",),
     "s",
 )
+CYCLE_LATENESS = Metric(
+    "holdfast.cycle.lateness",
+    "gauge",
+    "How long a cycle's next run has been due without having begun; 0 while it is paused.",
+    ("cycle",),
+    "s",
+    of_database=True,
+)
 WORKER_RUNNING = Metric(
     "holdfast.worker.running", "gauge", "1 for each worker in this process.", ("worker",)
 )
@@ -113,12 +189,16 @@ WORKERS_VANISHED = Metric(
     "Workers that stopped sending heartbeats without shutting down.",
 )
 FLEET_WORKERS = Metric(
-    "holdfast.fleet.workers", "gauge", "Workers with a heartbeat in the last minute."
+    "holdfast.fleet.workers",
+    "gauge",
+    "Workers with a heartbeat in the last minute.",
+    of_database=True,
 )
 FLEET_REAPING = Metric(
     "holdfast.fleet.reaping",
     "gauge",
     "1 while a reaper is running, as in /readyz.",
+    of_database=True,
 )
 ARCHIVE_ROWS = Metric(
     "holdfast.archive.rows", "counter", "Rows archived and verified.", ("source",)
@@ -184,6 +264,7 @@ def measure_totals(totals: QueueTotals, now: Instant, unreadable: int = 0) -> It
     for state in ("blocked", "running", "completed", "failed", "cancelled"):
         yield Measurement(QUEUE_DEPTH, getattr(totals, state), (state,))
     yield Measurement(QUEUE_DUE, totals.due)
+    yield Measurement(QUEUE_DUE_BOUNDED, int(totals.bounded))
     yield Measurement(QUEUE_UNREADABLE, unreadable)
     oldest = now if totals.oldest_due_at is None else totals.oldest_due_at
     yield Measurement(QUEUE_OLDEST_AGE, max(0, now - oldest) / 1_000_000)
@@ -195,6 +276,14 @@ class LimitGauges(NamedTuple):
     type: str
     full_keys: int
     waiting: int
+    oldest_us: int
+
+
+class TypeGauges(NamedTuple):
+    """What is due of a type, and for how long the oldest of it."""
+
+    type: str
+    due: int
     oldest_us: int
 
 
@@ -229,6 +318,18 @@ class MetricsObserver(ABC):
         known.add(counter)
         return measurement
 
+    def expect(self, types: Iterable[str], cycles: Iterable[str]) -> None:
+        """Start the counters of job types and cycles at 0: what appears with its first event shows no increase."""
+        for type in types:
+            self._apply(Measurement(JOB_DEAD_LETTERS, 0, (type,)))
+            for outcome in OUTCOMES:
+                self._apply(Measurement(JOB_ATTEMPTS, 0, (type, outcome)))
+        for cycle in cycles:
+            for outcome in RUN_OUTCOMES:
+                self._apply(Measurement(CYCLE_RUNS, 0, (cycle, outcome)))
+            for counter in RUN_COUNTERS:
+                self._apply(self._bound_counters(Measurement(CYCLE_ITEMS, 0, (cycle, counter))))
+
     def set_totals(self, totals: QueueTotals, now: Instant, unreadable: int = 0) -> None:
         """Set the gauges of the whole database; one process of a fleet does this."""
         for measurement in measure_totals(totals, now, unreadable):
@@ -248,6 +349,26 @@ class MetricsObserver(ABC):
             self._apply(Measurement(LIMIT_FULL, each.full_keys, (each.type,)))
             self._apply(Measurement(LIMIT_WAITING, each.waiting, (each.type,)))
             self._apply(Measurement(LIMIT_OLDEST_AGE, each.oldest_us / 1_000_000, (each.type,)))
+
+    def set_types(self, types: Iterable[TypeGauges]) -> None:
+        """Set the gauges of job types; as with totals, one process does this."""
+        for each in types:
+            self._apply(Measurement(TYPE_DUE, each.due, (each.type,)))
+            self._apply(Measurement(TYPE_OLDEST_AGE, each.oldest_us / 1_000_000, (each.type,)))
+
+    def set_lateness(self, late_us: Mapping[str, int]) -> None:
+        """Set how late each cycle is; as with totals, one process does this."""
+        for cycle, us in late_us.items():
+            self._apply(Measurement(CYCLE_LATENESS, us / 1_000_000, (cycle,)))
+
+    def set_retention(self, progress: RetentionProgress) -> None:
+        """Set the gauges of retention; as with totals, one process does this."""
+        self._apply(Measurement(RETENTION_BACKLOG, progress.backlog))
+        self._apply(Measurement(RETENTION_RATE, progress.per_second))
+
+    def set_up(self, is_up: bool) -> None:
+        """Say whether the database answers."""
+        self._apply(Measurement(DATABASE_UP, int(is_up)))
 
     @abstractmethod
     def _apply(self, measurement: Measurement) -> None: ...
@@ -303,13 +424,19 @@ def _text(fields: Fields, field: str) -> str:
     return str(fields.get(field, ""))
 
 
+OUTCOMES = ("completed", "continued", "retried", "snoozed", "failed", "cancelled", "reaped")
+RUN_OUTCOMES: tuple[RunOutcome, ...] = ("completed", "failed", "aborted", "crashed")
+RUN_COUNTERS = ("processed", "updated", "skipped", "errors")
+
+_run = _measure(JOB_RUN, "run_ms")
+
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "job_started": (_measure(JOB_WAIT, "wait_ms"),),
-    "job_completed": (_attempt("completed"),),
-    "job_continued": (_attempt("continued"),),
-    "job_retried": (_attempt("retried"),),
+    "job_completed": (_attempt("completed"), _run),
+    "job_continued": (_attempt("continued"), _run),
+    "job_retried": (_attempt("retried"), _run),
     "job_snoozed": (_attempt("snoozed"),),
-    "job_failed": (_attempt("failed"), _dead_letter),
+    "job_failed": (_attempt("failed"), _run, _dead_letter),
     "job_cancelled": (_attempt("cancelled"),),
     "job_reaped": (_attempt("reaped"), _measure(REAPER_STALE, "stale_ms"), _reaped_dead_letter),
     "lease_lost": (_measure(LEASES_LOST),),

@@ -40,9 +40,17 @@ class PrometheusObserver(MetricsObserver):
         self._instruments: dict[Metric, Instrument] = {
             metric: self._instrument(metric)
             for metric in METRICS
-            if metric.kind != "gauge" or metric.labels
+            if metric.kind != "gauge" or (metric.labels and not metric.of_database)
         }
         self._children: dict[tuple[Metric, tuple[str, ...]], Instrument] = {}
+
+    def forget_database(self) -> None:
+        """Remove the gauges of the whole database, until they are set again."""
+        for metric in [each for each in self._instruments if each.of_database]:
+            self._registry.unregister(self._instruments.pop(metric))
+        self._children = {
+            key: child for key, child in self._children.items() if not key[0].of_database
+        }
 
     def _apply(self, measurement: Measurement) -> None:
         metric, value, labels = measurement

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from holdfast.commands.retention import Ages
+from holdfast.commands.retention import ages_of
 from holdfast.core.cycle import CycleSpec
 from holdfast.core.events import Observer
 from holdfast.notify.base import Notifier
@@ -142,8 +142,7 @@ class Assembly:
         )
 
     def _retention(self) -> RetentionRunner:
-        own = self.settings.holdfast
-        ages = Ages(own.retention_days, own.dead_letter_days, own.run_days, own.key_days)
+        ages = ages_of(self.settings)
         return RetentionRunner(self.database.store, ages, archives_jobs=self.archives_jobs)
 
     def _cycles(self, threads: ThreadPoolExecutor) -> list[CycleRunner]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.commands.attempts import AHEAD_US, ReapReport, ahead_us, reap_leases
 from holdfast.commands.jobs import fail_unhandled
@@ -19,7 +19,7 @@ from holdfast.core.instants import Instant
 from holdfast.core.statistics import TypeTotals
 from holdfast.core.worker_presence import WorkerRecord
 from holdfast.notify.base import Notifier
-from holdfast.scheduler.runner import RunnerContext, RunnerReport
+from holdfast.scheduler.runner import Mode, RunnerContext, RunnerReport
 from holdfast.storage.store import Store
 from holdfast.worker.counters import Counters
 from holdfast.worker.reaper import OutageGuard
@@ -31,6 +31,9 @@ SETTLE_MS = 5_000
 
 _MANY = 1_000
 RETENTION_EVERY_MS = 600_000
+REMOVE_FOR_MS: Mapping[Mode, int] = {"background": 1_000, "tick": 5_000}
+"""How long a run of retention may take: a worker's cycles wait for its end, and its next tick follows at once."""
+
 FOLD_EVERY_MS = 60_000
 FOLD_AT_ONCE = 10_000
 """Writes append counts by the thousand, and every page sums them."""
@@ -261,7 +264,7 @@ class ClockMonitor:
 
 
 class RetentionRunner:
-    """Removes what is old enough, a bounded part in each tick, and pauses once it has seen everything."""
+    """Removes what is old enough, for a while in each tick, and pauses once it has seen everything."""
 
     name = "retention"
     max_ms: int | None = None
@@ -286,23 +289,39 @@ class RetentionRunner:
         await self._fold(context)
         if context.mode == "background" and context.now_ms() < self._paused_until_ms:
             return RunnerReport()
-        if self._archives_jobs or await self._is_archived(context) or await self._remove(context):
+        is_left_to_archive = self._archives_jobs or await self._is_archived(context)
+        if is_left_to_archive or await self._remove_for_a_while(context):
             self._after = self._dead_after = FIRST_ID
             self._paused_until_ms = context.now_ms() + self._every_ms
             op = remove_records(self._store, self._ages, context.room(_MANY), context.now())
             context.counts.updated += await context.link.run_atomic(op)
         return context.counts
 
+    async def _remove_for_a_while(self, context: RunnerContext) -> bool:
+        """Remove batch after batch until the time is up or all were seen; return whether they were.
+
+        After each batch others have the database and its disk to themselves for as long as the batch took.
+        """
+        until_ms = context.now_ms() + REMOVE_FOR_MS[context.mode]
+        while True:
+            began = context.clock.monotonic()
+            if await self._remove(context):
+                return True
+            took_s = context.clock.monotonic() - began
+            is_over = context.now_ms() >= until_ms or context.budget.is_exhausted(context.now_ms())
+            if is_over or (took_s > 0 and await context.clock.wait(context.stopping, took_s)):
+                context.wake_in(0)
+                return False
+
     async def _remove(self, context: RunnerContext) -> bool:
         """Remove a batch of dead letters, which are few, and one of other chains; return whether all were seen."""
-        limit = context.room(_MANY)
+        limit = context.budget.room(_MANY)
         op = remove_dead_letters(self._store, self._ages, self._dead_after, limit, context.now())
         page = await context.link.run_atomic(op)
         context.counts.processed += page.removed
         self._dead_after, is_done = page.last, page.seen < limit
         if not self._ages.chains:
             return is_done
-        limit = context.room(_MANY)
         op = remove_chains(self._store, self._ages, self._after, limit, context.now())
         page = await context.link.run_atomic(op)
         context.counts.processed += page.removed

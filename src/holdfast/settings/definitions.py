@@ -44,7 +44,9 @@ class WorkerSettings:
         " of the tick's.",
     )
     tick_runner_max_items: int = setting(
-        _COUNT, 200, "Maximum items per runner; a cycle sees it as run.max_items."
+        _COUNT,
+        200,
+        "Maximum items per runner; a cycle sees it as run.max_items, retention removes so many chains at a time.",
     )
     tick_shard_index: int | None = setting(
         Integer(0, 9_999), None, "Index of the tenant shard this replica serves, from 0."

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from holdfast.admin.access import LOCAL, TOKEN_PREFIX, Principal, TokenAdmin
+from holdfast.admin.access import LOCAL, TOKEN_PREFIX, Principal, TokenAdmin, hash_of
 from holdfast.core.errors import CrossSite, Unauthenticated, UnsafeBind
 
 COOKIE = "holdfast"
@@ -28,6 +28,7 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _HOST = re.compile(
     r"(localhost|[\d.]+|\[[\da-f:.]*:[\da-f:.]*\])(?::\d{1,5})?", re.ASCII | re.IGNORECASE
 )
+_MOST_REMEMBERED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Authenticator:
         self._tokens = tokens
         self._hook = hook
         self._has_tokens = False
+        self._remembered: dict[str, Principal] = {}
 
     async def authenticate(self, request: Request) -> Authentication:
         """Return the principal of a request. Raises: Unauthenticated, CrossSite."""
@@ -54,17 +56,30 @@ class Authenticator:
         check_same_origin(request, found.method)
         return found
 
+    def recall(self, request: Request) -> Principal | None:
+        """Return who a request would be by what this process knows, for what it may show without the database.
+
+        A token counts if it was valid when last seen. Without one, requests from this machine count, unless tokens
+        are known to exist.
+        """
+        if secret := _bearer(request):
+            return self._remembered.get(hash_of(secret))
+        return LOCAL if is_local(request) and not self._has_tokens and self._hook is None else None
+
     async def principal_of(self, secret: str) -> Principal:
         """Return the principal of a token's secret. Raises: Unauthenticated."""
         principal = await self._tokens.principal(secret)
         if principal is None:
+            self._remembered.pop(hash_of(secret), None)
             raise Unauthenticated("the token is invalid or expired")
+        if len(self._remembered) < _MOST_REMEMBERED:
+            self._remembered[hash_of(secret)] = principal
         return principal
 
     async def _find_principal(self, request: Request) -> Authentication | None:
-        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and (secret.startswith(TOKEN_PREFIX) or self._hook is None):
-            return Authentication(await self.principal_of(secret.strip()), "token")
+        secret = _bearer(request)
+        if secret is not None and (secret.startswith(TOKEN_PREFIX) or self._hook is None):
+            return Authentication(await self.principal_of(secret), "token")
         if cookie := request.cookies.get(COOKIE):
             principal = await self._tokens.principal(cookie)
             if principal is not None:
@@ -128,3 +143,8 @@ def check_same_origin(request: Request, method: AuthMethod) -> None:
         is_ours = method != "cookie"
     if not is_ours:
         raise CrossSite("the request comes from a page of another site")
+
+
+def _bearer(request: Request) -> str | None:
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else None

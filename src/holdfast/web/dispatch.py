@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from starlette.types import Scope
 
 from holdfast.admin.access import Caller, Principal, Role, check
 from holdfast.admin.serializers import require
-from holdfast.core.errors import HoldfastError, NoSuchRoute
+from holdfast.core.errors import DatabaseError, DatabaseUnreachable, HoldfastError, NoSuchRoute
 from holdfast.web.middleware import read_body, request_id_of
 from holdfast.web.problems import failure_response, problem_response
 from holdfast.web.route import ApiResponse, BoundRequest, Route, read_json, read_params, read_reason
@@ -27,6 +28,9 @@ log = logging.getLogger("holdfast.web")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 NotFoundHandler = Callable[[Request, Exception], Awaitable[Response]]
+
+PATIENCE_S = 2.0
+"""Monitors must not wait for an unreachable database as long as a page does."""
 
 ANONYMOUS = Principal("nobody", Role.USER)
 """The principal of routes that need no authentication."""
@@ -88,21 +92,36 @@ def no_such_route(request: Request, help: str | None = None) -> NoSuchRoute:
 
 
 async def _handle(site: Site, route: Route, request: Request) -> Response:
-    principal = ANONYMOUS
+    principal, offline = await _authenticate(site, route, request)
     if route.action is not None:
-        principal = (await site.authenticator.authenticate(request)).principal
         # Before anything else is read, so that a refused caller learns nothing about the target.
         check(principal, route.action)
     params = read_params(route, request)
     raw = await read_body(request, site.body_limit)
     body = read_json(route, raw, request.headers.get("content-type"))
     caller = Caller(principal, request_id_of(request), read_reason(request, body))
-    bound = BoundRequest(site, request, caller, params, body)
+    bound = BoundRequest(site, request, caller, params, body, offline)
     if route.method != "GET" and not route.versioned:
         # A thing without versions cannot have the one that If-Match names.
         require(bound.expected, "")
     response = await route.handler(bound)
     return response if isinstance(response, Response) else _json_response(response)
+
+
+async def _authenticate(site: Site, route: Route, request: Request) -> tuple[Principal, bool]:
+    """Return the caller, and whether the database was away. Raises: Unauthenticated, CrossSite, DatabaseError."""
+    if route.action is None:
+        return ANONYMOUS, False
+    if not route.offline:
+        return (await site.authenticator.authenticate(request)).principal, False
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return (await site.authenticator.authenticate(request)).principal, False
+    except (DatabaseError, TimeoutError) as error:
+        principal = site.authenticator.recall(request)
+        if principal is None:
+            raise DatabaseUnreachable("the caller cannot be looked up") from error
+        return principal, True
 
 
 def _json_response(response: ApiResponse) -> Response:

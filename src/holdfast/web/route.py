@@ -64,7 +64,8 @@ class Route:
     """One route. The policy names the least role for `action`; None needs no authentication.
 
     Its description is the handler's docstring. The noun, by default the handler's module, is part of its name, and its
-    tag unless that is given.
+    tag unless that is given. One that works `offline` is called although the database is away, for callers this process
+    remembers.
     """
 
     method: Method
@@ -78,6 +79,7 @@ class Route:
     media: str = "application/json"
     tag: str = ""
     other_noun: str = ""
+    offline: bool = False
 
     @property
     def noun(self) -> str:
@@ -119,13 +121,17 @@ def command(path: str, action: str, handler: Handler, *params: Param, **more: An
 
 @dataclass(frozen=True, slots=True)
 class BoundRequest:
-    """A request as its handler gets it: authenticated, parameters and body checked against the route."""
+    """A request as its handler gets it: authenticated, parameters and body checked against the route.
+
+    It is `offline` when its caller could not be looked up because the database is away.
+    """
 
     site: Site
     http: Request
     caller: Caller
     params: dict[str, Any]
     body: Any = None
+    offline: bool = False
 
     @property
     def service(self) -> Service:

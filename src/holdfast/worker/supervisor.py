@@ -16,7 +16,7 @@ HEALTHY_S = 60.0
 
 
 class Supervisor:
-    """Keeps `count` children of one command alive until stopped.
+    """Keeps a child of each command alive until stopped.
 
     A child that exits with 0 was asked to, and is not replaced; any other exit is reported and followed by a restart,
     after a pause that grows while children keep dying young.
@@ -24,13 +24,11 @@ class Supervisor:
 
     def __init__(
         self,
-        command: Sequence[str],
-        count: int,
+        commands: Sequence[Sequence[str]],
         observer: Observer | None = None,
         on_started: Callable[[int], None] = lambda pid: None,
     ) -> None:
-        self._command = command
-        self._count = count
+        self._commands = commands
         self._observer = observer
         self._clock = SystemClock()
         self._on_started = on_started
@@ -47,15 +45,15 @@ class Supervisor:
 
     async def run(self) -> int:
         """Supervise until every child has ended; return the worst exit code."""
-        codes = await asyncio.gather(*(self._keep_alive() for _ in range(self._count)))
+        codes = await asyncio.gather(*(self._keep_alive(each) for each in self._commands))
         return max(codes)
 
-    async def _keep_alive(self) -> int:
+    async def _keep_alive(self, command: Sequence[str]) -> int:
         pause = FIRST_PAUSE_S
         while not self._stopping.is_set():
             began = self._clock.monotonic()
             # A session of its own: Ctrl-C reaches the children once, through us.
-            child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True)
+            child = await asyncio.create_subprocess_exec(*command, start_new_session=True)
             self._children.add(child)
             self._on_started(child.pid)
             if self._stopping.is_set():

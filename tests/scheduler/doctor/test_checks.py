@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 
 from holdfast.core.cycle import NewCycle, NewRun
-from holdfast.core.records import Claim, LeaseClass, NewJob, Probe
+from holdfast.core.records import Claim, Finish, FinishKind, LeaseClass, NewJob, Probe
+from holdfast.core.statistics import RetentionProgress
 from holdfast.core.subscriptions import Subscription
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.notify.local import NullNotifier
 from holdfast.scheduler.doctor import Finding
-from holdfast.scheduler.doctor.checks import fix_problems, run_checks
+from holdfast.scheduler.doctor.checks import check_backlog, fix_problems, run_checks
 from holdfast.scheduler.runner import TICK
 from holdfast.settings import read_settings
 from holdfast.storage.database import Database
@@ -164,3 +169,150 @@ async def test_a_cycle_whose_last_run_failed_is_named_however_many_ticks_ran_sin
     found = (await _found(database))["cycles"]
     assert (found.verdict, found.measured) == ("warning", "billing: failed")
     assert "holdfast cycles run-now billing" in found.fix
+
+
+Execute = Callable[[str], None]
+
+
+@pytest.fixture
+def execute(database: Database, request: pytest.FixtureRequest) -> Execute:
+    """Execute statements as a person with the database's own tool would, one by one."""
+    if isinstance(database, SqliteDatabase):
+        path = database.path
+        assert path is not None
+
+        def execute(statements: str) -> None:
+            with closing(sqlite3.connect(path)) as connection:
+                connection.executescript(statements)
+    else:
+        url: str = request.getfixturevalue("postgres_url")
+
+        def execute(statements: str) -> None:
+            with psycopg.connect(url, autocommit=True) as connection:
+                for each in filter(None, map(str.strip, statements.split(";"))):
+                    connection.execute(each.encode())
+
+    return execute
+
+
+async def test_a_dropped_index_is_a_problem_with_the_statements_that_build_it_again(
+    database: Database, execute: Execute
+) -> None:
+    prefix = "holdfast_" if isinstance(database, SqliteDatabase) else "holdfast."
+    names = [f"{prefix}{each}" for each in ("job_chain", "outcome_not_completed_id")]
+    execute("".join(f"drop index {each};" for each in names))
+    found = (await _found(database))["indexes"]
+    execute(found.fix)
+    shown = [each.removeprefix("holdfast.") for each in names]
+    assert (found.verdict, found.measured) == (
+        "problem",
+        f"missing or invalid: {', '.join(shown)}",
+    )
+    assert (await _found(database))["indexes"].verdict == "ok"
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+@pytest.mark.parametrize(
+    ("change", "measured"),
+    [
+        ("queue set (fillfactor = 100)", "queue: fillfactor=100"),
+        ("lease reset (vacuum_truncate)", "lease: vacuum_truncate=unset"),
+        ("outcome set (autovacuum_vacuum_scale_factor = 0.2)", "scale_factor=0.2"),
+    ],
+)
+async def test_a_changed_table_option_is_named_with_what_sets_it_back(
+    database: Database, execute: Execute, change: str, measured: str
+) -> None:
+    assert (await _found(database))["table_options"].verdict == "ok"
+    execute(f"alter table holdfast.{change}")
+    found = (await _found(database))["table_options"]
+    execute(found.fix)
+    assert found.verdict == "warning"
+    assert measured in found.measured
+    assert (await _found(database))["table_options"].verdict == "ok"
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+@pytest.mark.parametrize("no", ["false", "off", "no", "0"])
+async def test_autovacuum_that_is_off_for_a_table_is_found_however_it_was_written(
+    database: Database, execute: Execute, no: str
+) -> None:
+    execute(f"alter table holdfast.queue set (autovacuum_enabled = {no})")
+    found = (await _found(database))["autovacuum"]
+    execute(found.fix or "alter table holdfast.queue reset (autovacuum_enabled)")
+    assert (found.verdict, found.measured) == ("problem", "off for queue")
+    assert (await _found(database))["autovacuum"].verdict == "ok"
+
+
+async def _finish(
+    database: Database, type: str, kind: FinishKind, error: str | None = None
+) -> None:
+    token = new_id()
+    probe = Probe(type, 5, token, 1, 0, FIRST)
+    claim = Claim("w", 1, (probe,), (LeaseClass(token, 60_000, 25, 1_000, 5_000),))
+    (job,) = await database.run_async(database.store.jobs.claim(claim))
+    finish = Finish(job.id, job.token, kind, "w", job.chain_id, error=error, delay_ms=60_000)
+    await database.run_async(database.store.jobs.finish([finish]))
+
+
+async def test_a_type_whose_attempts_keep_timing_out_is_named_with_what_gives_them_longer(
+    database: Database,
+) -> None:
+    timed_out = "TimedOut: the attempt was stopped after 180 s"
+    kinds: list[tuple[FinishKind, str]] = [
+        ("fail", timed_out),
+        ("retry", timed_out),
+        ("fail", "ValueError: TimedOut: no"),
+    ]
+    for kind, error in kinds:
+        await _start(database, "pdf")
+        await _finish(database, "pdf", kind, error)
+    assert (await _found(database))["type_timeouts"].verdict == "ok"
+    await _start(database, "pdf")
+    await _finish(database, "pdf", "fail", timed_out)
+    found = (await _found(database))["type_timeouts"]
+    assert (found.verdict, found.measured) == ("warning", "pdf: 3 attempts")
+    assert "holdfast types set pdf --timeout 15m" in found.fix
+
+
+async def test_due_jobs_that_live_workers_do_not_claim_are_a_problem(database: Database) -> None:
+    now = await database.run_async(database.store.schema.clock())
+    await _start(database, "mail", now=now - 180_000_000)
+    await _start(database, "pdf")
+    await _work(database, "0.1", "mail", "pdf")
+    found = (await _found(database))["claims"]
+    assert (found.verdict, found.measured) == ("problem", "mail")
+    await database.run_async(database.store.workers.set_type("mail", paused=True))
+    assert (await _found(database))["claims"].verdict == "ok"
+    await database.run_async(database.store.workers.set_type("mail", paused=False))
+    await _start(database, "mail")
+    await _finish(database, "mail", "complete")
+    assert (await _found(database))["claims"].verdict == "ok", "one of them was just done"
+
+
+@pytest.mark.parametrize(
+    ("progress", "verdict", "measured"),
+    [
+        (None, "ok", "retention removes no chains here"),
+        (RetentionProgress(9_999, 0), "ok", "about 9,999 jobs to be removed"),
+        (
+            RetentionProgress(120_000, 1_000),
+            "ok",
+            "about 120,000 jobs to be removed, 1,000 per second: 2 min left",
+        ),
+        (
+            RetentionProgress(120_000, 0),
+            "warning",
+            "about 120,000 jobs past their retention, none removed in ten minutes",
+        ),
+    ],
+)
+def test_the_backlog_of_retention_is_told_with_its_rate_and_its_end(
+    progress: RetentionProgress | None, verdict: str, measured: str
+) -> None:
+    found = check_backlog(progress)
+    assert (found.verdict, found.measured) == (verdict, measured)
+
+
+async def test_the_backlog_of_retention_is_among_the_findings(database: Database) -> None:
+    assert (await _found(database))["retention_backlog"].measured == "about 0 jobs to be removed"

@@ -18,11 +18,18 @@ from holdfast.core.statistics import QueueTotals
 from holdfast.core.worker_presence import WorkerRecord
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import check_configuration
+from holdfast.scheduler.doctor.declared_schema import read_declared
 from holdfast.scheduler.doctor.fleet import Fleet, check_fleet
 from holdfast.scheduler.doctor.limit_checks import LimitState, check_limits
 from holdfast.scheduler.doctor.postgres import check_postgres
 from holdfast.scheduler.doctor.sqlite import check_sqlite
 from holdfast.settings import read_settings
+
+
+def _options(table: str) -> list[str]:
+    found = read_declared("postgresql").options[table]
+    return [f"{name}={value}" for name, value in found.items()]
+
 
 HEALTHY: dict[str, Any] = {
     "settings": {
@@ -49,9 +56,24 @@ HEALTHY: dict[str, Any] = {
     "replication_slots": [],
     "timeline": 1,
     "tables": [
-        {"name": "queue", "live": 10, "dead": 100, "bytes": 8192, "autovacuum": True},
-        {"name": "job", "live": 10, "dead": 10**9, "bytes": 8192, "autovacuum": True},
+        {
+            "name": "queue",
+            "live": 10,
+            "dead": 100,
+            "bytes": 8192,
+            "autovacuum": True,
+            "options": _options("queue"),
+        },
+        {
+            "name": "job",
+            "live": 10,
+            "dead": 10**9,
+            "bytes": 8192,
+            "autovacuum": True,
+            "options": _options("job"),
+        },
     ],
+    "indexes": list(read_declared("postgresql").indexes),
 }
 FILE: dict[str, Any] = {
     "journal": "wal",
@@ -60,6 +82,7 @@ FILE: dict[str, Any] = {
     "pages": 100,
     "free_pages": 0,
     "page_size": 4096,
+    "indexes": list(read_declared("sqlite").indexes),
 }
 
 
@@ -96,7 +119,14 @@ def _elsewhere(kind: str, name: str, value: str) -> dict[str, Any]:
 
 
 def _table(**changes: Any) -> dict[str, Any]:
-    table = {"name": "lease", "live": 1, "dead": 1, "bytes": 1, "autovacuum": True}
+    table = {
+        "name": "lease",
+        "live": 1,
+        "dead": 1,
+        "bytes": 1,
+        "autovacuum": True,
+        "options": _options("lease"),
+    }
     return {"tables": [table | changes]}
 
 

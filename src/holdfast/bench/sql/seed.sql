@@ -16,6 +16,25 @@ with made as (
 insert into holdfast.outcome (job_id, type, state, attempts, crashes, fence, token, worker, started_at, finished_at)
 select id, type, 'completed', 1, 0, 1, id, 'elsewhere', now(), now() from made;
 
+-- name: seed_old
+-- Jobs that ended forty days ago, past the retention of a worker at its defaults; ids in the order of their numbers.
+with made as (
+  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, created_at)
+  select id, id, 0, 'old', %(input)s, 5, 0, ended_at
+    from (select now() - interval '40 days' as ended_at) old
+   cross join lateral (
+     select (lpad(to_hex((extract(epoch from ended_at) * 1000)::bigint), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid as id
+       from generate_series(1, %(count)s) n) made
+  returning id, type, created_at)
+insert into holdfast.outcome (job_id, type, state, attempts, crashes, fence, token, worker, started_at, finished_at)
+select id, type, 'completed', 1, 0, 1, id, 'elsewhere', created_at, created_at from made;
+
+-- name: seed_old_ids
+select min(id::text), max(id::text) from holdfast.job where type = 'old';
+
+-- name: is_there
+select 1 from holdfast.job where id = %s;
+
 -- name: seed_waiting
 with made as (
   insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, created_at)

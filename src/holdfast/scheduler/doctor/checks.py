@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from holdfast.commands.retention import ages_of, read_progress
 from holdfast.core.cycle import CycleSpec
-from holdfast.core.duration import pluralize
+from holdfast.core.duration import format_span, pluralize
 from holdfast.core.errors import ConfigError, HoldfastError
 from holdfast.core.lease import Lease
 from holdfast.core.registry import JobType
 from holdfast.core.replication import Replication
+from holdfast.core.statistics import RetentionProgress
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
+from holdfast.scheduler.doctor.declared_schema import newest_version
 from holdfast.scheduler.doctor.failover import check_replication
 from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet
 from holdfast.scheduler.doctor.limit_checks import check_limits, read_limit_state
@@ -34,6 +37,12 @@ from holdfast.worker.reaper import OutageGuard, reap_when_calm
 READ_TIMEOUT_MS = 10_000
 
 Owners = Sequence[JobType | CycleSpec]
+
+MANY_OLD = 10_000
+"""Fewer old jobs than this may be waiting for the next pass of retention, or be kept for a reason."""
+
+DECLARED = frozenset({"indexes", "table_options"})
+"""The checks that compare with the migrations of this version."""
 
 FIXABLE = frozenset({"schema", "expired_leases"})
 """The checks whose problems `fix_problems` fixes."""
@@ -67,7 +76,8 @@ async def run_checks(
     Leases are those of the application, if it is given, and those that the live workers say their types have.
     The server is asked about itself, unless its answers are given.
     """
-    own, about_database = leases or {}, [await _check_schema(database)]
+    schema, is_newer = await _check_schema(database)
+    own, about_database = leases or {}, [schema]
     known: Mapping[str, Lease] = {}
     if about_database[0].verdict == "ok":
         try:
@@ -76,22 +86,31 @@ async def run_checks(
             about_database += check_fleet(fleet, settings.outbox.reaper_interval_ms)
             limits = await database.read_async(read_limit_state(database.store), READ_TIMEOUT_MS)
             about_database += check_limits(limits, fleet.workers)
+            progress = await database.read_async(
+                read_progress(database.store, ages_of(settings)), READ_TIMEOUT_MS
+            )
+            about_database.append(check_backlog(progress))
             facts = await database.read_async(read_archive(database.store), READ_TIMEOUT_MS)
             about_database += check_archive(facts)
             server = server or await read_server(database)
-            about_database += await _check_database(database, server, settings, len(fleet.workers))
+            found = await _check_database(database, server, settings, len(fleet.workers))
+            # A newer version may have replaced what this one declares.
+            about_database += [each for each in found if not is_newer or each.check not in DECLARED]
         except HoldfastError as error:
             text = "the check itself failed"
             about_database.append(problem("database", error.message, text, error.help))
     return [*check_configuration(settings, {**known, **own}, owners), *about_database]
 
 
-async def _check_schema(database: Database) -> Finding:
+async def _check_schema(database: Database) -> tuple[Finding, bool]:
+    """Check the version of the schema; return whether it is newer than this code, too."""
     try:
         applied = await database.check_async()
     except HoldfastError as error:
-        return problem("schema", error.message, "nothing else can be checked", error.help)
-    return ok("schema", f"version {max(each.version for each in applied)} at {database.url}")
+        return problem("schema", error.message, "nothing else can be checked", error.help), False
+    version = max(each.version for each in applied)
+    is_newer = version > newest_version(database.store.dialect)
+    return ok("schema", f"version {version} at {database.url}"), is_newer
 
 
 async def _check_database(
@@ -195,6 +214,27 @@ def _check_retention(settings: Settings) -> Finding:
         "finished chains are kept forever",
         "tables grow without limit, and backups with them",
         "set HOLDFAST_RETENTION_DAYS=30",
+    )
+
+
+def check_backlog(progress: RetentionProgress | None) -> Finding:
+    """Check how much retention has left to remove."""
+    if progress is None:
+        return ok("retention_backlog", "retention removes no chains here")
+    left_s, jobs = progress.seconds_left, f"about {progress.backlog:,} jobs"
+    if progress.backlog < MANY_OLD:
+        return ok("retention_backlog", f"{jobs} to be removed")
+    if left_s is not None:
+        rate = f"{progress.per_second:,.0f} per second"
+        return ok(
+            "retention_backlog",
+            f"{jobs} to be removed, {rate}: {format_span(int(left_s * 1e6))} left",
+        )
+    return warning(
+        "retention_backlog",
+        f"{jobs} past their retention, none removed in ten minutes",
+        "no worker runs retention, or what is old is still needed by other jobs",
+        "start a worker with retention among its runners: holdfast worker APP; holdfast config show",
     )
 
 

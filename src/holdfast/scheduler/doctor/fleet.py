@@ -15,7 +15,7 @@ from holdfast.core.errors import ConfigError
 from holdfast.core.instants import Instant
 from holdfast.core.lease import Lease
 from holdfast.core.records import Identity, LeaseRecord, TypeSetting, UnreadableGroup
-from holdfast.core.statistics import QueueTotals, TypeTotals
+from holdfast.core.statistics import QueueTotals, Timeouts, TypePace, TypeTotals
 from holdfast.core.subscriptions import SubscriptionRecord
 from holdfast.core.worker_presence import WorkerRecord
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
@@ -25,6 +25,15 @@ from holdfast.storage.store import Store
 
 _MANY = 1_000
 _MAX_NAMES = 5
+
+PACE_MS = 300_000
+STALLED_US = 120_000_000
+"""Jobs that are due for so long, while workers with free slots start none of their type, are not claimed."""
+
+TIMEOUTS_MS = 86_400_000
+TIMEOUTS_LOOK = 1_000
+MANY_TIMEOUTS = 3
+"""So many attempts of a type that timed out within a day, among the newest failed ones, are no accident."""
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -42,6 +51,8 @@ class Fleet(msgspec.Struct, frozen=True):
     settings: list[TypeSetting]
     ahead_us: int = 0
     unreadable: list[UnreadableGroup] = []
+    paces: list[TypePace] = []
+    timeouts: list[Timeouts] = []
 
     @property
     def leases_in_code(self) -> dict[str, Lease]:
@@ -71,6 +82,8 @@ def read_fleet(store: Store, now: Instant | None = None) -> Op[Fleet]:
         settings=(yield from store.workers.settings()),
         ahead_us=(yield from ahead_us(store, instant)),
         unreadable=(yield from store.unreadable.groups()),
+        paces=(yield from store.statistics.types(PACE_MS, now)),
+        timeouts=(yield from store.statistics.timeouts(TIMEOUTS_MS, TIMEOUTS_LOOK, now)),
     )
 
 
@@ -83,6 +96,8 @@ def check_fleet(fleet: Fleet, reaper_interval_ms: int) -> list[Finding]:
         _check_versions(fleet.workers),
         _check_overrides(fleet),
         _check_unhandled(fleet),
+        _check_claims(fleet),
+        _check_timeouts(fleet),
         _check_subscriptions(fleet),
         _check_expired(fleet, reaper_interval_ms),
         _check_unreadable(fleet),
@@ -210,6 +225,42 @@ def _check_unhandled(fleet: Fleet) -> Finding:
         _list_names(waiting),
         "jobs of these types are due, but no live worker handles them",
         "start a worker that registers them: holdfast worker APP",
+    )
+
+
+def _check_claims(fleet: Fleet) -> Finding:
+    paused = {each.type for each in fleet.settings if each.paused}
+    moving = {each.type for each in fleet.paces if each.ended or each.running}
+    limited = {name for worker in fleet.workers for name in worker.limits}
+    handled = {name for each in fleet.workers if not each.draining for name in each.types}
+    is_paused = fleet.identity is not None and fleet.identity.paused
+    has_room = fleet.totals.running < sum(each.slots for each in fleet.workers)
+    stalled = [
+        each.type
+        for each in fleet.types
+        if each.oldest_due_at is not None
+        and fleet.now - each.oldest_due_at > STALLED_US
+        and each.type in handled - paused - moving - limited
+    ]
+    if not stalled or is_paused or not has_room:
+        return ok("claims", "workers claim what is due")
+    return problem(
+        "claims",
+        _list_names(stalled),
+        "jobs are due and live workers that handle them have free slots, but start none",
+        "read the workers' logs for what they wait for: holdfast workers list; then restart them",
+    )
+
+
+def _check_timeouts(fleet: Fleet) -> Finding:
+    often = [each for each in fleet.timeouts if each.count >= MANY_TIMEOUTS]
+    if not often:
+        return ok("type_timeouts", "no type times out repeatedly")
+    return warning(
+        "type_timeouts",
+        _list_names([f"{each.type}: {pluralize(each.count, 'attempt')}" for each in often]),
+        "attempts were stopped because they ran longer than their type's timeout, by default three minutes",
+        f'holdfast types set {often[0].type} --timeout 15m, or @app.job("{often[0].type}", timeout="15m")',
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
+from holdfast.scheduler.doctor.declared_schema import check_indexes, check_options
 from holdfast.settings import Settings
 from holdfast.storage.postgres.grants import missing_grants
 from holdfast.storage.postgres.store import JIT_ABOVE_COST, OLDEST_VERSION, TESTED_VERSION
@@ -48,6 +49,7 @@ class TableStats(msgspec.Struct, frozen=True):
     dead: int
     bytes: int
     autovacuum: bool
+    options: list[str]
 
 
 class ServerSetting(msgspec.Struct, frozen=True):
@@ -74,6 +76,7 @@ class ServerStats(msgspec.Struct, frozen=True):
     jit: bool
     switched_off: list[ServerSetting]
     limits: list[ServerSetting]
+    indexes: list[str]
     may_vacuum: bool = True
     timeline: int = 0
 
@@ -94,6 +97,8 @@ def check_postgres(
         _check_horizon(stats),
         _check_dead_tuples(stats.tables, schema),
         _check_autovacuum(stats, schema),
+        check_options("postgresql", {each.name: each.options for each in stats.tables}, schema),
+        check_indexes("postgresql", stats.indexes, schema),
         _may_vacuum(stats.may_vacuum, schema),
         _check_durability(stats.settings),
         _check_fences(stats),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.scheduler.doctor import Finding, ok, warning
+from holdfast.scheduler.doctor.declared_schema import check_indexes
 
 SHORT_WAIT_MS = 1_000
 MANY_FREE_PAGES = 10_000
@@ -21,6 +22,7 @@ class FileStats(msgspec.Struct, frozen=True):
     pages: int
     free_pages: int
     page_size: int
+    indexes: list[str]
 
 
 def check_sqlite(document: str, path: str) -> list[Finding]:
@@ -31,6 +33,7 @@ def check_sqlite(document: str, path: str) -> list[Finding]:
         _check_synchronous(stats),
         _check_busy(stats),
         _check_space(stats, path),
+        check_indexes("sqlite", stats.indexes),
     ]
 
 

@@ -28,7 +28,7 @@ from holdfast.core.records import (
     UnreadableGroup,
     UnreadableJob,
 )
-from holdfast.core.statistics import DeadGroup
+from holdfast.core.statistics import DeadGroup, TypeTotals
 from holdfast.core.subscriptions import (
     KeptEvent,
     Replaying,
@@ -60,6 +60,10 @@ class JobStore(Lists[JobRecord]):
 
     _record = JobRecord
     _listing = "job_list"
+
+    def _may_match(self, query: JobQuery, now: Instant | None) -> Op[bool]:
+        totals = yield from fetch(TypeTotals, "type_totals", now=now)
+        return query.count_among(totals) != 0
 
     def _step(self, query: JobQuery) -> Step:
         if query.ids is not None:

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.core.ids import id_at
 from holdfast.core.instants import Instant
 from holdfast.core.records import ChainRecord, JobRecord, JobRef
+from holdfast.core.statistics import TypeTotals
 from holdfast.storage.operation import Op, Value
 from holdfast.storage.store.params import fetch, fetch_column, fetch_value, has_rows, texts
 
@@ -63,6 +64,15 @@ class JobQuery(msgspec.Struct, frozen=True):
         if has_error or (states is not None and states <= _NOT_COMPLETED):
             return "job_walk_not_completed"
         return "job_walk"
+
+    def count_among(self, types: Sequence[TypeTotals]) -> int | None:
+        """Return how many jobs have the types and states asked for; None when that does not follow from totals."""
+        if self.states is None or self.type_like is not None:
+            return None
+        asked = [each for each in types if self.types is None or each.type in self.types]
+        columns = {"live" if each in _LIVE else each for each in self.states}
+        count: int = sum(getattr(each, name) for each in asked for name in columns)
+        return count
 
     def params(self) -> dict[str, Value]:
         """The statement's parameters; lists travel as JSON."""
@@ -139,8 +149,14 @@ class Lists(Generic[S]):
             before = ids[-1]
             left = None if left is None else left - size
             if left == 0:
-                return Walk(found, before)
+                may_follow = bool(found) or (yield from self._may_match(query, now))
+                return Walk(found, before if may_follow else None)
             size = max(min(size * 4, LONGEST_LOOK), query.limit)
+
+    def _may_match(self, query: JobQuery, now: Instant | None) -> Op[bool]:
+        """Say whether anything can match at all; asked where a walk found nothing as far as it went."""
+        yield from ()
+        return True
 
     def _step(self, query: JobQuery) -> Step:
         raise NotImplementedError

@@ -25,6 +25,19 @@ class RetentionStore:
         """Read the ids of chains between two ids, oldest first. One statement."""
         return fetch_column("retention_page", after=after, until=until, limit=limit)
 
+    def progress(
+        self, until: str, until_step: Instant, since: Instant, limit: int
+    ) -> Op[tuple[int, int]]:
+        """Estimate how many ended jobs before an id are still stored, and count removals since an instant.
+
+        `until_step` is the beginning of the last step of the tally that lies wholly before the id. One statement.
+        """
+        rows = yield Statement(
+            "retention_progress",
+            {"until": until, "until_step": until_step, "since": since, "limit": limit},
+        )
+        return rows[0]
+
     def dead_page(self, after: str, until: str, limit: int) -> Op[list[FailedJob]]:
         """Read failed jobs between two ids, oldest first. One statement."""
         return fetch(FailedJob, "retention_dead_page", after=after, until=until, limit=limit)

@@ -12,6 +12,7 @@ from holdfast.core.statistics import (
     FinishedJob,
     QueueTotals,
     SeriesPoint,
+    Timeouts,
     TypePace,
     TypeTotals,
     Wait,
@@ -112,6 +113,14 @@ class WorkerStore:
         """Read totals per type. One statement."""
         return fetch(TypeTotals, "type_totals", now=now)
 
+    def due(
+        self, types: Sequence[str], limit: int, now: Instant | None = None
+    ) -> Op[dict[str, int]]:
+        """Count the due jobs of each of these types, up to `limit` of each. One statement."""
+        return dict(
+            (yield Statement("type_due", {"types": texts(types), "limit": limit, "now": now}))
+        )
+
     def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
         """Fold at most `limit` tally rows together, the older the wider the step; return how many."""
         return fetch_value("tally_fold", limit=limit, now=now)
@@ -141,3 +150,7 @@ class StatisticsStore:
     def types(self, span_ms: int, now: Instant | None = None) -> Op[list[TypePace]]:
         """Read what each type ended within the last span, and how many of it run. One statement."""
         return fetch(TypePace, "figure_types", span_us=span_ms * 1000, now=now)
+
+    def timeouts(self, span_ms: int, look: int, now: Instant | None = None) -> Op[list[Timeouts]]:
+        """Count attempts that timed out within the last span, among the newest `look` failed ones. One statement."""
+        return fetch(Timeouts, "figure_timeouts", span_us=span_ms * 1000, look=look, now=now)

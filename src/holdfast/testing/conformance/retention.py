@@ -8,6 +8,7 @@ from holdfast.commands.retention import (
     FIRST_ID,
     Ages,
     RetentionPage,
+    read_progress,
     remove_chains,
     remove_dead_letters,
     remove_records,
@@ -15,6 +16,7 @@ from holdfast.commands.retention import (
 from holdfast.commands.start import Started, StartRequest, start_chains
 from holdfast.core.cycle import slot_at
 from holdfast.core.records import NewBlocker, NewJob, NewKey, NewProgress, Reference
+from holdfast.core.statistics import RetentionProgress
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.operation import Op
 from holdfast.testing.conformance.cycles import CLEANUP, CycleFixture
@@ -74,6 +76,25 @@ class RetentionConformance(Conformance):
         assert (await self._remove(fixture)).removed == 0
         assert (await self._remove_dead(fixture)).removed == 1
         assert not await self._exists(fixture, dead)
+
+    async def test_the_backlog_is_what_ended_and_is_old_enough_and_the_rate_what_was_removed_lately(
+        self, fixture: StoreFixture
+    ) -> None:
+        for kind in ("complete", "cancel", "complete", "fail"):
+            await self._end_one(fixture, kind)
+        await fixture.start(type="later", at=fixture.now + 365 * DAY * 1_000_000)
+        assert await self._progress(fixture) == RetentionProgress(0, 0)
+        fixture.pass_time(seconds=32 * DAY)
+        await self._end_one(fixture, "complete")
+        assert await self._progress(fixture) == RetentionProgress(3, 0)
+        assert (await self._remove(fixture)).removed == 3
+        assert await self._progress(fixture) == RetentionProgress(0, 3 / 600)
+        fixture.pass_time(seconds=601)
+        await fixture.run(fixture.store.workers.fold_tally(1_000, fixture.now))
+        assert await self._progress(fixture) == RetentionProgress(0, 0)
+
+    async def _progress(self, fixture: StoreFixture) -> RetentionProgress | None:
+        return await fixture.run(read_progress(fixture.store, AGES, fixture.now))
 
     async def test_dead_letters_go_before_the_completed_chains_around_them(
         self, fixture: StoreFixture

@@ -28,6 +28,10 @@ def counters_equal_rows(fixture: StoreFixture) -> Op[None]:
         _type_totals(type, [row for row in rows if row.type == type], fixture.now)
         for type in sorted(types)
     ]
+    due = yield from fixture.store.workers.due(sorted(types), BOUND, fixture.now)
+    assert due == {
+        type: len(_due([row for row in rows if row.type == type], fixture.now)) for type in types
+    }
 
 
 def _totals_equal(fixture: StoreFixture, rows: list[JobRecord]) -> Op[list[TypeTotals]]:
@@ -310,6 +314,9 @@ class TotalsConformance(Conformance):
         await fixture.start_all([fixture.job() for _ in range(5)])
         totals, _ = await fixture.run(fixture.store.workers.totals(3, fixture.now))
         assert (totals.due, totals.bounded, totals.live) == (3, True, 5)
+        await fixture.start_running("other")
+        due = await fixture.run(fixture.store.workers.due([MAIL, "other"], 3, fixture.now))
+        assert due == {MAIL: 3, "other": 0}
 
     async def test_the_oldest_due_job_is_told_though_the_count_stops(
         self, fixture: StoreFixture

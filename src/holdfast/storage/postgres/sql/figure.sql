@@ -51,3 +51,13 @@ select type, greatest(sum(ended), 0)::bigint, sum(running)::bigint
      where q.job_id = any (array (select unnest(job_ids) from holdfast.lease))) found
  group by type
  order by type;
+
+-- name: figure_timeouts
+-- Attempts stopped by their type's timeout, most first, among the failed attempts of the newest jobs, along their key.
+select j.type, count(*)
+  from (
+    select a.job_id, a.error, a.ended_at from holdfast.attempt a
+     order by a.job_id desc, a.fence desc, a.attempt desc limit :look::integer) a
+  join holdfast.job j on j.id = a.job_id
+ where a.error like 'TimedOut:%' and a.ended_at > holdfast.moment(:now::bigint) - :span_us::bigint * interval '1 microsecond'
+ group by j.type order by count(*) desc, j.type;

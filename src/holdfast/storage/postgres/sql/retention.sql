@@ -1,10 +1,21 @@
 -- name: retention_page
 -- The next chains by age: ids grow with time, so this is a walk along the primary key. The order names the table, because the
--- output's name means a text, which no index is ordered by.
+-- output's name means a text, which no index is ordered by. One process of a fleet removes at a time, and the others find
+-- nothing meanwhile: together they would take from the claims what each leaves them by its pauses.
 select j.id::text from holdfast.job j
- where j.id > :after::uuid and j.id < :until::uuid and j.chain_index = 0
+ where (select pg_try_advisory_xact_lock(hashtextextended('retention of holdfast.job', 0)))
+   and j.id > :after::uuid and j.id < :until::uuid and j.chain_index = 0
  order by j.id
  limit :limit::integer;
+
+-- name: retention_progress
+-- From the tally, whose rows of a step bear the step's beginning: what was started up to a step before, less what has been
+-- removed since, what failed and what is still waiting; and what was removed lately.
+select greatest(0, coalesce(sum(t.started) filter (where t.at <= to_timestamp(:until_step::bigint / 1000000.0)), 0)
+                   - coalesce(sum(t.removed + t.failed), 0)
+                   - (select count(*) from (select from holdfast.queue q where q.job_id < :until::uuid limit :limit::integer) w))::bigint,
+       coalesce(sum(t.removed) filter (where t.at > to_timestamp(:since::bigint / 1000000.0)), 0)::bigint
+  from holdfast.tally t;
 
 -- name: retention_dead_page
 -- The next failed jobs by age, along the index of what did not complete.

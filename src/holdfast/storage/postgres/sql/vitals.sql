@@ -44,9 +44,16 @@ select json_build_object(
   'tables', (
     select coalesce(json_agg(json_build_object(
              'name', s.relname, 'live', s.n_live_tup, 'dead', s.n_dead_tup, 'bytes', pg_total_relation_size(s.relid),
-             'autovacuum', not coalesce('autovacuum_enabled=false' = any (c.reloptions), false)) order by s.relname), '[]'::json)
+             -- An option is stored as it was written, and there are many words for no.
+             'autovacuum', not exists (
+               select from pg_options_to_table(c.reloptions) o where o.option_name = 'autovacuum_enabled' and not o.option_value::boolean),
+             'options', coalesce(to_json(c.reloptions), '[]'::json)) order by s.relname), '[]'::json)
       from pg_stat_user_tables s join pg_class c on c.oid = s.relid
      where c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass)),
+  'indexes', (
+    select coalesce(json_agg(c.relname order by c.relname), '[]'::json)
+      from pg_index i join pg_class c on c.oid = i.indexrelid
+     where i.indisvalid and c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass)),
   'timeline', holdfast.timeline(),
   'may_vacuum', (
     select case when current_setting('server_version_num')::integer >= 170000 then has_table_privilege(c.oid, 'maintain')

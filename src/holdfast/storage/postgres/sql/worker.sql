@@ -115,6 +115,29 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(least(o.a
        order by q.gate limit 100) x) g on t.live > 0
  order by t.type;
 
+-- name: type_due
+-- Due jobs of each type, each counted up to :limit along the claim's index alone, as in live_totals.
+with running as materialized (
+  select q.type, count(*)::integer as number
+    from holdfast.queue q join holdfast.lease l on l.token = q.token
+   where q.job_id = any (array (select unnest(job_ids) from holdfast.lease))
+   group by q.type)
+select t.type, greatest(0, least(:limit::integer, d.number + g.number - coalesce(r.number, 0)))
+  from unnest(array (select json_array_elements_text(:types::json))) t(type)
+  left join running r on r.type = t.type
+ cross join lateral (
+   select count(*) as number from (
+     select from generate_series(0, 9) p(priority) cross join lateral (
+       select from holdfast.queue q
+        where q.type = t.type and q.priority = p.priority and q.available_at <= holdfast.moment(:now::bigint)
+        order by q.available_at, q.job_id limit :limit::integer + coalesce(r.number, 0)) due
+      limit :limit::integer + coalesce(r.number, 0)) counted) d
+ cross join lateral (
+   select count(*) as number from (
+     select from holdfast.queue q
+      where q.gate > t.type || '"' and q.gate < t.type || '$' and q.gate_at <= holdfast.moment(:now::bigint)
+      order by q.gate limit :limit::integer + coalesce(r.number, 0)) counted) g;
+
 -- name: tally_fold
 -- Folds a batch of tally rows into one per type and step: steps of a minute, and the older the wider, each a part of the
 -- next, as charts and the week's map draw them. A row at the beginning of its step is folded already; rows being written are

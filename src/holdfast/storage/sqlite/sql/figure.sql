@@ -47,3 +47,13 @@ select type, max(sum(ended), 0), sum(running)
      cross join holdfast_queue q on q.job_id = j.value and q.token = l.token)
  group by type
  order by type;
+
+-- name: figure_timeouts
+-- Attempts stopped by their type's timeout, most first, among the failed attempts of the newest jobs, along their key.
+select j.type, count(*)
+  from (
+    select job_id, error, ended_at from holdfast_attempt
+     order by job_id desc, fence desc, attempt desc limit :look) a
+ cross join holdfast_job j on j.id = a.job_id
+ where a.error like 'TimedOut:%' and a.ended_at > {now} - :span_us
+ group by j.type order by count(*) desc, j.type;

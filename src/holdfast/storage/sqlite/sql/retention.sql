@@ -5,6 +5,15 @@ select id from holdfast_job
  order by id
  limit :limit;
 
+-- name: retention_progress
+-- From the tally, whose rows of a step bear the step's beginning: what was started up to a step before, less what has been
+-- removed since, what failed and what is still waiting; and what was removed lately.
+select max(0, coalesce(sum(t.started) filter (where t.at <= :until_step), 0)
+              - coalesce(sum(t.removed + t.failed), 0)
+              - (select count(*) from (select 1 from holdfast_queue q where q.job_id < :until limit :limit))),
+       coalesce(sum(t.removed) filter (where t.at > :since), 0)
+  from holdfast_tally t;
+
 -- name: retention_dead_page
 -- The next failed jobs by age. By itself SQLite would take the index that begins with the state, and sort.
 select o.job_id, j.chain_id

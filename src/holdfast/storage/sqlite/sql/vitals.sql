@@ -2,7 +2,8 @@
 -- What the file and this connection to it say of themselves, as one document.
 select json_object(
          'journal', j.journal_mode, 'synchronous', y.synchronous, 'busy_timeout', b.timeout,
-         'pages', c.page_count, 'free_pages', f.freelist_count, 'page_size', s.page_size)
+         'pages', c.page_count, 'free_pages', f.freelist_count, 'page_size', s.page_size,
+         'indexes', (select json_group_array(name) from sqlite_master where type = 'index'))
   from pragma_journal_mode j cross join pragma_synchronous y cross join pragma_busy_timeout b
  cross join pragma_page_count c cross join pragma_freelist_count f cross join pragma_page_size s;
 

@@ -120,6 +120,33 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, case when t.live > 0 
   from clock c cross join total t
  order by t.type;
 
+-- name: type_due
+-- Due jobs of each type, each counted up to :limit along the claim's index alone, as in live_totals.
+with clock (now) as (select {now}),
+priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
+running as materialized (
+  select q.type, count(*) as number
+    from holdfast_lease l
+   cross join json_each(l.job_ids) j
+   cross join holdfast_queue q on q.job_id = j.value and q.token = l.token
+   group by q.type),
+-- A limit cannot differ by row, so it has room for all that run.
+held (number) as materialized (select coalesce(sum(number), 0) from running),
+asked as materialized (
+  select t.value as type, c.now, coalesce((select number from running r where r.type = t.value), 0) as running
+    from json_each(:types) t cross join clock c)
+select a.type, max(0, min(:limit,
+         (select count(*) from (
+            select 1 from priority p
+             cross join holdfast_queue q on q.type = a.type and q.priority = p.level and q.available_at <= a.now
+             limit :limit + (select number from held)))
+         + (select count(*) from (
+              select 1 from holdfast_queue q
+               where q.type = a.type and q.gate is not null and q.gate_at <= a.now
+               limit :limit + (select number from held)))
+         - a.running))
+  from asked a;
+
 -- name: tally_add
 -- Appends counts, one row per type.
 insert into holdfast_tally (at, type, started, completed, failed, cancelled, retried, reaped, removed)
