@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from holdfast.commands.health import Health
-from holdfast.core.errors import HoldfastError, MissingExtra
+from holdfast.core.errors import HoldfastError, MissingExtra, RoleRefused
 from holdfast.core.events import Event
 from holdfast.observe.metrics import MEASURED, LimitGauges
 from holdfast.web.route import ApiResponse, BoundRequest, Route
@@ -85,6 +85,8 @@ async def ready(request: BoundRequest) -> ApiResponse:
     try:
         async with asyncio.timeout(TIMEOUT_S):
             reason = await request.service.overview.unready()
+    except RoleRefused as error:
+        reason = f"{error.message}; see `holdfast explain {error.code}`"
     except (HoldfastError, TimeoutError):
         reason = "the database is unreachable"
     if reason is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.core.lease import local_deadline_ms
-from holdfast.core.records import Claim, ClaimedJob, LeaseClass, Probe
+from holdfast.core.records import Claim, ClaimedJob, Finish, LeaseClass, Probe
 from holdfast.core.registry import JobType
 from holdfast.storage.database import Link
 from holdfast.storage.id_generator import new_id
@@ -24,6 +24,7 @@ from holdfast.worker.quarantine import Quarantine
 from holdfast.worker.worker_context import WorkerContext
 
 CLAIM_MAX = 10_000
+MISSING = "its row was deleted by SQL"
 """No claim asks for more: the statement reads so many rows of a probe and no more."""
 LOOK_BACK_US = 1_000
 """For clocks that do not quite agree."""
@@ -243,7 +244,7 @@ class Claimer:
             raise
         now = clock.monotonic()
         self._limited.note(claim, answer, sent_at, now, self._backoff.hints_alive, clock.random())
-        self._hold(answer.jobs, (lease,), sent_at, now)
+        await self._keep(answer.jobs, (lease,), sent_at, now)
 
     def _may_take_crashed(self) -> bool:
         return (
@@ -322,8 +323,31 @@ class Claimer:
             raise
         now = self._clock.monotonic()
         self._cursors.advance(plan, jobs, plan.was_cut(jobs), now, now - sent_at)
-        self._hold(jobs, classes, sent_at, now)
+        await self._keep(jobs, classes, sent_at, now)
         return jobs
+
+    async def _keep(
+        self, jobs: list[ClaimedJob], classes: tuple[LeaseClass, ...], sent_at: float, now: float
+    ) -> None:
+        present = [each for each in jobs if each.chain_id is not None]
+        if len(present) < len(jobs):
+            missing = [each for each in jobs if each.chain_id is None]
+            # Before the others can end: a lease is freed with the last job that bears its token.
+            await self._end_missing(missing, {each.token for each in present})
+        self._hold(present, classes, sent_at, now)
+
+    async def _end_missing(self, jobs: list[ClaimedJob], held: set[str]) -> None:
+        """Take jobs whose rows were deleted behind us out of the queue: nobody could run them."""
+        context = self._context
+        finishes = [
+            Finish(each.id, each.token, "cancel", context.id, each.id, error=MISSING)
+            for each in jobs
+        ]
+        freed = list({each.token for each in jobs} - held)
+        with context.health.report(self._link.purpose):
+            await self._link.run(context.store.jobs.finish(finishes, freed, awaited=True))
+        for each in jobs:
+            context.emitter.emit("job_missing", job_id=each.id, type=each.type)
 
     def _hold(
         self, jobs: list[ClaimedJob], classes: tuple[LeaseClass, ...], sent_at: float, now: float

@@ -24,6 +24,7 @@ from holdfast.storage.postgres.connection import (
     STATEMENT_TIMEOUT_MS,
     PsycopgAsyncExecutor,
     PsycopgExecutor,
+    addresses_of,
     check_server,
     connection_string,
     is_pooled,
@@ -58,6 +59,7 @@ from holdfast.storage.postgres.transaction import (
     begin_message,
 )
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA, check_identifier
+from holdfast.storage.store.schema import Place
 
 T = TypeVar("T")
 
@@ -76,8 +78,10 @@ class PostgresDatabase:
         pool_size: int = POOL_SIZE,
         prepare: bool = True,
         prepare_pooled: bool = False,
+        environment: str | None = None,
     ) -> None:
-        self.store = PostgresStore()
+        self._place = Place(addresses_of(url), environment)
+        self.store = PostgresStore(self._place)
         self.schema = check_identifier(schema)
         self.url = url_without_password(url)
         self._url = url
@@ -178,7 +182,7 @@ class PostgresDatabase:
     def migrate(self) -> list[AppliedMigration]:
         with self._direct("migrate") as connection:
             check_server(connection)
-            return apply_migrations(connection, self.schema, new_id)
+            return apply_migrations(connection, self.schema, new_id, self._place)
 
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""

@@ -24,7 +24,7 @@ from holdfast.storage.migrations import (
 from holdfast.storage.operation import run
 from holdfast.storage.postgres.connection import PsycopgExecutor
 from holdfast.storage.sql_loader import place_schema
-from holdfast.storage.store.schema import SchemaStore
+from holdfast.storage.store.schema import ANYWHERE, Place, SchemaStore
 
 PACKAGE = "holdfast.storage.postgres"
 
@@ -66,7 +66,7 @@ def read_applied(connection: Connection[Any], schema: str) -> list[AppliedMigrat
 
 
 def apply_migrations(
-    connection: Connection[Any], schema: str, make_id: Callable[[], str]
+    connection: Connection[Any], schema: str, make_id: Callable[[], str], place: Place = ANYWHERE
 ) -> list[AppliedMigration]:
     """Take every pending step, each in its own transaction; return what was applied. Needs autocommit.
 
@@ -83,8 +83,8 @@ def apply_migrations(
             _apply(connection, schema, step)
         check_schema(known, read_applied(connection, schema))
         executor = PsycopgExecutor(connection, schema)
-        run(SchemaStore().identify(make_id()), executor)
-        run(SchemaStore().note_server(), executor)
+        run(SchemaStore(place).identify(make_id()), executor)
+        run(SchemaStore(place).note_server(), executor)
         return [step.record for step in todo]
     finally:
         if not connection.broken:

@@ -80,7 +80,9 @@ _LET_WRITE = (
 )
 
 
-def translate(error: BaseException, statement: str = "") -> HoldfastError | None:
+def translate(
+    error: BaseException, statement: str = "", role: str | None = None
+) -> HoldfastError | None:
     """Return our error for a driver's, or None when it is not ours to explain; `statement` names one of ours."""
     if isinstance(error, HoldfastError):
         return error
@@ -93,7 +95,8 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
     if state == _SERIALIZATION:
         return KeyConflict(f"a concurrent transaction got there first: {text}")
     if state == _NO_RIGHT:
-        return RoleRefused(f"the database rejected {statement or 'a statement'}: {text}")
+        whose = f" for role {role}" if role else ""
+        return RoleRefused(f"{text}{whose}, in {statement or 'a statement'}")
     if state == _READ_ONLY:
         return DatabaseReadOnly(f"the database is read-only: {text}", help=_LET_WRITE)
     if state == _ABORTED:
