@@ -75,7 +75,7 @@ BEGIN_BY_INDEX = "; ".join(
 )
 """Begins a transaction with the same settings, for a session behind a pooler, which drops those of the connection."""
 
-_BACKEND = "select pg_backend_pid()"
+_BACKEND = "select pg_catalog.pg_backend_pid()"
 _NO_ROOM = (
     "too many clients",
     "too many connections",

@@ -333,7 +333,7 @@ class PostgresDatabase:
             self._open_connections = OpenConnections()
 
 
-_LIMIT = "select set_config('statement_timeout', %s, %s)"
+_LIMIT = "select pg_catalog.set_config('statement_timeout', %s, %s)"
 
 
 def _configure(connection: PooledConnection) -> None:

@@ -28,16 +28,18 @@ from holdfast.storage.store.schema import ANYWHERE, Place, SchemaStore
 
 PACKAGE = "holdfast.storage.postgres"
 
-_TRY_LOCK = "select pg_try_advisory_lock(hashtextextended(%s, 0))"
+_TRY_LOCK = "select pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended(%s, 0))"
 _LOOK_EVERY_S = 0.1
-_UNLOCK = "select pg_advisory_unlock(hashtextextended(%s, 0))"
-_LOCK_TIMEOUT = "select set_config('lock_timeout', %s, false)"
+_UNLOCK = "select pg_catalog.pg_advisory_unlock(pg_catalog.hashtextextended(%s, 0))"
+_LOCK_TIMEOUT = "select pg_catalog.set_config('lock_timeout', %s, false)"
 _RECORD = sql.SQL(
     "insert into holdfast.schema_version (version, name, checksum, oldest_code) values ({}, {}, {}, {});"
 )
 _UNFINISHED = """
-select c.relname from pg_index i join pg_class c on c.oid = i.indexrelid join pg_namespace n on n.oid = c.relnamespace
- where n.nspname = %s and c.relname = any (%s) and not i.indisvalid
+select c.relname from pg_catalog.pg_index i
+  join pg_catalog.pg_class c on c.oid operator(pg_catalog.=) i.indexrelid
+  join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.relnamespace
+ where n.nspname operator(pg_catalog.=) %s and c.relname operator(pg_catalog.=) any (%s) and not i.indisvalid
 """
 _DROP = sql.SQL("drop index concurrently {}.{}")
 # Strings, quoted names, bodies of functions and comments come first, so that a semicolon inside them ends nothing.
@@ -135,6 +137,8 @@ def _apply(connection: Connection[Any], schema: str, step: Migration) -> None:
         run(SchemaStore().record(step.record), executor)
         return
     with connection.transaction():
+        # What the schema is made of is that of pg_catalog, whatever the role's search path has before it.
+        connection.execute("set local search_path = pg_catalog")
         try:
             for each in statements:
                 connection.execute(each)

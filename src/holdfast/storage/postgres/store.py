@@ -20,6 +20,7 @@ from holdfast.core.errors import (
     WrongDatabase,
 )
 from holdfast.storage.operation import Value
+from holdfast.storage.postgres.qualify import qualify
 from holdfast.storage.sql_loader import (
     Compiled,
     ParamStyle,
@@ -29,6 +30,7 @@ from holdfast.storage.sql_loader import (
 )
 from holdfast.storage.store import Store
 
+PACKAGE = "holdfast.storage.postgres"
 OLDEST_VERSION, TESTED_VERSION = 14, 18
 """The range of PostgreSQL versions that we support."""
 
@@ -42,13 +44,24 @@ class PostgresStore(Store):
     dialect = "postgresql"
 
 
+class CompiledStatements(dict[str, Compiled]):
+    """Every statement for one driver and schema, compiled when it is first asked for: few processes need them all."""
+
+    def __init__(self, style: ParamStyle, schema: str) -> None:
+        super().__init__()
+        self._style: ParamStyle = style
+        self._schema = schema
+
+    def __missing__(self, name: str) -> Compiled:
+        text = qualify(load_statements(PACKAGE)[name])
+        self[name] = compile_statement(place_schema(text, self._schema), self._style)
+        return self[name]
+
+
 @cache
-def postgres_statements(style: ParamStyle, schema: str) -> Mapping[str, Compiled]:
+def postgres_statements(style: ParamStyle, schema: str) -> CompiledStatements:
     """Every statement, compiled for one driver and schema."""
-    return {
-        name: compile_statement(place_schema(text, schema), style)
-        for name, text in load_statements("holdfast.storage.postgres").items()
-    }
+    return CompiledStatements(style, schema)
 
 
 def as_text(params: Mapping[str, Value]) -> Mapping[str, Value]:

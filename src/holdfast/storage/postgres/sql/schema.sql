@@ -10,17 +10,17 @@ array (select json_array_elements_text(:hosts::json))
 
 -- fragment: server
 -- The server as it is now: its origin, its timeline, since when it runs, and the addresses by which it is reached from here.
-select holdfast.system_id() as system_id, nullif(holdfast.timeline(), 0) as timeline, pg_postmaster_start_time() as started_at,
+select holdfast.system_id() as system_id, holdfast.timeline() as timeline, pg_postmaster_start_time() as started_at,
          {own_hosts} as hosts
 
 -- name: identity_get
 -- A server that was not restarted since it was recorded is the same one, whatever it is called here.
 select i.id::text, i.database_name, current_database(), i.paused, i.paused_by, holdfast.us(i.paused_at),
        current_setting('synchronous_standby_names') <> '', i.system_id::text, s.system_id::text, i.environment, :environment,
-       s.hosts = '{}' or i.hosts is null or i.hosts && s.hosts or i.started_at is not distinct from s.started_at,
+       cardinality(s.hosts) = 0 or coalesce(cardinality(i.hosts), 0) = 0 or i.hosts && s.hosts or (i.started_at = s.started_at) is true,
        not has_column_privilege('holdfast.identity', 'hosts', 'update')
-         or (i.hosts @> s.hosts and i.started_at = s.started_at and i.timeline = coalesce(s.timeline, i.timeline)
-             and i.system_id is not distinct from coalesce(s.system_id, i.system_id)) is true
+         or (i.hosts @> s.hosts and i.started_at = s.started_at and (s.timeline = 0 or s.timeline = i.timeline)
+             and (s.system_id is null or i.system_id = s.system_id)) is true
   from holdfast.identity i cross join ({server}) s;
 
 -- name: identity_put
@@ -31,9 +31,9 @@ on conflict do nothing;
 -- On a server of another origin (an upgrade, a restored dump) timelines begin anew: the base puts its fences above those of the
 -- last one, with room for promotions since that one was last seen.
 update holdfast.identity i
-   set id = :id::uuid, database_name = current_database(), environment = :environment, hosts = nullif(s.hosts, '{}'),
+   set id = :id::uuid, database_name = current_database(), environment = :environment, hosts = s.hosts,
        fence_base = i.fence_base + case when i.system_id <> s.system_id then i.timeline + 16 else 0 end,
-       system_id = coalesce(s.system_id, i.system_id), timeline = coalesce(s.timeline, 0), started_at = s.started_at
+       system_id = coalesce(s.system_id, i.system_id), timeline = s.timeline, started_at = s.started_at
   from ({server}) s
 returning i.id::text;
 
@@ -41,7 +41,8 @@ returning i.id::text;
 -- Adds the addresses of this process to the known ones. Replicas in containers have new names every time: the latest count.
 update holdfast.identity i
    set hosts = (s.hosts || array (select h from unnest(i.hosts) h where h <> all (s.hosts)))[1:100],
-       system_id = coalesce(s.system_id, i.system_id), timeline = coalesce(s.timeline, i.timeline), started_at = s.started_at
+       system_id = coalesce(s.system_id, i.system_id), timeline = case when s.timeline > 0 then s.timeline else i.timeline end,
+       started_at = s.started_at
   from ({server}) s
 returning i.id::text;
 
