@@ -59,7 +59,7 @@ from holdfast.storage.postgres.transaction import (
     begin_message,
 )
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA, check_identifier
-from holdfast.storage.store.schema import Place
+from holdfast.storage.store.schema import DatabasePlace
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class PostgresDatabase:
         prepare_pooled: bool = False,
         environment: str | None = None,
     ) -> None:
-        self._place = Place(addresses_of(url), environment)
+        self._place = DatabasePlace(addresses_of(url), environment)
         self.store = PostgresStore(self._place)
         self.schema = check_identifier(schema)
         self.url = url_without_password(url)

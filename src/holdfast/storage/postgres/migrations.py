@@ -24,7 +24,7 @@ from holdfast.storage.migrations import (
 from holdfast.storage.operation import run
 from holdfast.storage.postgres.connection import PsycopgExecutor
 from holdfast.storage.sql_loader import place_schema
-from holdfast.storage.store.schema import ANYWHERE, Place, SchemaStore
+from holdfast.storage.store.schema import ANYWHERE, DatabasePlace, SchemaStore
 
 PACKAGE = "holdfast.storage.postgres"
 
@@ -68,7 +68,10 @@ def read_applied(connection: Connection[Any], schema: str) -> list[AppliedMigrat
 
 
 def apply_migrations(
-    connection: Connection[Any], schema: str, make_id: Callable[[], str], place: Place = ANYWHERE
+    connection: Connection[Any],
+    schema: str,
+    make_id: Callable[[], str],
+    place: DatabasePlace = ANYWHERE,
 ) -> list[AppliedMigration]:
     """Take every pending step, each in its own transaction; return what was applied. Needs autocommit.
 

@@ -134,7 +134,7 @@ class _Part:
     # ---- Expressions
 
     def _expression(self, least: int) -> str:
-        space, left = _apart(self._operand())
+        space, left = _split_space(self._operand())
         while True:
             if self._assigns and self._peek().text == "=":
                 self._assigns = False
@@ -152,7 +152,7 @@ class _Part:
             if precedence < least or (node.operator == "*" and not self._is_value(self._peek(1))):
                 return None
             self._at += 1
-            return _applied(left, node.operator, self._expression(precedence + 1))
+            return _apply(left, node.operator, self._expression(precedence + 1))
         is_negated = node.word == "not"
         word = self._peek(is_negated).word
         if word in ("in", "between", *_LIKE) and least <= _RANGES:
@@ -163,17 +163,17 @@ class _Part:
     def _range(self, left: str, word: str, is_negated: bool) -> str:
         if word in _LIKE:
             known = _NOT_LIKE if is_negated else _LIKE
-            return _applied(left, known[word], self._expression(_OTHER_OPERATORS))
+            return _apply(left, known[word], self._expression(_OTHER_OPERATORS))
         if word == "in":
             inside = self._operand().strip()
             if self._nodes[self._at - 1].inside[0].word not in ("select", "with"):  # type: ignore[index]
                 inside = f"(array[{inside[1:-1]}])"
-            return _applied(
+            return _apply(
                 left, *(("<>", f" all {inside}") if is_negated else ("=", f" any {inside}"))
             )
         lowest = self._expression(_OTHER_OPERATORS)
         self._at += 1
-        within = f"{_applied(left, '>=', lowest)} and {_applied(left, '<=', self._expression(_OTHER_OPERATORS))}"
+        within = f"{_apply(left, '>=', lowest)} and {_apply(left, '<=', self._expression(_OTHER_OPERATORS))}"
         return f"(not ({within}))" if is_negated else f"({within})"
 
     # ---- Values
@@ -182,28 +182,28 @@ class _Part:
         node = self._peek()
         self._at += 1
         if node.operator:
-            return self._signed(node)
+            return self._read_sign(node)
         if node.inside is not None:
             text = node.space + self._group(node)
         elif self._peek().is_group("(") and node.word:
-            text = node.space + self._called(node)
+            text = node.space + self._read_call(node)
         else:
-            text = node.space + self._named(node)
+            text = node.space + self._read_name(node)
         return text + "".join(self._tail())
 
-    def _signed(self, node: _Node) -> str:
+    def _read_sign(self, node: _Node) -> str:
         is_number = self._peek().text[:1].isdigit()
         sign = node.text if is_number else f"operator({_CATALOGUE}{node.text}) "
         return f"{node.space}{sign}{self._operand()}"
 
-    def _called(self, node: _Node) -> str:
+    def _read_call(self, node: _Node) -> str:
         group = self._peek()
         is_call = not group.space and node.word in FUNCTIONS
         if node.word == "unnest" and any(each.text == "," for each in group.inside or ()):
             is_call = False  # of several arrays, it is the grammar's own
         return _CATALOGUE * is_call + node.text
 
-    def _named(self, node: _Node) -> str:
+    def _read_name(self, node: _Node) -> str:
         if node.word.startswith("pg_") and node.word != "pg_catalog":
             return _CATALOGUE + node.text
         is_type = node.word in _TYPES
@@ -216,8 +216,8 @@ class _Part:
     def _is_declared(self) -> bool:
         """Whether the word just read is a column's type: it stands behind the name of the column."""
         before = self._nodes[self._at - 2] if self._at >= 2 else _NOTHING
-        is_named = bool(before.word) and before.word not in _KEYWORDS
-        return is_named and (self._peek().text in (",", "") or self._peek().is_group("["))
+        is_read_name = bool(before.word) and before.word not in _KEYWORDS
+        return is_read_name and (self._peek().text in (",", "") or self._peek().is_group("["))
 
     def _tail(self) -> Iterator[str]:
         """What belongs to a value behind it: dots, calls, indexes, casts, OVER and FILTER."""
@@ -242,14 +242,14 @@ class _Part:
         return node.text + "".join(part.parts()) + node.end
 
 
-def _apart(text: str) -> tuple[str, str]:
+def _split_space(text: str) -> tuple[str, str]:
     """Return what is before a text's first character that counts, and the rest."""
     match = re.match(r"(?:\s+|--[^\n]*\n)*", text)
     place = match.end() if match else 0
     return text[:place], text[place:]
 
 
-def _applied(left: str, operator: str, right: str) -> str:
+def _apply(left: str, operator: str, right: str) -> str:
     return (
         f"({left} operator({_CATALOGUE}{operator}){right if right[:1].isspace() else ' ' + right})"
     )

@@ -45,7 +45,7 @@ from holdfast.storage.sqlite.transaction import (
     wait_uncancelled,
 )
 from holdfast.storage.sqlite.writer import AsyncWriteRequest, SyncWriteRequest, Writer
-from holdfast.storage.store.schema import Place
+from holdfast.storage.store.schema import DatabasePlace
 
 T = TypeVar("T")
 OPERATION_LIMIT_S = 30.0
@@ -68,7 +68,7 @@ class SqliteDatabase:
         environment: str | None = None,
     ) -> None:
         check_version()
-        self._place = Place(environment=environment)
+        self._place = DatabasePlace(environment=environment)
         self.store = SqliteStore(self._place)
         self.schema = DEFAULT_SCHEMA
         self.path: Path | None = None

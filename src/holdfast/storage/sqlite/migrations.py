@@ -15,7 +15,7 @@ from holdfast.storage.operation import run
 from holdfast.storage.sqlite.connection import MEMORY, LockWait, begin, translate
 from holdfast.storage.sqlite.store import PACKAGE
 from holdfast.storage.sqlite.transaction import SqliteExecutor
-from holdfast.storage.store.schema import ANYWHERE, Place, SchemaStore
+from holdfast.storage.store.schema import ANYWHERE, DatabasePlace, SchemaStore
 
 _RECORD = """
 select 'insert into holdfast_schema_version (version, name, checksum, oldest_code, applied_at) values ('
@@ -51,7 +51,7 @@ def apply_migrations(
     connection: sqlite3.Connection,
     lock_wait: LockWait,
     make_id: Callable[[], str],
-    place: Place = ANYWHERE,
+    place: DatabasePlace = ANYWHERE,
 ) -> list[AppliedMigration]:
     """Take every pending step in one transaction; return what was applied.
 
@@ -70,7 +70,7 @@ def apply_migrations(
 
 
 def _apply(
-    connection: sqlite3.Connection, make_id: Callable[[], str], place: Place
+    connection: sqlite3.Connection, make_id: Callable[[], str], place: DatabasePlace
 ) -> list[AppliedMigration]:
     executor = SqliteExecutor(connection)
     known = load_migrations(PACKAGE)

@@ -14,7 +14,7 @@ from holdfast.storage.store.params import document, fetch, fetch_one, fetch_valu
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatabasePlace:
     """Where this process finds the database: the server's addresses, none for a file, and the declared environment."""
 
     hosts: tuple[str, ...] = ()
@@ -26,13 +26,13 @@ class Place:
         return {"hosts": texts(self.hosts), "environment": self.environment}
 
 
-ANYWHERE = Place()
+ANYWHERE = DatabasePlace()
 
 
 class SchemaStore:
     """The schema's own records."""
 
-    def __init__(self, place: Place = ANYWHERE) -> None:
+    def __init__(self, place: DatabasePlace = ANYWHERE) -> None:
         self._place = place
 
     def applied(self) -> Op[list[AppliedMigration]]:
