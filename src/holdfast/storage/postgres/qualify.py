@@ -216,8 +216,8 @@ class _Part:
     def _is_declared(self) -> bool:
         """Whether the word just read is a column's type: it stands behind the name of the column."""
         before = self._nodes[self._at - 2] if self._at >= 2 else _NOTHING
-        is_read_name = bool(before.word) and before.word not in _KEYWORDS
-        return is_read_name and (self._peek().text in (",", "") or self._peek().is_group("["))
+        is_named = bool(before.word) and before.word not in _KEYWORDS
+        return is_named and (self._peek().text in (",", "") or self._peek().is_group("["))
 
     def _tail(self) -> Iterator[str]:
         """What belongs to a value behind it: dots, calls, indexes, casts, OVER and FILTER."""
