@@ -329,9 +329,9 @@ class Claimer:
     async def _keep(
         self, jobs: list[ClaimedJob], classes: tuple[LeaseClass, ...], sent_at: float, now: float
     ) -> None:
-        present = [each for each in jobs if each.chain_id is not None]
+        present = [each for each in jobs if each.chain_id]
         if len(present) < len(jobs):
-            missing = [each for each in jobs if each.chain_id is None]
+            missing = [each for each in jobs if not each.chain_id]
             # Before the others can end: a lease is freed with the last job that bears its token.
             await self._end_missing(missing, {each.token for each in present})
         self._hold(present, classes, sent_at, now)
