@@ -286,7 +286,7 @@ def test_a_copied_database_is_worked_off_only_when_it_was_adopted(
     assert "error[HF045]" in err
     assert run("adopt").exit_code == Exit.REFUSED
     (planned,) = json.loads(run("adopt", "--dry-run", "-o", "json").stdout)
-    assert planned.keys() == {"name", "copy_of"}
+    assert planned.keys() == {"name", "copy_of", "reason"}
     adopted = run("adopt", "--yes", "--reason", "restored", "-o", "json")
     assert json.loads(adopted.stdout) == [planned]
     assert json.loads(run("adopt", "-o", "json").stdout) == []

@@ -8,8 +8,8 @@ import pytest
 from psycopg import Connection, sql
 
 from holdfast.storage.postgres.connection import connection_string
-from holdfast.storage.postgres.store import postgres_statements
-from holdfast.storage.sql_loader import DEFAULT_SCHEMA
+from holdfast.storage.postgres.store import PACKAGE, postgres_statements
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA, load_statements
 from tests.contract.buffers import COMMANDS, prepare
 from tests.contract.conftest import POSTGRES
 from tests.support.pgbouncer import pooled
@@ -60,7 +60,8 @@ def plans(text: str, state: str = "filled", **options: Any) -> dict[str, dict[st
 
 
 def _explained(connection: Connection[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, compiled in STATEMENTS.items():
+    for name in load_statements(PACKAGE):
+        compiled = STATEMENTS[name]
         if name in COMMANDS:
             continue
         prepare(connection, name)

@@ -7,11 +7,9 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from holdfast import Holdfast
 from holdfast.core.records import ClaimedJob, NewJob
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.worker.options import WorkerOptions
 from tests.chaos.test_lost_claims import claim_on
 from tests.storage.roles import limited_role
 
@@ -60,24 +58,20 @@ async def test_above_the_clock_is_the_timeline(
     assert job.fence & ((1 << CLOCK_BITS) - 1) == job.claimed_at // 1_000
 
 
-@pytest.mark.parametrize("by", ["migrate", "worker"])
 async def test_on_another_server_fences_begin_above_those_of_the_last(
-    database: PostgresDatabase, connection: Connection[Any], postgres_url: str, by: str
+    database: PostgresDatabase, connection: Connection[Any]
 ) -> None:
     # As a dump brings it that was taken on another server, after six promotions.
     connection.execute("update holdfast.identity set system_id = system_id + 1, timeline = 7")
-    if by == "migrate":
-        database.migrate()
-    else:
-        app = Holdfast(postgres_url)
-        await app.make_worker(WorkerOptions(stop_when_idle=True)).run()
-        await app.aclose()
+    database.migrate()
+    assert connection.execute(IDENTITY).fetchall()[0][2] == 0
+    await database.run_async(database.store.schema.adopt(new_id()))
     expected = 7 + ROOM
     assert connection.execute(IDENTITY).fetchall()[0][2] == expected
     job = await claim_a_job(database)
     (timeline,) = connection.execute("select holdfast.timeline()").fetchall()[0]
     assert job.fence >> CLOCK_BITS == expected + timeline
-    database.migrate()
+    await database.run_async(database.store.schema.adopt(new_id()))
     assert connection.execute(IDENTITY).fetchall()[0][2] == expected
 
 

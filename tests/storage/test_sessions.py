@@ -117,14 +117,14 @@ def test_nothing_in_a_session_outlasts_its_transaction(
 ) -> None:
     before = seen(postgres)
     for _ in range(7):  # often enough for psycopg to have statements prepared
-        postgres.run(postgres.store.schema.identity())
+        postgres.run(postgres.store.schema.applied())
     with postgres.transaction() as transaction:
         transaction.connection.cursor().execute(statement.encode())
     assert seen(postgres) == before
     with postgres.transaction() as transaction:
         transaction.execute(statement)
     for _ in range(7):
-        postgres.run(postgres.store.schema.identity())
+        postgres.run(postgres.store.schema.applied())
     assert seen(postgres) == before
 
 
@@ -137,12 +137,12 @@ def test_nor_what_statements_leave_that_only_seem_to_read_rows(
     before = seen(postgres)
     for _ in range(7):
         with postgres.transaction() as transaction:
-            run(postgres.store.schema.identity(), transaction)
+            run(postgres.store.schema.applied(), transaction)
             transaction.execute(statement)
             assert not asked(transaction)
         assert seen(postgres) == before
     for _ in range(7):
-        postgres.run(postgres.store.schema.identity())
+        postgres.run(postgres.store.schema.applied())
 
 
 def test_statements_that_only_read_and_write_rows_leave_those_of_others_prepared(
@@ -150,7 +150,7 @@ def test_statements_that_only_read_and_write_rows_leave_those_of_others_prepared
 ) -> None:
     for _ in range(9):
         with postgres.transaction() as transaction:
-            run(postgres.store.schema.identity(), transaction)
+            run(postgres.store.schema.applied(), transaction)
             transaction.execute("select 1 as n")
     with postgres.transaction() as transaction:
         cursor = transaction.execute("select statement from pg_prepared_statements")
@@ -169,14 +169,14 @@ async def test_nor_in_the_other_colour(postgres_url: str, statement: str) -> Non
 
     before = await look()
     for _ in range(7):
-        await database.run_async(database.store.schema.identity())
+        await database.run_async(database.store.schema.applied())
     async with database.transaction_async() as transaction:
         await transaction.execute(statement)
     assert await look() == before
     async with database.transaction_async() as transaction:
         await transaction.connection.cursor().execute(statement.encode())
     for _ in range(7):
-        await database.run_async(database.store.schema.identity())
+        await database.run_async(database.store.schema.applied())
     assert await look() == before
     await database.close_async()
 

@@ -84,9 +84,18 @@ def test_a_fragment_that_does_not_exist_is_refused(tmp_path: Path, package: str)
         ("named", Compiled("select :id, :now, :id::uuid", ())),
         (
             "pyformat",
-            Compiled("select %(id)s::text, %(now)s::text, %(id)s::text::uuid", ()),
+            Compiled(
+                "select %(id)s::pg_catalog.text, %(now)s::pg_catalog.text, %(id)s::pg_catalog.text::uuid",
+                (),
+            ),
         ),
-        ("dollar", Compiled("select $1::text, $2::text, $1::text::uuid", ("id", "now"))),
+        (
+            "dollar",
+            Compiled(
+                "select $1::pg_catalog.text, $2::pg_catalog.text, $1::pg_catalog.text::uuid",
+                ("id", "now"),
+            ),
+        ),
     ],
 )
 def test_parameters_become_the_drivers_own(style: ParamStyle, expected: Compiled) -> None:
@@ -110,9 +119,9 @@ def test_a_colon_elsewhere_is_no_parameter(text: str, style: ParamStyle) -> None
 
 def test_percent_signs_are_doubled_only_where_the_driver_reads_them() -> None:
     text = "select 7 % 2, 'a%' where x like :p -- 5 %"
-    doubled = "select 7 %% 2, 'a%%' where x like %(p)s::text -- 5 %%"
+    doubled = "select 7 %% 2, 'a%%' where x like %(p)s::pg_catalog.text -- 5 %%"
     assert compile_statement(text, "pyformat").text == doubled
-    assert compile_statement(text, "dollar").text == text.replace(":p", "$1::text")
+    assert compile_statement(text, "dollar").text == text.replace(":p", "$1::pg_catalog.text")
 
 
 def test_names_are_pointed_at_the_chosen_schema() -> None:

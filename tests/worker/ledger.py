@@ -33,6 +33,9 @@ class Ledger(Protocol):
     def state(self, job_id: str) -> str | None:
         """Read a job's state as it is committed now."""
 
+    def delete(self, table: str, job_id: str) -> None:
+        """Delete a job's row in one of Holdfast's tables, as somebody does by SQL."""
+
     def pretend_copied(self) -> None:
         """Let the database be one that was made under another name."""
 
@@ -98,6 +101,13 @@ class PostgresLedger:
             "select state from holdfast.jobs where id = %s", [job_id]
         ).fetchone()
         return None if row is None else str(row[0])
+
+    def delete(self, table: str, job_id: str) -> None:
+        statement = {
+            "job": "delete from holdfast.job where id = %s",
+            "queue": "delete from holdfast.queue where job_id = %s",
+        }
+        self._connection.execute(statement[table], [job_id])
 
     def pretend_copied(self) -> None:
         self._connection.execute("update holdfast.identity set database_name = 'production'")
@@ -175,6 +185,13 @@ class SqliteLedger:
             "select state from holdfast_jobs where id = ?", [job_id]
         ).fetchone()
         return None if row is None else str(row[0])
+
+    def delete(self, table: str, job_id: str) -> None:
+        statement = {
+            "job": "delete from holdfast_job where id = ?",
+            "queue": "delete from holdfast_queue where job_id = ?",
+        }
+        self._connection.execute(statement[table], [job_id])
 
     def pretend_copied(self) -> None:
         self._connection.execute("update holdfast_identity set database_name = 'production'")

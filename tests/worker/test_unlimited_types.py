@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.storage.database import Database, Link
 from holdfast.storage.operation import Op, Row, Statement
-from holdfast.storage.postgres.store import postgres_statements
-from holdfast.storage.sql_loader import DEFAULT_SCHEMA
+from holdfast.storage.postgres.store import PACKAGE, postgres_statements
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA, load_statements
 from holdfast.storage.sqlite.store import sqlite_statements
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
@@ -134,7 +134,7 @@ def test_only_heartbeats_and_reaps_speak_of_gates() -> None:
     sqlite = sqlite_statements()
 
     def speaks(name: str) -> bool:
-        texts = [postgres[name].text] if name in postgres else []
+        texts = [postgres[name].text] if name in load_statements(PACKAGE) else []
         texts += [sqlite[name]] if name in sqlite else []
         return any(word in text for text in texts for word in ("gate", "wakeup", "limit_setting"))
 

@@ -261,7 +261,9 @@ class Overviews:
                 url=redact(database.url),
                 sizes=sizes_of(document, getattr(database, "path", None)),
                 migrations=[msgspec.structs.asdict(each) for each in applied],
-                identity=None if identity is None else plain(identity),
+                identity=None
+                if identity is None
+                else {**plain(identity), "copied": identity.copied},
                 configuration=[msgspec.structs.asdict(each) for each in effective(self._settings)],
                 replication=replication,
             )

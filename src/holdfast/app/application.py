@@ -412,6 +412,7 @@ VARIABLES = (
     "HOLDFAST_PREPARE",
     "HOLDFAST_PREPARE_POOLED",
     "HOLDFAST_SYNCHRONOUS",
+    "HOLDFAST_ENVIRONMENT",
 )
 """The settings that say how a database and a notifier are opened."""
 
@@ -425,6 +426,7 @@ class ResourceOptions:
     listen_url: str | None
     hints: bool
     pooling: Pooling
+    environment: str | None
 
     @classmethod
     def of(cls, values: Mapping[str, Any], notifier: Notifier | None) -> ResourceOptions:
@@ -440,6 +442,7 @@ class ResourceOptions:
                 prepare_pooled=values["HOLDFAST_PREPARE_POOLED"],
                 synchronous=values["HOLDFAST_SYNCHRONOUS"],
             ),
+            environment=values["HOLDFAST_ENVIRONMENT"],
         )
 
     def channel(self, address: Address) -> str | None:
@@ -471,7 +474,9 @@ class Resources:
         with self._opening:
             if self._database is None:
                 options = self._options
-                self._database = open_database(self._address, options.schema, options.pooling)
+                self._database = open_database(
+                    self._address, options.schema, options.pooling, options.environment
+                )
             return self._database
 
     @property

@@ -195,19 +195,24 @@ def grants(roles: tuple[str, ...], spec: str | None, url: str | None, schema: st
 def adopt(session: CliSession, change: ChangeOptions) -> None:
     """Allow jobs in a copied database to run.
 
-    A database stores the name it was created under. Workers refuse to run jobs in a copy under
-    another name, so a test copy sends no mail.
+    Workers refuse to run jobs in a copy, so a test copy sends no mail. A copy has another name or
+    path, another server, an address that was never used, or another HOLDFAST_ENVIRONMENT. So has a
+    database that was moved or upgraded with pg_upgrade: adopt it once.
     """
     from holdfast.commands.identity import adopt_database
     from holdfast.storage.id_generator import new_id
 
     identity = session.read(session.store.schema.identity())
-    if identity is None or identity.recorded_name == identity.name:
+    if identity is None or identity.copied is None:
         _write_adopted(change, [])
         print_info("this database is not a copy; nothing to adopt")
         return
-    adoption = {"name": identity.name, "copy_of": identity.recorded_name}
-    question = f"{identity.name} is a copy of {identity.recorded_name}; its jobs will run here"
+    adoption = {
+        "name": identity.name,
+        "copy_of": identity.recorded_name,
+        "reason": identity.copied,
+    }
+    question = f"{identity.copied}; its jobs will run here"
     if change.dry_run:
         _write_adopted(change, [adoption])
         print_info(f"{question}; nothing was changed")

@@ -811,18 +811,19 @@ class RoleRefused(DatabaseError):
     """
 
     code = "HF046"
-    fix = "grant the role what `holdfast grants` prints for it, or use another role"
+    fix = "grant the role what `holdfast grants` prints for it, or use another; see `holdfast explain HF046`"
 
 
 class CopiedDatabase(DatabaseError):
     """The database is a copy of another one.
 
-    A database stores the name it was created under. Jobs in a copy under another name do not run,
-    so a test copy sends no mail.
+    A database stores its name, its server, the addresses it is used at and HOLDFAST_ENVIRONMENT.
+    Jobs in a copy with another one do not run, so a test copy sends no mail. A database that was
+    moved, or upgraded with pg_upgrade, looks the same.
     """
 
     code = "HF045"
-    fix = "run `holdfast adopt` to allow jobs in this copy to run"
+    fix = "stop the workers of the original if this replaces it, then run `holdfast adopt` to allow jobs to run here"
 
 
 class MigrationBlocked(DatabaseError):

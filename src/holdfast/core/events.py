@@ -152,6 +152,12 @@ CATALOGUE: dict[str, EventSpec] = {
             ("type", "worker"),
         ),
         EventSpec(
+            "job_missing",
+            "warning",
+            "A job's row was deleted by SQL; what was left of it is removed from the queue.",
+            ("worker", "job_id", "type"),
+        ),
+        EventSpec(
             "reaper_ran",
             "debug",
             "The reaper checked for expired leases.",
@@ -164,7 +170,13 @@ CATALOGUE: dict[str, EventSpec] = {
             ("worker", "purpose", "error"),
         ),
         EventSpec(
-            "database_back", "info", "A loop reached the database again.", ("worker", "purpose")
+            "database_refused",
+            "error",
+            "A loop's database role lacks a privilege (HF046).",
+            ("worker", "purpose", "error"),
+        ),
+        EventSpec(
+            "database_back", "info", "A loop's statements succeed again.", ("worker", "purpose")
         ),
         EventSpec(
             "connections_short",

@@ -166,7 +166,10 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class ClaimedJob(msgspec.Struct, gc=False):
-    """A job as its claim found it. Not frozen and unknown to the collector: one is made per job on the hottest path."""
+    """A job as its claim found it. Not frozen and unknown to the collector: one is made per job on the hottest path.
+
+    Of one whose row somebody deleted by SQL, only what the queue knows is there: `chain_id` is None.
+    """
 
     id: str
     token: str
@@ -483,9 +486,11 @@ class AppliedMigration(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Which database this is: `recorded_name` differs from `name` in a restored copy.
+    """Which database this is, as recorded and as it is now: they differ in a copy.
 
-    `awaits_standby` says that commits wait for a synchronous standby.
+    `awaits_standby` says that commits wait for a synchronous standby. `system_id` is null where a server does not tell.
+    `is_known_place` says that the server was not restarted since it was recorded, or has an address that was recorded;
+    `is_recorded`, that nothing about it is left to be recorded.
     """
 
     id: str
@@ -495,6 +500,29 @@ class Identity(msgspec.Struct, frozen=True):
     paused_by: str | None
     paused_at: Instant | None
     awaits_standby: bool = False
+    recorded_system_id: str | None = None
+    system_id: str | None = None
+    recorded_environment: str | None = None
+    environment: str | None = None
+    is_known_place: bool = True
+    is_recorded: bool = True
+
+    @property
+    def copied(self) -> str | None:
+        """Why this is a copy, None for the database itself."""
+        if self.recorded_name != self.name:
+            return f"this database was created as {self.recorded_name} and is now named {self.name}"
+        if self.system_id and self.recorded_system_id and self.system_id != self.recorded_system_id:
+            return (
+                f"{self.name} was last used on another server: its system identifier was "
+                f"{self.recorded_system_id} and is now {self.system_id}"
+            )
+        if self.environment is not None and self.environment != self.recorded_environment:
+            recorded = self.recorded_environment or "none"
+            return f"the environment here is {self.environment}; the one recorded in {self.name} is {recorded}"
+        if self.environment is None and not self.is_known_place:
+            return f"{self.name} was last used at another address, on a server that was started at another time"
+        return None
 
 
 class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):

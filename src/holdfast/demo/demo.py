@@ -149,7 +149,7 @@ def _adopt_moved() -> None:
     """Adopt the database if its directory was moved: workers refuse what looks like a copy."""
     store = app.database.store
     identity = app.database.read(store.schema.identity())
-    if identity is not None and identity.recorded_name != identity.name:
+    if identity is not None and identity.copied:
         app.database.run(store.schema.adopt(new_id()))
 
 

@@ -59,6 +59,12 @@ LEASES_LOST = Metric(
 WRITES_REFUSED = Metric(
     "holdfast.write.refused", "counter", "Writes rejected because the token was invalid."
 )
+DATABASE_REFUSED = Metric(
+    "holdfast.database.refused",
+    "counter",
+    "Loops that began to fail because the database role lacks a privilege.",
+    ("purpose",),
+)
 REAPER_RECOVERED = Metric(
     "holdfast.reaper.recovered_jobs", "counter", "Jobs recovered from expired leases."
 )
@@ -446,6 +452,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         _measure(TICK_DURATION, "duration_ms"),
         _measure(TICK_PROCESSED, "processed"),
     ),
+    "database_refused": (_measure(DATABASE_REFUSED),),
     "worker_started": (_measure(WORKER_RUNNING),),
     "worker_stopped": (_measure(WORKER_RUNNING, 0),),
     "worker_vanished": (_measure(WORKERS_VANISHED),),
@@ -475,6 +482,7 @@ UNMEASURED = frozenset(
         "slot_stuck",
         "loop_lagged",
         "type_unhandled",
+        "job_missing",
         "database_unreachable",
         "database_back",
         "connections_short",

@@ -140,6 +140,12 @@ class HoldfastSettings:
 
     url: str = setting(Text(), "sqlite:///holdfast.db", "Database: sqlite:/// or postgresql://.")
     schema: str = setting(Text(), "holdfast", "PostgreSQL schema of Holdfast's tables.")
+    environment: str | None = setting(
+        Text(),
+        None,
+        "Name of this deployment, such as staging; workers refuse a database that was not created or"
+        " adopted under it. Unset: a copy is recognised by its name, server and address.",
+    )
     config: str | None = setting(
         Text(), None, "File to read instead of holdfast.toml or pyproject.toml."
     )

@@ -104,10 +104,10 @@ def compile_statement(text: str, style: ParamStyle) -> Compiled:
         if style == "named":
             return f":{name}"
         if style == "pyformat":
-            return f"%({name})s::text"
+            return f"%({name})s::pg_catalog.text"
         if name not in order:
             order.append(name)
-        return f"${order.index(name) + 1}::text"
+        return f"${order.index(name) + 1}::pg_catalog.text"
 
     def replace(match: re.Match[str]) -> str:
         if match["name"] is not None:

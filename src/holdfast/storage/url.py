@@ -109,18 +109,25 @@ class Pooling:
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
 
 
-def open_database(address: Address, schema: str, pooling: Pooling) -> Database:
+def open_database(
+    address: Address, schema: str, pooling: Pooling, environment: str | None = None
+) -> Database:
     """Return a database that connects at its first use. Raises: MissingExtra."""
     if address.dialect == "sqlite":
         from holdfast.storage.sqlite.database import SqliteDatabase
 
-        return SqliteDatabase(address.path, pooling.synchronous)
+        return SqliteDatabase(address.path, pooling.synchronous, environment=environment)
     try:
         from holdfast.storage.postgres.database import PostgresDatabase
     except ImportError as error:
         raise missing_driver(error) from error
     return PostgresDatabase(
-        address.url, schema, pooling.connections, pooling.prepare, pooling.prepare_pooled
+        address.url,
+        schema,
+        pooling.connections,
+        pooling.prepare,
+        pooling.prepare_pooled,
+        environment,
     )
 
 

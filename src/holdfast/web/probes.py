@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from holdfast.core.errors import DatabaseError, DatabaseUnreachable, HoldfastError, MissingExtra
+from holdfast.core.errors import (
+    DatabaseError,
+    DatabaseUnreachable,
+    HoldfastError,
+    MissingExtra,
+    RoleRefused,
+)
 from holdfast.core.events import Event
 from holdfast.observe.metrics import MEASURED
 from holdfast.web.route import ApiResponse, BoundRequest, Route
@@ -96,6 +102,8 @@ async def ready(request: BoundRequest) -> ApiResponse:
     try:
         async with asyncio.timeout(TIMEOUT_S):
             reason = await request.service.overview.unready()
+    except RoleRefused as error:
+        reason = f"{error.message}; see `holdfast explain {error.code}`"
     except (HoldfastError, TimeoutError):
         reason = "the database is unreachable"
     if reason is None:

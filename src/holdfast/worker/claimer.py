@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.errors import NoConnection
 from holdfast.core.lease import local_deadline_ms
-from holdfast.core.records import Claim, ClaimedJob, LeaseClass, Probe
+from holdfast.core.records import Claim, ClaimedJob, Finish, LeaseClass, Probe
 from holdfast.core.registry import JobType
 from holdfast.storage.database import Link
 from holdfast.storage.id_generator import new_id
@@ -26,6 +26,7 @@ from holdfast.worker.worker_context import WorkerContext
 
 CLAIM_MAX = 10_000
 """No claim asks for more: the statement reads so many rows of a probe and no more."""
+MISSING = "its row was deleted by SQL"
 EVER_US = 10**15
 LOOK_BACK_US = 1_000
 """For clocks that do not quite agree."""
@@ -271,7 +272,7 @@ class Claimer:
             raise
         now = clock.monotonic()
         self._limited.note(claim, answer, sent_at, now, self._backoff.hints_alive, clock.random())
-        self._hold(answer.jobs, (lease,), sent_at, now)
+        await self._keep(answer.jobs, (lease,), sent_at, now)
 
     def _may_take_crashed(self) -> bool:
         return self._capacity.free_slots > 0 and self._holds_no_crashed()
@@ -352,7 +353,7 @@ class Claimer:
         self._cursors.advance(plan, jobs, plan.was_cut(jobs), now, now - sent_at)
         if claim.allow_crashed and plan.is_full_scan and not any(each.crashes for each in jobs):
             self._crashed_due = now + CRASHED_EVERY_S
-        self._hold(jobs, classes, sent_at, now)
+        await self._keep(jobs, classes, sent_at, now)
         return jobs
 
     def _give_up_claim(self, tokens: list[str], error: BaseException) -> None:
@@ -362,6 +363,29 @@ class Claimer:
             return
         self._context.held_leases.add_unanswered(tokens)
         self._on_lost_answer()
+
+    async def _keep(
+        self, jobs: list[ClaimedJob], classes: tuple[LeaseClass, ...], sent_at: float, now: float
+    ) -> None:
+        present = [each for each in jobs if each.chain_id]
+        if len(present) < len(jobs):
+            missing = [each for each in jobs if not each.chain_id]
+            # Before the others can end: a lease is freed with the last job that bears its token.
+            await self._end_missing(missing, {each.token for each in present})
+        self._hold(present, classes, sent_at, now)
+
+    async def _end_missing(self, jobs: list[ClaimedJob], held: set[str]) -> None:
+        """Take jobs whose rows were deleted behind us out of the queue: nobody could run them."""
+        context = self._context
+        finishes = [
+            Finish(each.id, each.token, "cancel", context.id, each.id, error=MISSING)
+            for each in jobs
+        ]
+        freed = list({each.token for each in jobs} - held)
+        with context.health.report(self._link.purpose):
+            await self._link.run(context.store.jobs.finish(finishes, freed, awaited=True))
+        for each in jobs:
+            context.emitter.emit("job_missing", job_id=each.id, type=each.type)
 
     def _hold(
         self, jobs: list[ClaimedJob], classes: tuple[LeaseClass, ...], sent_at: float, now: float

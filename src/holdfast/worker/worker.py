@@ -367,9 +367,6 @@ class Worker:
         while not self._stopping.is_set():
             try:
                 identity = await writing.run(check_identity(context.store))
-                with suppress(RoleRefused):
-                    # A role without this right leaves it to migrate and adopt.
-                    await writing.run(context.store.schema.note_server())
                 settings = await claiming.run(context.store.workers.settings())
                 is_paused = identity is not None and identity.paused
                 context.policies.configure({each.type: each for each in settings}, is_paused)

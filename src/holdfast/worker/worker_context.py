@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.errors import DatabaseUnreachable, NoConnection
+from holdfast.core.errors import DatabaseUnreachable, NoConnection, RoleRefused
 from holdfast.core.events import Event, Observer, event, wants_of
 from holdfast.core.records import Finish, FinishKind, JobRef, Reaped
 from holdfast.core.registry import JobType
@@ -116,20 +116,21 @@ class DatabaseHealth:
         self.on_no_connection: Callable[[NoConnection], None] = lambda error: None
         self._emitter = emitter
         self._clock = clock
-        self._failing: set[str] = set()
+        self._failing: dict[str, str] = {}
         self.unreachable_at = float("-inf")
 
     def report_error(self, purpose: str, error: Exception) -> None:
-        """Emit that a loop cannot reach the database, unless that is known; the loop keeps trying."""
+        """Emit that a loop cannot reach the database or is refused, unless that is known; the loop keeps trying."""
         if isinstance(error, DatabaseUnreachable):
             self.unreachable_at = self._clock.monotonic()
         if isinstance(error, NoConnection):
             self.on_no_connection(error)
             return
-        if purpose not in self._failing:
-            self._failing.add(purpose)
+        kind = "database_refused" if isinstance(error, RoleRefused) else "database_unreachable"
+        if self._failing.get(purpose) != kind:
+            self._failing[purpose] = kind
             self._emitter.last_error = str(error)
-            self._emitter.emit("database_unreachable", purpose=purpose, error=str(error))
+            self._emitter.emit(kind, purpose=purpose, error=str(error))
 
     @contextmanager
     def report(self, purpose: str) -> Iterator[None]:
@@ -143,8 +144,7 @@ class DatabaseHealth:
 
     def report_ok(self, purpose: str) -> None:
         """Emit that a loop reaches the database again, if it could not."""
-        if purpose in self._failing:
-            self._failing.discard(purpose)
+        if self._failing.pop(purpose, None):
             self._emitter.emit("database_back", purpose=purpose)
             self.on_recovered()
 

@@ -156,11 +156,11 @@ def _without_place(missing: str | None) -> str:
 
 
 def _check_identity(identity: Identity | None) -> Finding:
-    if identity is None or identity.recorded_name == identity.name:
+    if identity is None or identity.copied is None:
         return ok("identity", identity.name if identity else "none recorded")
     return problem(
         "identity",
-        f"created as {identity.recorded_name}, now {identity.name}",
+        identity.copied,
         "jobs in a copied database do not run",
         "holdfast adopt",
     )

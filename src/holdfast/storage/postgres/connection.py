@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -80,7 +81,7 @@ BEGIN_BY_INDEX = "; ".join(
 )
 """Begins a transaction with the same settings, for a session behind a pooler, which drops those of the connection."""
 
-_BACKEND = "select pg_backend_pid()"
+_BACKEND = "select pg_catalog.pg_backend_pid()"
 
 RV = TypeVar("RV")
 
@@ -115,6 +116,29 @@ def url_without_password(url: str) -> str:
 def _host_in_url(host: str) -> str:
     """Return a host as a URL names it: an IPv6 address in brackets, the folder of a socket quoted."""
     return f"[{host}]" if ":" in host else quote(host, safe="")
+
+
+# What these mean depends on who says it.
+_THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
+_USUAL_PORT = "5432"
+
+
+def addresses_of(url: str) -> tuple[str, ...]:
+    """Return the addresses of a URL by which the same server is recognised, in whatever order they are named."""
+    known = parse_url(url)
+    if known.get("service") and not known.get("host"):
+        return (f"service {known['service']}",)
+    host = known.get("host") or known.get("hostaddr") or os.environ.get("PGHOST")
+    port = known.get("port") or os.environ.get("PGPORT")
+    return tuple(
+        f"{_machine_of(each)}:{own or _USUAL_PORT}"
+        for each, own in hosts_of({"host": host, "port": port})
+    )
+
+
+def _machine_of(host: str) -> str:
+    is_here = host in _THIS_MACHINE or host.startswith(("/", "@"))
+    return (socket.gethostname() if is_here else host).lower()
 
 
 _answered: dict[str, Host] = {}
@@ -371,6 +395,10 @@ class OwnAsyncCursor(AsyncCursor[Row]):
         return await self.fetchall() if self.pgresult and self.pgresult.nfields else []
 
 
+def _role_of(connection: Connection[Any] | AsyncConnection[Any]) -> str | None:
+    return None if connection.closed else connection.info.user
+
+
 class PsycopgExecutor:
     """Runs statements on a sync psycopg connection."""
 
@@ -386,7 +414,7 @@ class PsycopgExecutor:
             cursor.execute(text, as_text(statement.params))
             return cursor.rows()
         except (psycopg.Error, OSError) as error:
-            raise translate(error, statement.name) or error from error
+            raise translate(error, statement.name, _role_of(self.connection)) or error from error
 
 
 class PsycopgAsyncExecutor:
@@ -404,4 +432,4 @@ class PsycopgAsyncExecutor:
             await cursor.execute(text, as_text(statement.params))
             return await cursor.rows()
         except (psycopg.Error, OSError) as error:
-            raise translate(error, statement.name) or error from error
+            raise translate(error, statement.name, _role_of(self.connection)) or error from error

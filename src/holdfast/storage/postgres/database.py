@@ -26,6 +26,7 @@ from holdfast.storage.postgres.connection import (
     STATEMENT_TIMEOUT_MS,
     PsycopgAsyncExecutor,
     PsycopgExecutor,
+    addresses_of,
     check_server,
     connection_string,
     is_pooled,
@@ -63,6 +64,7 @@ from holdfast.storage.postgres.transaction import (
     begin_message,
 )
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA, check_identifier
+from holdfast.storage.store.schema import DatabasePlace
 
 T = TypeVar("T")
 
@@ -81,8 +83,10 @@ class PostgresDatabase:
         pool_size: int = POOL_SIZE,
         prepare: bool = True,
         prepare_pooled: bool = False,
+        environment: str | None = None,
     ) -> None:
-        self.store = PostgresStore()
+        self._place = DatabasePlace(addresses_of(url), environment)
+        self.store = PostgresStore(self._place)
         self.schema = check_identifier(schema)
         self.url = url_without_password(url)
         self._url = url
@@ -227,7 +231,7 @@ class PostgresDatabase:
             check_server(connection)
             lock = MigrationLock(second, f"holdfast:migrate:{self.schema}")
             return apply_migrations(
-                connection, lock, BlockerWatch(third), self.schema, new_id, patience
+                connection, lock, BlockerWatch(third), self.schema, new_id, patience, self._place
             )
 
     def check(self) -> list[AppliedMigration]:
@@ -389,7 +393,7 @@ class PostgresDatabase:
             self._open_connections = OpenConnections(shortage_of(self._url))
 
 
-_LIMIT = "select set_config('statement_timeout', %s, %s)"
+_LIMIT = "select pg_catalog.set_config('statement_timeout', %s, %s)"
 
 
 def _configure(connection: PooledConnection) -> None:

@@ -50,7 +50,8 @@ HUNG_PAUSE_MAX_S = 10.0
 """How long to wait, in the end, before asking again whether sessions that were given up are still there."""
 
 _HUNG = """
-select pid, coalesce(wait_event, '') from pg_stat_activity where pid = any (%s) and state = 'active'
+select pid, coalesce(wait_event, '') from pg_catalog.pg_stat_activity
+ where pid operator(pg_catalog.=) any (%s) and state operator(pg_catalog.=) 'active'
 """
 
 _UNBLOCKED = ("heartbeat", "reaper")
@@ -480,10 +481,10 @@ class _Refused(Exception):
 # another client's afterwards. Which of them a server knows depends on its version, so they are looked up.
 _BEGIN = """
 begin isolation level read committed;
-select set_config(name, '0', true) from pg_settings
- where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')
+select pg_catalog.set_config(name, '0', true) from pg_catalog.pg_settings
+ where name operator(pg_catalog.=) any (array['idle_in_transaction_session_timeout', 'transaction_timeout'])
 """
-_LOCK = sql.SQL("select pg_try_advisory_xact_lock(hashtextextended({}, 0))")
+_LOCK = sql.SQL("select pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended({}, 0))")
 _PING = "select 1"
 _END = "rollback"
 

@@ -48,8 +48,8 @@ GRANTS: Mapping[Role, tuple[tuple[LiteralString, tuple[str, ...]], ...]] = {
     "worker": (
         (_WRITE, _STATE),
         ("select", (*_VIEWS, "type_setting", "identity", "schema_version")),
-        # On which server it runs, so that fences grow.
-        ("update (system_id, timeline, fence_base)", ("identity",)),
+        # The server it runs on, so that fences grow and copies are recognised.
+        ("update (system_id, timeline, started_at, hosts)", ("identity",)),
     ),
     "operator": (
         (_WRITE, (*_STATE, "type_setting", "identity", "api_token")),

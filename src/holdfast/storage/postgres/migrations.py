@@ -27,7 +27,7 @@ from holdfast.storage.postgres.connection import PsycopgExecutor
 from holdfast.storage.postgres.grants import missing_grants
 from holdfast.storage.postgres.online_ddl import BlockerWatch, MigrationLock, OnlineDdl, Patience
 from holdfast.storage.sql_loader import place_schema
-from holdfast.storage.store.schema import SchemaStore, ServerStatsStore
+from holdfast.storage.store.schema import ANYWHERE, DatabasePlace, SchemaStore, ServerStatsStore
 
 PACKAGE = "holdfast.storage.postgres"
 
@@ -35,7 +35,7 @@ _RECORD = sql.SQL(
     "insert into holdfast.schema_version (version, name, checksum, oldest_code) values ({}, {}, {}, {});"
 )
 _COMMENT = sql.SQL("comment on table {} is {}")
-_READ_COMMENT = "select obj_description(to_regclass(%s), 'pg_class')"
+_READ_COMMENT = "select pg_catalog.obj_description(pg_catalog.to_regclass(%s), 'pg_class')"
 # Strings, quoted names, bodies of functions and comments come first, so that a semicolon inside them ends nothing.
 _PART = re.compile(
     r"'(?:[^']|'')*'|\"[^\"]*\"|(?P<tag>\$\w*\$).*?(?P=tag)|--[^\n]*|/\*.*?\*/|(?P<end>;)|[^'\"$;/-]+|.",
@@ -68,6 +68,7 @@ def apply_migrations(
     schema: str,
     make_id: Callable[[], str],
     patience: Patience,
+    place: DatabasePlace = ANYWHERE,
 ) -> list[AppliedMigration]:
     """Take every pending step; return what was applied. Lock and watch have connections of their own, in autocommit.
 
@@ -87,8 +88,8 @@ def apply_migrations(
                 _create(connection, schema, step)
         check_schema(known, read_applied(connection, schema))
         executor = PsycopgExecutor(connection, schema)
-        run(SchemaStore().identify(make_id()), executor)
-        run(SchemaStore().note_server(), executor)
+        run(SchemaStore(place).identify(make_id()), executor)
+        run(SchemaStore(place).note_server(), executor)
         _repeat_grants(connection, schema, patience.tell)
         return [step.record for step in todo]
 
@@ -122,6 +123,8 @@ def statements_of(script: str) -> Iterator[str]:
 def _create(connection: Connection[Any], schema: str, step: Migration) -> None:
     """Take a step of a new schema, which nobody uses yet, in one transaction."""
     with connection.transaction():
+        # What the schema is made of is that of pg_catalog, whatever the role's search path has before it.
+        connection.execute("set local search_path = pg_catalog")
         try:
             # One at a time: databases that speak PostgreSQL's language often refuse several in one message.
             for each in statements_of(place_schema(step.text, schema)):

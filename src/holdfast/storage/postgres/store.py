@@ -20,6 +20,7 @@ from holdfast.core.errors import (
     WrongDatabase,
 )
 from holdfast.storage.operation import Value
+from holdfast.storage.postgres.qualify import qualify
 from holdfast.storage.sql_loader import (
     Compiled,
     ParamStyle,
@@ -29,6 +30,7 @@ from holdfast.storage.sql_loader import (
 )
 from holdfast.storage.store import Store
 
+PACKAGE = "holdfast.storage.postgres"
 OLDEST_VERSION, TESTED_VERSION = 14, 18
 """The range of PostgreSQL versions that we support."""
 
@@ -42,13 +44,24 @@ class PostgresStore(Store):
     dialect = "postgresql"
 
 
+class CompiledStatements(dict[str, Compiled]):
+    """Every statement for one driver and schema, compiled when it is first asked for: few processes need them all."""
+
+    def __init__(self, style: ParamStyle, schema: str) -> None:
+        super().__init__()
+        self._style: ParamStyle = style
+        self._schema = schema
+
+    def __missing__(self, name: str) -> Compiled:
+        text = qualify(load_statements(PACKAGE)[name])
+        self[name] = compile_statement(place_schema(text, self._schema), self._style)
+        return self[name]
+
+
 @cache
-def postgres_statements(style: ParamStyle, schema: str) -> Mapping[str, Compiled]:
+def postgres_statements(style: ParamStyle, schema: str) -> CompiledStatements:
     """Every statement, compiled for one driver and schema."""
-    return {
-        name: compile_statement(place_schema(text, schema), style)
-        for name, text in load_statements("holdfast.storage.postgres").items()
-    }
+    return CompiledStatements(style, schema)
 
 
 def as_text(params: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -80,7 +93,9 @@ _LET_WRITE = (
 )
 
 
-def translate(error: BaseException, statement: str = "") -> HoldfastError | None:
+def translate(
+    error: BaseException, statement: str = "", role: str | None = None
+) -> HoldfastError | None:
     """Return our error for a driver's, or None when it is not ours to explain; `statement` names one of ours."""
     if isinstance(error, HoldfastError):
         return error
@@ -93,7 +108,8 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
     if state == _SERIALIZATION:
         return KeyConflict(f"a concurrent transaction got there first: {text}")
     if state == _NO_RIGHT:
-        return RoleRefused(f"the database rejected {statement or 'a statement'}: {text}")
+        whose = f" for role {role}" if role else ""
+        return RoleRefused(f"{text}{whose}, in {statement or 'a statement'}")
     if state == _READ_ONLY:
         return DatabaseReadOnly(f"the database is read-only: {text}", help=_LET_WRITE)
     if state == _ABORTED:

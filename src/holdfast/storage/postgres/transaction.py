@@ -205,7 +205,7 @@ _QUIET = {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE"}
 
 
 # Which transaction this is: one that takes the place of another begins later, also with AND CHAIN.
-_WHICH = b"select extract(epoch from pg_catalog.transaction_timestamp())::text"
+_WHICH = b"select extract(epoch from pg_catalog.transaction_timestamp())::pg_catalog.text"
 _NO_ANSWER = b""
 # A text of one statement that the server will call quiet. Nothing depends on it but when the server is asked.
 _ROWS_ONLY = re.compile(rb"\s*(?:select|insert|update|delete|merge|with|values)\b[^;]*", re.I)

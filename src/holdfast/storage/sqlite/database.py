@@ -46,6 +46,7 @@ from holdfast.storage.sqlite.transaction import (
     wait_uncancelled,
 )
 from holdfast.storage.sqlite.writer import AsyncWriteRequest, SyncWriteRequest, Writer
+from holdfast.storage.store.schema import DatabasePlace
 
 T = TypeVar("T")
 OPERATION_LIMIT_S = 30.0
@@ -64,9 +65,11 @@ class SqliteDatabase(EnoughConnections):
         synchronous: Synchronous = "FULL",
         busy_timeout_ms: int = 5000,
         mounts: Callable[[], str] = read_mounts,
+        environment: str | None = None,
     ) -> None:
         check_version()
-        self.store = SqliteStore()
+        self._place = DatabasePlace(environment=environment)
+        self.store = SqliteStore(self._place)
         self.schema = DEFAULT_SCHEMA
         self.path: Path | None = None
         if path != MEMORY:
@@ -159,7 +162,9 @@ class SqliteDatabase(EnoughConnections):
         source = self._resources.transactions
         connection = source.take(self._wait_s)
         try:
-            return apply_migrations(connection, LockWait(milliseconds(wait) / 1000), new_id)
+            return apply_migrations(
+                connection, LockWait(milliseconds(wait) / 1000), new_id, self._place
+            )
         finally:
             # SQLite compiles a statement once: what a migration has run would be noticed no more.
             source.give(connection, broken=True)

@@ -15,7 +15,7 @@ from holdfast.storage.operation import run
 from holdfast.storage.sqlite.connection import MEMORY, LockWait, begin, translate
 from holdfast.storage.sqlite.store import PACKAGE
 from holdfast.storage.sqlite.transaction import SqliteExecutor
-from holdfast.storage.store.schema import SchemaStore
+from holdfast.storage.store.schema import ANYWHERE, DatabasePlace, SchemaStore
 
 _RECORD = """
 select 'insert into holdfast_schema_version (version, name, checksum, oldest_code, applied_at) values ('
@@ -48,7 +48,10 @@ def read_applied(connection: sqlite3.Connection) -> list[AppliedMigration]:
 
 
 def apply_migrations(
-    connection: sqlite3.Connection, lock_wait: LockWait, make_id: Callable[[], str]
+    connection: sqlite3.Connection,
+    lock_wait: LockWait,
+    make_id: Callable[[], str],
+    place: DatabasePlace = ANYWHERE,
 ) -> list[AppliedMigration]:
     """Take every pending step in one transaction; return what was applied.
 
@@ -56,7 +59,7 @@ def apply_migrations(
     """
     begin(connection, lock_wait)
     try:
-        applied = _apply(connection, make_id)
+        applied = _apply(connection, make_id, place)
         connection.execute("commit")
     except sqlite3.Error as error:
         raise translate(error, "the migration") or error from error
@@ -66,7 +69,9 @@ def apply_migrations(
     return applied
 
 
-def _apply(connection: sqlite3.Connection, make_id: Callable[[], str]) -> list[AppliedMigration]:
+def _apply(
+    connection: sqlite3.Connection, make_id: Callable[[], str], place: DatabasePlace
+) -> list[AppliedMigration]:
     executor = SqliteExecutor(connection)
     known = load_migrations(PACKAGE)
     applied = read_applied(connection)
@@ -77,7 +82,7 @@ def _apply(connection: sqlite3.Connection, make_id: Callable[[], str]) -> list[A
             connection.execute(statement)
         run(SchemaStore().record(step.record), executor)
     check_schema(known, read_applied(connection))
-    run(SchemaStore().identify(make_id()), executor)
+    run(SchemaStore(place).identify(make_id()), executor)
     return [step.record for step in todo]
 
 

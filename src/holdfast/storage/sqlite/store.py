@@ -15,6 +15,7 @@ from holdfast.storage.sqlite.jobs import (
 from holdfast.storage.sqlite.leases import SqliteLeaseStore, SqliteWorkerStore
 from holdfast.storage.sqlite.limits import SqliteLimitStore
 from holdfast.storage.store import Store
+from holdfast.storage.store.schema import ANYWHERE, DatabasePlace
 
 PACKAGE = "holdfast.storage.sqlite"
 
@@ -24,8 +25,8 @@ class SqliteStore(Store):
 
     dialect = "sqlite"
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, place: DatabasePlace = ANYWHERE) -> None:
+        super().__init__(place)
         self.jobs = SqliteJobStore()
         self.leases = SqliteLeaseStore()
         self.limits = SqliteLimitStore()

@@ -22,7 +22,7 @@ from holdfast.storage.store.leases import LeaseStore
 from holdfast.storage.store.limits import LimitStore
 from holdfast.storage.store.manifests import ArchivingStore, ManifestStore
 from holdfast.storage.store.retention import RetentionStore
-from holdfast.storage.store.schema import SchemaStore, ServerStatsStore
+from holdfast.storage.store.schema import ANYWHERE, DatabasePlace, SchemaStore, ServerStatsStore
 from holdfast.storage.store.workers import StatisticsStore, WorkerStore
 
 
@@ -31,7 +31,7 @@ class Store:
 
     dialect: str
 
-    def __init__(self) -> None:
+    def __init__(self, place: DatabasePlace = ANYWHERE) -> None:
         self.jobs = JobStore()
         self.leases = LeaseStore()
         self.limits = LimitStore()
@@ -53,4 +53,4 @@ class Store:
         self.manifests = ManifestStore()
         self.archiving = ArchivingStore()
         self.server_stats = ServerStatsStore()
-        self.schema = SchemaStore()
+        self.schema = SchemaStore(place)

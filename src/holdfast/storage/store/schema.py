@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from holdfast.core.instants import Instant
 from holdfast.core.records import AppliedMigration, Identity, Swept
-from holdfast.storage.operation import Op, Statement
-from holdfast.storage.store.params import document, fetch, fetch_one, fetch_value
+from holdfast.storage.operation import Op, Statement, Value
+from holdfast.storage.store.params import document, fetch, fetch_one, fetch_value, texts
+
+
+@dataclass(frozen=True, slots=True)
+class DatabasePlace:
+    """Where this process finds the database: the server's addresses, none for a file, and the declared environment."""
+
+    hosts: tuple[str, ...] = ()
+    environment: str | None = None
+
+    @property
+    def params(self) -> dict[str, Value]:
+        """Both as parameters of a statement."""
+        return {"hosts": texts(self.hosts), "environment": self.environment}
+
+
+ANYWHERE = DatabasePlace()
 
 
 class SchemaStore:
     """The schema's own records."""
+
+    def __init__(self, place: DatabasePlace = ANYWHERE) -> None:
+        self._place = place
 
     def applied(self) -> Op[list[AppliedMigration]]:
         """Read the migrations applied, in order. One statement."""
@@ -25,19 +45,24 @@ class SchemaStore:
 
     def identity(self) -> Op[Identity | None]:
         """Read which database this is and whether everything is paused. One statement."""
-        return fetch_one(Identity, "identity_get")
+        return fetch_one(Identity, "identity_get", **self._place.params)
 
     def identify(self, id: str) -> Op[None]:
         """Give a new database its identity; an existing one stays. One statement."""
-        yield Statement("identity_put", {"id": id})
+        yield Statement("identity_put", {"id": id, **self._place.params})
 
     def adopt(self, id: str) -> Op[None]:
-        """Give a copied database a new identity under its present name. One statement."""
-        yield Statement("identity_adopt", {"id": id})
+        """Give a copied database a new identity under its present name, place and environment. One statement.
+
+        Fences grow above those of the server that held these rows before.
+        """
+        yield Statement("identity_adopt", {"id": id, **self._place.params})
 
     def note_server(self) -> Op[None]:
-        """Have fences grow on this server, also if the last one to hold these rows was another. One statement."""
-        yield Statement("identity_note_server", {})
+        """Record the server, and how it is reached from here, where that is new and this is no copy."""
+        identity = yield from self.identity()
+        if identity is not None and not identity.is_recorded and identity.copied is None:
+            yield Statement("identity_note_server", self._place.params)
 
     def pause(self, paused: bool, by: str | None, now: Instant | None = None) -> Op[None]:
         """Pause or resume everything. One statement."""

@@ -8,7 +8,7 @@ on conflict (name) do update
    set schedule = excluded.schedule, zone = excluded.zone, singleton = excluded.singleton, missed = excluded.missed,
        last_slot = case when (c.schedule, c.zone) = (excluded.schedule, excluded.zone) then c.last_slot else excluded.last_slot end,
        changed_at = excluded.changed_at
- where (c.schedule, c.zone, c.singleton, c.missed) is distinct from (excluded.schedule, excluded.zone, excluded.singleton, excluded.missed);
+ where (c.schedule, c.zone, c.singleton, c.missed) <> (excluded.schedule, excluded.zone, excluded.singleton, excluded.missed);
 
 -- name: cycle_states
 -- What a tick has to know of its cycles, by one clock: slots that run or rest, and requests, also those whose process died

@@ -23,7 +23,7 @@ returning s.event, s.handler;
 update holdfast.subscription s
    set keep_ms = x.keep_ms
   from json_to_recordset(:rows::json) as x(event text, handler text, keep_ms bigint)
- where s.event = x.event and s.handler = x.handler and s.keep_ms is distinct from x.keep_ms;
+ where s.event = x.event and s.handler = x.handler and coalesce(s.keep_ms, -1) <> coalesce(x.keep_ms, -1);
 
 -- name: subscription_kept
 select event, max(keep_ms) from holdfast.subscription where keep_ms is not null group by event;

@@ -363,7 +363,7 @@ written as materialized (
       select job_id, type, attempt, null, fence, awaited, false, gate, null from returned) w on w.job_id = m.id),
 kept as (
   insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at, gate, gate_at)
-  select id, type, case kind when 'fail' then 'failed' when 'cancel' then 'cancelled' else 'completed' end, kind = 'continue',
+  select id, type, case when kind = 'fail' then 'failed' when kind = 'cancel' then 'cancelled' else 'completed' end, kind = 'continue',
          output, error, fingerprint, attempt, crashes, fence, token, worker,
          to_timestamp(started_at / 1000000.0), holdfast.moment(:now::bigint),
          case when kind = 'fail' then gate end, case when kind = 'fail' then place_at end

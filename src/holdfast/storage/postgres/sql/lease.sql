@@ -206,7 +206,7 @@ healed as (
          rests_until = case when q.rests_until > q.gate_at then h.due_at else q.rests_until end
     from ahead h
    where q.job_id = any (array (select job_id from ahead where due_at < known_at)) and q.job_id = h.job_id
-     and q.token is null and q.available_at = h.available_at and q.gate_at is not distinct from h.gate_at
+     and q.token is null and q.available_at = h.available_at and coalesce(q.gate_at, '-infinity') = coalesce(h.gate_at, '-infinity')
   returning q.job_id, q.gate_at),
 woken as (
   insert into holdfast.wakeup (type, priority, at, gate, since)

@@ -199,7 +199,7 @@ seen as materialized (
     from held h
    cross join lateral (
      select w.*, row_number() over (order by w.is_later, w.level, w.gate_at, w.job_id)::integer as card
-       from unnest(case h.mask when 32 then '{5}'::smallint[] else '{0,1,2,3,4,5,6,7,8,9}' end) level(priority)
+       from unnest(case when h.mask = 32 then '{5}'::smallint[] else '{0,1,2,3,4,5,6,7,8,9}' end) level(priority)
       cross join lateral (
         select w.ctid as place, w.job_id, w.priority, w.gate_at, w.crashes, greatest(w.gate_at, w.rests_until) as due_at,
                l.is_later, case when l.is_later then 0 else w.priority end as level

@@ -5,26 +5,46 @@ select version, name, checksum, oldest_code from holdfast.schema_version order b
 insert into holdfast.schema_version (version, name, checksum, oldest_code)
 values (:version::integer, :name, :checksum, :oldest_code::integer);
 
+-- fragment: own_hosts
+array (select json_array_elements_text(:hosts::json))
+
+-- fragment: server
+-- The server as it is now: its origin, its timeline, since when it runs, and the addresses by which it is reached from here.
+select holdfast.system_id() as system_id, holdfast.timeline() as timeline, pg_postmaster_start_time() as started_at,
+         {own_hosts} as hosts
+
 -- name: identity_get
-select id::text, database_name, current_database(), paused, paused_by, holdfast.us(paused_at),
-       current_setting('synchronous_standby_names') <> ''
-  from holdfast.identity;
+-- A server that was not restarted since it was recorded is the same one, whatever it is called here.
+select i.id::text, i.database_name, current_database(), i.paused, i.paused_by, holdfast.us(i.paused_at),
+       current_setting('synchronous_standby_names') <> '', i.system_id::text, s.system_id::text, i.environment, :environment,
+       cardinality(s.hosts) = 0 or coalesce(cardinality(i.hosts), 0) = 0 or i.hosts && s.hosts or (i.started_at = s.started_at) is true,
+       not has_column_privilege('holdfast.identity', 'hosts', 'update')
+         or (i.hosts @> s.hosts and i.started_at = s.started_at and (s.timeline = 0 or s.timeline = i.timeline)
+             and (s.system_id is null or i.system_id = s.system_id)) is true
+  from holdfast.identity i cross join ({server}) s;
 
 -- name: identity_put
-insert into holdfast.identity (id, database_name) values (:id::uuid, current_database()) on conflict do nothing;
+insert into holdfast.identity (id, database_name, environment) values (:id::uuid, current_database(), :environment)
+on conflict do nothing;
 
 -- name: identity_adopt
-update holdfast.identity set id = :id::uuid, database_name = current_database() returning id::text;
+-- On a server of another origin (an upgrade, a restored dump) timelines begin anew: the base puts its fences above those of the
+-- last one, with room for promotions since that one was last seen.
+update holdfast.identity i
+   set id = :id::uuid, database_name = current_database(), environment = :environment, hosts = s.hosts,
+       fence_base = i.fence_base + case when i.system_id <> s.system_id then i.timeline + 16 else 0 end,
+       system_id = coalesce(s.system_id, i.system_id), timeline = s.timeline, started_at = s.started_at
+  from ({server}) s
+returning i.id::text;
 
 -- name: identity_note_server
--- Remembers the server and its timeline. On a server of another origin (an upgrade, a restored dump) timelines begin anew:
--- the base puts its fences above those of the last one, with room for promotions since that one was last seen.
+-- Adds the addresses of this process to the known ones. Replicas in containers have new names every time: the latest count.
 update holdfast.identity i
-   set fence_base = i.fence_base + case when i.system_id <> s.system_id then i.timeline + 16 else 0 end,
-       timeline = s.timeline, system_id = s.system_id
-  from (select holdfast.system_id() as system_id, holdfast.timeline() as timeline) s
- where s.system_id is not null and (i.system_id, i.timeline) is distinct from (s.system_id, s.timeline)
-returning i.fence_base;
+   set hosts = (s.hosts || array (select h from unnest(i.hosts) h where h <> all (s.hosts)))[1:100],
+       system_id = coalesce(s.system_id, i.system_id), timeline = case when s.timeline > 0 then s.timeline else i.timeline end,
+       started_at = s.started_at
+  from ({server}) s
+returning i.id::text;
 
 -- name: pause_all
 update holdfast.identity set paused = :paused::boolean, paused_by = case when :paused::boolean then :by end,

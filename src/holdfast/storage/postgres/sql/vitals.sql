@@ -32,7 +32,7 @@ select json_build_object(
       select substr(application_name, 10) as purpose, count(*) as n from pg_stat_activity
        where application_name like 'holdfast %' and datname = current_database() group by 1) x),
   'oldest', (
-    select json_build_object('pid', pid, 'who', coalesce(nullif(application_name, ''), usename), 'state', coalesce(state, 'hidden'),
+    select json_build_object('pid', pid, 'who', case when application_name <> '' then application_name else usename end, 'state', coalesce(state, 'hidden'),
                              'seconds', extract(epoch from clock_timestamp() - xact_start)::bigint)
       from pg_stat_activity
      where xact_start is not null and pid <> pg_backend_pid() and backend_type = 'client backend'

@@ -5,16 +5,16 @@ select type, paused, paused_by, holdfast.us(paused_at), lease_ms, timeout_ms, co
 -- Null leaves a value as it is, -1 takes it back to the code's own.
 insert into holdfast.type_setting as t (type, paused, paused_by, paused_at, lease_ms, timeout_ms, concurrency, max_attempts, changed_at)
 select :type, coalesce(:paused::boolean, false), case when :paused::boolean then :by end, case when :paused::boolean then holdfast.moment(:now::bigint) end,
-       nullif(:lease_ms::integer, -1), nullif(:timeout_ms::integer, -1), nullif(:concurrency::integer, -1), nullif(:max_attempts::integer, -1),
+       case when :lease_ms::integer <> -1 then :lease_ms::integer end, case when :timeout_ms::integer <> -1 then :timeout_ms::integer end, case when :concurrency::integer <> -1 then :concurrency::integer end, case when :max_attempts::integer <> -1 then :max_attempts::integer end,
        holdfast.moment(:now::bigint)
 on conflict (type) do update
    set paused = coalesce(:paused::boolean, t.paused),
        paused_by = case when :paused::boolean is null then t.paused_by else excluded.paused_by end,
        paused_at = case when :paused::boolean is null then t.paused_at else excluded.paused_at end,
-       lease_ms = nullif(coalesce(:lease_ms::integer, t.lease_ms), -1),
-       timeout_ms = nullif(coalesce(:timeout_ms::integer, t.timeout_ms), -1),
-       concurrency = nullif(coalesce(:concurrency::integer, t.concurrency), -1),
-       max_attempts = nullif(coalesce(:max_attempts::integer, t.max_attempts), -1),
+       lease_ms = case when coalesce(:lease_ms::integer, t.lease_ms) <> -1 then coalesce(:lease_ms::integer, t.lease_ms) end,
+       timeout_ms = case when coalesce(:timeout_ms::integer, t.timeout_ms) <> -1 then coalesce(:timeout_ms::integer, t.timeout_ms) end,
+       concurrency = case when coalesce(:concurrency::integer, t.concurrency) <> -1 then coalesce(:concurrency::integer, t.concurrency) end,
+       max_attempts = case when coalesce(:max_attempts::integer, t.max_attempts) <> -1 then coalesce(:max_attempts::integer, t.max_attempts) end,
        changed_at = excluded.changed_at;
 
 -- name: worker_put

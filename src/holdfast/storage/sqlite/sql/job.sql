@@ -83,7 +83,7 @@ select json_group_array(json_array(
          j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now, j.version))
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
- cross join holdfast_job j on j.id = x.value;
+  left join holdfast_job j on j.id = x.value;
 
 -- name: job_next_due
 -- In how many microseconds the next free job of these types becomes due, or became so less than :back_us ago.

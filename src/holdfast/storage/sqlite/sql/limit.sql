@@ -108,7 +108,7 @@ select json_group_array(json_array(
          j.version, q.gate))
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
- cross join holdfast_job j on j.id = x.value;
+  left join holdfast_job j on j.id = x.value;
 
 -- name: limit_gates_put
 -- Rows are [id, mask, holders, spent, front_at, front_id, keep_until].

@@ -11,17 +11,20 @@ values (:version, :name, :checksum, :oldest_code, (select now from holdfast_cloc
 
 -- name: identity_get
 -- The name of a database is its file's path; one in memory has none.
-select i.id, i.database_name, coalesce(nullif(d.file, ''), ':memory:'), i.paused, i.paused_by, i.paused_at, false
+select i.id, i.database_name, coalesce(nullif(d.file, ''), ':memory:'), i.paused, i.paused_by, i.paused_at, false,
+       null, null, i.environment, :environment, true, true
   from holdfast_identity i cross join pragma_database_list d on d.name = 'main';
 
 -- name: identity_put
-insert into holdfast_identity (only_row, id, database_name, created_at)
-select 1, :id, coalesce(nullif(file, ''), ':memory:'), (select now from holdfast_clock) from pragma_database_list where name = 'main'
+insert into holdfast_identity (only_row, id, database_name, environment, created_at)
+select 1, :id, coalesce(nullif(file, ''), ':memory:'), :environment, (select now from holdfast_clock)
+  from pragma_database_list where name = 'main'
 on conflict do nothing;
 
 -- name: identity_adopt
 update holdfast_identity
-   set id = :id, database_name = (select coalesce(nullif(file, ''), ':memory:') from pragma_database_list where name = 'main')
+   set id = :id, environment = :environment,
+       database_name = (select coalesce(nullif(file, ''), ':memory:') from pragma_database_list where name = 'main')
 returning id;
 
 -- name: identity_note_server
