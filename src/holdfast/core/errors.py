@@ -190,6 +190,7 @@ __all__ = [
     "LeaseLost",
     "LinkInvalid",
     "ManifestNotFound",
+    "MigrationBlocked",
     "MissingExtra",
     "NoSuchRoute",
     "NoTransaction",
