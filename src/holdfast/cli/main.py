@@ -198,7 +198,7 @@ SECTIONS = {
     "Set up and operate": {
         "migrate": LazyCommand("holdfast.cli.database", "Bring the schema up to date."),
         "grants": LazyCommand(
-            "holdfast.cli.database", "Print what each database role needs, as SQL."
+            "holdfast.cli.database", "Print what each database role needs for this version, as SQL."
         ),
         "migrate-from": LazyCommand(
             "holdfast.cli.migrate_from", "Show what it takes to move a project to Holdfast."

@@ -193,6 +193,7 @@ __all__ = [
     "LeaseLost",
     "LinkInvalid",
     "ManifestNotFound",
+    "MigrationBlocked",
     "MissingExtra",
     "NoConnection",
     "NoSuchRoute",

@@ -23,7 +23,7 @@ Tell: TypeAlias = Callable[[str], None]
 """Says what a migration waits for."""
 
 WAIT = "10m"
-"""How long a migration waits for other transactions in all, unless it is told otherwise."""
+"""How long a migration waits for other transactions in all by default."""
 
 
 def log_wait(text: str) -> None:
