@@ -260,10 +260,10 @@ def test_workers_are_told_of_what_was_taken_back(
     try:
         assert listener.wait_until_alive(30)
         run(*words)
-        wanted = {("due", "mail.send"), ("lost", WORKER)}
+        wanted = {("look", "mail.send"), ("lost", WORKER)}
         while wanted:
             hint = arrived.get(timeout=PATIENCE_S)
-            wanted.discard((hint.kind, hint.type if hint.kind == "due" else str(hint.worker)))
+            wanted.discard((hint.kind, hint.type if hint.kind == "look" else str(hint.worker)))
     finally:
         listener.close()
         notifier.close()
