@@ -21,7 +21,7 @@ EXTRAS = {
     "redis": ("holdfast.notify.redis",),
     "nats": ("holdfast.notify.nats",),
     "files": ("holdfast.files.s3",),
-    "archive": ("holdfast.files.s3", "holdfast.archive.exporter"),
+    "archive": ("holdfast.files.s3", "holdfast_archive.exporter"),
     "otel": ("holdfast.observe.otel", "holdfast.observe.otel"),
     "prometheus": ("holdfast.observe.prometheus",),
     "top": ("holdfast.cli.top_screen",),

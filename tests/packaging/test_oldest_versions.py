@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contrib.test_celery_project import Shop, broker, run_as_it_is, run_beside
+from tests.celery.test_celery_project import Shop, broker, run_as_it_is, run_beside
 from tests.docs.newcomer import PATIENCE_S
 from tests.docs.snippets import ROOT, Block, blocks
 from tests.notify.servers import LeashedServer, redis_server

@@ -41,6 +41,7 @@ from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.web.app import create
 from holdfast.worker.clock import SystemClock
+from holdfast_archive import add_archive
 from tests.client.conftest import Heard
 from tests.scheduler.ticks import FunctionRunner
 from tests.support.pgbouncer import pooled
@@ -982,7 +983,7 @@ async def trace_link(place: Place) -> Any:
 @seen("HOLDFAST_ARCHIVE", "archive", [], ["orders"])
 async def archive_files(place: Place) -> Any:
     app = place.open(place.url)
-    archive = app.archive()
+    archive = add_archive(app)
     archive.table("orders", key="id", at="placed_at")
     app.migrate()
     with app.transaction() as tx:
@@ -995,7 +996,7 @@ async def archive_files(place: Place) -> Any:
 @seen("HOLDFAST_ARCHIVE_CRON", "0 5 * * *", "47 3 * * *", "0 5 * * *")
 async def archive_schedule(place: Place) -> Any:
     app = place.open(place.url)
-    app.archive()
+    add_archive(app)
     app.migrate()
     await place.tick(app)
     (found,) = await app.aio.cycles.list()

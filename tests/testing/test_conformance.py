@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import conformance
+from tests import conformance
 from tests.support.warm_python import LIBRARIES
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ import sqlite3
 import pytest_asyncio
 
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.testing.conformance import AsyncHarness, SyncHarness
+from tests.conformance import AsyncHarness, SyncHarness
 
 
 class MyDatabase(SqliteDatabase):
@@ -33,7 +33,7 @@ class MyDatabase(SqliteDatabase):
 TESTS = """
 import pytest
 
-from holdfast.testing import conformance
+from tests import conformance
 
 pytestmark = pytest.mark.asyncio
 

@@ -40,7 +40,7 @@ if django.VERSION < (6, 0):
 TASKS = {"default": {
     "BACKEND": "holdfast.contrib.django.tasks.HoldfastBackend",
     "QUEUES": ["default", "mail"],
-    "OPTIONS": {"modules": ["holdfast.testing.contract_tasks"]}}}
+    "OPTIONS": {"modules": ["tests.contrib.django.contract_tasks"]}}}
 """
 IMMEDIATE = """
 if django.VERSION >= (5, 1) and "sqlite" in DATABASES["default"]["ENGINE"]:
