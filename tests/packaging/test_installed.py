@@ -22,6 +22,8 @@ EXTRAS = {
     "nats": ("holdfast.notify.nats",),
     "files": ("holdfast.files.s3",),
     "archive": ("holdfast.files.s3", "holdfast_archive.exporter"),
+    "celery": ("holdfast_celery", "holdfast_celery.analysis"),
+    "bench": ("holdfast_bench.command",),
     "otel": ("holdfast.observe.otel", "holdfast.observe.otel"),
     "prometheus": ("holdfast.observe.prometheus",),
     "top": ("holdfast.cli.top_screen",),
@@ -36,6 +38,10 @@ MISSING = {
     "demo --postgres": "postgres",
     "api serve app:app": "web",
     "worker app:app --probe-port 0": "web",
+    "archive list": "archive",
+    "bench": "bench",
+}
+WITH_BENCH = {
     "bench --tiny --only drain": "postgres",
     "bench --tiny --only drain --server " + NOWHERE: "postgres",
     "bench --tiny --only pages_sqlite": "web",
@@ -113,6 +119,9 @@ def test_each_extra_alone_works(extra: str, wheel: Path, tmp_path: Path) -> None
     shop = installed(wheel, extra, tmp_path)
     begin(shop)
     bring(shop, extra)
+    if extra == "bench":
+        for line, missing in WITH_BENCH.items():
+            refuse(shop, missing, *line.split())
 
 
 @pytest.mark.packaging
@@ -128,7 +137,7 @@ def test_the_first_steps_are_the_same_on_postgresql(
 def test_the_bench_measures_where_the_package_is_installed(
     wheel: Path, postgres_url: str, tmp_path: Path
 ) -> None:
-    shop = installed(wheel, "postgres", tmp_path)
+    shop = installed(wheel, "postgres,bench", tmp_path)
     asked = "sqlite_drain,sqlite_start_many,pages_sqlite,start_one"
     words = ("bench", "--tiny", "--only", asked, "--server", postgres_url, "-o", "json")
     report = json.loads(shop.succeed("holdfast", *words))
@@ -172,3 +181,17 @@ def address_told(process: subprocess.Popen[str]) -> str:
         if found:
             return found.group()
     raise AssertionError("the server ended without telling its address")
+
+
+@pytest.mark.packaging
+def test_everything_together_works_and_every_extension_is_found(
+    wheel: Path, tmp_path: Path
+) -> None:
+    shop = installed(wheel, "all,bench", tmp_path)
+    begin(shop)
+    for extra in EXTRAS:
+        bring(shop, extra)
+    told = shop.succeed("holdfast", "--help")
+    for command in ("archive", "bench", "migrate-from"):
+        assert re.search(rf"^  {command} ", told, re.MULTILINE), command
+    assert "HF110" in shop.succeed("holdfast", "explain", "HF110")

@@ -1,10 +1,8 @@
 """Durable jobs, outbox events and scheduled tasks on the database you already have."""
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.renamed import RenamedModules
 from holdfast.version import VERSION
 
 if TYPE_CHECKING:
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
     from holdfast.worker.job import Job as Job
 
 __version__ = VERSION
-
-sys.meta_path.append(RenamedModules)
 
 _NAMES = {
     "holdfast.app": ("Holdfast",),

@@ -18,7 +18,7 @@ import click
 from holdfast.cli.console import print_error
 from holdfast.cli.exit_codes import Exit, exit_code
 from holdfast.cli.lazy import LazyGroup, takes_filter
-from holdfast.core.errors import CommandUsage, HoldfastError, SystemRefused, nearest
+from holdfast.core.errors import CommandUsage, HoldfastError, MissingExtra, SystemRefused, nearest
 from holdfast.extensions import LazyCommand, installed
 from holdfast.version import VERSION
 
@@ -44,6 +44,17 @@ class Root(LazyGroup):
             _discard_if_unwritable(stream)
         sys.exit(code)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of the first argument. Raises: MissingExtra for one of an extension that is not installed."""
+        if args[0] not in self.entries and args[0] in _extras():
+            raise MissingExtra(
+                f"`holdfast {args[0]}` is not installed",
+                help=f'pip install "holdfast-jobs[{args[0]}]"',
+            )
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a reader that closed the pipe, such as `head`, is no error."""
         try:
@@ -53,6 +64,15 @@ class Root(LazyGroup):
             # Here, because click would make it a failure.
             return Exit.BROKEN_PIPE
         return code
+
+
+def _extras() -> list[str]:
+    # Only an unknown name needs it, and every command would pay for its import.
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    with suppress(PackageNotFoundError):
+        return metadata("holdfast-jobs").get_all("Provides-Extra", [])
+    return []
 
 
 def _make_streams_writable() -> None:

@@ -12,11 +12,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core import events
-from holdfast.core.events import Event
+from holdfast.core.events import Event, EventSpec
 from holdfast.core.ids import short_id
 from holdfast.extensions import rows
 
-CATALOGUE = {**events.CATALOGUE, **{each.name: each for each in rows("events")}}
+CATALOGUE: dict[str, EventSpec] = {
+    **events.CATALOGUE,
+    **{each.name: each for each in rows("events")},
+}
 """Every event, those of extensions included."""
 
 LEVELS = {

@@ -64,18 +64,18 @@ def quote_table(name: str) -> str:
     return ".".join(map(quote, name.split(".")))
 
 
-@lru_cache(maxsize=16)
-def load_statements(package: str, folder: str = "sql") -> Mapping[str, str]:
-    """Read every named statement in a folder of a package, with `{name}` replaced by the fragment of that name."""
+@lru_cache(maxsize=8)
+def load_statements(*folders: tuple[str, str] | str) -> Mapping[str, str]:
+    """Read every named statement in folders of packages, with `{name}` replaced by the fragment of that name.
+
+    A package alone means its folder `sql`.
+    """
     found: dict[str, dict[str, str]] = {"name": {}, "fragment": {}}
-    for entry in sorted(files(package).joinpath(folder).iterdir(), key=lambda each: each.name):
-        if not entry.name.endswith(".sql"):
-            continue
-        parts = _HEADER.split(entry.read_text(encoding="utf-8"))
-        for kind, name, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-            if name in found[kind]:
-                raise ValueError(f"{name} is defined twice in {package}")
-            found[kind][name] = body.strip().rstrip(";")
+    for each in folders:
+        package, folder = (each, "sql") if isinstance(each, str) else each
+        for entry in sorted(files(package).joinpath(folder).iterdir(), key=lambda one: one.name):
+            if entry.name.endswith(".sql"):
+                _read_parts(entry.read_text(encoding="utf-8"), package, found)
 
     def expand(text: str) -> str:
         return _FRAGMENT.sub(
@@ -85,12 +85,18 @@ def load_statements(package: str, folder: str = "sql") -> Mapping[str, str]:
     return {name: expand(text) for name, text in found["name"].items()}
 
 
+def _read_parts(text: str, package: str, found: dict[str, dict[str, str]]) -> None:
+    parts = _HEADER.split(text)
+    for kind, name, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        if name in found[kind]:
+            raise ValueError(f"{name} is defined twice in {package}")
+        found[kind][name] = body.strip().rstrip(";")
+
+
 def dialect_statements(dialect: Literal["postgres", "sqlite"]) -> Mapping[str, str]:
-    """Read every statement of a dialect, those of extensions included."""
-    found = dict(load_statements(f"holdfast.storage.{dialect}"))
-    for package in named("statements"):
-        found |= load_statements(package, f"sql/{dialect}")
-    return found
+    """Read every statement of a dialect, those of extensions included; they may use its fragments."""
+    own = [(package, f"sql/{dialect}") for package in named("statements")]
+    return load_statements(f"holdfast.storage.{dialect}", *own)
 
 
 def without_comments(text: str) -> str:

@@ -28,6 +28,8 @@ from holdfast.settings import (
     unknown_variables,
 )
 from holdfast.storage.database import Database
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
 from holdfast.worker.clock import SystemClock
 from holdfast.worker.reaper import OutageGuard, reap_when_calm
 
@@ -74,13 +76,29 @@ async def run_checks(
             limits = await database.read_async(read_limit_state(database.store), READ_TIMEOUT_MS)
             about_database += check_limits(limits, fleet.workers)
             for check in rows("checks"):
-                about_database += await database.read_async(check(database.store), READ_TIMEOUT_MS)
+                about_database += await _run_check(database, check)
             server = server or await read_server(database)
             about_database += await _check_database(database, server, settings, len(fleet.workers))
         except HoldfastError as error:
             text = "the check itself failed"
             about_database.append(problem("database", error.message, text, error.help))
     return [*check_configuration(settings, {**known, **own}, owners), *about_database]
+
+
+async def _run_check(
+    database: Database, check: Callable[[Store], Op[list[Finding]]]
+) -> list[Finding]:
+    """Run a check of an extension; what it raises is a finding, too."""
+    try:
+        return await database.read_async(check(database.store), READ_TIMEOUT_MS)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        name = f"{check.__module__}.{check.__name__}"
+        return [problem(name, f"{type(error).__name__}: {error}", *_CHECK_FAILED)]
+
+
+_CHECK_FAILED = ("the check itself failed", "upgrade the extension, or tell its authors")
 
 
 async def _check_schema(database: Database) -> Finding:
