@@ -114,6 +114,12 @@ pictures: setup ## Retake the pictures in README and docs, from a real demo and 
 packaging: setup ## Install the built wheel into empty environments, with each extra alone.
 	@$(BIN)/python -m pytest -n 2 --timeout 600 -m "packaging or not packaging" tests/packaging $(ARGS)
 
+.PHONY: dist
+dist: setup ## Build wheels and sdists of all packages into dist/, and check them as an index would.
+	@rm -rf dist
+	@for each in $(PACKAGES); do (cd $$each && "$(CURDIR)/$(BIN)/python" -m hatchling build -d "$(CURDIR)/dist") || exit 1; done
+	@$(BIN)/python -m twine check --strict dist/*
+
 check: setup ## Check format, lint, types and layers.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .

@@ -76,7 +76,7 @@ def redis() -> Iterator[LeashedServer]:
 def test_a_celery_project_runs_as_it_is_and_beside_holdfast_with_this_version(
     version: str, wheel: Path, tmp_path: Path, redis: LeashedServer
 ) -> None:
-    python = installed(wheel, None, tmp_path, packages=CELERIES[version]).python
+    python = installed(wheel, "celery", tmp_path, packages=CELERIES[version]).python
     url = f"sqlite:///{tmp_path}/holdfast.db"
     run_as_it_is(Shop(tmp_path / "before", python, SHOP_BROKER=broker(redis)))
     with redis_server() as fresh:

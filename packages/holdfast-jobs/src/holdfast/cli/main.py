@@ -47,7 +47,7 @@ class Root(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of the first argument. Raises: MissingExtra for one of an extension that is not installed."""
+        """Find the command of the first argument. Raises: MissingExtra where its extension is not installed."""
         if args[0] not in self.entries and args[0] in _extras():
             raise MissingExtra(
                 f"`holdfast {args[0]}` is not installed",
