@@ -64,7 +64,7 @@ setup-system: ## Install the system packages that tests use, where allowed.
 	@.ci/setup-system
 
 demo: $(call LOOK,demo) ## Run the demo shop on embedded SQLite.
-	@$(BIN)/python -m holdfast.demo $(ARGS)
+	@$(BIN)/python -m holdfast_demo $(ARGS)
 
 invoicing: $(call LOOK,invoicing) ## Run the invoicing application: API, workers, mail, files.
 	@PYTHONPATH=apps/invoicing/src $(BIN)/python -m invoicing.local $(ARGS)

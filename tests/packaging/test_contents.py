@@ -49,8 +49,6 @@ def test_what_is_not_python_comes_along(wheel: Path) -> None:
         "holdfast/py.typed",
         "holdfast/web/templates/layout.html",
         "holdfast/web/static/dashboard.js",
-        "holdfast/demo/static/shop.html",
-        "holdfast/demo/sql/shop.sql",
         "holdfast/cli/starter/app.txt",
         "holdfast/observe/grafana/dashboard.json",
         "holdfast/observe/grafana/alerts.yml",

@@ -17,13 +17,14 @@ from tests.packaging.environment import PATIENCE_S, Environment, installed
 # What an extra makes possible, as modules that import.
 EXTRAS = {
     "postgres": ("holdfast.storage.postgres.database", "holdfast.notify.postgres"),
-    "web": ("holdfast.web.app", "holdfast.demo.pages"),
+    "web": ("holdfast.web.app",),
     "redis": ("holdfast.notify.redis",),
     "nats": ("holdfast.notify.nats",),
     "files": ("holdfast.files.s3",),
     "archive": ("holdfast.files.s3", "holdfast_archive.exporter"),
     "celery": ("holdfast_celery", "holdfast_celery.analysis"),
     "bench": ("holdfast_bench.command",),
+    "demo": ("holdfast_demo.command", "holdfast_demo.story"),
     "otel": ("holdfast.observe.otel", "holdfast.observe.otel"),
     "prometheus": ("holdfast.observe.prometheus",),
     "top": ("holdfast.cli.top_screen",),
@@ -34,13 +35,13 @@ NOWHERE = "postgresql://app@127.0.0.1:1/shop"
 MISSING = {
     "status --url " + NOWHERE: "postgres",
     "migrate --url " + NOWHERE: "postgres",
-    "demo --url " + NOWHERE: "postgres",
-    "demo --postgres": "postgres",
     "api serve app:app": "web",
     "worker app:app --probe-port 0": "web",
     "archive list": "archive",
     "bench": "bench",
+    "demo": "demo",
 }
+WITH_DEMO = {"demo --url " + NOWHERE: "postgres", "demo --postgres": "postgres"}
 WITH_BENCH = {
     "bench --tiny --only drain": "postgres",
     "bench --tiny --only drain --server " + NOWHERE: "postgres",
@@ -119,9 +120,8 @@ def test_each_extra_alone_works(extra: str, wheel: Path, tmp_path: Path) -> None
     shop = installed(wheel, extra, tmp_path)
     begin(shop)
     bring(shop, extra)
-    if extra == "bench":
-        for line, missing in WITH_BENCH.items():
-            refuse(shop, missing, *line.split())
+    for line, missing in {"bench": WITH_BENCH, "demo": WITH_DEMO}.get(extra, {}).items():
+        refuse(shop, missing, *line.split())
 
 
 @pytest.mark.packaging
@@ -192,6 +192,6 @@ def test_everything_together_works_and_every_extension_is_found(
     for extra in EXTRAS:
         bring(shop, extra)
     told = shop.succeed("holdfast", "--help")
-    for command in ("archive", "bench", "migrate-from"):
+    for command in ("archive", "bench", "demo", "migrate-from"):
         assert re.search(rf"^  {command} ", told, re.MULTILINE), command
     assert "HF110" in shop.succeed("holdfast", "explain", "HF110")

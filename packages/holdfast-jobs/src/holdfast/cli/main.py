@@ -163,9 +163,6 @@ def _sentence(text: str) -> str:
 
 SECTIONS = {
     "Get started": {
-        "demo": LazyCommand(
-            "holdfast.demo.command", "Run a small shop that demonstrates the guarantees."
-        ),
         "init": LazyCommand("holdfast.cli.dev", "Write a working application with a test."),
         "dev": LazyCommand(
             "holdfast.cli.dev",

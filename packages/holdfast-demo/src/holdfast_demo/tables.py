@@ -23,7 +23,7 @@ Connection: TypeAlias = "sqlite3.Connection | psycopg.Connection[Any]"
 SCHEMA = "holdfast_demo"
 """The queue's schema on PostgreSQL, apart from everything else in the database."""
 
-_SQL = load_statements("holdfast.demo")
+_SQL = load_statements("holdfast_demo")
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 

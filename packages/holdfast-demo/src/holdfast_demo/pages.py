@@ -16,10 +16,10 @@ from starlette.routing import Mount, Route
 
 from holdfast import Holdfast
 from holdfast.cli.local_application import LOCAL_HOST, listen
-from holdfast.demo.tables import SCHEMA
 from holdfast.settings import read_settings
 from holdfast.web.app import create
 from holdfast.web.middleware import HEADERS
+from holdfast_demo.tables import SCHEMA
 
 DASHBOARD = "/holdfast"
 
@@ -110,7 +110,7 @@ class DemoServer:
 
 
 def _file(name: str, media_type: str) -> Callable[[Request], Response]:
-    content = files("holdfast.demo").joinpath("static", name).read_bytes()
+    content = files("holdfast_demo").joinpath("static", name).read_bytes()
 
     def serve(_: Request) -> Response:
         return Response(content, headers=HEADERS, media_type=media_type)

@@ -17,14 +17,14 @@ from holdfast.cli.local_application import print_ready
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.core.errors import SchemaChanged, SchemaTooNew
 from holdfast.core.lease import default_heartbeat_ms
-from holdfast.demo import tables
-from holdfast.demo.actors import SLOTS, Customers, WorkerProcess
-from holdfast.demo.demo_database import DemoDatabase
-from holdfast.demo.screen import Screen, TextScreen, keyboard
-from holdfast.demo.shop import app
-from holdfast.demo.story import DemoOptions, Story, set_paused
 from holdfast.storage.id_generator import new_id
 from holdfast.version import VERSION
+from holdfast_demo import tables
+from holdfast_demo.actors import SLOTS, Customers, WorkerProcess
+from holdfast_demo.demo_database import DemoDatabase
+from holdfast_demo.screen import Screen, TextScreen, keyboard
+from holdfast_demo.shop import app
+from holdfast_demo.story import DemoOptions, Story, set_paused
 
 LOG = Path("holdfast-demo.log")
 
@@ -86,7 +86,7 @@ class Demo:
         if self._options.port is None:
             return
         try:
-            from holdfast.demo.pages import DASHBOARD, DemoServer
+            from holdfast_demo.pages import DASHBOARD, DemoServer
         except ImportError as error:
             click.echo(f'  - pages need {error.name}: pip install "holdfast-jobs[web]"')
             return

@@ -1,4 +1,4 @@
-"""The shop's application. The demo's worker runs `holdfast.demo.shop:app`."""
+"""The shop's application. The demo's worker runs `holdfast_demo.shop:app`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import Continue, Holdfast, Job, Retry
-from holdfast.demo import tables
+from holdfast_demo import tables
 
 DEFAULT_URL = "sqlite:///holdfast-demo.db"
 CHARGE = "order.charge"

@@ -19,11 +19,11 @@ from holdfast.core.instants import Instant
 from holdfast.core.records import Held, JobRecord
 from holdfast.core.schedule import parse_schedule
 from holdfast.core.statistics import QueueTotals
-from holdfast.demo import tables
-from holdfast.demo.actors import SLOTS, Customers, WorkerProcess
-from holdfast.demo.shop import CHARGE, app
 from holdfast.storage.operation import run
 from holdfast.storage.store.pagination import JobQuery
+from holdfast_demo import tables
+from holdfast_demo.actors import SLOTS, Customers, WorkerProcess
+from holdfast_demo.shop import CHARGE, app
 
 NOTES = 6
 MORE = 100

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast.cli.interrupts import raise_if_interrupted, sleep_unless_interrupted
-from holdfast.demo.story import MORE, Story
+from holdfast_demo.story import MORE, Story
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -58,8 +58,8 @@ def _open_file(fresh: bool) -> DemoDatabase:
 
 
 def _open_url(url: str, fresh: bool) -> DemoDatabase:
-    from holdfast.demo import tables
     from holdfast.storage.url import missing_driver, parse_url
+    from holdfast_demo import tables
 
     address = parse_url(url)
     if address.dialect == "sqlite":

@@ -1,4 +1,4 @@
-"""`python -m holdfast.demo` is `holdfast demo`."""
+"""`python -m holdfast_demo` is `holdfast demo`."""
 
 import sys
 

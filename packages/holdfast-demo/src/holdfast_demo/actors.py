@@ -11,11 +11,11 @@ from pathlib import Path
 from holdfast.cli.child_process import ProcessGroup
 from holdfast.cli.local_application import clean_environment
 from holdfast.cli.orphan_guard import OrphanGuard
-from holdfast.demo import tables
-from holdfast.demo.shop import PAYMENT_VARIABLE, URL_VARIABLE, app, payment_ms, place_order
-from holdfast.demo.tables import SCHEMA
+from holdfast_demo import tables
+from holdfast_demo.shop import PAYMENT_VARIABLE, URL_VARIABLE, app, payment_ms, place_order
+from holdfast_demo.tables import SCHEMA
 
-APPLICATION = "holdfast.demo.shop:app"
+APPLICATION = "holdfast_demo.shop:app"
 SLOTS = 4
 REAPER_INTERVAL_MS = 500
 EVERY_HEAVY = 5

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.lazy import HelpCommand
 from holdfast.core.errors import CommandUsage
-from holdfast.demo.demo_database import open_demo_database
+from holdfast_demo.demo_database import open_demo_database
 
 SHOWN_LEASE = "15s"
 QUICK_LEASE = "3s"
@@ -82,8 +82,8 @@ def demo(
     with OrphanGuard() as guard, open_demo_database(url, postgres, fresh, guard) as database:
         # The shop's module reads its URL when it is imported, here and in its worker.
         os.environ["SHOP_URL"] = database.url
-        from holdfast.demo.demo import Demo
-        from holdfast.demo.story import DemoOptions
+        from holdfast_demo.demo import Demo
+        from holdfast_demo.story import DemoOptions
 
         if port is None and not headless:
             port = PORT
