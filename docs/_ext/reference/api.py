@@ -115,10 +115,12 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.files.check_key",
     ),
     "Archive": (
-        "holdfast.archive.Archive",
-        "holdfast.archive.ArchiveReport",
-        "holdfast.archive.Progress",
-        "holdfast.archive.Restored",
+        "holdfast_archive.add_archive",
+        "holdfast_archive.move_rows",
+        "holdfast_archive.Archive",
+        "holdfast_archive.ArchiveReport",
+        "holdfast_archive.Progress",
+        "holdfast_archive.Restored",
         "holdfast_archive.manifest.Manifest",
         "holdfast_archive.manifest.ArchivedObject",
     ),
@@ -135,6 +137,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.notify.base.Hint",
     ),
     "Testing": ("holdfast.testing.kit.Kit",),
+    "Extensions": ("holdfast.extensions.Extension", "holdfast.extensions.LazyCommand"),
 }
 
 _NOT_CLASSES = {"__version__", "errors"}

@@ -27,14 +27,18 @@ class NeededPackages:
 
 
 WEB = NeededPackages(
-    "the dashboard", ("jinja2", "starlette", "uvicorn"), 'pip install "holdfast-jobs[web]"'
+    "the dashboard and the archive's pages",
+    ("jinja2", "starlette", "uvicorn", "holdfast_archive"),
+    'pip install "holdfast-jobs[web,archive]"',
 )
 CHECKOUT = "run `make bench` in a checkout of Holdfast's repository"
 INVOICING = NeededPackages(
     "the invoicing application", ("invoicing", "aiosmtpd", "typst"), CHECKOUT
 )
 TENDERS = NeededPackages("the tenders application", ("tenders", "alembic", "pyarrow"), CHECKOUT)
-ARCHIVE = NeededPackages("the archive", ("pyarrow",), 'pip install "holdfast-jobs[archive]"')
+ARCHIVE = NeededPackages(
+    "the archive", ("holdfast_archive", "pyarrow"), 'pip install "holdfast-jobs[archive]"'
+)
 
 
 @dataclass(frozen=True, slots=True)
