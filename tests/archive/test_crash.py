@@ -17,7 +17,7 @@ from holdfast.core.errors import Aborted
 from holdfast.core.instants import to_instant
 from holdfast_archive import Archive, Progress
 from holdfast_archive.errors import ArchiveBusy
-from holdfast_archive.store import ARCHIVING
+from holdfast_archive.manifest_store import ARCHIVING
 from tests.archive.conftest import Place
 from tests.archive.crashing import Crash, archive_of
 from tests.support.forking import Forker

@@ -12,7 +12,7 @@ from holdfast.scheduler.cycle_run import CycleRun, FencedTransaction
 from holdfast.scheduler.runner import TickSummary
 from holdfast.settings import load_settings
 from holdfast_archive import move_rows
-from holdfast_archive.move_rows import age_before
+from holdfast_archive.row_moves import age_before
 from tests.archive.conftest import Place
 
 YEAR = timedelta(days=366)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast_archive.manifest import ArchivedObject, Manifest
-from holdfast_archive.store import ARCHIVING, MANIFESTS
+from holdfast_archive.manifest_store import ARCHIVING, MANIFESTS
 from tests.conformance.harness import Conformance, StoreFixture
 
 LEASE_MS = 60_000

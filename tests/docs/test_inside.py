@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "holdfast"
+SOURCE = ROOT / "packages" / "holdfast-jobs" / "src" / "holdfast"
 _PATH = re.compile(r"`((?:[a-z_]+/)+(?:[a-z_]+\.(?:py|sql))?)`")
 _ELSEWHERE = ("tests/", "docs/", "sql/")
 

@@ -28,7 +28,7 @@ from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, at
 from holdfast_archive.manifest import ArchivedObject
-from holdfast_archive.store import ARCHIVING
+from holdfast_archive.manifest_store import ARCHIVING
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -36,7 +36,8 @@ from holdfast.scheduler import maintenance
 from holdfast.scheduler.background import Background
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.scheduler.runner import RunnerContext, RunnerReport, TickSummary
-from holdfast.settings import GROUPS, load_settings, variables_of
+from holdfast.settings import load_settings
+from holdfast.settings.load import variables
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.web.app import create
@@ -50,7 +51,7 @@ from tests.support.until import breath
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
 FIRST = "00000000-0000-0000-0000-000000000000"
-VARIABLES = [each.name for group in GROUPS.values() for each in variables_of(group)]
+VARIABLES = list(variables())
 MAIL = "order.placed/mail"
 
 

@@ -25,7 +25,7 @@ from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast_archive.errors import ArchiveBusy, ArchiveCorrupted
 from holdfast_archive.manifest import Manifest, ManifestState, ManifestTotals
-from holdfast_archive.store import MANIFESTS
+from holdfast_archive.manifest_store import MANIFESTS
 
 if TYPE_CHECKING:
     from holdfast_archive import Archive, ArchiveReport, Progress

@@ -9,7 +9,7 @@ from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast_archive.manifest import JOBS, Manifest, ManifestTotals
-from holdfast_archive.store import MANIFESTS
+from holdfast_archive.manifest_store import MANIFESTS
 
 LATE_MS = 2 * 86_400_000
 """The archive runs daily; what did not get on for two days needs a look."""

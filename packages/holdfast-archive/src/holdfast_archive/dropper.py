@@ -15,9 +15,9 @@ from holdfast.storage.store.params import texts
 from holdfast_archive.errors import ArchiveCorrupted
 from holdfast_archive.exporter import describe
 from holdfast_archive.manifest import Manifest, period_named
+from holdfast_archive.manifest_store import ARCHIVING
 from holdfast_archive.parquet_file import ParquetFileReader
 from holdfast_archive.sources import ChainSource, Source, TableSource
-from holdfast_archive.store import ARCHIVING
 from holdfast_archive.table_access import MEMBERS, Print, Shape, span_of
 from holdfast_archive.work import Hold, Work
 

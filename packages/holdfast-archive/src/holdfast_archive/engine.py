@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import Aborted, InvalidCursor, InvalidOption
-from holdfast.core.events import Observer, event
+from holdfast.core.events import EventSpec, Observer
 from holdfast.files.files import Files
 from holdfast.files.open_files import open_files
 from holdfast.storage.database import Database
@@ -23,6 +23,12 @@ from holdfast_archive.errors import (
     ArchiveNotConfigured,
     ManifestNotFound,
 )
+from holdfast_archive.events import (
+    ARCHIVE_DROPPED,
+    ARCHIVE_EXPORTED,
+    ARCHIVE_FAILED,
+    ARCHIVE_RESTORED,
+)
 from holdfast_archive.manifest import (
     DEAD_LETTERS,
     JOBS,
@@ -32,6 +38,7 @@ from holdfast_archive.manifest import (
     PeriodLength,
     period_of,
 )
+from holdfast_archive.manifest_store import MANIFESTS
 from holdfast_archive.progress import (
     ArchiveReport,
     ArchiveRun,
@@ -49,7 +56,6 @@ from holdfast_archive.sources import (
     closed_until,
     tables_of,
 )
-from holdfast_archive.store import MANIFESTS
 from holdfast_archive.table_access import RowSelection, Unit
 
 if TYPE_CHECKING:
@@ -271,7 +277,7 @@ class Archive:
             work.give_up(hold, manifest.error)
             return
         self._tell(
-            "archive_failed", source=manifest.source, manifest=manifest.name, error=error.message
+            ARCHIVE_FAILED, source=manifest.source, manifest=manifest.name, error=error.message
         )
         work.give_up(hold, describe(error), "failed" if manifest.state != "dropped" else None)
 
@@ -293,7 +299,7 @@ class Archive:
         found = self.show(manifest)
         restored = restore(self._work(on_progress), found, into)
         self._tell(
-            "archive_restored",
+            ARCHIVE_RESTORED,
             source=found.source,
             manifest=found.name,
             rows=restored.inserted,
@@ -321,10 +327,10 @@ class Archive:
             _log.warning(NOT_CONFIGURED)
         return report
 
-    def _tell(self, name: str, **fields: Any) -> None:
+    def _tell(self, spec: EventSpec, **fields: Any) -> None:
         observer = self._observer()
         if observer is not None:
-            observer.observe(event(name, **fields))
+            observer.observe(spec(**fields))
 
 
 class _Run:
@@ -367,7 +373,7 @@ class _Run:
             text = str(getattr(error, "message", "") or error)
             self._report.errors.append(f"{name}: {text}")
             _log.error("archiving %s failed: %s", name, text)
-            self._tell("archive_failed", source=self._source.name, manifest=name, error=text)
+            self._tell(ARCHIVE_FAILED, source=self._source.name, manifest=name, error=text)
 
     def _drop_eligible(self) -> None:
         work = self._work
@@ -383,7 +389,7 @@ class _Run:
 
         items = drop(self._work, self._source, manifest)
         self._report.dropped += items
-        self._tell("archive_dropped", source=manifest.source, manifest=manifest.name, items=items)
+        self._tell(ARCHIVE_DROPPED, source=manifest.source, manifest=manifest.name, items=items)
 
     def _export_closed(self) -> None:
         work, source = self._work, self._source
@@ -420,7 +426,7 @@ class _Run:
         self._report.rows += manifest.rows
         self._report.bytes += manifest.bytes
         self._tell(
-            "archive_exported",
+            ARCHIVE_EXPORTED,
             source=manifest.source,
             manifest=manifest.name,
             rows=manifest.rows,

@@ -19,9 +19,9 @@ from holdfast.core.errors import Aborted, FilesError
 from holdfast.storage.id_generator import new_id
 from holdfast_archive.errors import ArchiveCorrupted
 from holdfast_archive.manifest import ArchivedObject, Manifest, Period
+from holdfast_archive.manifest_store import ARCHIVING, MANIFESTS
 from holdfast_archive.parquet_file import ParquetFileWriter
 from holdfast_archive.sources import ChainSource, Member, Seen, Source
-from holdfast_archive.store import ARCHIVING, MANIFESTS
 from holdfast_archive.table_access import Shape, Unfit
 from holdfast_archive.work import FOLDER, Hold, Work, keep_renewed
 

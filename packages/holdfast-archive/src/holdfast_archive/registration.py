@@ -12,7 +12,7 @@ from holdfast_archive.engine import (
     Archive,
     archive_handler,
 )
-from holdfast_archive.move_rows import MOVE_CRON, MOVE_ROWS, MOVE_TIMEOUT, Moves, mover
+from holdfast_archive.row_moves import MOVE_CRON, MOVE_ROWS, MOVE_TIMEOUT, Moves, mover
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

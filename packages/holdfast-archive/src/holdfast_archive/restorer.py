@@ -13,9 +13,9 @@ from holdfast.storage.operation import Row, run
 from holdfast_archive.errors import ArchiveCorrupted, RestoreConflict
 from holdfast_archive.exporter import Definition, describe
 from holdfast_archive.manifest import DEAD_LETTERS, JOBS, Manifest
+from holdfast_archive.manifest_store import ARCHIVING, MANIFESTS
 from holdfast_archive.parquet_file import ParquetFileReader
 from holdfast_archive.progress import Progress, Restored
-from holdfast_archive.store import ARCHIVING, MANIFESTS
 from holdfast_archive.table_access import Shape
 from holdfast_archive.work import Hold, Work
 

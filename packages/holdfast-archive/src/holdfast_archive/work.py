@@ -19,9 +19,9 @@ from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast_archive.errors import ArchiveBusy, ArchiveCorrupted
 from holdfast_archive.manifest import ArchivedObject, Manifest, ManifestState
+from holdfast_archive.manifest_store import ARCHIVING
 from holdfast_archive.parquet_file import ParquetFileReader
 from holdfast_archive.progress import Now, OnProgress, Progress, Step, ignore_progress, never
-from holdfast_archive.store import ARCHIVING
 from holdfast_archive.table_access import TableAccess
 
 FOLDER = "holdfast-archive-"

@@ -25,7 +25,7 @@ from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast_archive.manifest import ArchivedObject
-from holdfast_archive.store import ARCHIVING
+from holdfast_archive.manifest_store import ARCHIVING
 from holdfast_bench.handwritten import SQL, SQLITE
 from holdfast_bench.workload import INPUT_TEXT, KEYED, OUTPUT_TEXT, make_app
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.sealed.clinic import SECRET
-from tests.sealed.test_secret_life import dump
 
 from holdfast import Seal
 from holdfast.errors import InvalidOption
 from holdfast.testing.kit import Kit
 from holdfast_celery import Celery, chain, chord, group
+from tests.sealed.clinic import SECRET
+from tests.sealed.test_secret_life import dump
 
 
 class Clinic:

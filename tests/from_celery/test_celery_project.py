@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from holdfast.settings.load import PREFIXES
 from tests.docs.snippets import ROOT, text_blocks
 from tests.notify.servers import LeashedServer, redis_server
 from tests.support.until import PATIENCE_S, SLOWNESS, wait_until
 from tests.support.warm_python import LIBRARIES
-
-from holdfast.settings.load import PREFIXES
 
 SOURCES = Path(__file__).parent / "celery_shop"
 

@@ -2,9 +2,8 @@
 
 import os
 
-from celery.schedules import crontab
-
 from celery import Celery
+from celery.schedules import crontab
 
 app = Celery(
     "shop",

@@ -3,6 +3,7 @@
 import sys
 
 from celery import chain, chord
+
 from shop.app import app
 from shop.tasks import charge, contact_sheet, mail_invoice, render_invoice, send_mail, thumbnail
 

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.processes import Command
-from tests.support.until import PATIENCE_S
 
 from holdfast.cli.exit_codes import Exit
 from holdfast_celery.analysis import Analysis, analyse
+from tests.cli.processes import Command
+from tests.support.until import PATIENCE_S
 
 SHOP = Path(__file__).parent / "celery_shop"
 

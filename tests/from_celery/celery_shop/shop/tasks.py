@@ -1,6 +1,7 @@
 """What the shop does in the background."""
 
 from celery import shared_task
+
 from shop.records import record
 
 
