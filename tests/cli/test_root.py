@@ -272,7 +272,7 @@ def test_an_interrupt_ends_a_command_quietly() -> None:
         "from holdfast.cli.main import main\n"
         # A test run in the background of a script inherits that interrupts are ignored.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        f"reference.explanations = lambda: os.kill(os.getpid(), {int(signal.SIGINT)})\n"
+        f"reference.explain_codes = lambda: os.kill(os.getpid(), {int(signal.SIGINT)})\n"
         "main()"
     )
     done = subprocess.run(

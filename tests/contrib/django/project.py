@@ -139,6 +139,8 @@ class Project:
         """Return this process's variables without settings of Holdfast's own."""
         own = {name: text for name, text in os.environ.items() if not name.startswith(PREFIXES)}
         own["PYTHONUNBUFFERED"] = "1"
+        # The contract and its tasks are modules of these tests.
+        own["PYTHONPATH"] = str(ROOT)
         return own
 
 

@@ -38,6 +38,7 @@ from holdfast_archive.registration import declared_archive
 
 if TYPE_CHECKING:
     from holdfast_archive import Progress
+    from holdfast_archive.admin import ArchiveAdmin
 
 _COLOURS = {"verified": "green", "failed": "red", "exporting": "yellow", "exported": "yellow"}
 _STATES = ("pending", "exporting", "exported", "verified", "dropped", "failed")
@@ -56,6 +57,13 @@ _TIMES = ("created", "exported", "verified", "dropped", "restored")
 _LINE_EVERY_S = 5.0
 _DRAW_EVERY_S = 0.1
 _BAR_WIDTH = 24
+
+
+def _admin(session: CliSession) -> ArchiveAdmin:
+    # Here, because help does without it and is quicker so.
+    from holdfast_archive.admin import ArchiveAdmin
+
+    return session.admin.of(ArchiveAdmin)
 
 
 def _drop(row: Record) -> str | None:
@@ -100,6 +108,7 @@ def run(
 
     Exits 0 and says so if no file store is configured; 5 if some periods failed, 1 if all did.
     """
+
     if declared_archive(session.app) is None:
         raise CommandUsage(
             "archive run: no archive is declared",
@@ -107,7 +116,7 @@ def run(
         )
     with ProgressReport() as progress:
         caller = session.caller(reason)
-        report = session.run(session.admin.of(ArchiveAdmin).run(caller, source, limit, progress))
+        report = session.run(_admin(session).run(caller, source, limit, progress))
     found: dict[str, Any] = {each: getattr(report, each) for each in report.__struct_fields__}
     match output:
         case "id":
@@ -139,7 +148,7 @@ def _manifest(session: CliSession, name: str) -> Record | None:
     from holdfast_archive.errors import ManifestNotFound
 
     try:
-        return session.run(session.admin.of(ArchiveAdmin).get(session.caller(), name)).as_json()
+        return session.run(_admin(session).get(session.caller(), name)).as_json()
     except ManifestNotFound:
         return None
 
@@ -167,9 +176,7 @@ def list_(
     output: Format,
 ) -> None:
     """List manifests, the newest period first: state, rows, bytes, object, and when rows may be dropped."""
-    page = session.run(
-        session.admin.of(ArchiveAdmin).page(session.caller(), source, state, limit, after)
-    )
+    page = session.run(_admin(session).page(session.caller(), source, state, limit, after))
     rows = [each.as_json() for each in page.items]
     write_page("manifests", rows, page.next, _COLUMNS, output, id=_NAME)
 
@@ -186,7 +193,7 @@ def list_(
 @with_database
 def show(session: CliSession, name: str, output: Format) -> None:
     """Show a manifest with its objects, by its id or as SOURCE/PERIOD[/PART]."""
-    found = session.run(session.admin.of(ArchiveAdmin).get(session.caller(), name)).as_json()
+    found = session.run(_admin(session).get(session.caller(), name)).as_json()
     write_single(found, output, lambda: _write_manifest(found), id=_NAME)
 
 
@@ -239,7 +246,7 @@ def verify(
     rows, failed = [], 0
     with ProgressReport() as progress:
         for name in wanted:
-            work = session.admin.of(ArchiveAdmin).verify(session.caller(reason), name, progress)
+            work = _admin(session).verify(session.caller(reason), name, progress)
             try:
                 rows.append(session.run(work).as_json())
             except ArchiveCorrupted as error:
@@ -248,7 +255,7 @@ def verify(
                 failed += 1
                 progress.clear()
                 print_error(error)
-                facts = session.run(session.admin.of(ArchiveAdmin).get(session.caller(), name))
+                facts = session.run(_admin(session).get(session.caller(), name))
                 rows.append(facts.as_json())
     write_records(rows, _COLUMNS, output, id=_NAME, empty="no manifests found")
     print_info(f"verified {pluralize(len(rows) - failed, 'manifest')}, {failed} failed")
@@ -259,9 +266,7 @@ def _all_names(session: CliSession, source: str | None) -> list[str]:
     found: list[str] = []
     after = None
     while True:
-        page = session.run(
-            session.admin.of(ArchiveAdmin).page(session.caller(), source, None, 500, after)
-        )
+        page = session.run(_admin(session).page(session.caller(), source, None, 500, after))
         found += [each.manifest.name for each in page.items if each.manifest.objects]
         if page.next is None:
             return found
@@ -284,13 +289,11 @@ def restore(session: CliSession, name: str, into: str | None, change: ChangeOpti
 
     Objects are verified first. Identical existing rows are skipped; if one has other values, nothing is restored.
     """
-    found = session.run(session.admin.of(ArchiveAdmin).get(session.caller(), name)).as_json()
+    found = session.run(_admin(session).get(session.caller(), name)).as_json()
     if not confirm_change(change, "restore", "manifest", [found], _COLUMNS, many=True, id=_NAME):
         return
     with ProgressReport() as progress:
-        work = session.admin.of(ArchiveAdmin).restore(
-            session.caller(change.reason), name, into, progress
-        )
+        work = _admin(session).restore(session.caller(change.reason), name, into, progress)
         restored = session.run(work)
     if change.output == "table":
         write_records([restored["manifest"]], _COLUMNS, change.output)
