@@ -32,9 +32,7 @@ from holdfast.cli.output import (
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import pluralize
 from holdfast.core.errors import CommandUsage
-from holdfast_archive.admin import ArchiveAdmin
 from holdfast_archive.errors import ArchiveCorrupted
-from holdfast_archive.registration import declared_archive
 
 if TYPE_CHECKING:
     from holdfast_archive import Progress
