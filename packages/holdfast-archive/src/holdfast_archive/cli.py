@@ -106,6 +106,7 @@ def run(
 
     Exits 0 and says so if no file store is configured; 5 if some periods failed, 1 if all did.
     """
+    from holdfast_archive.registration import declared_archive
 
     if declared_archive(session.app) is None:
         raise CommandUsage(
