@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from time import sleep
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never, cast
 
 import click
 
@@ -50,6 +50,8 @@ from holdfast.cli.session import (
 )
 from holdfast.core import lifecycle
 from holdfast.core.errors import CommandUsage, UnknownJobType, nearest
+from holdfast.core.instants import parse_time
+from holdfast.core.start_table import START_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -242,16 +244,32 @@ class _DryRun(Exception):
 
 
 def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
-    """Read a time; one without a zone is ambiguous."""
-    if text is None:
-        return None
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
-        raise click.BadParameter(f"{text[:40]!r} is not a time like 2030-01-31T09:00:00Z")
-    return instant
+    return None if text is None else parse_time(text)
+
+
+def _start_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of a start."""
+    for name, option in reversed(list(START_OPTIONS.items())):
+        flag, text = f"--{name.replace('_', '-')}", option.text
+        match option.kind:
+            case "number":
+                kind = click.IntRange(option.lowest, option.highest)
+                command = click.option(flag, type=kind, help=text)(command)
+            case "choice":
+                command = click.option(flag, type=click.Choice(option.choices), help=text)(command)
+            case "flag":
+                command = click.option(flag, is_flag=True, default=None, help=text)(command)
+            case "time":
+                command = click.option(flag, callback=_parse_time, metavar="TIME", help=text)(
+                    command
+                )
+            case "duration":
+                command = click.option(flag, metavar="DURATION", help=text)(command)
+            case "text":
+                command = click.option(flag, help=text)(command)
+            case _ as never:
+                assert_never(never)
+    return command
 
 
 @jobs.command(
@@ -277,25 +295,7 @@ def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> date
 )
 @app_option
 @click.option("--new-type", is_flag=True, help="Allow a type that is not in the database yet.")
-@click.option("--key", help="Deduplication key: returns the open chain with the same key, if any.")
-@click.option(
-    "--debounce",
-    metavar="DURATION",
-    help="Start once the key has been quiet for this long, with the last input.",
-)
-@click.option("--latest", metavar="DURATION", help="With --debounce: start no later than this.")
-@click.option("--after", metavar="DURATION", help="Delay before the job is due.")
-@click.option("--at", callback=_parse_time, metavar="TIME", help="Earliest start time.")
-@click.option("--priority", type=click.IntRange(0, 9), help="0 (most urgent) to 9; 5 by default.")
-@click.option(
-    "--max-attempts", type=click.IntRange(min=1), help="Maximum attempts, including the first."
-)
-@click.option(
-    "--sealed",
-    is_flag=True,
-    default=None,
-    help="Encrypt input and output, if the type is not declared as sealed.",
-)
+@_start_options
 @database_options
 @change_options
 def start(

@@ -37,6 +37,17 @@ def to_instant(moment: datetime) -> Instant:
     return instant
 
 
+def parse_time(text: str) -> datetime:
+    """Read a time with a zone. Raises: InvalidOption; one without a zone is ambiguous."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidOption(f"{text[:40]!r} is not a time like 2030-01-31T09:00:00Z")
+    return moment
+
+
 def parse_since(since: object) -> Instant:
     """Read the time from which on something is wanted, UTC unless it says otherwise. Raises: InvalidOption."""
     if isinstance(since, str):

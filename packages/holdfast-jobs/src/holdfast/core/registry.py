@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import NoneType
-from typing import Any, Literal, TypeAlias, TypedDict, TypeGuard
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeGuard
 
 from holdfast.core.codec import TypeCodec
 from holdfast.core.duration import Duration, milliseconds
@@ -170,36 +170,59 @@ class TypeOptions(TypedDict, total=False):
     """Whether inputs and outputs are encrypted in the database, and error texts left out; by default False."""
 
 
-_KINDS: Mapping[str, Kinds] = {
-    "retry": (Retry,),
-    "lease": (Lease, str, int, float, timedelta, NoneType),
-    "timeout": (str, int, float, timedelta, NoneType),
-    "concurrency": (int, NoneType),
-    "batch": (int, NoneType),
-    "batch_by": (object,),
-    "batch_wait": (str, int, float, timedelta, NoneType),
-    "atomic": (bool,),
-    "executor": (str,),
-    "entry": (bool,),
-    "continues_to": (list, tuple, NoneType),
-    "waits_for": (list, tuple, NoneType),
-    "limits": (list, tuple, NoneType),
-    "rates": (list, tuple, NoneType),
-    "fair": (Fair, NoneType),
-    "ordered": (Ordered, NoneType),
-    "version": (int,),
-    "sealed": (bool,),
-}
-"""What each option of TypeOptions may be; a misspelled one must not be taken for its default."""
+class TypeOption(NamedTuple):
+    """What an option of a job type may be, how it is read from the environment, and what a `JobType` keeps of it."""
+
+    kinds: Kinds
+    keep: Callable[[str, Any], Any] | None = None
+    """From the job type's field and the value to what the field holds; None where `flow_of` or the handler decide."""
+    field: str = ""
+    reader: OptionReader | None = None
 
 
-_READERS: Mapping[str, OptionReader] = {
-    "concurrency": NUMBER,
-    "batch": NUMBER,
-    "batch_wait": DURATION,
-    "timeout": DURATION,
-    "lease": OptionReader(DURATION.expected, lambda given, text: Lease(duration_text(given, text))),
+def _as_given(_: str, value: Any) -> Any:
+    return value
+
+
+def _milliseconds(field: str, value: Duration | None) -> int | None:
+    return at_least_one(field.removesuffix("_ms"), None if value is None else milliseconds(value))
+
+
+def _lease(_: str, lease: Lease | Duration | None) -> Lease | None:
+    return lease if lease is None or isinstance(lease, Lease) else Lease(lease)
+
+
+def _names(_: str, names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
+
+
+_LEASE = OptionReader(DURATION.expected, lambda given, text: Lease(duration_text(given, text)))
+_SPAN: Kinds = (str, int, float, timedelta, NoneType)
+_LIST: Kinds = (list, tuple, NoneType)
+
+TYPE_OPTIONS: Mapping[str, TypeOption] = {
+    "retry": TypeOption((Retry,), _as_given),
+    "lease": TypeOption((Lease, *_SPAN), _lease, reader=_LEASE),
+    "timeout": TypeOption(_SPAN, _milliseconds, "timeout_ms", DURATION),
+    "concurrency": TypeOption((int, NoneType), at_least_one, reader=NUMBER),
+    "batch": TypeOption((int, NoneType), at_least_one, reader=NUMBER),
+    "batch_by": TypeOption((object,)),
+    "batch_wait": TypeOption(_SPAN, reader=DURATION),
+    "atomic": TypeOption((bool,), _as_given),
+    "executor": TypeOption((str,)),
+    "entry": TypeOption((bool,), _as_given),
+    "continues_to": TypeOption(_LIST, _names),
+    "waits_for": TypeOption(_LIST, _names),
+    "limits": TypeOption(_LIST),
+    "rates": TypeOption(_LIST),
+    "fair": TypeOption((Fair, NoneType)),
+    "ordered": TypeOption((Ordered, NoneType)),
+    "version": TypeOption((int,), lambda _, value: check_version(value)),
+    "sealed": TypeOption((bool,), _as_given),
 }
+"""The options of `TypeOptions`; a misspelled one must not be taken for its default."""
+
+_READERS = {name: each.reader for name, each in TYPE_OPTIONS.items() if each.reader is not None}
 """The options that from_env works for."""
 
 
@@ -347,8 +370,12 @@ def job_type_of(
     options, variables = resolve_options(f"job type {name}", given, _READERS)
     _check_options(options)
     signature = signature_of(handler, generic, _OUTCOMES)
-    batch = at_least_one("batch", options.get("batch"))
-    if signature.takes_batches and batch is None:
+    kept = {
+        option.field or name: option.keep(option.field or name, options[name])
+        for name, option in TYPE_OPTIONS.items()
+        if name in options and option.keep is not None
+    }
+    if signature.takes_batches and kept.get("batch") is None:
         raise HandlerInvalid(
             f"{name_of(handler)} takes a list of jobs but its type sets no batch",
             help="add batch=… to the decorator, or take a single job",
@@ -359,47 +386,23 @@ def job_type_of(
         handler=handler,
         input=codec,
         output=TypeCodec(signature.output, "output"),
-        retry=options.get("retry"),
-        lease=_lease(options.get("lease")),
-        timeout_ms=_timeout_ms(options.get("timeout")),
-        concurrency=at_least_one("concurrency", options.get("concurrency")),
-        batch=batch,
-        atomic=options.get("atomic", False),
         executor=_executor(handler, options),
         event=event,
-        entry=options.get("entry", True),
-        continues_to=_names(options.get("continues_to")),
-        waits_for=_names(options.get("waits_for")),
         flow=flow_of(name, codec, options),
         variables=variables,
-        version=check_version(options.get("version", 1)),
-        sealed=options.get("sealed", False),
+        **kept,
     )
 
 
 def _check_options(options: Mapping[str, object]) -> None:
     for option, value in options.items():
-        kinds = _KINDS.get(option)
-        if kinds is None:
-            known = nearest(option, _KINDS) or f"there are {', '.join(_KINDS)}"
+        known_option = TYPE_OPTIONS.get(option)
+        if known_option is None:
+            known = nearest(option, TYPE_OPTIONS) or f"there are {', '.join(TYPE_OPTIONS)}"
             if option in ("max_attempts", "base", "cap", "multiplier", "jitter"):
                 known = f"it belongs to the policy: retry=Retry({option}=…)"
             raise InvalidOption(f"a job type has no option {option!r}", help=known)
-        check_kind(option, value, kinds)
-
-
-def _lease(lease: Lease | Duration | None) -> Lease | None:
-    return lease if lease is None or isinstance(lease, Lease) else Lease(lease)
-
-
-def _timeout_ms(timeout: Duration | None) -> int | None:
-    if timeout is None:
-        return None
-    return at_least_one("timeout", milliseconds(timeout))
-
-
-def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(names)
+        check_kind(option, value, known_option.kinds)
 
 
 def _executor(handler: Handler, options: Mapping[str, Any]) -> Executor:

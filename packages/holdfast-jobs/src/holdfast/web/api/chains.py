@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
@@ -14,7 +15,9 @@ from holdfast.client.start_options import StartOptions
 from holdfast.client.views import Chain
 from holdfast.core.errors import BadRequest, ChainDeleted, ChainNotFound, WaitTimeout
 from holdfast.core.ids import instant_of, parse_id
+from holdfast.core.instants import parse_time
 from holdfast.core.lifecycle import TERMINAL, State
+from holdfast.core.start_table import START_OPTIONS, OptionKind
 from holdfast.web.disconnect import while_connected
 from holdfast.web.middleware import root_path
 from holdfast.web.route import (
@@ -38,28 +41,35 @@ _PREFER = re.compile(
 _DAY_MS = 86_400_000
 
 
-class NewChain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StartRequestBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A chain to start. With `like`, the id of a job, omitted fields are copied from that job, except its key."""
 
     type: str | None = None
     input: Any = msgspec.UNSET
     like: str | None = None
-    key: str | None = None
-    debounce: str | None = None
-    latest: str | None = None
-    after: str | None = None
-    priority: int | None = None
-    max_attempts: int | None = None
-    version: int | None = None
-    sealed: bool | None = None
     reason: str | None = None
 
     def options(self) -> StartOptions:
-        """Return the options that were given; the type has defaults for the others."""
-        names = ("key", "debounce", "latest", "after", "priority", "max_attempts", "version")
-        options = {name: getattr(self, name) for name in (*names, "sealed")}
-        given = {name: value for name, value in options.items() if value is not None}
+        """Return the options that were given; the type has defaults for the others. Raises: InvalidOption."""
+        values = {name: getattr(self, name) for name in START_OPTIONS}
+        given = {name: value for name, value in values.items() if value is not None}
+        for name in given.keys() & _TIMES:
+            given[name] = parse_time(given[name])
         return cast("StartOptions", given)
+
+
+_TIMES = {name for name, each in START_OPTIONS.items() if each.kind == "time"}
+_JSON_TYPES: Mapping[OptionKind, Any] = {"number": int | None, "flag": bool | None}
+
+# A checker sees what all bodies have; the options are as in the table.
+NewChain = msgspec.defstruct(
+    "NewChain",
+    [(name, _JSON_TYPES.get(each.kind, str | None), None) for name, each in START_OPTIONS.items()],
+    bases=(StartRequestBody,),
+    namespace={"__doc__": StartRequestBody.__doc__},
+    frozen=True,
+    forbid_unknown_fields=True,
+)
 
 
 async def list_page(request: BoundRequest) -> ApiResponse:
@@ -88,7 +98,7 @@ async def wait(request: BoundRequest) -> ApiResponse:
 
 async def start(request: BoundRequest) -> ApiResponse:
     """Start a chain, or one like an earlier job; with `Prefer: wait=N`, wait up to N seconds for its result."""
-    wanted: NewChain = request.body
+    wanted: StartRequestBody = request.body
     chain = await _start(request, wanted)
     timeout_ms = _preferred_wait_ms(request.http)
     if timeout_ms is not None:
@@ -103,7 +113,7 @@ async def start(request: BoundRequest) -> ApiResponse:
     return ApiResponse(value, 200 if chain.deduplicated else 201, {"Location": location})
 
 
-async def _start(request: BoundRequest, wanted: NewChain) -> Chain:
+async def _start(request: BoundRequest, wanted: StartRequestBody) -> Chain:
     chains, caller = request.service.chains, request.caller
     if wanted.like is None:
         if wanted.type is None:

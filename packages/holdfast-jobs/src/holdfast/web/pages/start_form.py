@@ -13,6 +13,7 @@ from holdfast.client.start_options import StartOptions
 from holdfast.commands.workers import unknown_type
 from holdfast.core.errors import HoldfastError, InputInvalid, InvalidOption
 from holdfast.core.redaction import redact_value
+from holdfast.core.start_table import START_OPTIONS
 from holdfast.web.pages.forms import FormFields, caller_with_reason, parse_form
 from holdfast.web.pages.input_fields import (
     InputField,
@@ -30,7 +31,7 @@ FIELD = "in."
 MAX_EDITED = 200_000
 """Characters of an input that a form can send back: escaped it is up to three times as long."""
 
-_OPTIONS = ("key", "after", "priority", "max_attempts")
+_OPTIONS = {name: each for name, each in START_OPTIONS.items() if each.word}
 _KEPT = ("version", "sealed")
 _CORRECTABLE = (400, 404, 409, 413, 422)
 
@@ -141,7 +142,7 @@ async def _check_known(context: PageContext, type: str) -> None:
 
 def _options(form: FormFields) -> StartOptions:
     given: dict[str, Any] = {name: form.one(name) for name in _OPTIONS if form.one(name)}
-    for name in ("priority", "max_attempts"):
+    for name in (name for name, each in _OPTIONS.items() if each.kind == "number"):
         text = given.get(name, "")
         if text and not (text.isascii() and text.isdigit() and len(text) < 10):
             raise InvalidOption(f"{name}={text[:40]!r} is not a whole number")
@@ -158,6 +159,7 @@ def _render(
     values = {
         "draft": draft,
         "texts": texts,
+        "options": _OPTIONS,
         "prefix": FIELD,
         "refusal": error,
         "wrong": path.removeprefix("$.").partition(".")[0].partition("[")[0],
