@@ -14,6 +14,7 @@ from holdfast_archive import Archive, add_archive
 
 APPLICATION = """
 from holdfast import Holdfast
+from holdfast_archive import add_archive
 
 app = Holdfast()
 archive = add_archive(app)

@@ -19,6 +19,7 @@ from tests.support.warm_python import LIBRARIES
 
 APP = """
 from holdfast import Holdfast
+from holdfast_archive import add_archive
 
 app = Holdfast()
 archive = add_archive(app)

@@ -20,7 +20,7 @@ from holdfast.core.errors import (
     Permanent,
     StillReferenced,
 )
-from holdfast.extensions import explain_codes, named
+from holdfast.extensions import explain_codes, modules_of
 
 
 def _classes() -> list[type[HoldfastError]]:
@@ -29,7 +29,7 @@ def _classes() -> list[type[HoldfastError]]:
 
 
 def _classes_of_extensions() -> list[type[HoldfastError]]:
-    modules = [import_module(each) for each in named("errors")]
+    modules = [import_module(each) for each in modules_of("errors")]
     return [
         each
         for module in modules

@@ -26,8 +26,8 @@ from sphinx.errors import SphinxError
 
 import holdfast
 from holdfast.cli.lazy import HelpCommand
-from holdfast.core.events import CATALOGUE
 from holdfast.extensions import explain_codes
+from holdfast.observe.logging import CATALOGUE
 from holdfast.settings import GROUPS, Integer, setting
 from tests.docs.snippets import DOCS
 

@@ -57,9 +57,7 @@ def run_tests(folder: Path, conftest: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(conftest)
     (folder / "test_my_store.py").write_text(TESTS)
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}")
-    return LIBRARIES.run(
-        words, folder, os.environ | {"PYTHONPATH": str(ROOT / "packages/holdfast-jobs/src")}
-    )
+    return LIBRARIES.run(words, folder, os.environ | {"PYTHONPATH": str(ROOT)})
 
 
 def test_the_instructions_lead_to_passing_tests(tmp_path: Path) -> None:

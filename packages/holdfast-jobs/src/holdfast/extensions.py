@@ -75,31 +75,31 @@ class Extension:
 
 
 @cache
-def installed() -> Sequence[Extension]:
-    """Return the extensions of the packages that are installed, in the order of their names."""
+def find_extensions() -> Sequence[Extension]:
+    """Return the extensions of the installed packages, in the order of their names."""
     return [_import(target) for _, target in sorted(set(_entry_points()))]
 
 
 @cache
 def rows(table: str) -> Sequence[Any]:
     """Return what extensions add to a table, in their order."""
-    found = [getattr(each, table) for each in installed()]
+    found = [getattr(each, table) for each in find_extensions()]
     return [row for name in found if name for row in _import(name)]
 
 
-def merged(table: str) -> Mapping[str, Any]:
+def merge(table: str) -> Mapping[str, Any]:
     """Return what extensions add to a table that is a mapping in the `Extension` itself."""
-    return {name: row for each in installed() for name, row in getattr(each, table).items()}
+    return {name: row for each in find_extensions() for name, row in getattr(each, table).items()}
 
 
-def named(table: str) -> Sequence[str]:
+def modules_of(table: str) -> Sequence[str]:
     """Return the modules or packages that extensions name for a table."""
-    return [name for each in installed() if (name := getattr(each, table))]
+    return [name for each in find_extensions() if (name := getattr(each, table))]
 
 
 def explain_codes() -> Mapping[str, Explanation]:
     """Return what there is to say about every code, those of extensions included."""
-    for module in named("errors"):
+    for module in modules_of("errors"):
         import_module(module)
     return explanations()
 

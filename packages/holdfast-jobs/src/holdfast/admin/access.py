@@ -28,7 +28,7 @@ from holdfast.core.ids import parse_id
 from holdfast.core.instants import Instant
 from holdfast.core.records import AuditRecord, NewToken, TokenRecord
 from holdfast.core.redaction import printable
-from holdfast.extensions import merged
+from holdfast.extensions import merge
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 
@@ -135,7 +135,7 @@ POLICY: dict[str, Role] = {
     "type.set": Role.OPERATOR,
     "worker.drain": Role.OPERATOR,
     "worker.list": Role.VIEWER,
-    **{action: Role.parse(word) for action, word in merged("actions").items()},
+    **{action: Role.parse(word) for action, word in merge("actions").items()},
 }
 """The lowest role that may do each action; an action that is not listed is forbidden."""
 

@@ -19,7 +19,7 @@ from holdfast.cli.console import print_error
 from holdfast.cli.exit_codes import Exit, exit_code
 from holdfast.cli.lazy import LazyGroup, takes_filter
 from holdfast.core.errors import CommandUsage, HoldfastError, MissingExtra, SystemRefused, nearest
-from holdfast.extensions import LazyCommand, installed
+from holdfast.extensions import LazyCommand, find_extensions
 from holdfast.version import VERSION
 
 
@@ -224,7 +224,7 @@ SECTIONS = {
         "completion": LazyCommand("holdfast.cli.reference", "Print a shell completion script."),
     },
 }
-for _each in installed():
+for _each in find_extensions():
     for _section, _commands in _each.commands.items():
         SECTIONS.setdefault(_section, {}).update(_commands)
 

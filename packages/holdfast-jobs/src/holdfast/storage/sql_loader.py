@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Literal
 
 from holdfast.core.errors import InvalidIdentifier
-from holdfast.extensions import named
+from holdfast.extensions import modules_of
 
 ParamStyle = Literal["pyformat", "dollar", "named"]
 
@@ -95,7 +95,7 @@ def _read_parts(text: str, package: str, found: dict[str, dict[str, str]]) -> No
 
 def dialect_statements(dialect: Literal["postgres", "sqlite"]) -> Mapping[str, str]:
     """Read every statement of a dialect, those of extensions included; they may use its fragments."""
-    own = [(package, f"sql/{dialect}") for package in named("statements")]
+    own = [(package, f"sql/{dialect}") for package in modules_of("statements")]
     return load_statements(f"holdfast.storage.{dialect}", *own)
 
 

@@ -17,7 +17,7 @@ from holdfast.admin.access import Caller
 from holdfast.admin.service import Service
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import Command
-from holdfast.extensions import installed, merged
+from holdfast.extensions import find_extensions, merge
 from holdfast.web.middleware import root_path
 from holdfast.web.pages.templates import count, environment, static_url
 
@@ -41,7 +41,7 @@ MENU = (
     MenuItem("types", "Types", "/types", "t"),
     MenuItem("workers", "Workers", "/workers", "w"),
     MenuItem("cycles", "Cycles", "/cycles", "c"),
-    *(MenuItem(*row) for each in installed() for row in each.menu),
+    *(MenuItem(*row) for each in find_extensions() for row in each.menu),
     MenuItem("tail", "Tail", "/tail", "l"),
     MenuItem("audit", "Audit", "/audit", "a"),
     MenuItem("system", "System", "/system", "s"),
@@ -145,7 +145,7 @@ _SENTENCES = {
     "resume": "{name} resumed",
     "drain": "{name} is draining",
     "run_cycle": "{name} runs at the next tick",
-    **merged("sentences"),
+    **merge("sentences"),
 }
 _DIGITS = 7
 # An address can be forged: a name has no spaces, so that it cannot be a sentence.

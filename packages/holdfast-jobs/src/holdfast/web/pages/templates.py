@@ -23,7 +23,7 @@ from holdfast.core.duration import format_span
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.ids import short_id
 from holdfast.core.instants import Instant, to_instant
-from holdfast.extensions import named
+from holdfast.extensions import modules_of
 
 STATIC = Path(__file__).parent.parent / "static"
 
@@ -223,7 +223,7 @@ def environment() -> Environment:
     """Return the one environment of this process."""
     created = Environment(
         loader=ChoiceLoader(
-            [PackageLoader(each) for each in ("holdfast.web", *named("templates"))]
+            [PackageLoader(each) for each in ("holdfast.web", *modules_of("templates"))]
         ),
         autoescape=True,
         undefined=StrictUndefined,
