@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 MADE := $(BIN)/python
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
+PACKAGES := $(wildcard packages/*)
+PROJECTS := $(PACKAGES:%=%/pyproject.toml)
+INSTALL_OURS = $(BIN)/python -m pip install -qq --no-deps --no-build-isolation $(PACKAGES:%=-e %)
 # What a first look at the demo or at an application needs, where development's packages are not there already.
 LOOK = $(if $(wildcard $(INSTALLED)),setup,$(VENV)/.$(1) $(if $(findstring --postgres,$(ARGS)),$(VENV)/.$(1)-postgres))
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
@@ -24,7 +27,7 @@ help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; \
 		do printf '  %-14s %s\n' "$$target" "$$text"; done
 
-setup: $(INSTALLED) ## Create .venv with the locked dependencies and the package itself.
+setup: $(INSTALLED) ## Create .venv with the locked dependencies and all packages of this repository.
 
 $(MADE):
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found; set PYTHON=/path/to/python3"; exit 1; }
@@ -40,16 +43,16 @@ $(LOCKED): requirements-dev.txt | $(MADE)
 	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-dev.txt
 	@touch $@
 
-$(INSTALLED): $(LOCKED) pyproject.toml
-	@echo "setup: holdfast itself, editable"
-	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
+$(INSTALLED): $(LOCKED) $(PROJECTS)
+	@echo "setup: the packages of this repository, editable"
+	@$(INSTALL_OURS)
 	@touch $@
 
 # A first look needs a fifth of what development needs.
-$(VENV)/.demo $(VENV)/.invoicing $(VENV)/.tenders: $(VENV)/.%: requirements-%.txt pyproject.toml | $(MADE)
+$(VENV)/.demo $(VENV)/.invoicing $(VENV)/.tenders: $(VENV)/.%: requirements-%.txt $(PROJECTS) | $(MADE)
 	@echo "setup: what \`make $*\` needs"
 	@$(BIN)/python -m pip install -qq --require-hashes -r $<
-	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
+	@$(INSTALL_OURS)
 	@touch $@
 
 $(VENV)/.%-postgres: requirements-%-postgres.txt $(VENV)/.%
@@ -61,7 +64,7 @@ setup-system: ## Install the system packages that tests use, where allowed.
 	@.ci/setup-system
 
 demo: $(call LOOK,demo) ## Run the demo shop on embedded SQLite.
-	@$(BIN)/python -m holdfast.demo $(ARGS)
+	@$(BIN)/python -m holdfast_demo $(ARGS)
 
 invoicing: $(call LOOK,invoicing) ## Run the invoicing application: API, workers, mail, files.
 	@PYTHONPATH=apps/invoicing/src $(BIN)/python -m invoicing.local $(ARGS)
@@ -111,12 +114,18 @@ pictures: setup ## Retake the pictures in README and docs, from a real demo and 
 packaging: setup ## Install the built wheel into empty environments, with each extra alone.
 	@$(BIN)/python -m pytest -n 2 --timeout 600 -m "packaging or not packaging" tests/packaging $(ARGS)
 
+.PHONY: dist
+dist: setup ## Build wheels and sdists of all packages into dist/, and check them as an index would.
+	@rm -rf dist
+	@for each in $(PACKAGES); do (cd $$each && "$(CURDIR)/$(BIN)/python" -m hatchling build -d "$(CURDIR)/dist") || exit 1; done
+	@$(BIN)/python -m twine check --strict dist/*
+
 # Scripts and styles that browsers get.
-SCRIPTS := src/holdfast/web/static src/holdfast/demo/static apps/invoicing/src/invoicing/static apps/tenders/src/tenders/static
+SCRIPTS := $(wildcard packages/*/src/*/static packages/*/src/*/web/static apps/*/src/*/static)
 check: setup ## Check format, lint, types, layers, scripts and styles.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy src tests docs apps
+	@$(BIN)/mypy $(PACKAGES:%=%/src) tests docs apps
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
 	@$(BIN)/oxlint --deny-warnings $(SCRIPTS)
@@ -134,7 +143,7 @@ bench: setup ## Benchmark this machine.
 	@PYTHONPATH="$(CURDIR)/apps/invoicing/src:$(CURDIR)/apps/tenders/src" $(BIN)/holdfast bench $(ARGS)
 
 COMPILE := "$$tool/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 \
-	--generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-emit-package holdfast-jobs
+	--generate-hashes --no-strip-extras --no-emit-index-url --no-header $(foreach each,$(notdir $(PACKAGES)),--no-emit-package $(each))
 
 # Releases younger than two months are left out: most hijacked ones are found by then.
 lock: ## Regenerate the requirements-*.txt files from their .in files.

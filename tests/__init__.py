@@ -1,1 +1,1 @@
-"""The tests; folders mirror src/holdfast."""
+"""The tests; folders mirror those of packages/holdfast-jobs/src/holdfast, and the other packages."""

@@ -14,10 +14,10 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.archive import Archive
 from holdfast.core.instants import to_instant
-from holdfast.core.manifest import Manifest
 from holdfast.files import Files, open_files
+from holdfast_archive import Archive
+from holdfast_archive.manifest import Manifest
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 """When the tests happen."""

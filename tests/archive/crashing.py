@@ -12,9 +12,9 @@ import msgspec
 import pyarrow.parquet
 
 from holdfast import Holdfast
-from holdfast.archive import Archive, Progress
 from holdfast.core.instants import to_instant
 from holdfast.files import open_files
+from holdfast_archive import Archive, Progress
 from tests.support.forking import serve_forks
 
 __all__ = ["pyarrow"]  # imported once for all that are forked

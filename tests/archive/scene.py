@@ -10,13 +10,14 @@ from typing import Any
 import psycopg
 
 from holdfast import Holdfast
-from holdfast.archive import Archive
+from holdfast_archive import Archive, add_archive
 
 APPLICATION = """
 from holdfast import Holdfast
+from holdfast_archive import add_archive
 
 app = Holdfast()
-archive = app.archive()
+archive = add_archive(app)
 archive.table("deliveries", key="id", at="completed_at", keep="0s")
 """
 _POSTGRES = (
@@ -66,7 +67,7 @@ class Deliveries:
 
 def declare(app: Holdfast, root: Path) -> Archive:
     """Declare the archive of an application, with its files in a directory."""
-    archive = app.archive(str(root))
+    archive = add_archive(app, str(root))
     archive.table("deliveries", key="id", at="completed_at", keep="0s")
     return archive
 

@@ -15,9 +15,11 @@ from threading import Event
 
 import pytest
 
-from holdfast.archive import Archive, Progress
-from holdfast.core.errors import Aborted, ArchiveBusy
+from holdfast.core.errors import Aborted
 from holdfast.core.instants import to_instant
+from holdfast_archive import Archive, Progress
+from holdfast_archive.errors import ArchiveBusy
+from holdfast_archive.manifest_store import ARCHIVING
 from tests.archive.conftest import Place
 from tests.archive.crashing import Crash, archive_of
 from tests.support.forking import Forker
@@ -131,7 +133,7 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next_run(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     script = (
         "import time\n"
-        "from holdfast.archive.work import temporary_folder\n"
+        "from holdfast_archive.work import temporary_folder\n"
         "with temporary_folder() as folder:\n"
         "    print(folder, flush=True)\n"
         "    time.sleep(600)\n"
@@ -201,9 +203,9 @@ def test_a_manifest_in_use_cannot_be_checked_or_restored(place: Place) -> None:
     place.later(days=2)
     archive = archive_of(place.app, place.root, place.now)
     manifest = archive.show("deliveries/2026-10")
-    store, now = place.app.database.store, to_instant(place.now)
+    now = to_instant(place.now)
     token = str(place.app.new_id())
-    hold = store.archiving.hold(manifest.id, ["verified"], token, 60_000, now)
+    hold = ARCHIVING.hold(manifest.id, ["verified"], token, 60_000, now)
     assert place.app.database.run(hold) is not None
     with pytest.raises(ArchiveBusy):
         archive.verify(manifest.id)

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.events import Event
 from holdfast.files import open_files
-from holdfast.scheduler.doctor.manifest_checks import check_archive, read_archive
+from holdfast_archive.doctor import check_archive
 from tests.archive.conftest import Place, place_at
 from tests.archive.test_tables import OCTOBER, SEPTEMBER
 from tests.files.conftest import running_s3, s3  # noqa: F401  fixtures
@@ -19,9 +19,10 @@ from tests.support.warm_python import LIBRARIES
 
 APP = """
 from holdfast import Holdfast
+from holdfast_archive import add_archive
 
 app = Holdfast()
-archive = app.archive()
+archive = add_archive(app)
 archive.table("deliveries", key="id", at="completed_at")
 """
 
@@ -120,7 +121,7 @@ def test_events_say_what_was_archived_and_what_failed(place: Place) -> None:
 @pytest.mark.parametrize("state", ["verified", "failed"])
 async def test_doctor_shows_manifests_that_failed(place: Place, state: str) -> None:
     store, database = place.app.database.store, place.app.database
-    assert check_archive(database.read(read_archive(store))) == []
+    assert database.read(check_archive(store)) == []
     place.archive.table("deliveries", key="id", at="completed_at")
     place.fill([(1, "one", OCTOBER)])
     await asyncio.to_thread(place.archive.run)
@@ -129,6 +130,6 @@ async def test_doctor_shows_manifests_that_failed(place: Place, state: str) -> N
             "update holdfast.archive_manifest set state = 'failed', error = 'x'",
             "update holdfast_archive_manifest set state = 'failed', error = 'x'",
         )
-    removal, found = check_archive(database.read(read_archive(store)))
+    removal, found = database.read(check_archive(store))
     assert "retention removes" in removal.measured
     assert found.verdict == ("ok" if state == "verified" else "problem")

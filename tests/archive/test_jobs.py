@@ -10,10 +10,10 @@ import duckdb
 import pytest
 
 from holdfast import Holdfast, Job, Permanent, Retry
-from holdfast.archive.progress import Progress
-from holdfast.archive.table_access import MEMBERS
 from holdfast.core.instants import to_instant
 from holdfast.settings import load_settings
+from holdfast_archive.progress import Progress
+from holdfast_archive.table_access import MEMBERS
 from tests.archive.conftest import Place
 from tests.support.until import until
 
@@ -189,7 +189,7 @@ async def test_retention_leaves_chains_to_the_archive(place: Place, archives: bo
         place.archive.run()
     later = to_instant(place.now + timedelta(days=35))
     settings = load_settings()
-    assembly = replace(app.assembly(settings), archives_jobs=archives, now=lambda: later)
+    assembly = replace(app.assembly(settings), leaves_chains=archives, now=lambda: later)
     tick = assembly.tick(("retention",))
     try:
         summary = await tick.run()

@@ -33,7 +33,7 @@ insert into holdfast.outcome (job_id, type, state, attempts, crashes, fence, tok
 select id, type, 'completed', 1, 0, 1, id, 'elsewhere', now(), now() from made""",
             (INPUT_BYTES, JOBS),
         )
-    command = [sys.executable, "-m", "holdfast.bench.archive_figures", postgres_url, str(tmp_path)]
+    command = [sys.executable, "-m", "holdfast_bench.archive_figures", postgres_url, str(tmp_path)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False
     )

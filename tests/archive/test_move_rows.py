@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.archive.move_rows import age_before
 from holdfast.core.errors import HoldfastError, InvalidOption
 from holdfast.scheduler.cycle_run import CycleRun, FencedTransaction
 from holdfast.scheduler.runner import TickSummary
 from holdfast.settings import load_settings
+from holdfast_archive import move_rows
+from holdfast_archive.row_moves import age_before
 from tests.archive.conftest import Place
 
 YEAR = timedelta(days=366)
@@ -55,7 +56,8 @@ async def test_rows_older_than_a_year_move_in_steps(
     _fill(place)
     target = _target(place)
     committed = _watch_commits(place, target, monkeypatch)
-    place.app.move_rows(
+    move_rows(
+        place.app,
         "cleanup",
         source="deliveries",
         target=target,
@@ -94,10 +96,17 @@ async def test_one_cycle_may_move_several_tables(place: Place) -> None:
     place.execute("create table notes (id bigint primary key, at bigint)")
     place.execute("create table old_notes (id bigint, at bigint)")
     place.execute("insert into notes values (1, 1000), (2, 2000)")
-    place.app.move_rows(
-        "cleanup", source="deliveries", target=target, at="completed_at", older_than="90d"
+    move_rows(
+        place.app,
+        "cleanup",
+        source="deliveries",
+        target=target,
+        at="completed_at",
+        older_than="90d",
     )
-    place.app.move_rows("cleanup", source="notes", target="old_notes", at="at", older_than="1 year")
+    move_rows(
+        place.app, "cleanup", source="notes", target="old_notes", at="at", older_than="1 year"
+    )
     await _tick(place)
     (run, *_) = [
         each for each in await place.app.aio.cycles.runs("cleanup") if each.counters.get("moved")
@@ -105,15 +114,22 @@ async def test_one_cycle_may_move_several_tables(place: Place) -> None:
     counted = run.counters
     assert (counted["moved"], counted["moved_deliveries"], counted["moved_notes"]) == (27, 25, 2)
     with pytest.raises(InvalidOption):
-        place.app.move_rows(
-            "cleanup", source="notes", target="old_notes", at="at", older_than="1d", every="1h"
+        move_rows(
+            place.app,
+            "cleanup",
+            source="notes",
+            target="old_notes",
+            at="at",
+            older_than="1d",
+            every="1h",
         )
 
 
 async def test_a_condition_and_a_limit_hold(place: Place) -> None:
     _fill(place)
     target = _target(place)
-    place.app.move_rows(
+    move_rows(
+        place.app,
         "cleanup",
         source="deliveries",
         target=target,
@@ -136,8 +152,13 @@ async def test_a_condition_and_a_limit_hold(place: Place) -> None:
 async def test_tables_that_differ_are_refused_with_the_column(place: Place, columns: str) -> None:
     _fill(place)
     target = _target(place, columns)
-    place.app.move_rows(
-        "cleanup", source="deliveries", target=target, at="completed_at", older_than="90d"
+    move_rows(
+        place.app,
+        "cleanup",
+        source="deliveries",
+        target=target,
+        at="completed_at",
+        older_than="90d",
     )
     summary = await _tick(place)
     note = str(summary.runner_results["cleanup"].note)
@@ -148,7 +169,7 @@ async def test_tables_that_differ_are_refused_with_the_column(place: Place, colu
 def test_declarations_that_mean_nothing_are_refused(place: Place) -> None:
     def move(**options: Any) -> None:
         given = {"source": "a", "target": "b", "at": "c", "older_than": "90d", **options}
-        place.app.move_rows("cleanup", **given)
+        move_rows(place.app, "cleanup", **given)
 
     for options in (
         {"target": "a"},

@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.core.errors import (
+from holdfast.core.errors import InvalidCursor, InvalidOption
+from holdfast_archive.errors import (
     ArchiveCorrupted,
     ArchiveNotConfigured,
-    InvalidCursor,
-    InvalidOption,
     ManifestNotFound,
     RestoreConflict,
 )
@@ -274,7 +273,7 @@ def test_files_are_compressed_with_zstd(place: Place) -> None:
 
 
 def test_without_files_a_run_does_nothing_and_says_so(place: Place) -> None:
-    from holdfast.archive import Archive
+    from holdfast_archive import Archive
 
     archive = Archive(lambda: place.app.database)
     archive.table("deliveries", key="id", at="completed_at")

@@ -16,12 +16,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.bench import servers as bench_servers
-from holdfast.bench.catalogue import FAMILIES, GROUPS, NAMES, FigureFamily
-from holdfast.bench.servers import start_servers, stock_binaries
-from holdfast.bench.subject import BareWorkerCommand, RunningWorker, WorkerCommand, drain
-from holdfast.bench.workload import STAMPS_VARIABLE, BacklogIds, fill, migrate, numbered_types
 from holdfast.core.errors import ConfigError
+from holdfast_bench import servers as bench_servers
+from holdfast_bench.catalogue import FAMILIES, GROUPS, NAMES, FigureFamily
+from holdfast_bench.servers import start_servers, stock_binaries
+from holdfast_bench.subject import BareWorkerCommand, RunningWorker, WorkerCommand, drain
+from holdfast_bench.workload import STAMPS_VARIABLE, BacklogIds, fill, migrate, numbered_types
 from tests.support.absent import skip_because_absent
 from tests.support.postgres import PostgresServer
 from tests.support.until import until
@@ -58,7 +58,7 @@ def test_the_subject_is_the_command_that_people_type(monkeypatch: pytest.MonkeyP
     command = WorkerCommand("postgresql://somewhere/else")
     program, *words = command.argv
     assert Path(program).name == "holdfast"
-    assert words == ["worker", "holdfast.bench.worker_app:app"]
+    assert words == ["worker", "holdfast_bench.worker_app:app"]
     settings = {name for name in command.environment if name not in os.environ}
     assert settings == {"HOLDFAST_URL", "BENCH_TYPES"}
     assert not {"OUTBOX_BATCH_SIZE", "HOLDFAST_SLOTS", "WORKER_NAME"} & set(command.environment)
@@ -77,7 +77,7 @@ async def test_a_running_subject_is_that_command_with_its_log_in_a_file(postgres
         await until(lambda: running.log.read_text().count("job type") == 2)
         lines = [psutil.Process(pid).cmdline() for pid in running.family()]
     commands = [line[line.index("worker") :] for line in lines if "worker" in line]
-    typed = ["worker", "holdfast.bench.worker_app:app", "--processes", "2"]
+    typed = ["worker", "holdfast_bench.worker_app:app", "--processes", "2"]
     assert commands == [typed, *([[*typed, "--processes", "1"]] * 2)]
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from holdfast.bench.catalogue import NAMES
-from holdfast.bench.measurement import Contest, FigureTarget, make_result
+from holdfast_bench.catalogue import NAMES
+from holdfast_bench.measurement import Contest, FigureTarget, make_result
 from tests.bench.test_command import bench
 
 

@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from holdfast.bench.job_history import seed_history
-from holdfast.bench.page_times import SEARCHES, WHOLE, page_target
-from holdfast.bench.workload import make_app
 from holdfast.settings import read_settings
 from holdfast.web.app import create
 from holdfast.web.pages.page_dispatch import ROUTES
+from holdfast_bench.job_history import seed_history
+from holdfast_bench.page_times import SEARCHES, WHOLE, page_target
+from holdfast_bench.workload import make_app
 
 
 @pytest.mark.parametrize(

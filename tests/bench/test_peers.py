@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import __version__
-from holdfast.bench.measurement import TINY
-from holdfast.bench.peer_contest import Contender, measure_once
-from holdfast.bench.peer_queues import (
+from holdfast_bench.measurement import TINY
+from holdfast_bench.peer_contest import Contender, measure_once
+from holdfast_bench.peer_queues import (
     ADAPTERS,
     CACHE_VARIABLE,
     OURS,
@@ -18,8 +18,8 @@ from holdfast.bench.peer_queues import (
     adapter_command,
     reason,
 )
-from holdfast.bench.result_tables import PEER_FIGURES, print_peers
-from holdfast.bench.servers import BenchServer
+from holdfast_bench.result_tables import PEER_FIGURES, print_peers
+from holdfast_bench.servers import BenchServer
 from tests.bench.test_command import bench
 from tests.support.postgres import PostgresServer
 

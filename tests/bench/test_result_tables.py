@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench.measurement import FigureTarget, make_result
-from holdfast.bench.result_tables import print_table
+from holdfast_bench.measurement import FigureTarget, make_result
+from holdfast_bench.result_tables import print_table
 
 RESULT = make_result(
     "drain",

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from holdfast.bench import catalogue
-from holdfast.bench import servers as bench_servers
 from holdfast.cli.exit_codes import Exit
+from holdfast_bench import catalogue
+from holdfast_bench import servers as bench_servers
 from tests.cli.conftest import Run
 
 
@@ -39,7 +39,7 @@ def test_what_the_bench_cannot_measure_is_refused_like_everything_else(
 
 def test_the_bench_is_imported_only_when_it_runs() -> None:
     script = "import sys, holdfast.cli.main as m; m.cli(['--help'], standalone_mode=False); "
-    script += "print([each for each in sys.modules if each.startswith('holdfast.bench')])"
+    script += "print([each for each in sys.modules if each.startswith('holdfast_bench')])"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
@@ -79,7 +79,7 @@ def test_a_figure_that_fails_loses_no_other(run: Run, monkeypatch: pytest.Monkey
     def fail(_: object) -> None:
         raise RuntimeError("the disk is full")
 
-    monkeypatch.setattr("holdfast.bench.sqlite_figures.measure_sqlite", fail)
+    monkeypatch.setattr("holdfast_bench.sqlite_figures.measure_sqlite", fail)
     result = run("bench", "--tiny", "--only", "sqlite_drain,cli_help", "-o", "json")
     assert result.exit_code == Exit.FAILED
     report = json.loads(result.stdout)

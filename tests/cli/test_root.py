@@ -283,7 +283,7 @@ def test_an_interrupt_ends_a_command_quietly() -> None:
         "import os\n"
         "from holdfast.cli import reference\n"
         "from holdfast.cli.main import main\n"
-        f"reference.explanations = lambda: os.kill(os.getpid(), {int(signal.SIGINT)})\n"
+        f"reference.explain_codes = lambda: os.kill(os.getpid(), {int(signal.SIGINT)})\n"
         "main()"
     )
     done = subprocess.run(

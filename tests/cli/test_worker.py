@@ -278,7 +278,7 @@ def test_what_cannot_be_loaded_is_named(
 @pytest.mark.parametrize("spec", ["broken", "lazy"])
 def test_a_broken_module_is_shown_with_its_place(folder: Path, run: Run, spec: str) -> None:
     (folder / "lazy.py").write_text(
-        "from holdfast.contrib.celery import Celery\napp = Celery('lazy', include=['broken'])\n"
+        "from holdfast_celery import Celery\napp = Celery('lazy', include=['broken'])\n"
     )
     result = run("worker", spec)
     assert f"error[HF092]: importing {spec} failed: RuntimeError: no such luck" in result.stderr

@@ -10,7 +10,7 @@ from holdfast.commands.health import Health, read_health, summarize
 from holdfast.commands.workers import pause_type
 from holdfast.core.records import Identity, TypeSetting
 from holdfast.core.statistics import QueueTotals
-from holdfast.testing.conformance.workers import SIGN
+from tests.conformance.workers import SIGN
 
 NOW = 1_800_000_000_000_000
 QUIET = QueueTotals(

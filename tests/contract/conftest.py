@@ -14,7 +14,7 @@ import pytest_asyncio
 from holdfast.storage.database import Database
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.testing.conformance import AsyncHarness, Harness, SyncHarness
+from tests.conformance import AsyncHarness, Harness, SyncHarness
 from tests.contract.backlog import fill
 from tests.contract.tables import PostgresTables, SqliteTables, Tables
 from tests.support.postgres import PostgresServer

@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
-from holdfast.testing.conformance import Contents
+from tests.conformance import Contents
 
 # What was migrated stays migrated.
 _KEPT = "schema_version"

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from holdfast.testing import conformance
-from holdfast.testing.conformance import Harness
+from tests import conformance
+from tests.conformance import Harness
 from tests.contract.conftest import Pair
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.testing import conformance
+from tests import conformance
 from tests.contract.conftest import PAIRS_ON_POSTGRES
 
 pytestmark = [

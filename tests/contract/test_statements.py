@@ -9,15 +9,15 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from holdfast.storage.sql_loader import load_statements
+from holdfast.storage.sql_loader import dialect_statements
 from holdfast.storage.sqlite.migrations import migration_sql
 from holdfast.storage.sqlite.store import sqlite_statements
 from tests.contract.buffers import COMMANDS, prepare
 from tests.contract.conftest import POSTGRES
 from tests.support.postgres import PostgresServer
 
-POSTGRES_STATEMENTS = load_statements("holdfast.storage.postgres")
-SQLITE_STATEMENTS = load_statements("holdfast.storage.sqlite")
+POSTGRES_STATEMENTS = dialect_statements("postgres")
+SQLITE_STATEMENTS = dialect_statements("sqlite")
 
 
 class Nulls(dict[str, None]):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.testing import conformance
+from tests import conformance
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from holdfast.core.errors import (
     NoTransaction,
     Permanent,
     StillReferenced,
-    explanations,
 )
+from holdfast.extensions import explain_codes, modules_of
 
 
 def _classes() -> list[type[HoldfastError]]:
@@ -27,7 +28,21 @@ def _classes() -> list[type[HoldfastError]]:
     return [each for each in exported if isinstance(each, type) and issubclass(each, HoldfastError)]
 
 
-CODED = [each for each in _classes() if "code" in each.__dict__ and each.code]
+def _classes_of_extensions() -> list[type[HoldfastError]]:
+    modules = [import_module(each) for each in modules_of("errors")]
+    return [
+        each
+        for module in modules
+        for each in vars(module).values()
+        if isinstance(each, type) and each.__module__ == module.__name__
+    ]
+
+
+CODED = [
+    each
+    for each in (*_classes(), *_classes_of_extensions())
+    if "code" in each.__dict__ and each.code
+]
 
 
 def test_no_two_classes_share_a_code() -> None:
@@ -37,7 +52,7 @@ def test_no_two_classes_share_a_code() -> None:
 
 @pytest.mark.parametrize("kind", CODED, ids=lambda kind: kind.__name__)
 def test_every_code_is_explained(kind: type[HoldfastError]) -> None:
-    explanation = explanations()[kind.code]
+    explanation = explain_codes()[kind.code]
     assert explanation.name == kind.__name__
     assert re.fullmatch(r"HF(0[1-9]|1[0-9])\d", explanation.code)
     assert explanation.title
@@ -46,12 +61,12 @@ def test_every_code_is_explained(kind: type[HoldfastError]) -> None:
 
 
 def test_the_catalogue_contains_nothing_but_exported_classes() -> None:
-    assert set(explanations()) == {each.code for each in CODED}
+    assert set(explain_codes()) == {each.code for each in CODED}
 
 
 def test_every_class_with_a_code_is_used_somewhere() -> None:
-    package = Path(errors.__file__).parents[1]
-    texts = [each.read_text() for each in package.rglob("*.py") if each != Path(errors.__file__)]
+    packages = Path(errors.__file__).parents[4]
+    texts = [each.read_text() for each in packages.rglob("src/**/*.py") if each.name != "errors.py"]
     words = set(re.findall(r"\w+", " ".join(texts)))
     assert [kind.__name__ for kind in CODED if kind.__name__ not in words] == []
 

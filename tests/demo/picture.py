@@ -16,8 +16,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from holdfast.cli.orphan_guard import OrphanGuard
-from holdfast.demo.command import PORT
-from holdfast.demo.demo_database import open_demo_database
+from holdfast_demo.command import PORT
+from holdfast_demo.demo_database import open_demo_database
 
 DEFAULT = Path(__file__).parents[2] / "docs" / "images" / "demo.svg"
 WIDTH = 100
@@ -34,9 +34,9 @@ def draw() -> str:
     with OrphanGuard() as guard, open_demo_database(None, False, True, guard) as database:
         os.environ["SHOP_URL"] = database.url
         # The shop's module reads its address when it is imported.
-        from holdfast.demo.demo import Demo
-        from holdfast.demo.screen import Keyboard, Screen
-        from holdfast.demo.story import DemoOptions, Story
+        from holdfast_demo.demo import Demo
+        from holdfast_demo.screen import Keyboard, Screen
+        from holdfast_demo.story import DemoOptions, Story
 
         said, console = io.StringIO(), Console(width=WIDTH, record=True, file=io.StringIO())
         drawn: list[Group] = []

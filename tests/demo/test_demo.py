@@ -18,7 +18,7 @@ from holdfast.cli import local_postgres
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.core.records import JobRecord
-from holdfast.demo import story, tables
+from holdfast_demo import story, tables
 from tests.support.terminal import PATIENCE_S
 from tests.support.warm_python import LIBRARIES
 
@@ -26,7 +26,7 @@ QUICK = ("--rate", "100", "--lease", "1500ms")
 
 
 def headless(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    demo = ("-m", "holdfast.demo", "--headless", "--exit", *QUICK, *words)
+    demo = ("-m", "holdfast_demo", "--headless", "--exit", *QUICK, *words)
     return LIBRARIES.run(demo, cwd, os.environ, PATIENCE_S)
 
 
@@ -65,7 +65,7 @@ def test_an_order_that_was_lost_or_paid_twice_is_found_out(tmp_path: Path) -> No
 CARELESS = """
 import asyncio
 from holdfast import Continue, Holdfast, Job
-from holdfast.demo import shop, tables
+from holdfast_demo import shop, tables
 
 app = Holdfast(shop.url, schema=tables.SCHEMA)
 app.on("order.placed")(shop.mail_receipt)
@@ -92,7 +92,7 @@ async def charge(job: Job[shop.Order]) -> Continue:
 WITH_CARELESS_WORKER = """
 import sys
 from holdfast.cli.main import cli
-from holdfast.demo import actors
+from holdfast_demo import actors
 
 actors.APPLICATION = "careless:app"
 cli(["demo", *sys.argv[1:]])
@@ -241,7 +241,7 @@ def test_statements_are_worded_for_each_driver() -> None:
 INTERRUPTED_IN_A_DESTRUCTOR = """
 import os, signal, sys
 from holdfast.cli.main import cli
-from holdfast.demo.story import Story
+from holdfast_demo.story import Story
 
 class Dropped:
     def __del__(self):

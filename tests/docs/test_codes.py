@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.core.errors import explanations
+from holdfast.extensions import explain_codes
 from tests.docs.snippets import ROOT, written_pages
 
 PAGES = ("README.md", *written_pages())
@@ -15,4 +15,4 @@ PAGES = ("README.md", *written_pages())
 @pytest.mark.parametrize("page", PAGES)
 def test_every_error_code_on_a_page_exists(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert set(re.findall(r"\bHF\d{3}\b", text)) <= set(explanations())
+    assert set(re.findall(r"\bHF\d{3}\b", text)) <= set(explain_codes())

@@ -16,6 +16,7 @@ from tests.docs.snippets import Block, blocks, written_pages
 
 OWN_TESTS = {
     "docs/do/alembic.md",
+    "docs/do/extensions.md",
     "docs/do/testing.md",
     "docs/start/django-tasks.md",
     "docs/start/django.md",

@@ -26,8 +26,8 @@ from sphinx.errors import SphinxError
 
 import holdfast
 from holdfast.cli.lazy import HelpCommand
-from holdfast.core.errors import explanations
-from holdfast.core.events import CATALOGUE
+from holdfast.extensions import explain_codes
+from holdfast.observe.logging import CATALOGUE
 from holdfast.settings import GROUPS, Integer, setting
 from tests.docs.snippets import DOCS
 
@@ -45,7 +45,7 @@ def test_a_part_that_does_not_exist_is_refused() -> None:
 
 def test_the_errors_say_what_explain_says() -> None:
     page = errors.page()
-    for each in explanations().values():
+    for each in explain_codes().values():
         assert f"### {each.code} · {each.name}" in page
         assert each.fix in page
 
@@ -111,7 +111,7 @@ def test_an_option_without_text_fails() -> None:
 
 
 def test_an_error_without_a_fix_fails() -> None:
-    known = explanations()
+    known = explain_codes()
     with pytest.raises(Undocumented, match="HF017"):
         errors.entries({**known, "HF017": replace(known["HF017"], fix="")})
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from holdfast import Holdfast
-from holdfast.bench.catalogue import NAMES
 from holdfast.scheduler.doctor.checks import run_checks
 from holdfast.settings import read_settings
+from holdfast_bench.catalogue import NAMES
 from tests.docs.snippets import ROOT
 
 

@@ -12,7 +12,6 @@ from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.cycle import NewCycle, NewRun, slot_at
 from holdfast.core.ids import uuid7_text
 from holdfast.core.instants import Instant
-from holdfast.core.manifest import ArchivedObject
 from holdfast.core.records import (
     AuditRecord,
     Claim,
@@ -28,6 +27,8 @@ from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, at
+from holdfast_archive.manifest import ArchivedObject
+from holdfast_archive.manifest_store import ARCHIVING
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -219,20 +220,19 @@ class Afternoon:
 
     def _archive(self) -> None:
         """Leave manifests in several states; their objects are nowhere."""
-        archiving = self._store.archiving
         for place, period in enumerate(("2026-08", "2026-09", "2026-10")):
             id, token, when = new_id(), new_id(), self.now - (9 - place) * MINUTE
-            claim = archiving.claim(id, "deliveries", period, 0, "{}", token, 60_000)
+            claim = ARCHIVING.claim(id, "deliveries", period, 0, "{}", token, 60_000)
             assert self._run(claim, when) is not None
             if place == 2:
                 error = "HF107: the bucket cannot be reached"
-                self._run(archiving.release(id, token, error, "failed"), when)
+                self._run(ARCHIVING.release(id, token, error, "failed"), when)
                 continue
             digest = f"{place}" * 64
             key = f"deliveries/{period}/0-{digest}.parquet"
             objects = [ArchivedObject("deliveries", key, 41_200, 812_000, digest)]
-            self._run(archiving.mark_exported(id, token, objects, 41_200, "{}"), when)
-            self._run(archiving.mark_verified(id, token, 30 * 86_400_000), when)
+            self._run(ARCHIVING.mark_exported(id, token, objects, 41_200, "{}"), when)
+            self._run(ARCHIVING.mark_verified(id, token, 30 * 86_400_000), when)
 
     def _note_deeds(self) -> None:
         deeds = [

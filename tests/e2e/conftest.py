@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from holdfast.app import Holdfast
+from holdfast_archive import add_archive
 from tests.cli.scene import Scene
 from tests.e2e.afternoon import Afternoon
 from tests.e2e.chromium import find_chromium, launched
@@ -68,7 +69,7 @@ def filled_postgres(postgres_url: str, listening: socket.socket) -> Iterator[Fil
 def _filled(url: str, listening: socket.socket | None = None) -> Iterator[Filled]:
     app = Holdfast(url, open_types=True)
     # Nothing is read there, but pages offer to do so.
-    app.archive("file:///srv/archive")
+    add_archive(app, "file:///srv/archive")
     app.migrate()
     afternoon = Afternoon(app.database)
     afternoon.fill()

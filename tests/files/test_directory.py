@@ -23,8 +23,8 @@ from holdfast.core.errors import (
 )
 from holdfast.files import Files, open_files
 from holdfast.files.folders import NEW_S
+from holdfast.testing.conformance.files import KEY, PDF, FilesContract, sha256
 from tests.files import crashing
-from tests.files.contract import KEY, PDF, FilesContract, sha256
 from tests.support.warm_python import LIBRARIES
 
 

@@ -17,8 +17,8 @@ from fastapi import FastAPI
 
 from holdfast.core.errors import ConfigError, LinkInvalid, SigningSecretMissing
 from holdfast.files import Files, open_files
+from holdfast.testing.conformance.files import PDF
 from tests.files.conftest import SECRET
-from tests.files.contract import PDF
 from tests.support.serving import authorities
 from tests.support.until import PATIENCE_S
 

@@ -24,7 +24,7 @@ from holdfast.files.content import Content
 from holdfast.files.files import Files as FilesOf
 from holdfast.files.links import LinkSigner
 from holdfast.files.s3 import BucketBackend
-from tests.files.contract import KEY, PDF, FilesContract, sha256
+from holdfast.testing.conformance.files import KEY, PDF, FilesContract, sha256
 from tests.files.s3_server import S3Server
 from tests.support.until import PATIENCE_S
 

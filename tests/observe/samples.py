@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from holdfast.core.events import CATALOGUE, Event, event
+from holdfast.core.events import Event
+from holdfast.observe.logging import CATALOGUE
 
 CANARY = "canary-7f3a"
 
@@ -26,7 +27,7 @@ IDS_AND_TEXTS = {"job_id", "chain_id", "run_id", "error", "reason", "slot", "by"
 def sample(name: str, **changes: Any) -> Event:
     """Return an event with all its fields."""
     fields = {field: _value(field) for field in CATALOGUE[name].fields}
-    return event(name, **(fields | changes))
+    return CATALOGUE[name](**(fields | changes))
 
 
 def all_samples() -> list[Event]:

@@ -4,8 +4,7 @@ import logging
 
 from prometheus_client import CollectorRegistry
 
-from holdfast.core.events import CATALOGUE
-from holdfast.observe.logging import LoggingObserver
+from holdfast.observe.logging import CATALOGUE, LoggingObserver
 from holdfast.observe.metrics import MEASURED, UNMEASURED
 from holdfast.observe.otel import OtelObserver
 from holdfast.observe.prometheus import PrometheusObserver

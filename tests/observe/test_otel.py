@@ -9,8 +9,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 
 from holdfast.core.errors import MissingExtra
-from holdfast.core.events import event
 from holdfast.core.statistics import RetentionProgress
+from holdfast.observe.logging import CATALOGUE
 from holdfast.observe.metrics import MEASURED, METRICS, UNMEASURED, LimitGauges, TypeGauges
 from holdfast.observe.otel import OtelObserver
 from tests.observe.samples import CANARY, all_samples, sample
@@ -121,7 +121,7 @@ def test_an_ignored_event_records_nothing(
 
 def test_an_event_with_few_fields_disturbs_nothing(observer: OtelObserver) -> None:
     for name in HANDLED:
-        observer.observe(event(name))
+        observer.observe(CATALOGUE[name]())
 
 
 def test_without_the_sdk_observing_does_nothing() -> None:

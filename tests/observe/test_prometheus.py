@@ -10,8 +10,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.core.errors import MissingExtra
-from holdfast.core.events import event
 from holdfast.core.statistics import QueueTotals
+from holdfast.observe.logging import CATALOGUE
 from holdfast.observe.metrics import MEASURED, METRICS, UNMEASURED, LimitGauges
 from holdfast.observe.prometheus import PrometheusObserver
 from tests.observe.samples import CANARY, all_samples, sample
@@ -210,7 +210,7 @@ def test_a_cycle_that_keeps_naming_counters_gets_no_series_without_end(
 
 def test_an_event_with_few_fields_disturbs_nothing(observer: PrometheusObserver) -> None:
     for name in MEASURED:
-        observer.observe(event(name))
+        observer.observe(CATALOGUE[name]())
 
 
 def test_limits_are_told_by_type_and_end_with_them(

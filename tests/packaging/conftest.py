@@ -1,25 +1,25 @@
-"""The wheel and the sdist of this work tree, built once."""
+"""Wheels and sdists of this work tree, built once."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.environment import build
+from tests.packaging.environment import Distribution, build
 
 
 @pytest.fixture(scope="session")
-def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The wheel and the sdist."""
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Distribution]:
+    """Every package's wheel and sdist, in one folder."""
     return build(tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="session")
-def wheel(distributions: tuple[Path, Path]) -> Path:
-    """The wheel."""
-    return distributions[0]
+def wheel(distributions: dict[str, Distribution]) -> Path:
+    """The wheel of the core."""
+    return distributions["holdfast-jobs"].wheel
 
 
 @pytest.fixture(scope="session")
-def sdist(distributions: tuple[Path, Path]) -> Path:
-    """The sdist."""
-    return distributions[1]
+def sdist(distributions: dict[str, Distribution]) -> Path:
+    """The sdist of the core."""
+    return distributions["holdfast-jobs"].sdist

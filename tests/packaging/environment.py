@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.support.until import SLOWNESS
 
@@ -47,11 +48,27 @@ class Environment:
         return own | {"PATH": f"{self.programs}{os.pathsep}{os.environ.get('PATH', '')}"}
 
 
-def build(folder: Path) -> tuple[Path, Path]:
-    """Build the wheel and the sdist of the work tree into a folder."""
-    _checked([sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=ROOT)
-    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
-    return wheel, sdist
+PACKAGES = sorted(path.name for path in (ROOT / "packages").iterdir() if path.is_dir())
+
+
+class Distribution(NamedTuple):
+    """What is built of a package."""
+
+    wheel: Path
+    sdist: Path
+
+
+def build(folder: Path) -> dict[str, Distribution]:
+    """Build wheel and sdist of every package of the work tree into a folder."""
+    for name in PACKAGES:
+        command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+        _checked(command, cwd=ROOT / "packages" / name)
+    return {name: _built(folder, name.replace("-", "_")) for name in PACKAGES}
+
+
+def _built(folder: Path, stem: str) -> Distribution:
+    (wheel,), (sdist,) = folder.glob(f"{stem}-*.whl"), folder.glob(f"{stem}-*.tar.gz")
+    return Distribution(wheel, sdist)
 
 
 def installed(
@@ -61,12 +78,16 @@ def installed(
     interpreter: str = sys.executable,
     packages: Sequence[str] = (),
 ) -> Environment:
-    """Make an environment with nothing but the wheel, what it needs, one extra's packages, and those given."""
+    """Make an environment with nothing but the wheel, what it needs, one extra's packages, and those given.
+
+    Our other packages come from the wheel's folder.
+    """
     place = folder / "environment"
     _checked([interpreter, "-m", "venv", "--without-pip", str(place)], cwd=folder)
     wanted = str(wheel) if extra is None else f"{wheel}[{extra}]"
     pip = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python")]
-    _checked([*pip, "install", "--quiet", wanted, *packages], cwd=folder)
+    ours = ["--find-links", str(wheel.parent)]
+    _checked([*pip, "install", "--quiet", *ours, wanted, *packages], cwd=folder)
     shop = folder / "shop"
     shop.mkdir()
     return Environment(place / "bin", shop)

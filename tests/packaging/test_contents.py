@@ -10,36 +10,12 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.packaging.environment import ROOT
+from holdfast.version import VERSION
+from tests.packaging.environment import PACKAGES, ROOT, Distribution
 
 BYTECODE = "__pycache__"
-SHIPPED = ("src", "tests", "docs", "apps")
-BESIDE = frozenset(
-    {
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        "LICENSE",
-        "Makefile",
-        "README.md",
-        "requirements-demo-postgres.in",
-        "requirements-demo-postgres.txt",
-        "requirements-demo.in",
-        "requirements-demo.txt",
-        "requirements-dev.in",
-        "requirements-dev.txt",
-        "requirements-invoicing-postgres.in",
-        "requirements-invoicing-postgres.txt",
-        "requirements-invoicing.in",
-        "requirements-invoicing.txt",
-        "requirements-tenders-postgres.in",
-        "requirements-tenders-postgres.txt",
-        "requirements-tenders.in",
-        "requirements-tenders.txt",
-        "pyproject.toml",
-        "PKG-INFO",
-        ".gitignore",
-    }
-)
+SHIPPED = ("packages", "tests", "docs", "apps")
+BESIDE = frozenset({"LICENSE", "README.md", "pyproject.toml", "PKG-INFO", ".gitignore"})
 JUNK = frozenset({".db", ".log", ".pyc", ".whl", ".gz", ".so", ".orig", ".swp"})
 
 
@@ -48,14 +24,23 @@ def names(wheel: Path) -> set[str]:
         return {each for each in archive.namelist() if ".dist-info/" not in each}
 
 
-def test_the_wheel_holds_the_package_as_it_is(wheel: Path) -> None:
-    source = ROOT / "src"
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_wheel_holds_the_package_as_it_is(
+    name: str, distributions: dict[str, Distribution]
+) -> None:
+    source = ROOT / "packages" / name / "src"
     ours = {
         path.relative_to(source).as_posix()
-        for path in (source / "holdfast").rglob("*")
+        for path in source.rglob("*")
         if path.is_file() and BYTECODE not in path.parts
     }
-    assert names(wheel) == ours
+    assert names(distributions[name].wheel) == ours
+
+
+def test_all_packages_have_one_version(distributions: dict[str, Distribution]) -> None:
+    for each in distributions.values():
+        assert each.wheel.name.split("-")[1] == VERSION
+        assert each.sdist.name.endswith(f"-{VERSION}.tar.gz")
 
 
 def test_what_is_not_python_comes_along(wheel: Path) -> None:
@@ -64,11 +49,6 @@ def test_what_is_not_python_comes_along(wheel: Path) -> None:
         "holdfast/py.typed",
         "holdfast/web/templates/layout.html",
         "holdfast/web/static/dashboard.js",
-        "holdfast/demo/static/shop.html",
-        "holdfast/bench/peers/kit.mjs",
-        "holdfast/bench/peers/kit.py",
-        "holdfast/bench/sql/limit_loop.sql",
-        "holdfast/demo/sql/shop.sql",
         "holdfast/cli/starter/app.txt",
         "holdfast/observe/grafana/dashboard.json",
         "holdfast/observe/grafana/alerts.yml",
@@ -81,14 +61,14 @@ def test_what_is_not_python_comes_along(wheel: Path) -> None:
         assert needed in found
 
 
-def test_the_sdist_has_no_junk(sdist: Path) -> None:
-    with tarfile.open(sdist) as archive:
+@pytest.mark.parametrize("name", PACKAGES)
+def test_an_sdist_has_no_junk(name: str, distributions: dict[str, Distribution]) -> None:
+    with tarfile.open(distributions[name].sdist) as archive:
         paths = [PurePosixPath(*PurePosixPath(each).parts[1:]) for each in archive.getnames()]
     for path in paths:
-        assert path.parts[0] in SHIPPED or str(path) in BESIDE, path
+        assert path.parts[0] == "src" or str(path) in BESIDE, path
         assert path.suffix not in JUNK, path
         assert BYTECODE not in path.parts, path
-    assert set(map(str, paths)) >= BESIDE
 
 
 def planned(tmp_path: Path, *words: str) -> str:
@@ -209,14 +189,28 @@ def pins(name: str) -> set[tuple[str, str]]:
     return set(re.findall(r"^([\w.-]+)(?:\[.*\])?==(\S+)", text, re.MULTILINE))
 
 
-def test_the_sdist_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", PACKAGES)
+def test_an_sdist_builds_the_same_wheel(
+    name: str, distributions: dict[str, Distribution], tmp_path: Path
+) -> None:
     words = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     done = subprocess.run(
-        [sys.executable, *words, "--wheel-dir", str(tmp_path), str(sdist)],
+        [sys.executable, *words, "--wheel-dir", str(tmp_path), str(distributions[name].sdist)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     (built,) = tmp_path.glob("*.whl")
-    assert names(built) == names(wheel)
+    assert names(built) == names(distributions[name].wheel)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_public_index_would_take_it(name: str, distributions: dict[str, Distribution]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *map(str, distributions[name])],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

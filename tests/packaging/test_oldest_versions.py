@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.contrib.test_celery_project import Shop, broker, run_as_it_is, run_beside
 from tests.docs.newcomer import PATIENCE_S
 from tests.docs.snippets import ROOT, Block, blocks
+from tests.from_celery.test_celery_project import Shop, broker, run_as_it_is, run_beside
 from tests.notify.servers import LeashedServer, redis_server
 from tests.packaging.environment import Environment, installed
 from tests.support.command import run_command
@@ -76,7 +76,7 @@ def redis() -> Iterator[LeashedServer]:
 def test_a_celery_project_runs_as_it_is_and_beside_holdfast_with_this_version(
     version: str, wheel: Path, tmp_path: Path, redis: LeashedServer
 ) -> None:
-    python = installed(wheel, None, tmp_path, packages=CELERIES[version]).python
+    python = installed(wheel, "celery", tmp_path, packages=CELERIES[version]).python
     url = f"sqlite:///{tmp_path}/holdfast.db"
     run_as_it_is(Shop(tmp_path / "before", python, SHOP_BROKER=broker(redis)))
     with redis_server() as fresh:
@@ -93,7 +93,9 @@ def test_the_declared_versions_are_those_that_are_tried() -> None:
     for name in ("fastapi", "starlette", "cryptography"):
         assert re.search(rf"\b{name}~={re.escape(OLDEST[name])}\.\d", asked), name
     assert f"~={OLDEST['celery']}." in CELERIES["oldest"][0]
-    code = (ROOT / "src/holdfast/contrib/fastapi.py").read_text(encoding="utf-8")
+    code = (ROOT / "packages/holdfast-jobs/src/holdfast/contrib/fastapi.py").read_text(
+        encoding="utf-8"
+    )
     assert f"needs FastAPI {OLDEST['fastapi']} or newer" in code
     said = {
         "docs/start/fastapi.md": f"FastAPI {OLDEST['fastapi']} and Starlette {OLDEST['starlette']}",

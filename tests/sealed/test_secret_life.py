@@ -23,7 +23,6 @@ from psycopg import sql
 
 from holdfast import Holdfast, Seal
 from holdfast.admin.access import Role
-from holdfast.archive import Archive
 from holdfast.notify.base import Hint
 from holdfast.notify.encoding import channel_name, decode, encode
 from holdfast.notify.sender import CoalescingSender
@@ -33,6 +32,7 @@ from holdfast.testing.kit import Kit
 from holdfast.web.app import create
 from holdfast.web.openapi import ROUTES
 from holdfast.web.pages.page_dispatch import ROUTES as PAGES
+from holdfast_archive import Archive, add_archive
 from tests.sealed.clinic import SECRET, Record, make_app
 from tests.sealed.conftest import NEW
 from tests.support.postgres import PostgresServer
@@ -57,7 +57,7 @@ class Life:
         self.app.observe(LoggingObserver())
         self.url, self.log = url, folder / "log"
         self.folder = folder / "archive"
-        self.archive: Archive = self.app.archive(str(self.folder))
+        self.archive: Archive = add_archive(self.app, str(self.folder))
         self.archive.jobs(keep=None)
         self.kit = Kit(self.app, url)
         self.hints: list[str] = []

@@ -36,11 +36,13 @@ from holdfast.scheduler import maintenance
 from holdfast.scheduler.background import Background
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.scheduler.runner import RunnerContext, RunnerReport, TickSummary
-from holdfast.settings import GROUPS, load_settings, variables_of
+from holdfast.settings import load_settings
+from holdfast.settings.load import variables
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.web.app import create
 from holdfast.worker.clock import SystemClock
+from holdfast_archive import add_archive
 from tests.client.conftest import Heard
 from tests.scheduler.ticks import FunctionRunner
 from tests.support.pgbouncer import pooled
@@ -49,7 +51,7 @@ from tests.support.until import breath
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
 FIRST = "00000000-0000-0000-0000-000000000000"
-VARIABLES = [each.name for group in GROUPS.values() for each in variables_of(group)]
+VARIABLES = list(variables())
 MAIL = "order.placed/mail"
 
 
@@ -998,7 +1000,7 @@ async def second_stream(place: Place) -> Any:
 @seen("HOLDFAST_ARCHIVE", "archive", [], ["orders"])
 async def archive_files(place: Place) -> Any:
     app = place.open(place.url)
-    archive = app.archive()
+    archive = add_archive(app)
     archive.table("orders", key="id", at="placed_at")
     app.migrate()
     with app.transaction() as tx:
@@ -1011,7 +1013,7 @@ async def archive_files(place: Place) -> Any:
 @seen("HOLDFAST_ARCHIVE_CRON", "0 5 * * *", "47 3 * * *", "0 5 * * *")
 async def archive_schedule(place: Place) -> Any:
     app = place.open(place.url)
-    app.archive()
+    add_archive(app)
     app.migrate()
     await place.tick(app)
     (found,) = await app.aio.cycles.list()

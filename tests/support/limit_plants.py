@@ -55,7 +55,7 @@ def planted(mistake: Planted, stop: str | None = None) -> Iterator[None]:
     changes = dict(_CHANGES[mistake])
     if stop is not None:
         changes |= {old: new.replace("{stop}", stop) for old, new in _BEFORE_LOCKS.items()}
-    load: Callable[[str], Mapping[str, str]] = vars(postgres_store)["load_statements"]
+    load: Callable[[str], Mapping[str, str]] = vars(postgres_store)["dialect_statements"]
 
     def broken(package: str) -> Mapping[str, str]:
         texts = dict(load(package))
@@ -74,7 +74,7 @@ def planted(mistake: Planted, stop: str | None = None) -> Iterator[None]:
     changed: Any = forget if mistake == "starts forgotten early" else expire
     postgres_store.postgres_statements.cache_clear()
     with (
-        patch.object(postgres_store, "load_statements", broken),
+        patch.object(postgres_store, "dialect_statements", broken),
         patch.object(OpenGate, "expire", changed),
     ):
         try:

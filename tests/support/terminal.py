@@ -32,7 +32,7 @@ class Terminal:
         cwd: Path,
         *words: str,
         size: tuple[int, int] = SIZE,
-        module: str = "holdfast.demo",
+        module: str = "holdfast_demo",
     ) -> None:
         self.pid, self._descriptor = pty.fork()
         if self.pid == 0:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import conformance
+from tests import conformance
 from tests.support.warm_python import LIBRARIES
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ import sqlite3
 import pytest_asyncio
 
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.testing.conformance import AsyncHarness, SyncHarness
+from tests.conformance import AsyncHarness, SyncHarness
 
 
 class MyDatabase(SqliteDatabase):
@@ -33,7 +33,7 @@ class MyDatabase(SqliteDatabase):
 TESTS = """
 import pytest
 
-from holdfast.testing import conformance
+from tests import conformance
 
 pytestmark = pytest.mark.asyncio
 
@@ -57,7 +57,7 @@ def run_tests(folder: Path, conftest: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(conftest)
     (folder / "test_my_store.py").write_text(TESTS)
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}")
-    return LIBRARIES.run(words, folder, os.environ | {"PYTHONPATH": str(ROOT / "src")})
+    return LIBRARIES.run(words, folder, os.environ | {"PYTHONPATH": str(ROOT)})
 
 
 def test_the_instructions_lead_to_passing_tests(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.admin import archive as admin_archive
 from holdfast.admin.access import Role
 from holdfast.app import Holdfast
-from holdfast.archive import Archive, Progress
 from holdfast.core.errors import Aborted
+from holdfast_archive import Archive, Progress
+from holdfast_archive import admin as admin_archive
+from holdfast_archive.admin import ArchiveAdmin
 from tests.archive.scene import OCTOBER, SEPTEMBER, Deliveries, damage, declare
 from tests.cli.scene import Scene
 from tests.support.until import until
@@ -113,7 +114,7 @@ async def test_work_that_takes_long_goes_on_after_the_answer(
     busy = await api.call(Role.OPERATOR, "POST", path)
     assert (busy.status_code, busy.json()["code"]) == (409, "HF115")
     go_on.set()
-    archive = api.served.state.site.service.archive
+    archive = api.served.state.site.service.of(ArchiveAdmin)
     await until(lambda: all(each.is_done for each in archive._works.values()))
     one = (await api.call(Role.VIEWER, "GET", f"{MANIFESTS}/{OCTOBER}")).json()
     assert (one["work"]["is_done"], one["work"]["error"]) == (True, None)
@@ -128,7 +129,7 @@ async def test_work_that_fails_after_the_answer_is_reported_and_not_logged_by_th
     damage(root, OCTOBER)
     path = f"{MANIFESTS}/{OCTOBER}/verify"
     assert (await api.call(Role.OPERATOR, "POST", path)).status_code == 202
-    archive = api.served.state.site.service.archive
+    archive = api.served.state.site.service.of(ArchiveAdmin)
     await until(lambda: not archive._tasks)
     gc.collect()
     one = (await api.call(Role.VIEWER, "GET", f"{MANIFESTS}/{OCTOBER}")).json()
@@ -158,7 +159,7 @@ async def test_a_server_that_stops_ends_the_work(
     _slow(monkeypatch)
     accepted = await api.call(Role.OPERATOR, "POST", f"{MANIFESTS}/{OCTOBER}/verify")
     assert accepted.status_code == 202
-    archive = api.served.state.site.service.archive
+    archive = api.served.state.site.service.of(ArchiveAdmin)
     (task,) = archive._tasks.values()
     await api.served.state.site.close()
     assert isinstance(task.exception(), Aborted)
@@ -170,7 +171,7 @@ async def test_a_cancelled_caller_ends_the_work(
     from holdfast.admin.access import LOCAL, Caller
 
     _slow(monkeypatch)
-    archive, began = api.served.state.site.service.archive, asyncio.Event()
+    archive, began = api.served.state.site.service.of(ArchiveAdmin), asyncio.Event()
     loop = asyncio.get_running_loop()
     work = asyncio.create_task(
         archive.verify(Caller(LOCAL), OCTOBER, lambda _: loop.call_soon_threadsafe(began.set))

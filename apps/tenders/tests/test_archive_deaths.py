@@ -18,7 +18,7 @@ from apps.tenders.tests.pushing import Pushing, add_deliveries, add_tender
 from sqlalchemy import Select, TableClause, literal_column, select, table, update
 from tests.support.dying import DyingProcesses
 
-from holdfast.archive import Archive
+from holdfast_archive import Archive
 from tenders.database import Session
 from tenders.jobs import jobs
 from tenders.models import Delivery, DeliveryStatus

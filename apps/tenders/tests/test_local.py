@@ -15,7 +15,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from holdfast import Holdfast
-from holdfast.archive import Archive
+from holdfast_archive import Archive
 from tenders.generated import generate_device, generate_tender
 from tenders.local.archive_story import ArchiveStory
 from tenders.local.books import Books, is_wanted_by, open_books

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from docs._ext.reference.undocumented import require
 
-from holdfast.core.errors import Explanation, explanations
+from holdfast.core.errors import Explanation
+from holdfast.extensions import explain_codes
 
 
 def page() -> str:
     """Return every code with its meaning and its fix. Raises: Undocumented."""
-    return entries(explanations())
+    return entries(explain_codes())
 
 
 def entries(known: Mapping[str, Explanation]) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from docs._ext.reference.markdown import code, table
 from docs._ext.reference.undocumented import require
 
-from holdfast.core.events import CATALOGUE, EventSpec
+from holdfast.core.events import EventSpec, Metric
+from holdfast.observe.logging import CATALOGUE
 from holdfast.observe.metrics import (
     JOB_ATTEMPTS,
     JOB_DEAD_LETTERS,
@@ -16,7 +17,6 @@ from holdfast.observe.metrics import (
     REAPER_RUNS,
     REAPER_STALE,
     TICK_DURATION,
-    Metric,
 )
 
 

@@ -40,7 +40,7 @@ if django.VERSION < (6, 0):
 TASKS = {"default": {
     "BACKEND": "holdfast.contrib.django.tasks.HoldfastBackend",
     "QUEUES": ["default", "mail"],
-    "OPTIONS": {"modules": ["holdfast.testing.contract_tasks"]}}}
+    "OPTIONS": {"modules": ["tests.contrib.django.contract_tasks"]}}}
 """
 IMMEDIATE = """
 if django.VERSION >= (5, 1) and "sqlite" in DATABASES["default"]["ENGINE"]:
@@ -139,6 +139,8 @@ class Project:
         """Return this process's variables without settings of Holdfast's own."""
         own = {name: text for name, text in os.environ.items() if not name.startswith(PREFIXES)}
         own["PYTHONUNBUFFERED"] = "1"
+        # The contract and its tasks are modules of these tests.
+        own["PYTHONPATH"] = str(ROOT)
         return own
 
 

@@ -160,7 +160,7 @@ def test_advice_is_a_command_of_manage_py(project: Project) -> None:
     project.manage("migrate", "--run-syncdb")
     project.evaluate(
         """
-        from holdfast.testing.contract_tasks import fail
+        from tests.contrib.django.contract_tasks import fail
         fail.enqueue("see here")
         answer(None)
         """

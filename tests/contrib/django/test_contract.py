@@ -11,8 +11,8 @@ pytestmark = pytest.mark.timeout(4 * PATIENCE_S)
 TESTS = """
     from django.test import TestCase, TransactionTestCase
     from holdfast.testing.django_cases import RunsTasks
-    from holdfast.testing.django_tasks import TaskBackendContract
-    from holdfast.testing.contract_tasks import echo, echo_later, fail
+    from tests.contrib.django.task_contract import TaskBackendContract
+    from tests.contrib.django.contract_tasks import echo, echo_later, fail
     from shop.models import Order
 
     class ContractTests(RunsTasks, TaskBackendContract, TransactionTestCase):
@@ -48,7 +48,7 @@ ASYNC_TESTS = """
     from django.test import TestCase, TransactionTestCase
     from holdfast import CycleRun
     from holdfast.contrib.django import app
-    from holdfast.testing.contract_tasks import echo
+    from tests.contrib.django.contract_tasks import echo
     from holdfast.testing.django_cases import RunsTasks
 
     @app.cycle("echoes", cron="0 8 * * *")
@@ -62,7 +62,7 @@ ASYNC_TESTS = """
             await result.arefresh()
             self.assertEqual(str(result.status), "SUCCESSFUL")
             await self.holdfast.run_cycle_async("echoes")
-            found = await sync_to_async(self.holdfast.started)("holdfast.testing.contract_tasks.echo")
+            found = await sync_to_async(self.holdfast.started)("tests.contrib.django.contract_tasks.echo")
             self.assertEqual(len(found), 2)
 
         async def test_what_would_block_the_loop_is_refused(self):
@@ -72,8 +72,8 @@ ASYNC_TESTS = """
     class Committed(RunsTasks, TransactionTestCase):
         def test_the_kit_sees_what_a_cycle_has_started(self):
             self.holdfast.run_cycle("echoes")
-            self.holdfast.assert_started("holdfast.testing.contract_tasks.echo")
-            self.holdfast.crash("holdfast.testing.contract_tasks.echo")
+            self.holdfast.assert_started("tests.contrib.django.contract_tasks.echo")
+            self.holdfast.crash("tests.contrib.django.contract_tasks.echo")
 
         async def test_tasks_run(self):
             if connection.settings_dict["NAME"].startswith("file:"):
@@ -90,7 +90,7 @@ IMMEDIATE = """
 """
 IMMEDIATE_TESTS = """
     from django.test import TransactionTestCase
-    from holdfast.testing.django_tasks import TaskBackendContract
+    from tests.contrib.django.task_contract import TaskBackendContract
 
     class ContractTests(TaskBackendContract, TransactionTestCase):
         enqueues_in_transaction = False

@@ -49,7 +49,7 @@ TESTS = """
     from django.test import Client, TransactionTestCase
     from django.utils.timezone import now
     from holdfast.testing.django_cases import RunsTasks
-    from holdfast.testing.contract_tasks import echo, fail
+    from tests.contrib.django.contract_tasks import echo, fail
 
     HTML = {"HTTP_ACCEPT": "text/html"}
     JSON = {"data": "{}", "content_type": "application/json"}

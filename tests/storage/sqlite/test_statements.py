@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from holdfast.storage.sql_loader import load_statements
+from holdfast.storage.sql_loader import dialect_statements
 from holdfast.storage.sqlite.migrations import migration_sql
 from holdfast.storage.sqlite.store import sqlite_statements
 
@@ -45,7 +45,7 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 
 def test_every_statement_of_postgresql_has_its_counterpart() -> None:
-    names = load_statements("holdfast.storage.postgres").keys() - ONLY_POSTGRESQL
+    names = dialect_statements("postgres").keys() - ONLY_POSTGRESQL
     assert {each for each in names if FIRST_STEPS.get(each, each) not in STATEMENTS} == set()
 
 

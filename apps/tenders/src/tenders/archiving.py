@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast import from_env
+from holdfast_archive import add_archive, move_rows
 from tenders.jobs import jobs
 from tenders.settings import TIME_ZONE, read_settings
 
@@ -17,7 +18,8 @@ def archive_table(url: str, table: str) -> str:
 _OLD_TENDERS = archive_table(_SETTINGS.database_url, "tenders")
 _OLD_DELIVERIES = archive_table(_SETTINGS.database_url, "notification_deliveries")
 
-jobs.move_rows(
+move_rows(
+    jobs,
     "cleanup",
     source="tenders",
     target=_OLD_TENDERS,
@@ -26,7 +28,9 @@ jobs.move_rows(
     cron=from_env("CLEANUP_CRON", "17 3 * * *"),
     tz=TIME_ZONE,
 )
-jobs.move_rows(  # in the same cycle, after the tenders
+# In the same cycle, after the tenders.
+move_rows(
+    jobs,
     "cleanup",
     source="notification_deliveries",
     target=_OLD_DELIVERIES,
@@ -34,8 +38,8 @@ jobs.move_rows(  # in the same cycle, after the tenders
     older_than=f"{_SETTINGS.retention_days}d",
 )
 
-archive = jobs.archive(
-    _SETTINGS.archive_url, cron=from_env("ARCHIVE_EXPORT_CRON", "47 3 * * *"), tz=TIME_ZONE
+archive = add_archive(
+    jobs, _SETTINGS.archive_url, cron=from_env("ARCHIVE_EXPORT_CRON", "47 3 * * *"), tz=TIME_ZONE
 )
 archive.table(
     _OLD_TENDERS,

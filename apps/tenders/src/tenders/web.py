@@ -23,7 +23,7 @@ from holdfast import HoldfastError
 from holdfast.client.cycles import RunInfo
 from holdfast.contrib.fastapi import lifespan, mount_dashboard, problem_handler, session
 from holdfast.core.instants import Instant, to_datetime
-from holdfast.core.manifest import Manifest
+from holdfast_archive.manifest import Manifest
 from tenders.archiving import archive
 from tenders.database import Session
 from tenders.models import Delivery, Installation, NotificationEvent, Tender

@@ -11,10 +11,10 @@ from pathlib import Path
 from sqlalchemy import Engine, func, select, table
 
 from holdfast import Holdfast
-from holdfast.archive import Archive
 from holdfast.core.errors import HoldfastError
-from holdfast.core.manifest import Manifest
 from holdfast.files import open_files
+from holdfast_archive import Archive
+from holdfast_archive.manifest import Manifest
 from tenders.archiving import archive_table
 from tenders.local.books import Fault
 

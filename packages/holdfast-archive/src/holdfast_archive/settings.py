@@ -1,0 +1,28 @@
+"""Where the archive puts its files, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from holdfast.settings.fields import CronText, Text, setting
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSettings:
+    """The archive."""
+
+    PREFIX: ClassVar[str] = "HOLDFAST_"
+
+    archive: str | None = setting(
+        Text(),
+        None,
+        "Where the archive puts its files: a path, file:///path or s3://bucket/prefix;"
+        " unset: nothing is archived.",
+    )
+    archive_cron: str = setting(
+        CronText(), "47 3 * * *", "When the archive runs, in WORKER_TIME_ZONE."
+    )
+
+
+GROUPS = (ArchiveSettings,)

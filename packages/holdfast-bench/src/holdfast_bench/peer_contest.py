@@ -1,0 +1,349 @@
+"""Measures peers and ours in turn, all in the same way and on the same server.
+
+A handler writes its job's number and the time into a file; that it was called is all the contest needs to know of a
+queue. A rate is the number of jobs over the time from the first handler's call until the queue says that nothing is
+left. A latency is the time from the call that starts a job, its commit included, to the handler's call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from holdfast.cli.console import print_info
+from holdfast_bench.measurement import Scale
+from holdfast_bench.peer_queues import (
+    ADAPTERS,
+    OURS,
+    OURS_SQLITE,
+    Peer,
+    PeerMissing,
+    adapter_command,
+)
+from holdfast_bench.subject import PATIENCE_S, clean_environment
+from holdfast_bench.workload import INPUT, IO_SECONDS, STAMP, count_stamps
+
+if TYPE_CHECKING:
+    from holdfast_bench.servers import BenchServer
+
+PeerMode = Literal["defaults", "best"]
+MODES: tuple[PeerMode, ...] = ("defaults", "best")
+LOOK_S = 0.02
+WARM_UP = 10
+CALL_S = 600.0
+"""How long an adapter may take to set up or to start jobs."""
+
+
+class PeerRow(msgspec.Struct):
+    """What was found of one contender: medians of the rounds, and how far they differed; nothing where it cannot."""
+
+    peer: str
+    version: str
+    mode: PeerMode
+    server: str
+    figures: dict[str, float]
+    spread: dict[str, float]
+    notes: list[str]
+
+
+@dataclass(slots=True)
+class Contender:
+    """One queue with one kind of settings in one place."""
+
+    peer: Peer
+    mode: PeerMode
+    command: list[str]
+    server: BenchServer | None
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """What it is called while it runs."""
+        place = "SQLite" if self.server is None else self.server.name
+        return f"{self.peer.name} ({self.mode}, {place})"
+
+    def row(self) -> PeerRow:
+        """Sum up."""
+        medians = {name: statistics.median(each) for name, each in self.samples.items()}
+        return PeerRow(
+            self.peer.name,
+            self.peer.version,
+            self.mode,
+            "SQLite" if self.server is None else self.server.name,
+            {
+                name: round(each, 0 if each >= 10 and not name.endswith("ms") else 2)
+                for name, each in medians.items()
+            },
+            {
+                name: round((max(each) - min(each)) / (medians[name] or 1), 3)
+                for name, each in self.samples.items()
+            },
+            list(dict.fromkeys(self.notes)),
+        )
+
+
+def compare(
+    peers: Sequence[Peer],
+    servers: Sequence[BenchServer],
+    scale: Scale,
+    python: str | None = None,
+) -> tuple[list[PeerRow], dict[str, str]]:
+    """Measure peers and ours round by round; return the rows, and why a peer was skipped."""
+    skipped: dict[str, str] = {}
+    contenders: list[Contender] = []
+    for peer in (*_ours_beside(peers), *peers):
+        try:
+            command = adapter_command(peer, python)
+        except PeerMissing as error:
+            skipped[peer.name] = str(error)
+            print_info(f"skipped: {peer.name}: {error}")
+            continue
+        places: Sequence[BenchServer | None] = servers if peer.store == "postgresql" else (None,)
+        contenders += [Contender(peer, mode, command, at) for at in places for mode in MODES]
+    for number in range(scale.side_rounds):
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            measure_once(contender, scale)
+            latest = {name: round(each[-1], 2) for name, each in contender.samples.items()}
+            print_info(f"round {number + 1}: {contender.label}: {latest}")
+    return [each.row() for each in contenders], skipped
+
+
+def _ours_beside(peers: Sequence[Peer]) -> list[Peer]:
+    """Return ours on each store that a peer is measured on."""
+    stores = {each.store for each in peers}
+    return [each for each in (OURS, OURS_SQLITE) if each.store in stores]
+
+
+def measure_once(contender: Contender, scale: Scale) -> None:
+    """Take all figures once; one that fails is noted and left empty."""
+    longest = min(60.0, max(20.0, scale.peer_seconds * 10))
+    with _database_of(contender, longest) as place:
+        if not _took(contender, place.setup):
+            return
+        jobs = max(100, min(scale.jobs, int(contender.peer.pace * scale.peer_seconds)))
+        singles = max(50, min(jobs // 10, 2_000))
+        figures: dict[str, Callable[[], dict[str, float]]] = {
+            # First, because a queue that was cut off has a backlog.
+            "latency": lambda: place.latency(scale.latency_samples),
+            "start_one": lambda: {"start_one": place.start("one", singles)},
+            "start_many": lambda: place.start_many(jobs),
+            "drain": lambda: {"drain": place.drain()},
+            "two": lambda: {"two_processes": place.refill(jobs * 2, processes=2)},
+            "io": lambda: {"drain_io": place.refill(max(100, jobs // 2), io=True)},
+        }
+        for figure in figures.values():
+            _took(contender, lambda figure=figure: place.keep(figure()))  # type: ignore[misc]
+
+
+def _took(contender: Contender, act: Callable[[], None]) -> bool:
+    try:
+        act()
+    except Exception as error:
+        text = str(error).strip()
+        contender.notes.append((text.splitlines() or [type(error).__name__])[-1][:200])
+        return False
+    return True
+
+
+class _PeerDatabase:
+    """A fresh database of one contender, and what was started in it."""
+
+    def __init__(self, contender: Contender, url: str, folder: Path, longest: float) -> None:
+        self._contender = contender
+        self._longest = longest
+        self._url = url
+        self._folder = folder
+        self._waiting = 0
+        self._files = 0
+
+    def setup(self) -> None:
+        """Make its tables."""
+        self._call("setup")
+
+    def keep(self, found: dict[str, float]) -> None:
+        """Add samples to the contender's."""
+        for name, value in found.items():
+            self._contender.samples.setdefault(name, []).append(value)
+
+    def start(self, action: str, count: int) -> float:
+        """Start jobs; return how many a second."""
+        answer = self._call(action, str(count))
+        self._waiting += count
+        return count / float(answer["seconds"])
+
+    def start_many(self, count: int) -> dict[str, float]:
+        """Start a backlog; what has no call for many starts one by one, and has no figure."""
+        if self._contender.peer.bulk:
+            return {"start_many": self.start("many", count)}
+        self.start("one", count)
+        return {}
+
+    def refill(self, count: int, *, processes: int = 1, io: bool = False) -> float:
+        """Start a backlog and drain it."""
+        self.start_many(count)
+        return self.drain(processes=processes, io=io)
+
+    def drain(self, *, processes: int = 1, io: bool = False) -> float:
+        """Drain what waits; return how many jobs a second."""
+        jobs, self._waiting = self._waiting, 0
+        with self._run_workers(processes, io) as (stamps, check):
+            deadline = time.monotonic() + self._longest
+            while count_stamps(stamps) < jobs or self._count_left():
+                check()
+                if time.monotonic() > deadline:
+                    return self._cut(stamps)
+                time.sleep(LOOK_S)
+            ended = time.monotonic()
+            first = _times(stamps)[0]
+        return jobs / (ended - first)
+
+    def _cut(self, stamps: Path) -> float:
+        """Settle for what was done in time; the next drain finds what is left."""
+        times = _times(stamps)
+        self._waiting = self._count_left()
+        if len(times) < 2:
+            raise RuntimeError(f"ran {len(times)} jobs in {self._longest:.0f} s")
+        self._contender.notes.append(f"drains were cut off after {self._longest:.0f} s")
+        return (len(times) - 1) / (times[-1] - times[0])
+
+    def latency(self, samples: int) -> dict[str, float]:
+        """Start jobs at an even pace beside a worker that is up."""
+        with self._run_workers(1, io=False) as (stamps, check):
+            # A job before the others is done when the worker is up.
+            self.start("one", 1)
+            self._until(stamps, 1, check)
+            called = self._call("pace", str(samples + WARM_UP))["called"]
+            self._until(stamps, samples + WARM_UP + 1, check)
+            started = list(STAMP.iter_unpack(stamps.read_bytes()))[1:]
+        self._waiting = 0
+        at = dict(started)
+        waits = sorted(
+            (at[number] - called[number]) / 1e6 for number in range(WARM_UP, len(called))
+        )
+        return {
+            "p50_ms": waits[len(waits) // 2],
+            "p99_ms": waits[min(len(waits) - 1, int(len(waits) * 0.99))],
+        }
+
+    def _until(self, stamps: Path, count: int, check: Callable[[], None]) -> None:
+        deadline = time.monotonic() + self._longest
+        while count_stamps(stamps) < count:
+            check()
+            if time.monotonic() > deadline:
+                self._waiting = self._count_left()
+                raise RuntimeError(f"latency: ran {count_stamps(stamps)} of {count} jobs in time")
+            time.sleep(LOOK_S)
+
+    def _count_left(self) -> int:
+        question = self._contender.peer.left
+        if self._contender.server is None:
+            path = self._url.removeprefix("sqlite:///")
+            with contextlib.closing(sqlite3.connect(path, timeout=30)) as connection:
+                return int(connection.execute(question).fetchone()[0])
+        import psycopg
+
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            return int(connection.execute(question.encode()).fetchall()[0][0])
+
+    def _call(self, *words: str) -> dict[str, Any]:
+        done = subprocess.run(
+            [*self._contender.command, *words],
+            cwd=self._folder,
+            env=self._environment(self._folder / "unused"),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=CALL_S,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{words[0]}: {done.stderr.strip() or done.stdout.strip()}")
+        lines = [line for line in done.stdout.splitlines() if line.startswith('{"seconds"')]
+        answer: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        return answer
+
+    @contextmanager
+    def _run_workers(self, processes: int, io: bool) -> Iterator[tuple[Path, Callable[[], None]]]:
+        """Run workers, their output in a file, and end them and their children afterwards."""
+        self._files += 1
+        stamps = self._folder / f"stamps{self._files}"
+        log = self._folder / f"worker{self._files}.log"
+        environment = self._environment(stamps, processes, io)
+        # Ours has an option for several processes; others are started several times.
+        copies = 1 if self._contender.peer.is_ours else processes
+        with log.open("wb") as output:
+            workers = [
+                subprocess.Popen(
+                    [*self._contender.command, "work"],
+                    cwd=self._folder,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+                for _ in range(copies)
+            ]
+
+        def check() -> None:
+            if any(each.poll() is not None for each in workers):
+                end = log.read_text(errors="replace").strip().splitlines()[-1:]
+                raise RuntimeError(f"the worker exited on its own: {''.join(end)}")
+
+        try:
+            yield stamps, check
+        finally:
+            _end(workers)
+
+    def _environment(self, stamps: Path, processes: int = 1, io: bool = False) -> dict[str, str]:
+        return clean_environment() | {
+            "BENCH_URL": self._url,
+            "BENCH_MODE": self._contender.mode,
+            "BENCH_PROCESSES": str(processes),
+            "BENCH_IO": str(IO_SECONDS if io else 0),
+            "BENCH_PAYLOAD": json.dumps(INPUT),
+            "BENCH_STAMPS": str(stamps),
+            "PYTHONPATH": str(ADAPTERS),
+        }
+
+
+def _times(stamps: Path) -> list[float]:
+    """Return when handlers were called, in seconds and in order."""
+    return sorted(at / 1e9 for _, at in STAMP.iter_unpack(stamps.read_bytes()))
+
+
+def _end(workers: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ask workers to end; then end what is left of their sessions, children that outlived them too."""
+    for each in workers:
+        each.terminate()
+    for each in workers:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            each.wait(PATIENCE_S / 4)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(each.pid, signal.SIGKILL)
+        each.wait()
+
+
+@contextmanager
+def _database_of(contender: Contender, longest: float) -> Iterator[_PeerDatabase]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
+        folder = Path(name)
+        if contender.server is None:
+            yield _PeerDatabase(contender, f"sqlite:///{folder / 'bench.db'}", folder, longest)
+            return
+        with contender.server.database(migrated=False) as url:
+            yield _PeerDatabase(contender, url, folder, longest)

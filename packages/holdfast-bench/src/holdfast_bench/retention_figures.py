@@ -1,0 +1,103 @@
+"""Removing old jobs: how fast a worker does so beside nothing else, and what that takes from a drain."""
+
+from __future__ import annotations
+
+import time
+
+import psycopg
+
+from holdfast.app import Holdfast
+from holdfast.commands.retention import FIRST_ID, Ages, remove_chains
+from holdfast_bench.handwritten import SQL
+from holdfast_bench.measurement import Bench, Contest, FigureTarget, Result
+from holdfast_bench.seeding import reset
+from holdfast_bench.subject import RunningWorker, WorkerCommand, drain
+from holdfast_bench.workload import INPUT_TEXT, fill
+
+LOOK_S = 0.01
+PATIENCE_S = 600.0
+AT_ONCE = 200
+"""What a worker removes in one transaction at its defaults."""
+
+
+def measure_retention(bench: Bench) -> list[Result]:
+    """Measure a worker that only removes, against the same removal without pauses; then a drain beside it."""
+    jobs = bench.scale.jobs
+    with bench.server.database() as url:
+
+        def drain_beside(old: int) -> float:
+            _refill(url, old)
+            return drain(WorkerCommand(url), fill(url, "noop", jobs), jobs).rate
+
+        alone = Contest(
+            bench.scale.side_rounds,
+            {"ours": lambda: _removed_by_worker(url, jobs), "limit": lambda: _removed(url, jobs)},
+        )
+        beside = Contest(
+            bench.scale.side_rounds,
+            {"with": lambda: drain_beside(2 * jobs), "without": lambda: drain_beside(0)},
+        )
+    share, ratio = beside.ratio("with", "without"), alone.ratio("ours", "limit")
+    return [
+        alone.result(
+            "retention",
+            "jobs/s removed",
+            against="without pauses",
+            target=FigureTarget("× without pauses", ratio, floor=0.2, goal=0.3),
+        ),
+        beside.result(
+            "drain_with_retention",
+            "jobs/s",
+            ours="with",
+            limit="without",
+            against="nothing to remove",
+            target=FigureTarget("× without", share, floor=0.75, goal=0.9),
+        ),
+    ]
+
+
+def _refill(url: str, old: int) -> tuple[str, str] | None:
+    """Leave nothing but so many old jobs; return the first and the last of them."""
+    reset(url)
+    if not old:
+        return None
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(SQL["seed_old"], {"input": INPUT_TEXT, "count": old})
+        connection.execute(SQL["seed_vacuum"])
+        first, last = connection.execute(SQL["seed_old_ids"]).fetchall()[0]
+        return first, last
+
+
+def _removed_by_worker(url: str, jobs: int) -> float:
+    ids = _refill(url, jobs)
+    assert ids is not None
+    with (
+        psycopg.connect(url, autocommit=True) as connection,
+        RunningWorker(WorkerCommand(url)) as running,
+    ):
+
+        def wait_until_gone(id: str) -> float:
+            deadline = time.monotonic() + PATIENCE_S
+            while connection.execute(SQL["is_there"], [id]).rowcount:
+                running.check()
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"old jobs are still there after {PATIENCE_S:.0f} s")
+                time.sleep(LOOK_S)
+            return time.monotonic()
+
+        began = wait_until_gone(ids[0])
+        return jobs / (wait_until_gone(ids[1]) - began)
+
+
+def _removed(url: str, jobs: int) -> float:
+    """Remove with the worker's own statements, one batch after the other."""
+    _refill(url, jobs)
+    app = Holdfast(url)
+    began, after, seen = time.monotonic(), FIRST_ID, AT_ONCE
+    while seen == AT_ONCE:
+        op = remove_chains(app.database.store, Ages(30, 90, 30), after, AT_ONCE)
+        page = app.database.run(op)
+        after, seen = page.last, page.seen
+    took = time.monotonic() - began
+    app.close()
+    return jobs / took

@@ -1,0 +1,473 @@
+"""The application: tasks and settings as Celery has them, on a Holdfast application that runs them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+from holdfast.app import Holdfast
+from holdfast.core.errors import DuplicateCycle, DuplicateJobType, InvalidOption
+from holdfast.core.registry import JobType, Registry, Target
+from holdfast.core.signatures import check_kind
+from holdfast.notify.base import Notifier
+from holdfast.scheduler.cycle_run import CycleRun
+from holdfast.worker.job import Job
+from holdfast_celery.beat_schedule import BeatEntry, beat_entry, cycle_name, cycle_timing
+from holdfast_celery.calls import (
+    COLLECT,
+    LEAST_URGENT,
+    CallOptions,
+    TaskCall,
+    check_celery_priority,
+    read_options,
+)
+from holdfast_celery.canvas import TaskSignature, start_steps
+from holdfast_celery.coverage import (
+    UnsupportedAttribute,
+    check_always_so,
+    check_names,
+    find_feature,
+    refuse,
+    refuse_attributes,
+)
+from holdfast_celery.errors import CeleryUnsupported
+from holdfast_celery.results import AsyncResult
+from holdfast_celery.scope import announce, share, using_transaction
+from holdfast_celery.tasks import CeleryTask, collect_results, handler_of
+
+_Decorate = Callable[[Callable[..., Any]], CeleryTask]
+
+
+class TaskRegistry(Registry):
+    """Job types that are completed at the first look: task modules import the application, so it cannot import them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.load: Callable[[], None] = lambda: None
+
+    def __iter__(self) -> Iterator[JobType]:
+        self.load()
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self.load()
+        return super().__len__()
+
+    def __contains__(self, name: object) -> bool:
+        self.load()
+        return super().__contains__(name)
+
+    def find(self, target: Target) -> JobType | None:
+        """Return the type of a name or handler, None when it is not registered here."""
+        self.load()
+        return super().find(target)
+
+
+class Celery(Holdfast):
+    """A Holdfast application with Celery's decorators, settings and canvas.
+
+    Everything of `Holdfast` works as well, so that tasks can become jobs one by one.
+    """
+
+    registry_class: ClassVar[type[Registry]] = TaskRegistry
+
+    def __init__(
+        self,
+        main: str | None = None,
+        *,
+        url: str | None = None,
+        include: Iterable[str] = (),
+        highest_priority: int = 0,
+        schema: str | None = None,
+        notifier: str | Notifier | None = None,
+        hints: bool | None = None,
+        **refused: Any,
+    ) -> None:
+        """Take the name, and what `Holdfast` takes; what is left out comes from the settings.
+
+        include: modules with tasks, imported before tasks are looked up. highest_priority: 0 as with Redis, 9 as with
+        RabbitMQ. Raises: CeleryUnsupported for Celery's other arguments, and what `Holdfast` raises.
+        """
+        check_names("application argument", refused, f"Celery({main!r})")
+        if highest_priority not in (0, LEAST_URGENT):
+            raise InvalidOption(f"highest_priority={highest_priority!r} is neither 0 nor 9")
+        super().__init__(url, schema=schema, notifier=notifier, hints=hints)
+        self.main = main
+        self.tasks: dict[str, CeleryTask] = {}
+        self.conf = CeleryConf(self)
+        self.on_after_configure = self.on_after_finalize = Connections(self)
+        self._highest_priority = highest_priority
+        self._modules = list(include)
+        self._beat: dict[str, BeatEntry] = {}
+        self._loading = threading.RLock()
+        self._is_loaded = self._is_loading = False
+        assert isinstance(self.registry, TaskRegistry)
+        self.registry.load = self.load_tasks
+        announce(self)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if find_feature("application attribute", name) is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise UnsupportedAttribute.of("application attribute", name)
+
+    @overload
+    def task(self, function: Callable[..., Any], /) -> CeleryTask: ...
+    @overload
+    def task(self, /, **options: Any) -> _Decorate: ...
+    def task(self, function: Any = None, /, **options: Any) -> Any:
+        """Make the decorated function a task. Raises: CeleryUnsupported, InvalidName, DuplicateJobType."""
+
+        def decorate(decorated: Callable[..., Any]) -> CeleryTask:
+            made = CeleryTask(decorated, options, main=self.main, app=self)
+            self.adopt(made)
+            return made
+
+        return decorate if function is None else decorate(function)
+
+    def adopt(self, task: CeleryTask) -> None:
+        """Take in a task. Raises: DuplicateJobType."""
+        if task.name in self.tasks:
+            raise DuplicateJobType(f"task {task.name} is already registered")
+        self.tasks[task.name] = task
+        if self._is_loaded:
+            self._register(task)
+
+    def task_of(self, name: str) -> CeleryTask:
+        """Return a task by its name. Raises: UnknownJobType."""
+        self.registry.get(name)
+        if name not in self.tasks:
+            raise CeleryUnsupported(f"{name} is a job type, not a task", help="use app.start")
+        return self.tasks[name]
+
+    def send_task(
+        self,
+        name: str,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncResult:
+        """Start a task by its name. Raises: UnknownJobType, and what `apply_async` raises."""
+        found: AsyncResult = self.signature(name, args, kwargs).apply_async(**options)
+        return found
+
+    def signature(
+        self,
+        name: str,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> TaskSignature:
+        """Return the signature of a task by its name. Raises: CeleryUnsupported."""
+        return TaskSignature(name, args, kwargs, options, app=self)
+
+    def AsyncResult(self, task_id: str) -> AsyncResult:  # noqa: N802
+        """Return a result by its id."""
+        return AsyncResult(task_id, self)
+
+    def using(self, tx: Any) -> AbstractContextManager[None]:
+        """Start what the block starts in your transaction: it commits or rolls back with your rows.
+
+        Raises: UnsupportedConnection, also for an async connection.
+        """
+        return using_transaction(self, tx)
+
+    def autodiscover_tasks(self, packages: Iterable[str] = (), related_name: str = "tasks") -> None:
+        """Import the module of this name of each package, where there is one, before tasks are looked up.
+
+        Without packages they are those of Django's INSTALLED_APPS.
+        """
+        self._modules += [f"?{each}.{related_name}" for each in packages or ["*"]]
+
+    def config_from_object(
+        self, source: Any, namespace: str = "", ignore: Iterable[str] = ()
+    ) -> None:
+        """Read settings from an object, a mapping, or a module by its name ("django.conf:settings").
+
+        namespace: the prefix of their names in capitals. ignore: settings that are Celery's own while it still runs.
+        Raises: CeleryUnsupported for those that are not covered, all in one.
+        """
+        found = read_settings(source, namespace)
+        ignored = set(ignore)
+        self.conf.update({name: value for name, value in found.items() if name not in ignored})
+
+    def add_periodic_task(
+        self,
+        schedule: Any,
+        sig: Any,
+        args: Iterable[Any] = (),
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Start a task on a schedule. Raises: DuplicateCycle, InvalidSchedule, CeleryUnsupported."""
+        if not isinstance(sig, TaskSignature):
+            sig = sig.s()
+        entry = {
+            "task": sig.task,
+            "schedule": schedule,
+            "args": (*args, *sig.args),
+            "kwargs": sig.kwargs,
+            "options": sig.options | options,
+        }
+        self._add_beat(name or repr(sig), entry)
+
+    def set_beat(self, entries: Mapping[str, Mapping[str, Any]], zone: str | None) -> None:
+        """Replace the cycles of the beat schedule. Raises: DuplicateCycle, InvalidSchedule, CeleryUnsupported."""
+        for name in self._beat:
+            self.cycle_specs.pop(name, None)
+        kept = {
+            name: each for name, each in self._beat.items() if name not in self.conf.beat_cycles
+        }
+        self._beat, self._time_zone = {}, zone or self._time_zone
+        for entry in kept.values():
+            self._add_cycle(entry)
+        self.conf.beat_cycles = {cycle_name(name) for name in entries}
+        for name, each in entries.items():
+            self._add_beat(name, each)
+
+    def _add_beat(self, name: str, entry: Mapping[str, Any]) -> None:
+        checked = beat_entry(name, entry)
+        self.read_call_options(checked.options, f"beat entry {name!r}")
+        self._add_cycle(checked)
+
+    def _add_cycle(self, entry: BeatEntry) -> None:
+        if entry.cycle in self.cycle_specs:
+            raise DuplicateCycle(f"cycle {entry.cycle} is already registered")
+
+        def start_task(run: CycleRun) -> None:
+            signature = TaskSignature(entry.task, entry.args, entry.kwargs, app=self)
+            signature.set(**{"task_id": run.key, **entry.options})
+            with run.transaction() as tx:
+                start_steps(self, tx, signature.steps(self))
+
+        self.cycle(entry.cycle, **cycle_timing(entry.schedule))(start_task)
+        self._beat[entry.cycle] = entry
+
+    def read_call_options(self, options: Mapping[str, Any], where: str) -> CallOptions:
+        """Check the options of a start; 0 is then the most urgent. Raises: CeleryUnsupported, InvalidOption."""
+        return self._with_our_priority(read_options(options, where))
+
+    def default_options(self, name: str) -> CallOptions:
+        """Return what a task is started with unless the call says otherwise. Raises: UnknownJobType."""
+        self.registry.get(name)
+        task = self.tasks.get(name)
+        found = CallOptions() if task is None else task.options.defaults
+        if found.priority is None and self.conf.task_default_priority is not None:
+            found = found.merge(CallOptions(priority=self.conf.task_default_priority))
+        return self._with_our_priority(found)
+
+    def _with_our_priority(self, options: CallOptions) -> CallOptions:
+        if options.priority is None or not self._highest_priority:
+            return options
+        return options.merge(CallOptions(priority=self._highest_priority - options.priority))
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether tasks were looked up, and settings that concern all of them are fixed."""
+        return self._is_loaded
+
+    def load_tasks(self) -> None:
+        """Import the modules with tasks and register their job types; the first look at the registry does it."""
+        if self._is_loaded:
+            return
+        with self._loading:
+            # Modules that are being imported may look tasks up themselves; other threads wait for the lock.
+            if self.is_loaded or self._is_loading:
+                return
+            self._is_loading = True
+            try:
+                self._load()
+                self._is_loaded = True
+            finally:
+                self._is_loading = False
+
+    def _load(self) -> None:
+        self.on_after_configure.call()
+        for module in [*self._modules, *self.conf.imports, *self.conf.include]:
+            _import_tasks(module)
+        self.on_after_configure.call()
+
+        def collect(job: Job[TaskCall]) -> Any:
+            return collect_results(job, self)
+
+        if not Registry.__contains__(self.registry, COLLECT):
+            self.job(COLLECT)(collect)
+        for task in list(self.tasks.values()):
+            self._register(task)
+
+    def _register(self, task: CeleryTask) -> None:
+        if not Registry.__contains__(self.registry, task.name):
+            self.job(task.name, **task.job_options(self))(handler_of(task, self))
+
+
+class Connections:
+    """Functions to call before tasks are looked up, as the signals of an application's configuration."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._functions: list[Callable[..., Any]] = []
+
+    def connect(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Call the decorated function with sender=app."""
+        self._functions.append(function)
+        return function
+
+    def call(self) -> None:
+        """Call those that were not called yet."""
+        waiting, self._functions = self._functions, []
+        for each in waiting:
+            each(sender=self._app)
+
+
+_FIXED = frozenset({"task_time_limit", "task_ignore_result", "task_default_priority"})
+"""Settings of all tasks, which are read when they are first looked up."""
+
+
+class CeleryConf:
+    """The settings of an application: `app.conf.timezone = …`, `app.conf.update(…)`."""
+
+    beat_schedule: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    timezone: str | None = None
+    imports: Iterable[str] = ()
+    include: Iterable[str] = ()
+    enable_utc: bool = True
+    accept_content: Iterable[str] = ("json",)
+    task_time_limit: float | None = None
+    task_default_priority: int | None = None
+    task_ignore_result: bool = False
+
+    def __init__(self, app: Celery) -> None:
+        object.__setattr__(self, "_app", app)
+        object.__setattr__(self, "beat_cycles", set[str]())
+
+    beat_cycles: set[str]
+    """The cycles that come from beat_schedule."""
+    _app: Celery
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "beat_cycles":
+            object.__setattr__(self, name, value)
+            return
+        self.update({name: value})
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    if not TYPE_CHECKING:
+        __getattr__ = refuse_attributes("setting")
+
+    def update(self, given: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        """Set several. Raises: CeleryUnsupported for those that are not covered, all in one."""
+        settings = {**(given or {}), **more}
+        _check_settings(settings)
+        fixed = sorted(_FIXED & settings.keys())
+        if fixed and self._app.is_loaded:
+            raise CeleryUnsupported(
+                f"{fixed[0]} was set after tasks were looked up",
+                help="set it next to app = Celery(…)",
+            )
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+        if settings.keys() & {"beat_schedule", "timezone"}:
+            self._app.set_beat(self.beat_schedule, self.timezone)
+
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "beat_schedule": (dict,),
+    "timezone": (str,),
+    "imports": (list, tuple, set),
+    "include": (list, tuple, set),
+    "task_time_limit": (int, float, type(None)),
+    "task_ignore_result": (bool,),
+}
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    refused = [name for name in settings if not _is_covered(name)]
+    if len(refused) == 1:
+        raise refuse("setting", refused[0])
+    if refused:
+        errors = [refuse("setting", name) for name in refused]
+        raise CeleryUnsupported(
+            f"{len(refused)} settings are not covered: {', '.join(refused)}",
+            details=[f"{name}: {each.help}" for name, each in zip(refused, errors, strict=True)],
+            help="remove them; while Celery still runs, name its own in ignore=[…] of config_from_object",
+        )
+    check_always_so("setting", settings)
+    for name, value in settings.items():
+        if name in _KINDS:
+            check_kind(name, value, _KINDS[name])
+    if settings.get("task_default_priority") is not None:
+        check_celery_priority(settings["task_default_priority"])
+
+
+def _is_covered(setting: str) -> bool:
+    found = find_feature("setting", setting)
+    return found is not None and found.is_covered
+
+
+def read_settings(source: Any, namespace: str) -> dict[str, Any]:
+    """Return the settings of an object, mapping or module, in Celery's lowercase names."""
+    if isinstance(source, str):
+        module, _, attribute = source.partition(":")
+        source = importlib.import_module(module)
+        for part in filter(None, attribute.split(".")):
+            source = getattr(source, part)
+    if isinstance(source, Mapping):
+        values = dict(source)
+    else:
+        values = {name: getattr(source, name) for name in dir(source) if not name.startswith("_")}
+    if namespace:
+        prefix = f"{namespace}_"
+        return {
+            name.removeprefix(prefix).lower(): value
+            for name, value in values.items()
+            if name.startswith(prefix)
+        }
+    return {name: value for name, value in values.items() if find_feature("setting", name)}
+
+
+def _import_tasks(module: str) -> None:
+    if not module.startswith("?"):
+        importlib.import_module(module)
+        return
+    package, _, name = module.removeprefix("?").rpartition(".")
+    for each in _django_apps() if package == "*" else [package]:
+        if importlib.util.find_spec(f"{each}.{name}") is not None:
+            importlib.import_module(f"{each}.{name}")
+
+
+def _django_apps() -> list[str]:
+    try:
+        registry = importlib.import_module("django.apps").apps
+    except ImportError as error:
+        raise CeleryUnsupported(
+            "autodiscover_tasks() without packages needs Django", help="pass the packages"
+        ) from error
+    if not registry.ready and not registry.loading:
+        importlib.import_module("django").setup()
+    return [each.name for each in registry.get_app_configs()]
+
+
+@overload
+def shared_task(function: Callable[..., Any], /) -> CeleryTask: ...
+@overload
+def shared_task(**options: Any) -> _Decorate: ...
+def shared_task(function: Any = None, /, **options: Any) -> Any:
+    """Make the decorated function a task of every application, present and future.
+
+    Raises: CeleryUnsupported, InvalidName, DuplicateJobType.
+    """
+
+    def decorate(decorated: Callable[..., Any]) -> CeleryTask:
+        made = CeleryTask(decorated, options)
+        share(lambda app: app.adopt(made))
+        return made
+
+    return decorate if function is None else decorate(function)

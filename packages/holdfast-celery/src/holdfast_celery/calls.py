@@ -1,0 +1,212 @@
+"""What is stored of a task: its arguments, what follows it in a canvas, and the options it was started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.client.start_options import Id, StartOptions, check_key
+from holdfast.client.start_plan import Start
+from holdfast.core.duration import LONGEST_MS, milliseconds
+from holdfast.core.errors import InvalidOption, PayloadNotEncodable
+from holdfast.core.instants import Instant, to_datetime, to_instant
+from holdfast.core.outcome import Continue
+from holdfast_celery.coverage import check_names
+
+COLLECT = "holdfast.celery.collect"
+"""The task that ends a group whose results nothing else takes: it returns them as a list."""
+
+LEAST_URGENT = 9
+
+
+class CallOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The options of one start, checked; times are the database's, delays are milliseconds."""
+
+    after_ms: int | None = None
+    at: Instant | None = None
+    expires_ms: int | None = None
+    expires_at: Instant | None = None
+    priority: int | None = None
+    task_id: str | None = None
+
+    def merge(self, over: CallOptions) -> CallOptions:
+        """Return these options, with those of another start in their place where it has some."""
+        mine, others = msgspec.structs.asdict(self), msgspec.structs.asdict(over)
+        for one, other in (("after_ms", "at"), ("expires_ms", "expires_at")):
+            if others[one] is not None or others[other] is not None:
+                mine[one] = mine[other] = None
+        return CallOptions(**(mine | {k: v for k, v in others.items() if v is not None}))
+
+
+NO_OPTIONS = CallOptions()
+
+
+class TaskStep(msgspec.Struct, frozen=True, omit_defaults=True, tag="task"):
+    """One task of a canvas."""
+
+    task: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    immutable: bool = False
+    options: CallOptions = NO_OPTIONS
+
+
+class GroupStep(msgspec.Struct, frozen=True, tag="group"):
+    """Several canvases that run at the same time; what follows waits for all of them."""
+
+    members: tuple[tuple[TaskStep | GroupStep, ...], ...]
+
+
+Step: TypeAlias = TaskStep | GroupStep
+Steps: TypeAlias = tuple[Step, ...]
+"""A canvas in the order in which it runs."""
+
+
+class TaskCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The input of a task's job. With `collect`, the outputs of its blockers are its first argument."""
+
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    then: Steps = ()
+    collect: bool = False
+    expires_ms: int | None = None
+    expires_at: Instant | None = None
+    task_id: str | None = None
+
+    def expired_at(self, created_at: Instant) -> Instant | None:
+        """Return when a job with this input expires."""
+        if self.expires_ms is not None:
+            return created_at + self.expires_ms * 1000
+        return self.expires_at
+
+
+def read_options(options: Mapping[str, Any], where: str) -> CallOptions:
+    """Check the options of apply_async, a signature or a beat entry. Raises: CeleryUnsupported, InvalidOption."""
+    check_names("call option", options, where)
+    for name in ("args", "kwargs"):
+        if name in options:
+            raise InvalidOption(f"{name} is not an option of {where}", help="pass it beside them")
+    given = {name: value for name, value in options.items() if value is not None}
+    if "countdown" in given and "eta" in given:
+        raise InvalidOption("countdown and eta were both given", help="pass one of them")
+    expires = given.get("expires")
+    is_time = isinstance(expires, datetime)
+    return CallOptions(
+        after_ms=None if "countdown" not in given else _delay_ms(given["countdown"]),
+        at=None if "eta" not in given else check_eta("eta", given["eta"]),
+        expires_ms=None if expires is None or is_time else _delay_ms(expires),
+        expires_at=check_eta("expires", expires) if is_time else None,
+        priority=None if "priority" not in given else check_celery_priority(given["priority"]),
+        task_id=None if "task_id" not in given else _check_task_id(given["task_id"]),
+    )
+
+
+def check_eta(option: str, moment: object) -> Instant:
+    """Return the instant of a datetime. Raises: InvalidOption for one without a time zone."""
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidOption(
+            f"{option}={repr(moment)[:60]} is not a time with a zone",
+            help="use datetime.now(UTC) + …",
+        )
+    return to_instant(moment)
+
+
+def check_celery_priority(priority: object) -> int:
+    """Return a priority of Celery's. Raises: InvalidOption."""
+    if type(priority) is not int or not 0 <= priority <= LEAST_URGENT:
+        raise InvalidOption(
+            f"priority={repr(priority)[:60]} is not a whole number from 0 to {LEAST_URGENT}"
+        )
+    return priority
+
+
+def _delay_ms(seconds: object) -> int:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise InvalidOption(f"{repr(seconds)[:60]} is not a number of seconds")
+    # A countdown of Celery's may lie in the past, which means now.
+    return min(LONGEST_MS, milliseconds(max(0.0, float(seconds))))
+
+
+def _check_task_id(task_id: object) -> str:
+    checked = check_key(task_id)
+    assert checked is not None
+    if "*" in checked:
+        raise InvalidOption(
+            f"task_id={checked[:60]!r} contains *, by which it could not be looked up"
+        )
+    return checked
+
+
+_PLAIN = (type(None), bool, int, float, str)
+
+
+def check_plain(value: Any, what: str) -> None:
+    """Refuse a value that a task would receive as something else after JSON. Raises: PayloadNotEncodable."""
+    waiting = [value]
+    for each in waiting:
+        if isinstance(each, dict):
+            for key in each:
+                if not isinstance(key, str):
+                    raise _not_plain(key, f"a key of {what}")
+            waiting.extend(each.values())
+        elif isinstance(each, list | tuple):
+            waiting.extend(each)
+        elif type(each) not in _PLAIN:
+            raise _not_plain(each, what)
+
+
+def _not_plain(value: object, what: str) -> PayloadNotEncodable:
+    kind = type(value).__name__
+    return PayloadNotEncodable(
+        f"{what} contains a {kind}, which would arrive as something else",
+        help="pass an id or a text, or write an @app.job whose input has that type",
+    )
+
+
+def input_of(step: TaskStep, given: Sequence[Any], then: Steps, collect: bool = False) -> TaskCall:
+    """Return the input of a step's job: what it is given comes before its own arguments."""
+    args = list(step.args) if step.immutable else [*given, *step.args]
+    return TaskCall(
+        args=args,
+        kwargs=step.kwargs,
+        then=then,
+        collect=collect and not step.immutable,
+        expires_ms=step.options.expires_ms,
+        expires_at=step.options.expires_at,
+        task_id=step.options.task_id,
+    )
+
+
+def start_of(step: TaskStep, call: TaskCall, blockers: Sequence[Id] = ()) -> Start:
+    """Return the start of a chain that begins with this step."""
+    options: StartOptions = {}
+    chosen = step.options
+    if chosen.after_ms is not None:
+        options["after"] = chosen.after_ms / 1000
+    if chosen.at is not None:
+        options["at"] = to_datetime(chosen.at)
+    if chosen.priority is not None:
+        options["priority"] = chosen.priority
+    if chosen.task_id is not None:
+        options["key"] = chosen.task_id
+    if blockers:
+        options["blockers"] = blockers
+    return Start(step.task, call, **options)
+
+
+def continue_with(
+    step: TaskStep, call: TaskCall, spent_ms: int, blockers: Sequence[Id] = ()
+) -> Continue:
+    """Return how a chain goes on with this step; its delay counts from now, `spent_ms` after the claim."""
+    chosen = step.options
+    return Continue(
+        step.task,
+        call,
+        after=None if chosen.after_ms is None else (chosen.after_ms + spent_ms) / 1000,
+        at=None if chosen.at is None else to_datetime(chosen.at),
+        priority=chosen.priority,
+        blockers=blockers,
+    )

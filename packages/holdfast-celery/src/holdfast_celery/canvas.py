@@ -1,0 +1,368 @@
+"""Signatures, chains, groups and chords: read into steps, then started in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from holdfast.client.start_plan import Start
+from holdfast.client.views import Chain
+from holdfast.core.errors import InvalidOption
+from holdfast_celery.calls import (
+    COLLECT,
+    CallOptions,
+    GroupStep,
+    Step,
+    Steps,
+    TaskStep,
+    check_plain,
+    input_of,
+    read_options,
+    start_of,
+)
+from holdfast_celery.coverage import refuse, refuse_attributes
+from holdfast_celery.errors import CeleryUnsupported
+from holdfast_celery.results import AsyncResult, GroupResult
+from holdfast_celery.scope import current_celery, transaction_of
+
+if TYPE_CHECKING:
+    from holdfast_celery.application import Celery
+
+
+class Canvas:
+    """Something that can be started: one task, or several that depend on each other."""
+
+    app: Celery | None = None
+
+    if not TYPE_CHECKING:
+        __getattr__ = refuse_attributes("signature attribute")
+
+    def steps(self, app: Celery) -> Steps:
+        """Return what runs, in order. Raises: UnknownJobType, CeleryUnsupported."""
+        raise NotImplementedError
+
+    def delay(self, *args: Any, **kwargs: Any) -> Any:
+        """Start it; arguments go before those of its first task."""
+        return self.apply_async(args, kwargs)
+
+    def apply_async(
+        self,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Start it; arguments and options are those of its first task, or of each in its first group.
+
+        Raises: CeleryUnsupported, UnknownJobType, InvalidOption, PayloadNotEncodable.
+        """
+        app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
+        with transaction_of(app) as tx:
+            return _result(app, steps, start_steps(app, tx, steps))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Start it, as Celery does with a canvas."""
+        return self.apply_async(args, kwargs)
+
+    def __or__(self, other: object) -> TaskChain:
+        """Return a chain of both."""
+        return TaskChain((self, _canvas_of(other)))
+
+    def _begun_with(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> tuple[Celery, Steps]:
+        app = self.app or current_celery()
+        over = app.read_call_options(options, "apply_async")
+        first, *rest = self.steps(app)
+        return app, (_begun(first, args, kwargs, over), *rest)
+
+
+class TaskSignature(Canvas):
+    """A task with some of its arguments and its options, to be started later."""
+
+    def __init__(
+        self,
+        task: str,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        immutable: bool = False,
+        app: Celery | None = None,
+    ) -> None:
+        read_options(options or {}, f"the signature of {task}")
+        self.task = task
+        self.args = tuple(args or ())
+        self.kwargs = dict(kwargs or {})
+        self.options = dict(options or {})
+        self.immutable = immutable
+        self.app = app
+
+    def set(self, immutable: bool | None = None, **options: Any) -> Self:
+        """Change options, and return the signature. Raises: CeleryUnsupported."""
+        read_options(options, f"the signature of {self.task}")
+        self.options |= options
+        if immutable is not None:
+            self.immutable = immutable
+        return self
+
+    def clone(self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Self:
+        """Return a copy; more arguments go before its own."""
+        merged = self.args if self.immutable else (*args, *self.args)
+        keywords = self.kwargs if self.immutable else self.kwargs | dict(kwargs or {})
+        return type(self)(
+            self.task, merged, keywords, self.options, immutable=self.immutable, app=self.app
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the task in this process."""
+        app = self.app or current_celery()
+        full = self.clone(args, kwargs)
+        return app.task_of(self.task)(*full.args, **full.kwargs)
+
+    def steps(self, app: Celery) -> Steps:
+        """Return the one step."""
+        check_plain([self.args, self.kwargs], f"the arguments of {self.task}")
+        defaults = app.default_options(self.task)
+        own = app.read_call_options(self.options, f"the signature of {self.task}")
+        options = defaults.merge(own)
+        return (TaskStep(self.task, self.args, self.kwargs, self.immutable, options),)
+
+    def __repr__(self) -> str:
+        """Show the task and its arguments."""
+        given = [*map(repr, self.args), *(f"{k}={v!r}" for k, v in self.kwargs.items())]
+        return f"{self.task}({', '.join(given)})"
+
+
+class TaskChain(Canvas):
+    """Tasks that run one after another, each with the result of the one before."""
+
+    def __init__(self, parts: Iterable[Canvas]) -> None:
+        self.parts = tuple(parts)
+        self.app = _app_of(self.parts)
+        if not self.parts:
+            raise InvalidOption("a chain needs a task")
+
+    def steps(self, app: Celery) -> Steps:
+        """Return the steps of all parts; one after another."""
+        found = tuple(step for each in self.parts for step in each.steps(app))
+        for step in found[1:]:
+            _check_later(step)
+        _check_sealed(app, found)
+        return found
+
+
+class TaskGroup(Canvas):
+    """Tasks that run at the same time."""
+
+    def __init__(self, members: Iterable[Canvas]) -> None:
+        self.members = tuple(members)
+        self.app = _app_of(self.members)
+
+    def steps(self, app: Celery) -> Steps:
+        """Return the one step, with the steps of each member."""
+        return (GroupStep(tuple(each.steps(app) for each in self._flat())),)
+
+    def apply_async(
+        self,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> GroupResult:
+        """Start all of them in one transaction. Raises: see `Canvas.apply_async`."""
+        app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
+        assert isinstance(steps[0], GroupStep)
+        members = steps[0].members
+        with transaction_of(app) as tx:
+            chains = start_members(app, tx, members)
+        return GroupResult(list(map(partial(_result, app), members, chains)))
+
+    def __len__(self) -> int:
+        """Count the members."""
+        return len(self.members)
+
+    def _flat(self) -> Iterator[Canvas]:
+        for each in self.members:
+            if isinstance(each, TaskGroup):
+                yield from each._flat()
+            else:
+                yield each
+
+
+class TaskChord(Canvas):
+    """A group, and a task that runs once with the list of its results."""
+
+    def __init__(self, header: TaskGroup, body: Canvas | None) -> None:
+        self.header = header
+        self.body = body
+        self.app = header.app or (body.app if body is not None else None)
+
+    def __call__(self, body: object = None, **options: Any) -> Any:
+        """Start the header, and the given body after it."""
+        chosen = self.body if body is None else _canvas_of(body)
+        return TaskChord(self.header, chosen).apply_async(**options)
+
+    def steps(self, app: Celery) -> Steps:
+        """Return the steps of the header, then those of the body."""
+        if self.body is None:
+            raise InvalidOption("the chord has no body", help="write chord(header)(body)")
+        return TaskChain((self.header, self.body)).steps(app)
+
+
+def signature(
+    task: Any,
+    args: Iterable[Any] | None = (),
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> TaskSignature:
+    """Return the signature of a task, given by itself or by its name. Raises: CeleryUnsupported."""
+    immutable = bool(options.pop("immutable", False))
+    if isinstance(task, str):
+        return TaskSignature(task, args, kwargs, options, immutable=immutable)
+    made: TaskSignature = task.signature(args, kwargs, **options)
+    return made.set(immutable=immutable)
+
+
+def chain(*tasks: Any) -> TaskChain:
+    """Return a chain of these signatures, or of those in one list."""
+    return TaskChain(_canvases(tasks))
+
+
+def group(*tasks: Any) -> TaskGroup:
+    """Return a group of these signatures, or of those in one iterable."""
+    return TaskGroup(_canvases(tasks))
+
+
+def chord(header: Any, body: object = None) -> TaskChord:
+    """Return a chord: the body runs once, with the results of the header in their order."""
+    members = header if isinstance(header, TaskGroup) else TaskGroup(_canvases((header,)))
+    return TaskChord(members, None if body is None else _canvas_of(body))
+
+
+def start_steps(app: Celery, tx: Any, steps: Steps, given: Sequence[Any] = ()) -> Chain:
+    """Start a canvas and return the chain whose output is its result."""
+    first, *rest = steps
+    if isinstance(first, TaskStep):
+        return _start(app, tx, start_of(first, input_of(first, given, tuple(rest))))
+    body, then = after_group(rest)
+    members = start_members(app, tx, first.members, given)
+    call = input_of(body, (), then, collect=True)
+    return _start(app, tx, start_of(body, call, blockers=members))
+
+
+def _result(app: Celery, steps: Steps, started: Chain) -> AsyncResult:
+    """Return the result of a canvas that was started, by the id that was chosen for it or that of its chain."""
+    first = steps[0]
+    chosen = first.options.task_id if isinstance(first, TaskStep) else None
+    return AsyncResult(chosen or started.id, app, started.id)
+
+
+def _start(app: Celery, tx: Any, start: Start) -> Chain:
+    started: list[Chain] = app.start_all(tx, [start])
+    return started[0]
+
+
+def start_members(
+    app: Celery, tx: Any, members: Sequence[Steps], given: Sequence[Any] = ()
+) -> list[Chain]:
+    """Start the members of a group: in one statement, but for those that begin with a group themselves."""
+    starts, found = [], {}
+    for place, steps in enumerate(members):
+        first, *rest = steps
+        if isinstance(first, TaskStep):
+            starts.append((place, start_of(first, input_of(first, given, tuple(rest)))))
+        else:
+            found[place] = start_steps(app, tx, steps, given)
+    begun = app.start_all(tx, [each for _, each in starts]) if starts else []
+    found |= {place: each for (place, _), each in zip(starts, begun, strict=True)}
+    return [found[place] for place in range(len(members))]
+
+
+def after_group(rest: Sequence[Step]) -> tuple[TaskStep, Steps]:
+    """Return the task that takes a group's results, and what follows it."""
+    if rest and isinstance(rest[0], TaskStep):
+        return rest[0], tuple(rest[1:])
+    return TaskStep(COLLECT), tuple(rest)
+
+
+def _begun(step: Step, args: tuple[Any, ...], kwargs: Mapping[str, Any], over: CallOptions) -> Step:
+    """Give a first step its arguments and options."""
+    if isinstance(step, GroupStep):
+        if over.task_id is not None:
+            raise CeleryUnsupported(
+                "a group cannot have a task_id",
+                help="set one for each member: task.s(…).set(task_id=…)",
+            )
+        return GroupStep(
+            tuple((_begun(each[0], args, kwargs, over), *each[1:]) for each in step.members)
+        )
+    options = step.options.merge(over)
+    if step.immutable:
+        return msgspec.structs.replace(step, options=options)
+    check_plain([args, kwargs], f"the arguments of {step.task}")
+    return msgspec.structs.replace(
+        step, args=(*args, *step.args), kwargs=step.kwargs | dict(kwargs), options=options
+    )
+
+
+def _check_later(step: Step) -> None:
+    if isinstance(step, TaskStep) and step.options.task_id is not None:
+        raise CeleryUnsupported(
+            f"task_id of {step.task}, which is not the first of its chain, is not covered",
+            help="give it to the first task: the chain has one id",
+        )
+
+
+def _check_sealed(app: Celery, steps: Steps) -> None:
+    """Refuse a chain that is sealed in part: each job carries the arguments of the next. Raises: InvalidOption."""
+    names = dict.fromkeys(_task_names(steps))
+    sealed = [name for name in names if app.registry.get(name).sealed]
+    if not sealed:
+        return
+    if in_clear := [name for name in names if name not in sealed]:
+        raise InvalidOption(
+            f"{sealed[0]} is sealed, and {in_clear[0]} of the same canvas is not",
+            help="give sealed=True to all tasks of a canvas or to none: each carries what follows it",
+        )
+    if any(isinstance(a, GroupStep) and isinstance(b, GroupStep) for a, b in pairwise(steps)):
+        raise InvalidOption(
+            f"{sealed[0]} is sealed, and a group follows a group",
+            help="put a sealed task between them, which takes the results of the first",
+        )
+
+
+def _task_names(steps: Steps) -> Iterator[str]:
+    for step in steps:
+        if isinstance(step, TaskStep):
+            yield step.task
+        else:
+            for member in step.members:
+                yield from _task_names(member)
+
+
+def _canvases(given: tuple[Any, ...]) -> Iterator[Canvas]:
+    if len(given) == 1 and not isinstance(given[0], Canvas) and isinstance(given[0], Iterable):
+        return map(_canvas_of, given[0])
+    return map(_canvas_of, given)
+
+
+def _canvas_of(given: object) -> Canvas:
+    if isinstance(given, Canvas):
+        return given
+    if type(given).__module__.startswith("celery."):
+        raise CeleryUnsupported(
+            f"{repr(given)[:60]} is a Celery signature, but Celery's workers never see this canvas",
+            help="move the tasks of one canvas together",
+        )
+    raise (
+        refuse("import", "subtask")
+        if isinstance(given, dict)
+        else InvalidOption(f"{repr(given)[:60]} is not a signature", help="write task.s(…)")
+    )
+
+
+def _app_of(parts: Iterable[Canvas]) -> Celery | None:
+    return next((each.app for each in parts if each.app is not None), None)

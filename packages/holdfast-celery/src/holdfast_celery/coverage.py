@@ -1,0 +1,527 @@
+"""What of Celery the look-alikes cover, and what to write instead of the rest: one table, read at run time and by
+`holdfast migrate-from celery`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, Self
+
+from holdfast.core.errors import nearest
+from holdfast_celery.errors import CeleryUnsupported
+
+Kind = Literal[
+    "application argument",
+    "setting",
+    "task option",
+    "call option",
+    "retry option",
+    "application attribute",
+    "task attribute",
+    "request attribute",
+    "result attribute",
+    "group result attribute",
+    "signature attribute",
+    "import",
+]
+"""Where in a program a feature is found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One thing that Celery offers: covered, with what it does here, or not, with what to write instead."""
+
+    kind: Kind
+    name: str
+    is_covered: bool
+    text: str
+
+
+def _cover(kind: Kind, **texts: str) -> list[Feature]:
+    return [Feature(kind, name, True, text) for name, text in texts.items()]
+
+
+def _refuse(kind: Kind, **texts: str) -> list[Feature]:
+    return [Feature(kind, name, False, text) for name, text in texts.items()]
+
+
+_TYPES = (
+    "each task is its own queue; run `holdfast worker APP --types 'shop.mail.*'` for a part of them"
+)
+_DATABASE = "the database is both: set url=, or HOLDFAST_URL, and remove it"
+_MIDDLEWARE = "write an @app.middleware, which wraps every attempt"
+_OBSERVER = "give app.observe(…) an observer; it receives every event after its commit"
+_TEST_KIT = "use the test kit: holdfast.run_until_idle() runs what was started, on a real database"
+_JSON = "payloads are JSON; remove it"
+_SLOTS = "set it at the worker: `holdfast worker APP --slots N`"
+_RETENTION = "results are kept with their jobs; set HOLDFAST_RETENTION_DAYS"
+_GROUP = "write group(task.s(each) for each in items)"
+_JOB = "self.request.job is the Holdfast job: it has the attempt, key, lease and blockers"
+_JOIN = "blockers do it: chord(header, body) starts the body once, after the last of the header"
+_PROGRESS = "call self.request.job.progress(0.4, note); dashboard and API show it"
+_RATE = "set rate_limit in each task's decorator"
+_WORKERS = "use `holdfast workers` and the dashboard; cancel a task with result.revoke()"
+_ROUTING = f"there is no broker to route in: {_TYPES}"
+_PER_LINK = "chain(task, callback) runs it next; to keep both results, start it from the task"
+_ON_ERROR = "catch the error in the task, or follow dead letters with an observer"
+_SOFT = (
+    "threads cannot be interrupted: use time_limit, and call self.request.job.checkpoint() in loops"
+)
+_EACH = "go through results and ask each of them"
+_EACH_ID = "keep the ids of its results"
+_CHILDREN = "a chain is one record: `holdfast chains show ID` lists its jobs"
+
+FEATURES: tuple[Feature, ...] = (
+    *_cover(
+        "application argument",
+        main="the application's name, for tasks of a module run as __main__",
+        include="modules to import before tasks are looked up",
+    ),
+    *_refuse(
+        "application argument",
+        broker=_DATABASE,
+        backend=_DATABASE,
+        config_source="call app.config_from_object(…)",
+        task_cls=_MIDDLEWARE,
+        set_as_current="the newest application is the current one; remove it",
+        namespace="pass it to app.config_from_object(…)",
+    ),
+    *_cover(
+        "setting",
+        beat_schedule="each entry becomes a cycle, which starts its task once per slot",
+        timezone="the zone of crontab schedules",
+        enable_utc="True: times are kept in UTC",
+        imports="modules to import before tasks are looked up",
+        include="modules to import before tasks are looked up",
+        task_time_limit="the timeout of every task without a time_limit",
+        task_default_priority="the priority of tasks without one",
+        task_ignore_result="whether results of tasks without ignore_result are dropped",
+        task_acks_late="True: always the case",
+        task_reject_on_worker_lost="True: always the case",
+        task_track_started="True: always the case",
+        task_serializer="json: always the case",
+        result_serializer="json: always the case",
+        accept_content="['json']: always the case",
+    ),
+    *_refuse(
+        "setting",
+        broker_url=_DATABASE,
+        broker_transport_options="leases are renewed while a task runs: there is no visibility timeout; remove it",
+        broker_connection_retry_on_startup="workers wait for their database; remove it",
+        result_backend=_DATABASE,
+        result_expires=_RETENTION,
+        result_extended="inputs are kept with their jobs; remove it",
+        task_always_eager=_TEST_KIT,
+        task_eager_propagates=_TEST_KIT,
+        task_routes=_TYPES,
+        task_queues=_TYPES,
+        task_default_queue=_TYPES,
+        task_create_missing_queues=_ROUTING,
+        task_soft_time_limit=_SOFT,
+        task_annotations="set the options in each task's decorator",
+        task_compression="payloads are stored as they are; keep large ones in files and pass their key",
+        task_publish_retry="a start is part of your transaction; repeat that",
+        task_send_sent_event=_OBSERVER,
+        task_store_errors_even_if_ignored="errors are always kept; remove it",
+        task_default_rate_limit=_RATE,
+        worker_concurrency=_SLOTS,
+        worker_prefetch_multiplier="workers claim what they have slots for; remove it",
+        worker_max_tasks_per_child='for leaky code, use @app.job(…, executor="process")',
+        worker_max_memory_per_child='for leaky code, use @app.job(…, executor="process")',
+        worker_pool="tasks run in threads; for CPU-bound ones use @app.job(…, executor='process')",
+        worker_send_task_events=_OBSERVER,
+        worker_hijack_root_logger="the worker leaves your logging alone; remove it",
+        beat_scheduler="cycles are kept in the database; remove it",
+        beat_schedule_filename="cycles are kept in the database; remove it",
+        task_cls=_MIDDLEWARE,
+    ),
+    *_cover(
+        "task option",
+        name="the task's name, and its job type's",
+        bind="the task is the first argument: self.request, self.retry",
+        max_retries="retries after the first attempt; None is endless",
+        default_retry_delay="seconds before a retry",
+        autoretry_for="errors that are retried; others fail the task immediately",
+        dont_autoretry_for="errors that are not retried even if autoretry_for names their base class",
+        retry_backoff="exponential delays: True, or the first delay in seconds",
+        retry_backoff_max="the longest delay in seconds",
+        retry_jitter="random delays up to the backoff",
+        retry_kwargs="max_retries and countdown of autoretry_for",
+        acks_late="True: always the case",
+        reject_on_worker_lost="True: always the case",
+        track_started="True: always the case",
+        ignore_result="the result is dropped, unless another task of a chain takes it",
+        priority="the default priority of this task",
+        expires="the default of expires for this task",
+        time_limit="the task's timeout",
+        rate_limit="how many can start per second, minute or hour, across all workers",
+        serializer="json: always the case",
+        sealed="Holdfast's own: True stores arguments and results encrypted",
+    ),
+    *_refuse(
+        "task option",
+        soft_time_limit=_SOFT,
+        base=_MIDDLEWARE,
+        queue=_TYPES,
+        routing_key=_ROUTING,
+        exchange=_ROUTING,
+        compression="payloads are stored as they are; keep large ones in files and pass their key",
+        throws="raise holdfast.Permanent for errors that are expected and final",
+        typing="arguments are always checked when a task is started; remove it",
+        shared="tasks of shared_task are in every application; remove it",
+        lazy="tasks are registered when their module is imported; remove it",
+        pydantic="take a pydantic model as the input of an @app.job; it is validated on both sides",
+        store_errors_even_if_ignored="errors are always kept; remove it",
+        send_events=_OBSERVER,
+        backend=_DATABASE,
+        resultrepr_maxsize="the dashboard shortens what it shows; remove it",
+        on_failure=_MIDDLEWARE,
+        on_success=_MIDDLEWARE,
+        on_retry=_MIDDLEWARE,
+    ),
+    *_cover(
+        "call option",
+        args="positional arguments",
+        kwargs="keyword arguments",
+        countdown="seconds before it may run",
+        eta="when it may run: a datetime with a time zone",
+        expires="seconds, or a datetime with a time zone; a task not begun by then is cancelled",
+        priority="0 to 9, as Celery's Redis transport has it: 0 is the most urgent (see highest_priority)",
+        task_id="the deduplication key: while the first is not finished, a second start joins it",
+    ),
+    *_refuse(
+        "call option",
+        queue=_TYPES,
+        routing_key=_ROUTING,
+        exchange=_ROUTING,
+        link=_PER_LINK,
+        link_error=_ON_ERROR,
+        retry="a start is part of your transaction; repeat that",
+        retry_policy="a start is part of your transaction; repeat that",
+        serializer=_JSON,
+        compression="payloads are stored as they are; keep large ones in files and pass their key",
+        headers="pass it as an argument",
+        shadow="the dashboard shows the task's name and its arguments",
+        time_limit="set it in the task's decorator",
+        soft_time_limit=_SOFT,
+        ignore_result="set it in the task's decorator",
+        connection="write `with app.using(tx):` to start it in your own transaction",
+        producer="write `with app.using(tx):` to start it in your own transaction",
+        add_to_parent=_CHILDREN,
+        chord=_JOIN,
+        root_id="self.request.root_id is the chain's id",
+        parent_id=_CHILDREN,
+        group_id=_CHILDREN,
+        stamped_headers="pass it as an argument",
+    ),
+    *_cover(
+        "retry option",
+        exc="the error to fail with when no retry is left",
+        countdown="seconds before the retry",
+        eta="when to retry: a datetime with a time zone",
+    ),
+    *_refuse(
+        "retry option",
+        max_retries="set max_retries in the task's decorator",
+        args="start another task with other arguments: return holdfast.Continue(…)",
+        kwargs="start another task with other arguments: return holdfast.Continue(…)",
+        queue=_TYPES,
+        throw="write `raise self.retry(…)`",
+        time_limit="set it in the task's decorator",
+    ),
+    *_cover(
+        "application attribute",
+        task="the decorator",
+        conf="its settings",
+        send_task="starts a task by its name",
+        signature="a signature by a task's name",
+        AsyncResult="a result by its id",
+        autodiscover_tasks="imports the tasks modules of packages before tasks are looked up",
+        config_from_object="reads settings; name those of Celery's broker and workers in ignore=",
+        add_periodic_task="adds a cycle",
+        on_after_configure="connect(function): called before tasks are looked up",
+        on_after_finalize="connect(function): called before tasks are looked up",
+        tasks="the tasks by name",
+        main="the application's name",
+    ),
+    *_refuse(
+        "application attribute",
+        control=_WORKERS,
+        events=_OBSERVER,
+        worker_main="run `holdfast worker APP`",
+        Worker="run `holdfast worker APP`",
+        Beat="there is no beat process: workers run the cycles",
+        register_task="decorate the function with @app.task",
+        Task=_MIDDLEWARE,
+        user_options="write your own command",
+        steps=_MIDDLEWARE,
+        amqp=_ROUTING,
+        backend=_DATABASE,
+        connection=_DATABASE,
+        broker_connection=_DATABASE,
+        finalize="there is nothing to finalize; remove it",
+        set_current="the newest application is the current one; remove it",
+        set_default="the newest application is the current one; remove it",
+        current_task="use bind=True and self",
+    ),
+    *_cover(
+        "task attribute",
+        delay="starts it",
+        apply_async="starts it with options",
+        s="its signature",
+        si="its signature that takes no result",
+        signature="its signature with options",
+        retry="ends this attempt and tries again",
+        request="this attempt: id, retries, args, kwargs, task, root_id, hostname, job",
+        name="its name",
+        max_retries="as decorated",
+        default_retry_delay="as decorated",
+        MaxRetriesExceededError="what retry raises when none is left",
+        AsyncResult="a result by its id",
+        app="the application",
+        run="the function",
+    ),
+    *_refuse(
+        "task attribute",
+        apply=f"call the task as a function; in tests {_TEST_KIT}",
+        map=_GROUP,
+        starmap=_GROUP,
+        chunks=_GROUP,
+        subtask="write task.s(…)",
+        replace="return holdfast.Continue(other, input): the chain goes on with it",
+        add_to_chord="start a new chord, or several chains with blockers",
+        update_state=_PROGRESS,
+        send_event=_OBSERVER,
+        backend=_DATABASE,
+        on_failure=_MIDDLEWARE,
+        on_success=_MIDDLEWARE,
+        on_retry=_MIDDLEWARE,
+        before_start=_MIDDLEWARE,
+        after_return=_MIDDLEWARE,
+    ),
+    *_cover(
+        "request attribute",
+        id="the id that the task was started with",
+        task="the task's name",
+        args="positional arguments",
+        kwargs="keyword arguments",
+        retries="how often it was retried",
+        root_id="the chain's id",
+        hostname="the worker's name",
+        called_directly="whether it was called as a function",
+        job="the Holdfast job",
+    ),
+    *_refuse(
+        "request attribute",
+        parent_id=_CHILDREN,
+        group=_CHILDREN,
+        chord=_JOIN,
+        children=_CHILDREN,
+        headers="pass it as an argument",
+        delivery_info=_ROUTING,
+        reply_to=_ROUTING,
+        correlation_id=_JOB,
+        origin="pass it as an argument",
+        eta=_JOB,
+        expires=_JOB,
+        timelimit=_JOB,
+        is_eager=_TEST_KIT,
+    ),
+    *_cover(
+        "result attribute",
+        id="the task's id",
+        task_id="the task's id",
+        get="waits for the result",
+        wait="waits for the result",
+        status="PENDING, STARTED, SUCCESS, FAILURE or REVOKED",
+        state="the same",
+        result="the result, or the error's text",
+        info="the same",
+        traceback="the error with its stack",
+        ready="whether it has ended",
+        successful="whether it completed",
+        failed="whether it failed",
+        revoke="cancels it",
+        forget="deletes it",
+    ),
+    *_refuse(
+        "result attribute",
+        children=_CHILDREN,
+        parent=_CHILDREN,
+        collect=_CHILDREN,
+        then="write a chain, or `await app.aio.chains.wait(id)`",
+        maybe_throw="call get()",
+        children_results=_CHILDREN,
+    ),
+    *_cover(
+        "group result attribute",
+        results="the results of its tasks",
+        get="waits for all of them",
+        join="waits for all of them",
+        ready="whether all have ended",
+        successful="whether all completed",
+        failed="whether one failed",
+        completed_count="how many have completed",
+        revoke="cancels those that have not ended",
+    ),
+    *_refuse(
+        "group result attribute",
+        id=_EACH_ID,
+        save=_EACH_ID,
+        restore=_EACH_ID,
+        parent=_CHILDREN,
+        children=_EACH,
+        waiting="write `not ready()`",
+        forget=_EACH,
+        iterate=_EACH,
+        iter_native=_EACH,
+        maybe_throw="call get()",
+        then="write a chord: its body is given the results",
+    ),
+    *_cover(
+        "signature attribute",
+        delay="starts it",
+        apply_async="starts it with options",
+        set="changes the options of one task's signature",
+        clone="copies one task's signature",
+    ),
+    *_refuse(
+        "signature attribute",
+        on_error=_ON_ERROR,
+        link_error=_ON_ERROR,
+        link=_PER_LINK,
+        apply=f"call the task as a function; in tests {_TEST_KIT}",
+        replace="write the signature anew",
+        freeze="give the task a task_id",
+        stamp="pass it as an argument",
+        reverse="write the signature anew",
+        skew="give each task a countdown",
+        map=_GROUP,
+        starmap=_GROUP,
+        chunks=_GROUP,
+    ),
+    *_cover(
+        "import",
+        Celery="from holdfast_celery import Celery",
+        shared_task="from holdfast_celery import shared_task",
+        chain="from holdfast_celery import chain",
+        group="from holdfast_celery import group",
+        chord="from holdfast_celery import chord",
+        signature="from holdfast_celery import signature",
+        crontab="from holdfast_celery import crontab",
+        AsyncResult="from holdfast_celery import AsyncResult",
+        GroupResult="from holdfast_celery import GroupResult",
+        MaxRetriesExceededError="from holdfast_celery import MaxRetriesExceededError",
+    ),
+    *_refuse(
+        "import",
+        Task=_MIDDLEWARE,
+        schedule="pass the number of seconds",
+        get_task_logger="write logging.getLogger(__name__); the worker adds the job to every line",
+        current_app="import your application",
+        chunks=_GROUP,
+        xmap=_GROUP,
+        xstarmap=_GROUP,
+        subtask="write task.s(…)",
+        solar="there are no solar schedules: compute the time in a cycle and start the task with eta",
+        signals=f"for the life of tasks {_MIDDLEWARE}; for what happened {_OBSERVER}",
+        current_task="use bind=True and self",
+        Retry="catch what the task itself raises; retries end the attempt",
+        Ignore="return holdfast.Cancel(reason)",
+        Reject="raise holdfast.Permanent(reason); for another attempt raise holdfast.Snooze('30s')",
+        SoftTimeLimitExceeded=_SOFT,
+        TimeLimitExceeded="a timeout is recorded by the worker; it is an error of the attempt",
+        TimeoutError="catch holdfast.errors.WaitTimeout",
+        TaskRevokedError="catch holdfast.errors.ChainCancelled",
+        ChordError="the body fails with the header's error; catch holdfast.errors.ChainFailed",
+        NotRegistered="catch holdfast.errors.UnknownJobType",
+        OperationalError="catch holdfast.errors.DatabaseUnreachable",
+        uuid="call app.new_id()",
+        EagerResult=_TEST_KIT,
+        ResultSet="keep the results in a list",
+        bootsteps=_MIDDLEWARE,
+        states="compare result.status with the texts",
+        contrib=_TEST_KIT,
+        app="import names from holdfast_celery",
+        beat="cycles are kept in the database",
+        worker="run `holdfast worker APP`",
+        utils="use the standard library",
+    ),
+)
+
+_INDEX: Mapping[tuple[str, str], Feature] = {(each.kind, each.name): each for each in FEATURES}
+
+
+def find_feature(kind: Kind, name: str) -> Feature | None:
+    """Return what is known of a feature."""
+    return _INDEX.get((kind, name))
+
+
+def refuse(kind: Kind, name: str, where: str = "") -> CeleryUnsupported:
+    """Return the error for something that is not covered, with what to write instead."""
+    found = find_feature(kind, name)
+    place = f" of {where}" if where else ""
+    if found is not None:
+        # A covered one is missing here only: a chain has no options to set, as its tasks have.
+        return CeleryUnsupported(f"{kind} {name}{place} is not covered", help=found.text)
+    known = [each.name for each in FEATURES if each.kind == kind and each.is_covered]
+    near = nearest(name, known) or f"there are {', '.join(known)}"
+    return CeleryUnsupported(f"{kind} {name[:60]}{place} is unknown", help=near)
+
+
+class UnsupportedAttribute(CeleryUnsupported, AttributeError):
+    """The same as an error of the attribute's: `hasattr` asks for it, and so does Python to word a NameError."""
+
+    @classmethod
+    def of(cls, kind: Kind, name: str, where: str = "") -> Self:
+        """Return the error for an attribute that is not covered, with what to write instead."""
+        refused = refuse(kind, name, where)
+        return cls(refused.message, help=refused.help)
+
+
+def refuse_attributes(kind: Kind, of: str = "") -> Callable[[Any, str], NoReturn]:
+    """Return a `__getattr__` that refuses what a look-alike does not have; `of` is the attribute that names it."""
+
+    def refuse_attribute(self: Any, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise UnsupportedAttribute.of(kind, name, getattr(self, of) if of else "")
+
+    return refuse_attribute
+
+
+def check_names(kind: Kind, names: Iterable[str], where: str = "") -> None:
+    """Refuse names that are not covered. Raises: CeleryUnsupported."""
+    for name in names:
+        found = find_feature(kind, name)
+        if found is None or not found.is_covered:
+            raise refuse(kind, name, where)
+
+
+def check_always_so(kind: Kind, options: Mapping[str, object], where: str = "") -> None:
+    """Refuse to switch off what is always so. Raises: CeleryUnsupported."""
+    for name, value in options.items():
+        wanted = _ALWAYS.get(name)
+        if wanted is not None and value not in wanted:
+            place = f" of {where}" if where else ""
+            raise CeleryUnsupported(
+                f"{kind} {name}={repr(value)[:40]}{place} has no effect here",
+                help=f"it is always {wanted[0]!r}; remove it",
+            )
+
+
+_TRUE = (True,)
+_ALWAYS: Mapping[str, tuple[object, ...]] = {
+    "acks_late": _TRUE,
+    "reject_on_worker_lost": _TRUE,
+    "track_started": _TRUE,
+    "task_acks_late": _TRUE,
+    "task_reject_on_worker_lost": _TRUE,
+    "task_track_started": _TRUE,
+    "enable_utc": _TRUE,
+    "serializer": ("json",),
+    "task_serializer": ("json",),
+    "result_serializer": ("json",),
+    "accept_content": (["json"], ("json",), {"json"}, ["application/json"]),
+}
+"""What is accepted because it is always so, and the only values that are."""

@@ -1,0 +1,438 @@
+"""Tasks: what a decorator makes of a function, how it is started, and how an attempt of it runs, is retried or ends."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.duration import milliseconds
+from holdfast.core.errors import AttemptError, InputInvalid, InvalidOption, Permanent
+from holdfast.core.flow import Rate
+from holdfast.core.instants import to_datetime, to_instant
+from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.core.registry import TypeOptions, check_name
+from holdfast.core.retry import Retry
+from holdfast.core.signatures import check_kind, is_async
+from holdfast.worker.job import Job
+from holdfast_celery.calls import (
+    NO_OPTIONS,
+    CallOptions,
+    GroupStep,
+    TaskCall,
+    check_eta,
+    check_plain,
+    continue_with,
+    input_of,
+    read_options,
+)
+from holdfast_celery.canvas import TaskSignature, after_group, start_members
+from holdfast_celery.coverage import (
+    check_always_so,
+    check_names,
+    refuse,
+    refuse_attributes,
+)
+from holdfast_celery.errors import CeleryUnsupported
+from holdfast_celery.results import AsyncResult
+from holdfast_celery.scope import TaskRequest, current_celery, current_request
+
+if TYPE_CHECKING:
+    from holdfast_celery.application import Celery
+
+DEFAULT_RETRIES = 3
+DEFAULT_DELAY_S = 180.0
+BACKOFF_MAX_S = 600.0
+
+Errors = tuple[type[BaseException], ...]
+
+
+class TaskRetry(Exception):
+    """Raised by `self.retry`: this attempt ends, and another follows after a while."""
+
+    def __init__(self, delay_ms: int, reason: BaseException | None) -> None:
+        self.retry_after_ms = delay_ms
+        because = "" if reason is None else f": {type(reason).__name__}: {reason}"
+        super().__init__(f"retry in {delay_ms / 1000:g} s{because}")
+
+
+class MaxRetriesExceededError(Permanent):
+    """Raised by `self.retry` when no retry is left and it was given no error to fail with."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """What a decorator says of a task, with Celery's defaults."""
+
+    bind: bool = False
+    max_retries: int | None = DEFAULT_RETRIES
+    default_retry_delay: float = DEFAULT_DELAY_S
+    autoretry_for: Errors = ()
+    dont_autoretry_for: Errors = ()
+    retry_backoff: float = 0
+    retry_backoff_max: float = BACKOFF_MAX_S
+    retry_jitter: bool = True
+    time_limit: float | None = None
+    rate_limit: str | int | None = None
+    ignore_result: bool | None = None
+    sealed: bool = False
+    defaults: CallOptions = NO_OPTIONS
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], task: str) -> TaskOptions:
+        """Check the options of a decorator. Raises: CeleryUnsupported, InvalidOption, InvalidDuration."""
+        check_names("task option", given, task)
+        check_always_so("task option", given, task)
+        options = {name: value for name, value in given.items() if name in cls.__slots__}
+        options |= _fold_retry_options(given.get("retry_kwargs"), task)
+        call = {name: given[name] for name in ("priority", "expires") if name in given}
+        _check_task_options(options)
+        for name in ("autoretry_for", "dont_autoretry_for"):
+            if name in options:
+                options[name] = tuple(options[name])
+        if "retry_backoff" in options:
+            # True is Celery's way to say 1 second.
+            options["retry_backoff"] = float(options["retry_backoff"])
+        return cls(**options, defaults=read_options(call, task))
+
+    def delay_ms(self, retries: int) -> int:
+        """Return how long the next retry waits, after so many."""
+        if not self.retry_backoff:
+            return milliseconds(self.default_retry_delay)
+        # Beyond this exponent the maximum decides anyway.
+        delay = min(self.retry_backoff_max, self.retry_backoff * 2 ** min(retries, 40))
+        return milliseconds(delay * random.random() if self.retry_jitter else delay)
+
+    def policy(self) -> Retry:
+        """Return the policy for what the task cannot decide itself: an attempt that timed out."""
+        base = self.retry_backoff or self.default_retry_delay
+        retries = self.max_retries if self.bind or self.autoretry_for else 0
+        return Retry(
+            base=base,
+            cap=max(base, self.retry_backoff_max) if self.retry_backoff else base,
+            multiplier=2 if self.retry_backoff else 1,
+            max_attempts=None if retries is None else retries + 1,
+        )
+
+
+_NUMBER = (int, float)
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "bind": (bool,),
+    "max_retries": (int, type(None)),
+    "default_retry_delay": _NUMBER,
+    "autoretry_for": (tuple, list),
+    "dont_autoretry_for": (tuple, list),
+    "retry_backoff": (int, float, bool),
+    "retry_backoff_max": _NUMBER,
+    "retry_jitter": (bool,),
+    "time_limit": (int, float, type(None)),
+    "rate_limit": (str, int, type(None)),
+    "ignore_result": (bool,),
+    "sealed": (bool,),
+}
+_PERIODS = {"s": "1s", "m": "1m", "h": "1h"}
+
+
+def _check_task_options(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        check_kind(name, value, _KINDS[name])
+    retries = options.get("max_retries")
+    if retries is not None and retries < 0:
+        raise InvalidOption(f"max_retries={retries} is less than 0", help="None means no limit")
+    rate_of(options.get("rate_limit"))
+
+
+def rate_of(rate_limit: str | int | None) -> list[Rate]:
+    """Return the rates of a limit such as "10/m", or of a number per second. Raises: InvalidOption."""
+    if rate_limit is None:
+        return []
+    number, _, unit = str(rate_limit).replace(" ", "").partition("/")
+    if not number.isdecimal() or (unit or "s") not in _PERIODS:
+        raise InvalidOption(
+            f"rate_limit={rate_limit!r} is not a rate", help='write "10/s", "10/m" or "10/h"'
+        )
+    return [Rate(int(number), _PERIODS[unit or "s"])]
+
+
+def _fold_retry_options(retry_kwargs: Any, task: str) -> dict[str, Any]:
+    """Return the options that autoretry_for's keyword arguments stand for."""
+    places = {"max_retries": "max_retries", "countdown": "default_retry_delay"}
+    for name in retry_kwargs or {}:
+        if name not in places:
+            raise refuse("retry option", name, f"retry_kwargs of {task}")
+    return {places[name]: value for name, value in (retry_kwargs or {}).items()}
+
+
+class CeleryTask:
+    """A function that can be called, or started as a job of the type that has its name."""
+
+    MaxRetriesExceededError = MaxRetriesExceededError
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        given: Mapping[str, Any],
+        *,
+        main: str | None = None,
+        app: Celery | None = None,
+    ) -> None:
+        """Take the function and the decorator's options. Raises: CeleryUnsupported, InvalidName, InvalidOption."""
+        theirs = _name_in_celery(function)
+        function = _bare(function)
+        module = function.__module__
+        own = f"{main or module if module == '__main__' else module}.{function.__name__}"
+        self.name = check_name(given.get("name") or theirs or own)
+        self.options = TaskOptions.read(given, self.name)
+        if is_async(function):
+            raise CeleryUnsupported(
+                f"{self.name} is async, but Celery tasks cannot be",
+                help=f'write @app.job("{self.name}") and take the job: async def {function.__name__}(job)',
+            )
+        self._function = function
+        self._signature = inspect.signature(function)
+        self._app = app
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__module__ = module
+        self.__wrapped__ = function
+
+    if not TYPE_CHECKING:
+        __getattr__ = refuse_attributes("task attribute", of="name")
+
+    @property
+    def app(self) -> Celery:
+        """The application it belongs to; for a shared task the current one."""
+        return self._app or current_celery()
+
+    @property
+    def request(self) -> TaskRequest:
+        """The attempt that is running."""
+        return current_request.get()
+
+    @property
+    def max_retries(self) -> int | None:
+        """How many retries follow the first attempt."""
+        return self.options.max_retries
+
+    @property
+    def default_retry_delay(self) -> float:
+        """Seconds before a retry."""
+        return self.options.default_retry_delay
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self._function(*((self, *args) if self.options.bind else args), **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function in this process, as its own attempt."""
+        token = current_request.set(TaskRequest(task=self.name, args=args, kwargs=kwargs))
+        try:
+            return self.run(*args, **kwargs)
+        finally:
+            current_request.reset(token)
+
+    def delay(self, *args: Any, **kwargs: Any) -> AsyncResult:
+        """Start it. Raises: see `apply_async`."""
+        return self.apply_async(args, kwargs)
+
+    def apply_async(
+        self,
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncResult:
+        """Start it in a transaction of its own, or in that of an `app.using(tx)` block.
+
+        Raises: InputInvalid, PayloadNotEncodable, CeleryUnsupported, InvalidOption, and the errors of the database.
+        """
+        given, named = tuple(args or ()), dict(kwargs or {})
+        self._check_call(given, named)
+        found: AsyncResult = self._sign(given, named).apply_async(**options)
+        return found
+
+    def s(self, *args: Any, **kwargs: Any) -> TaskSignature:
+        """Return its signature: in a chain, the result before it is its first argument."""
+        return self._sign(args, kwargs)
+
+    def si(self, *args: Any, **kwargs: Any) -> TaskSignature:
+        """Return its signature with all of its arguments: in a chain it takes no result."""
+        return self._sign(args, kwargs).set(immutable=True)
+
+    def signature(
+        self,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> TaskSignature:
+        """Return its signature with options. Raises: CeleryUnsupported."""
+        return self._sign(args, kwargs).set(**options)
+
+    def AsyncResult(self, task_id: str) -> AsyncResult:  # noqa: N802
+        """Return a result by its id."""
+        return AsyncResult(task_id, self._app)
+
+    def retry(
+        self,
+        exc: BaseException | None = None,
+        countdown: float | None = None,
+        eta: datetime | None = None,
+        **options: Any,
+    ) -> TaskRetry:
+        """End this attempt and try again later; it always raises, and `raise self.retry(…)` says so to readers.
+
+        Raises: TaskRetry, `exc` or MaxRetriesExceededError when no retry is left, CeleryUnsupported.
+        """
+        check_names("retry option", options, self.name)
+        request, most = self.request, self.options.max_retries
+        if request.job is None:
+            raise exc or TaskRetry(0, None)
+        if most is not None and request.retries >= most:
+            # The attempt's end marks it as final, whatever it is.
+            raise exc or MaxRetriesExceededError(
+                f"{self.name} was retried {most} times", help="raise max_retries, or fix the cause"
+            )
+        if eta is not None:
+            past_us = check_eta("eta", eta) - to_instant(datetime.now(tz=eta.tzinfo))
+            delay_ms = max(0, past_us // 1000)
+        elif countdown is not None:
+            delay_ms = milliseconds(max(0.0, float(countdown)))
+        else:
+            delay_ms = milliseconds(self.options.default_retry_delay)
+        raise TaskRetry(delay_ms, exc) from exc
+
+    def job_options(self, app: Celery) -> TypeOptions:
+        """Return the options of its job type."""
+        limit = self.options.time_limit or app.conf.task_time_limit
+        found: TypeOptions = {"retry": self.options.policy()}
+        if limit is not None:
+            found["timeout"] = limit
+        if self.options.rate_limit is not None:
+            found["rates"] = rate_of(self.options.rate_limit)
+        if self.options.sealed:
+            found["sealed"] = True
+        return found
+
+    def run_job(self, job: Job[TaskCall], app: Celery) -> Any:
+        """Run one attempt: call the function, then end the job or go on with what follows it."""
+        began = time.monotonic()
+        call = job.input
+        expired_at = call.expired_at(job.claimed.created_at)
+        if expired_at is not None and job.claimed.claimed_at > expired_at:
+            return Cancel(f"expired at {to_datetime(expired_at):%Y-%m-%d %H:%M:%S} UTC")
+        args = ([each.output for each in job.blockers], *call.args) if call.collect else call.args
+        request = TaskRequest(
+            id=call.task_id or str(job.id),
+            task=self.name,
+            args=tuple(args),
+            kwargs=dict(call.kwargs),
+            retries=job.attempt - 1,
+            root_id=str(job.chain_id),
+            hostname=job.worker,
+            called_directly=False,
+            job=job,
+            app=app,
+        )
+        result = self._attempt(request)
+        if isinstance(result, Cancel | Continue | Snooze):
+            return result
+        check_plain(result, f"the result of {self.name}")
+        if call.then:
+            return _go_on(job, app, call, result, began)
+        drop = self.options.ignore_result
+        return None if (app.conf.task_ignore_result if drop is None else drop) else result
+
+    def _attempt(self, request: TaskRequest) -> Any:
+        token = current_request.set(request)
+        try:
+            return self.run(*request.args, **request.kwargs)
+        except (AttemptError, TaskRetry, Snooze):
+            raise
+        except Exception as error:
+            if self._is_retried(error, request.retries):
+                _mark(error, "retry_after_ms", self.options.delay_ms(request.retries))
+                raise
+            if _mark(error, "retryable", False):
+                raise
+            raise Permanent(error) from error
+        finally:
+            current_request.reset(token)
+
+    def _is_retried(self, error: Exception, retries: int) -> bool:
+        options = self.options
+        if options.max_retries is not None and retries >= options.max_retries:
+            return False
+        return isinstance(error, options.autoretry_for) and not isinstance(
+            error, options.dont_autoretry_for
+        )
+
+    def _check_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Refuse arguments that the function does not take, where the mistake is."""
+        try:
+            self._signature.bind(*((self, *args) if self.options.bind else args), **kwargs)
+        except TypeError as error:
+            raise InputInvalid(f"{self.name} cannot be called: {error}", help="") from error
+
+    def _sign(
+        self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None
+    ) -> TaskSignature:
+        return TaskSignature(self.name, args, kwargs, app=self._app)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+
+def handler_of(task: CeleryTask, app: Celery) -> Callable[[Job[TaskCall]], Any]:
+    """Return the handler of a task's job type."""
+
+    def handle(job: Job[TaskCall]) -> Any:
+        return task.run_job(job, app)
+
+    handle.__qualname__ = handle.__name__ = task.__name__
+    handle.__module__ = str(task.__module__)
+    return handle
+
+
+def collect_results(job: Job[TaskCall], app: Celery) -> Any:
+    """End a group whose results no task takes: they become the chain's output, or what follows is given them."""
+    began = time.monotonic()
+    results = [each.output for each in job.blockers]
+    return _go_on(job, app, job.input, results, began) if job.input.then else results
+
+
+def _go_on(job: Job[TaskCall], app: Celery, call: TaskCall, result: Any, began: float) -> Any:
+    """Continue the chain with its next step; the members of a group start as the job completes, or not at all."""
+    step, then = call.then[0], call.then[1:]
+    if not isinstance(step, GroupStep):
+        spent_ms = round((time.monotonic() - began) * 1000)
+        return continue_with(step, input_of(step, [result], then), spent_ms)
+    body, rest = after_group(then)
+    with job.complete() as done:
+        members = start_members(app, done.tx, step.members, [result])
+        spent_ms = round((time.monotonic() - began) * 1000)
+        return continue_with(body, input_of(body, (), rest, collect=True), spent_ms, members)
+
+
+def _mark(error: BaseException, name: str, value: object) -> bool:
+    """Set what the worker reads of an error; False for one that has no attributes."""
+    try:
+        setattr(error, name, value)
+    except (AttributeError, TypeError):
+        return False
+    return True
+
+
+def _name_in_celery(function: Any) -> str | None:
+    """Return the name of a task of Celery's, which stays to drain what its broker still holds."""
+    return str(function.name) if hasattr(function, "apply_async") else None
+
+
+def _bare(function: Any) -> Callable[..., Any]:
+    """Return the function itself, also of a task of Celery's."""
+    inner = getattr(function, "__wrapped__", None) if hasattr(function, "apply_async") else None
+    # Celery keeps that of bind=True as a method of its own task.
+    bare: Callable[..., Any] = function if inner is None else getattr(inner, "__func__", inner)
+    return bare

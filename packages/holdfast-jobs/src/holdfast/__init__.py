@@ -1,0 +1,102 @@
+"""Durable jobs, outbox events and scheduled tasks on the database you already have."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from holdfast.version import VERSION
+
+if TYPE_CHECKING:
+    from holdfast import errors as errors
+    from holdfast.app import Holdfast as Holdfast
+    from holdfast.app.seal import Seal as Seal
+    from holdfast.client.start_plan import Start as Start
+    from holdfast.client.views import AttemptInfo as AttemptInfo
+    from holdfast.client.views import Chain as Chain
+    from holdfast.client.views import CompletedChain as CompletedChain
+    from holdfast.client.views import JobInfo as JobInfo
+    from holdfast.client.views import Page as Page
+    from holdfast.core.errors import Aborted as Aborted
+    from holdfast.core.errors import Busy as Busy
+    from holdfast.core.errors import HoldfastError as HoldfastError
+    from holdfast.core.errors import Permanent as Permanent
+    from holdfast.core.flow import Fair as Fair
+    from holdfast.core.flow import Limit as Limit
+    from holdfast.core.flow import Ordered as Ordered
+    from holdfast.core.flow import Rate as Rate
+    from holdfast.core.lease import Lease as Lease
+    from holdfast.core.outcome import Cancel as Cancel
+    from holdfast.core.outcome import Continue as Continue
+    from holdfast.core.outcome import Snooze as Snooze
+    from holdfast.core.retry import Retry as Retry
+    from holdfast.core.sealing import Sealed as Sealed
+    from holdfast.core.sealing import Sealer as Sealer
+    from holdfast.scheduler.cycle_run import CycleRun as CycleRun
+    from holdfast.scheduler.cycle_run import Shard as Shard
+    from holdfast.settings.load import from_env as from_env
+    from holdfast.worker.job import Job as Job
+
+__version__ = VERSION
+
+_NAMES = {
+    "holdfast.app": ("Holdfast",),
+    "holdfast.app.seal": ("Seal",),
+    "holdfast.client.start_plan": ("Start",),
+    "holdfast.client.views": ("AttemptInfo", "Chain", "CompletedChain", "JobInfo", "Page"),
+    "holdfast.core.errors": ("Aborted", "Busy", "HoldfastError", "Permanent"),
+    "holdfast.core.flow": ("Fair", "Limit", "Ordered", "Rate"),
+    "holdfast.core.lease": ("Lease",),
+    "holdfast.core.outcome": ("Cancel", "Continue", "Snooze"),
+    "holdfast.core.retry": ("Retry",),
+    "holdfast.core.sealing": ("Sealed", "Sealer"),
+    "holdfast.errors": ("errors",),
+    "holdfast.scheduler.cycle_run": ("CycleRun", "Shard"),
+    "holdfast.settings.load": ("from_env",),
+    "holdfast.worker.job": ("Job",),
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [
+    "Aborted",
+    "AttemptInfo",
+    "Busy",
+    "Cancel",
+    "Chain",
+    "CompletedChain",
+    "Continue",
+    "CycleRun",
+    "Fair",
+    "Holdfast",
+    "HoldfastError",
+    "Job",
+    "JobInfo",
+    "Lease",
+    "Limit",
+    "Ordered",
+    "Page",
+    "Permanent",
+    "Rate",
+    "Retry",
+    "Seal",
+    "Sealed",
+    "Sealer",
+    "Shard",
+    "Snooze",
+    "Start",
+    "__version__",
+    "errors",
+    "from_env",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use, so that nobody pays for parts they do not use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = import_module(_HOMES[name])
+    value = globals()[name] = home if home.__name__.endswith(f".{name}") else getattr(home, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

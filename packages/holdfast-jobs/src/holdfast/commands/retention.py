@@ -1,0 +1,147 @@
+"""Removing what is old enough: whole chains with all that belongs to them, in bounded batches, oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.ids import id_at, instant_of
+from holdfast.core.instants import Instant
+from holdfast.core.statistics import RetentionProgress
+from holdfast.settings import Settings
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
+
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+
+_DAY_US = 86_400_000_000
+_NEVER: Instant = 0
+"""Nothing ended before this."""
+
+_RATE_US = 600_000_000
+_MOST_WAITING = 10_000
+"""Old jobs that still wait are counted up to here: they are no backlog."""
+
+SILENT_ARCHIVE_DAYS = 7
+"""An archive that verified nothing for so long, beyond the age of what retention removes, is given up."""
+
+
+class Ages(msgspec.Struct, frozen=True):
+    """How many days things are kept; 0 keeps completed and cancelled chains, and keys that outlive them, forever."""
+
+    chains: int
+    dead_letters: int
+    runs: int
+    keys: int = 0
+
+
+def ages_of(settings: Settings) -> Ages:
+    """Return the ages that the settings give."""
+    own = settings.holdfast
+    return Ages(own.retention_days, own.dead_letter_days, own.run_days, own.key_days)
+
+
+class RetentionPage(msgspec.Struct, frozen=True):
+    """One batch: how many chains were scanned and removed, and where the next begins."""
+
+    seen: int
+    removed: int
+    last: str
+
+
+def remove_chains(
+    store: Store, ages: Ages, after: str, limit: int, now: Instant | None = None
+) -> Op[RetentionPage]:
+    """Remove those of the next `limit` completed or cancelled chains that are old enough and that no job needs."""
+    instant = yield from _instant(store, now)
+    before = instant - ages.chains * _DAY_US
+    found = yield from store.retention.page(after, id_at(before), limit)
+    if not found:
+        return RetentionPage(0, 0, after)
+    held = yield from store.retention.hold(found, before, _NEVER, now)
+    return RetentionPage(len(found), (yield from _remove(store, held, instant, now)), found[-1])
+
+
+def remove_dead_letters(
+    store: Store, ages: Ages, after: str, limit: int, now: Instant | None = None
+) -> Op[RetentionPage]:
+    """Remove those of the chains of the next `limit` failed jobs that are old enough and that no job depends on.
+
+    A walk of its own, because dead letters may be kept for a shorter time than all the completed chains around them.
+    """
+    instant = yield from _instant(store, now)
+    dead_before = instant - ages.dead_letters * _DAY_US
+    found = yield from store.retention.dead_page(after, id_at(dead_before), limit)
+    if not found:
+        return RetentionPage(0, 0, after)
+    chains = sorted({each.chain_id for each in found})
+    held = yield from store.retention.hold(chains, _NEVER, dead_before, now)
+    return RetentionPage(len(found), (yield from _remove(store, held, instant, now)), found[-1].id)
+
+
+def _remove(store: Store, held: Sequence[str], instant: Instant, now: Instant | None) -> Op[int]:
+    """Remove the held chains that nothing needs any more; return how many."""
+    if not held:
+        return 0
+    waited = yield from store.retention.waited(held)
+    kept = yield from _find_kept(store, held, instant)
+    doomed = [each for each in held if each not in waited and each not in kept]
+    if doomed:
+        yield from store.chains.delete(doomed, now, keep_keys=True)
+    return len(doomed)
+
+
+def _find_kept(store: Store, chains: Sequence[str], now: Instant) -> Op[set[str]]:
+    """Return those of the chains that are deliveries of an event which a handler wants to be kept longer."""
+    spans = {each.event: each.keep_ms for each in (yield from store.events.kept())}
+    if not spans:
+        return set()
+    types = yield from store.retention.types(chains)
+    ages = {id: now // 1000 - instant_of(id) for id in types}
+    return {id for id, type in types.items() if ages[id] < spans.get(type.partition("/")[0], 0)}
+
+
+def chains_are_archived(store: Store, ages: Ages, now: Instant | None = None) -> Op[bool]:
+    """Return whether ended chains were archived so lately that what retention would remove may not be archived yet."""
+    latest = yield from store.retention.latest_archived()
+    if latest is None:
+        return False
+    instant = yield from _instant(store, now)
+    days = ages.chains or ages.dead_letters
+    return instant - latest < (days + SILENT_ARCHIVE_DAYS) * _DAY_US
+
+
+def read_progress(
+    store: Store, ages: Ages, now: Instant | None = None
+) -> Op[RetentionProgress | None]:
+    """Estimate what retention has left to do; None where it removes no chains."""
+    if not ages.chains or (yield from chains_are_archived(store, ages, now)):
+        return None
+    instant = yield from _instant(store, now)
+    until = instant - ages.chains * _DAY_US
+    # The tally's steps are days once they are eight days old, and hours before.
+    step_us = _DAY_US if ages.chains >= 8 else _DAY_US // 24
+    backlog, removed = yield from store.retention.progress(
+        id_at(until), until - step_us, instant - _RATE_US, _MOST_WAITING
+    )
+    return RetentionProgress(backlog, removed * 1_000_000 / _RATE_US)
+
+
+def remove_records(store: Store, ages: Ages, limit: int, now: Instant | None = None) -> Op[int]:
+    """Remove old runs, slots, workers and keys; return how many rows went."""
+    instant = yield from _instant(store, now)
+    before = instant - ages.runs * _DAY_US
+    runs = yield from store.retention.drop_runs(id_at(before), limit)
+    slots = yield from store.retention.drop_slots(before, limit)
+    workers = yield from store.retention.drop_workers(before, limit)
+    keys = 0
+    if ages.keys:
+        keys = yield from store.retention.drop_keys(instant - ages.keys * _DAY_US, limit)
+    return runs + slots + workers + keys
+
+
+def _instant(store: Store, now: Instant | None) -> Op[Instant]:
+    if now is not None:
+        return now
+    return (yield from store.schema.clock())

@@ -1,0 +1,1530 @@
+"""Every error Holdfast raises: one class per code, grouped by tens, each with title and fix.
+
+HoldfastError
+├── ConfigError                    HF010
+│   ├── UnusableUrl                HF011
+│   ├── MissingExtra               HF012
+│   ├── InvalidIdentifier          HF013
+│   ├── ShardPairInvalid           HF014
+│   ├── UnsafeBind                 HF015
+│   ├── UnknownVariable            HF016
+│   ├── HeartbeatTooSlow           HF017
+│   ├── ShutdownTooLong            HF018
+│   └── ReaperTooSlow              HF019
+├── RegistryError
+│   ├── UnknownJobType             HF020
+│   ├── DuplicateJobType           HF021
+│   ├── HandlerInvalid             HF026
+│   ├── InvalidName                HF027
+│   └── SubscriptionNotFound       HF028
+├── PayloadError
+│   ├── InputInvalid               HF022
+│   ├── PayloadTooLarge            HF023
+│   ├── PayloadNotEncodable        HF024
+│   ├── OutputInvalid              HF025
+│   ├── InputUnreadable            HF029
+│   └── SealError
+│       ├── SealKeyMissing         HF120
+│       └── SealBroken             HF121
+├── TransactionError
+│   ├── NoTransaction              HF030
+│   ├── TransactionAborted         HF031  retryable
+│   ├── ConnectionClosed           HF032  retryable
+│   ├── UnsupportedConnection      HF033
+│   └── KeyConflict                HF034  retryable
+├── DatabaseError
+│   ├── WrongDatabase              HF040
+│   ├── SchemaTooOld               HF041
+│   ├── SchemaTooNew               HF042
+│   ├── DatabaseUnreachable        HF043  retryable
+│   │   ├── DatabaseReadOnly       HF048  retryable
+│   │   └── NoConnection           HF140  retryable
+│   ├── DatabaseBusy               HF044  retryable
+│   ├── CopiedDatabase             HF045
+│   ├── RoleRefused                HF046
+│   ├── SchemaChanged              HF047
+│   └── MigrationBlocked           HF133  retryable
+├── AttemptError
+│   ├── LeaseLost                  HF050  retryable
+│   ├── Aborted                    HF051  retryable
+│   ├── Busy                       HF052  retryable
+│   ├── Permanent                  HF053
+│   ├── AlreadyCompleting          HF054
+│   └── CircularWait               HF055
+├── ChainError
+│   ├── ChainNotFound              HF060
+│   ├── JobNotFound                HF061
+│   ├── ChainFailed                HF062
+│   ├── ChainCancelled             HF063
+│   ├── ChainDeleted               HF064
+│   ├── WaitTimeout                HF065  retryable
+│   ├── StillReferenced            HF066  retryable
+│   ├── WrongState                 HF067
+│   └── WorkerNotFound             HF069
+├── InvalidOption                  HF073
+├── QueryError
+│   ├── FilterError                HF070
+│   ├── InvalidCursor              HF071
+│   └── InvalidId                  HF072
+├── ScheduleError
+│   ├── InvalidDuration            HF080
+│   └── InvalidSchedule            HF081
+├── CycleError
+│   ├── CycleNotFound              HF082
+│   ├── DuplicateCycle             HF083
+│   └── ServiceCallFailed          HF084  retryable
+├── ServiceCallRejected
+│   ├── ServiceTokenUnset          HF085
+│   ├── ServiceTokenWrong          HF086
+│   ├── IdempotencyKeyMissing      HF087
+│   └── CallAlreadyDone            HF088
+├── RequestError
+│   ├── BadRequest                 HF074
+│   ├── BodyTooLarge               HF075
+│   ├── Changed                    HF076
+│   ├── NoSuchRoute                HF077
+│   └── UnsupportedMedia           HF078
+├── Refused                        HF090
+├── Unauthenticated                HF095
+├── CrossSite                      HF096
+├── TokenNotFound                  HF097
+├── RateLimited                    HF098  retryable
+│   ├── TooManyStreams             HF148  retryable
+│   └── StreamsFull                HF149  retryable
+├── CommandError
+│   ├── CommandUsage               HF091
+│   ├── AppNotLoaded               HF092
+│   ├── NotConfirmed               HF093
+│   ├── CheckNotMet                HF094
+│   └── SystemRefused              HF099
+└── FilesError
+    ├── ObjectNotFound             HF100  retryable
+    ├── ObjectExists               HF101
+    ├── ObjectCorrupted            HF102  retryable
+    ├── InvalidObjectKey           HF103
+    ├── BucketNotFound             HF104  retryable
+    ├── CredentialsMissing         HF105
+    ├── AccessDenied               HF106  retryable
+    ├── FilesUnreachable           HF107  retryable
+    ├── SigningSecretMissing       HF108
+    └── LinkInvalid                HF109
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from inspect import cleandoc
+from typing import Any, ClassVar
+
+from holdfast.core.redaction import words_of
+
+__all__ = [
+    "Aborted",
+    "AccessDenied",
+    "AlreadyCompleting",
+    "AppNotLoaded",
+    "AttemptError",
+    "BadRequest",
+    "BodyTooLarge",
+    "BucketNotFound",
+    "Busy",
+    "CallAlreadyDone",
+    "ChainCancelled",
+    "ChainDeleted",
+    "ChainError",
+    "ChainFailed",
+    "ChainNotFound",
+    "Changed",
+    "CheckNotMet",
+    "CircularWait",
+    "CommandError",
+    "CommandUsage",
+    "ConfigError",
+    "ConnectionClosed",
+    "CopiedDatabase",
+    "CredentialsMissing",
+    "CrossSite",
+    "CycleError",
+    "CycleNotFound",
+    "DatabaseBusy",
+    "DatabaseError",
+    "DatabaseReadOnly",
+    "DatabaseUnreachable",
+    "DuplicateCycle",
+    "DuplicateJobType",
+    "Explanation",
+    "FilesError",
+    "FilesUnreachable",
+    "FilterError",
+    "HandlerInvalid",
+    "HeartbeatTooSlow",
+    "HoldfastError",
+    "IdempotencyKeyMissing",
+    "InputInvalid",
+    "InputUnreadable",
+    "InvalidCursor",
+    "InvalidDuration",
+    "InvalidId",
+    "InvalidIdentifier",
+    "InvalidName",
+    "InvalidObjectKey",
+    "InvalidOption",
+    "InvalidSchedule",
+    "JobNotFound",
+    "KeyConflict",
+    "LeaseLost",
+    "LinkInvalid",
+    "MigrationBlocked",
+    "MissingExtra",
+    "NoConnection",
+    "NoSuchRoute",
+    "NoTransaction",
+    "NotConfirmed",
+    "ObjectCorrupted",
+    "ObjectExists",
+    "ObjectNotFound",
+    "OutputInvalid",
+    "PayloadError",
+    "PayloadNotEncodable",
+    "PayloadTooLarge",
+    "Permanent",
+    "QueryError",
+    "RateLimited",
+    "ReaperTooSlow",
+    "Refused",
+    "RegistryError",
+    "RequestError",
+    "RoleRefused",
+    "ScheduleError",
+    "SchemaChanged",
+    "SchemaTooNew",
+    "SchemaTooOld",
+    "SealBroken",
+    "SealError",
+    "SealKeyMissing",
+    "ServiceCallFailed",
+    "ServiceCallRejected",
+    "ServiceTokenUnset",
+    "ServiceTokenWrong",
+    "ShardPairInvalid",
+    "ShutdownTooLong",
+    "SigningSecretMissing",
+    "StillReferenced",
+    "StreamsFull",
+    "SubscriptionNotFound",
+    "SystemRefused",
+    "TokenNotFound",
+    "TooManyStreams",
+    "TransactionAborted",
+    "TransactionError",
+    "Unauthenticated",
+    "UnknownJobType",
+    "UnknownVariable",
+    "UnsafeBind",
+    "UnsupportedConnection",
+    "UnsupportedMedia",
+    "UnusableUrl",
+    "WaitTimeout",
+    "WorkerNotFound",
+    "WrongDatabase",
+    "WrongState",
+    "explanations",
+]
+
+
+NO_ROOM_SQLSTATE = "53300"
+NO_ROOM_WORDS = (
+    "too many clients",
+    "too many connections",
+    "connection slots are reserved",
+    "no more connections allowed",
+)
+"""How PostgreSQL and PgBouncer refuse a connection that they have no room for; most drivers pass on only the words."""
+
+
+class HoldfastError(Exception):
+    """An error with a code, a one-line message and its fix.
+
+    Subclasses with a code document themselves: the docstring's first line is the title, its second
+    paragraph explains why the error exists, and `fix` is the general remedy.
+    """
+
+    code: ClassVar[str] = ""
+    fix: ClassVar[str] = ""
+    retryable: ClassVar[bool] = False
+    """Whether an attempt that ends with this error is worth another attempt."""
+
+    http_status: ClassVar[int | None] = None
+    exit_code: ClassVar[int | None] = None
+    """The answer over HTTP and of a command, for errors that the tables of both do not know: those of extensions."""
+
+    def __init__(
+        self,
+        message: object,
+        *,
+        help: str | None = None,
+        details: Sequence[str] = (),
+        rule: str | None = None,
+    ) -> None:
+        """Describe one occurrence; without `help` the class's general `fix` is shown."""
+        super().__init__(message)
+        # Handlers also write `raise Permanent(error)` and mean the text of that error.
+        self.message = message if isinstance(message, str) else words_of(message)
+        self.help = self.fix if help is None else help
+        self.details = tuple(details)
+        self.rule = rule
+
+    def __str__(self) -> str:
+        """Return code, message and help on one line."""
+        text = f"[{self.code}] {self.message}" if self.code else self.message
+        return " ".join((f"{text} ({self.help})" if self.help else text).split())
+
+    def render(self) -> str:
+        """Return the block that terminals show: message, details, rule and help."""
+        lines = [f"error[{self.code}]: {self.message}"]
+        lines += [f"  {line}" for line in self.details]
+        if self.rule:
+            lines.append(f"  rule: {self.rule}")
+        if self.help:
+            lines.append(f"  help: {self.help}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Make the error picklable although its subclasses have different constructors."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(
+    kind: type[HoldfastError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> HoldfastError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """Return "did you mean …?" for the nearest known name, or nothing when none is near."""
+    # Only a mistake needs it, and every command would pay for its import.
+    from difflib import get_close_matches
+
+    # Dashes, which all options have in common, do not make two of them alike.
+    bare = {each.lstrip("-"): each for each in known}
+    close = get_close_matches(name.lstrip("-"), list(bare), n=1, cutoff=cutoff)
+    return f"did you mean {bare[close[0]]}?" if close else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What `holdfast explain` says about one code."""
+
+    code: str
+    name: str
+    title: str
+    text: str
+    fix: str
+
+
+def explanations(root: type[HoldfastError] = HoldfastError) -> dict[str, Explanation]:
+    """Return the catalogue of all codes below `root`, sorted by code."""
+    found: dict[str, Explanation] = {}
+    for kind in root.__subclasses__():
+        if "code" in kind.__dict__:
+            found[kind.code] = _explanation(kind)
+        found |= explanations(kind)
+    return dict(sorted(found.items()))
+
+
+def _explanation(kind: type[HoldfastError]) -> Explanation:
+    title, _, text = cleandoc(kind.__doc__ or kind.__name__).partition("\n\n")
+    return Explanation(
+        code=kind.code,
+        name=kind.__name__,
+        title=title.removesuffix("."),
+        text=" ".join(text.split()),
+        fix=kind.fix,
+    )
+
+
+class ConfigError(HoldfastError):
+    """A setting has an invalid value.
+
+    Every setting is read once, at startup, from arguments, the environment or a file. Its type and
+    range are checked before any job is claimed.
+    """
+
+    code = "HF010"
+    fix = "correct the value; `holdfast config show --origin` shows where each one comes from"
+
+
+class UnusableUrl(ConfigError):
+    """The database URL is invalid.
+
+    Holdfast accepts `sqlite:///path` and `postgresql://user@host/database` URLs. Anything else, or
+    a URL without a database, is rejected before connecting.
+    """
+
+    code = "HF011"
+    fix = "set HOLDFAST_URL to sqlite:///holdfast.db or postgresql://user@host/database"
+
+
+class MissingExtra(ConfigError):
+    """A required package is not installed.
+
+    The base installation includes SQLite support and the command line. Drivers, notifiers,
+    telemetry and the web dashboard are extras, so you install only what you use.
+    """
+
+    code = "HF012"
+    fix = 'install the extra the message names, or all of them: pip install "holdfast-jobs[all]"'
+
+
+class InvalidIdentifier(ConfigError):
+    """A schema name is not a plain identifier.
+
+    Identifiers cannot be sent as query parameters. They are always quoted, and only plain ones are
+    accepted: lowercase letters, digits and underscores, at most 48 characters, and not starting
+    with pg_, which PostgreSQL reserves.
+    """
+
+    code = "HF013"
+    fix = "use a name of lowercase letters, digits and underscores that starts with a letter"
+
+
+class ShardPairInvalid(ConfigError):
+    """Shard index and shard count are inconsistent.
+
+    Tenants are divided between replicas by hash modulo the count. If only one of the two is set, or
+    the index is not below the count, some tenants would have no replica.
+    """
+
+    code = "HF014"
+    fix = "set both, with 0 <= index < count, or neither"
+
+
+class UnsafeBind(ConfigError):
+    """The API would be reachable without authentication.
+
+    Without tokens or an authenticate hook, everyone who can reach the API has full access, so it
+    only listens on loopback addresses.
+    """
+
+    code = "HF015"
+    fix = "create a token with `holdfast token create`, or listen on 127.0.0.1"
+
+
+class UnknownVariable(ConfigError):
+    """An environment variable with a Holdfast prefix is unknown.
+
+    A misspelled setting would silently keep its default, so unknown names with a Holdfast prefix
+    are reported with the closest match.
+    """
+
+    code = "HF016"
+    fix = "correct the name, or remove the variable"
+
+
+class HeartbeatTooSlow(ConfigError):
+    """The heartbeat is too slow for the lease.
+
+    A worker extends its leases at every heartbeat. If the heartbeat is shorter than a third of the
+    shortest lease, two heartbeats can be lost before another worker may take over the job.
+    """
+
+    code = "HF017"
+    fix = "lower the heartbeat below a third of the shortest lease, or leave it unset"
+
+
+class ShutdownTooLong(ConfigError):
+    """The shutdown timeout is longer than the lease.
+
+    A stopping worker gives its handlers this long to finish. If that is longer than the shortest
+    lease, a worker that stalls while stopping loses its leases first.
+    """
+
+    code = "HF018"
+    fix = "lower the shutdown timeout to at most the shortest lease, or leave it unset"
+
+
+class ReaperTooSlow(ConfigError):
+    """The reaper interval is too long for the lease.
+
+    Jobs of a dead worker become available again within the lease plus one reaper interval. An
+    interval as long as the lease would double that time, so it must be shorter.
+    """
+
+    code = "HF019"
+    fix = "lower the reaper interval below the shortest lease"
+
+
+class RegistryError(HoldfastError):
+    """A job type, handler or subscription is invalid or missing."""
+
+
+class UnknownJobType(RegistryError):
+    """Unknown job type.
+
+    A job of an unknown type would wait forever, so an unregistered name is rejected unless it is
+    declared as handled by another service.
+    """
+
+    code = "HF020"
+    fix = "register the type with @app.job, or correct the name"
+
+
+class DuplicateJobType(RegistryError):
+    """This job type is already registered.
+
+    Each name belongs to exactly one handler in an application; with two, the handler would depend
+    on import order.
+    """
+
+    code = "HF021"
+    fix = "rename one of the two"
+
+
+class HandlerInvalid(RegistryError):
+    """The function is not a valid handler.
+
+    A handler takes one parameter, the job (or a list of jobs for batch handlers). Inputs and
+    outputs are checked against its annotations, so the names in them must be importable.
+    """
+
+    code = "HF026"
+    fix = "write it as `def handler(job: Job[Input]) -> Output`, with names the module can resolve"
+
+
+class InvalidName(RegistryError):
+    """Invalid job type, event or handler name.
+
+    Names appear in lists, filters, labels, URLs and `event/handler`, so only plain characters are
+    allowed, at most 200.
+    """
+
+    code = "HF027"
+    fix = "use letters, digits, dots, underscores, hyphens and colons, as in order.charge"
+
+
+class SubscriptionNotFound(RegistryError):
+    """No handler of this name subscribes to this event.
+
+    Workers and `holdfast migrate --app` subscribe the handlers of their application. A subscription
+    remains after its handler is removed from the code, until you remove it.
+    """
+
+    code = "HF028"
+    fix = "see `holdfast events subscriptions` for existing subscriptions"
+
+
+class PayloadError(HoldfastError):
+    """An input or output cannot be written or read."""
+
+
+class _TypeMismatch(PayloadError):
+    def __init__(
+        self, message: str, *, type_name: str = "", path: str = "$", help: str | None = None
+    ) -> None:
+        """Name the expected type and the path of the field that does not match it."""
+        super().__init__(message, help=help)
+        self.type_name = type_name
+        self.path = path
+
+
+class InputInvalid(_TypeMismatch):
+    """The input does not match its type.
+
+    Inputs are checked when a job is started, so the caller's transaction fails instead of the
+    handler, and again when they are read, because types can change while jobs wait.
+    """
+
+    code = "HF022"
+    fix = "pass a value of the declared type; give new fields a default while old jobs are queued"
+
+
+class PayloadTooLarge(PayloadError):
+    """The payload is too large.
+
+    Inputs and outputs are stored in your database. Large ones slow down every reader, so there is a
+    limit: 1 MiB of JSON by default.
+    """
+
+    code = "HF023"
+    fix = "store the data elsewhere and pass its key, or raise the limit"
+
+
+class PayloadNotEncodable(PayloadError):
+    """The value cannot be stored exactly as JSON.
+
+    NUL characters, lone surrogates, NaN and infinities, integers beyond 64 bits and nesting deeper
+    than 200 levels are rejected on both SQLite and PostgreSQL instead of being silently changed.
+    """
+
+    code = "HF024"
+    fix = "replace the value, or pass it as a string"
+
+
+class OutputInvalid(_TypeMismatch):
+    """The output does not match its type.
+
+    A handler's return annotation is a contract with callers that wait for its chain; a value that
+    breaks it fails the attempt.
+    """
+
+    code = "HF025"
+    fix = "return a value of the annotated type, or correct the annotation"
+
+
+class InputUnreadable(InputInvalid):
+    """This code cannot read the input of a waiting job.
+
+    The job was written by code with another version of the input, or its type has changed since. It
+    waits without using up an attempt, until a worker starts with code that can read it. It fails only
+    after HOLDFAST_UNHANDLED_AFTER_MS, if that is set.
+    """
+
+    code = "HF029"
+    fix = "give new fields a default, or add an upgrade; test it with `holdfast types check APP` before you deploy"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        type_name: str = "",
+        path: str = "$",
+        job_id: str | None = None,
+        help: str | None = None,
+    ) -> None:
+        """`job_id` is the job whose handler asked for its input."""
+        super().__init__(message, type_name=type_name, path=path, help=help)
+        self.job_id = job_id
+
+
+class SealError(PayloadError):
+    """A sealed payload cannot be opened, or a payload cannot be sealed."""
+
+    def __init__(
+        self, message: str, *, key: str = "", job_id: str | None = None, help: str | None = None
+    ) -> None:
+        """`key` is the id of the key it is sealed with; `job_id` the job whose handler needs it."""
+        super().__init__(message, help=help)
+        self.key = key
+        self.job_id = job_id
+
+
+class SealKeyMissing(SealError):
+    """This process does not have the key of a sealed payload.
+
+    Sealed inputs and outputs are encrypted in the database. A job whose input this worker cannot open
+    does not fail: it waits, without using up an attempt, until a worker starts with the key.
+    """
+
+    code = "HF120"
+    fix = "give this process the key, in HOLDFAST_SEAL_KEYS or with Holdfast(seal=…)"
+
+
+class SealBroken(SealError):
+    """A sealed payload cannot be opened.
+
+    It was changed, or copied from another job or chain, or this process has a different key under
+    that id. A job with such an input waits as it does for a missing key.
+    """
+
+    code = "HF121"
+    fix = "compare the keys of this id; if they are the same, the payload was changed: cancel the job, start another"
+
+
+class TransactionError(HoldfastError):
+    """The given transaction or connection cannot be used."""
+
+
+class NoTransaction(TransactionError):
+    """The connection has no open transaction.
+
+    A job is written in your transaction, so it exists if and only if your rows do. A connection in
+    autocommit mode would commit it separately.
+    """
+
+    code = "HF030"
+    fix = "open a transaction first"
+
+
+class TransactionAborted(TransactionError):
+    """The transaction has already failed.
+
+    An earlier statement failed, and the database accepts no more statements until the transaction
+    or its savepoint is rolled back.
+    """
+
+    code = "HF031"
+    fix = "roll back to a savepoint, or start a new transaction"
+    retryable = True
+
+
+class ConnectionClosed(TransactionError):
+    """The connection is closed.
+
+    The connection was closed or lost; nothing was written.
+    """
+
+    code = "HF032"
+    fix = "open a new connection and repeat the whole transaction"
+    retryable = True
+
+
+class UnsupportedConnection(TransactionError):
+    """Unsupported connection type.
+
+    Holdfast writes through connections of psycopg, asyncpg, SQLAlchemy, Django and sqlite3, and
+    through its own transactions.
+    """
+
+    code = "HF033"
+    fix = "pass one of the types the message lists, or use `with app.transaction() as tx`"
+
+
+class KeyConflict(TransactionError):
+    """Another transaction started the same key at the same time.
+
+    Your transaction runs in REPEATABLE READ or SERIALIZABLE and cannot see the chain that another
+    transaction just started with this key. If you retry, it will.
+    """
+
+    code = "HF034"
+    fix = "retry the transaction, or run it in READ COMMITTED"
+    retryable = True
+
+
+class DatabaseError(HoldfastError):
+    """The database cannot be used."""
+
+
+class WrongDatabase(DatabaseError):
+    """The database does not contain the schema.
+
+    Either the migrations have not been run yet, or this connection points to a different database.
+    """
+
+    code = "HF040"
+    fix = "run `holdfast migrate` for this database, or connect to the right one"
+
+
+class SchemaTooOld(DatabaseError):
+    """The schema is older than this version needs.
+
+    This version expects tables or columns that a migration adds. Run migrations before you start
+    workers of the new version; workers of the previous version keep running.
+    """
+
+    code = "HF041"
+    fix = "run `holdfast migrate`"
+
+
+class SchemaTooNew(DatabaseError):
+    """The schema is newer than this version supports.
+
+    A newer version of Holdfast migrated the database and no longer supports this version.
+    """
+
+    code = "HF042"
+    fix = "upgrade holdfast here to the version that migrated the database"
+
+
+class SchemaChanged(DatabaseError):
+    """A migration differs from the one that was applied.
+
+    The database stores a checksum of every migration. This code has a different migration under the
+    same number, so the tables may not be what it expects.
+    """
+
+    code = "HF047"
+    fix = "use the version of holdfast that migrated the database, or migrate a new one"
+
+
+class DatabaseUnreachable(DatabaseError):
+    """The database is unreachable.
+
+    No connection could be made, or it was lost. Workers retry with backoff; callers get this error
+    immediately.
+    """
+
+    code = "HF043"
+    fix = "check that the server is running and that HOLDFAST_URL is right"
+    retryable = True
+
+
+class DatabaseReadOnly(DatabaseUnreachable):
+    """The database is read-only.
+
+    The transaction, role or database is read-only, or the server is a standby. A SQLite connection
+    may have been opened read-only, or the file may be write-protected.
+    """
+
+    code = "HF048"
+    fix = "use a read-write transaction, and connect to the primary"
+    retryable = True
+
+
+class NoConnection(DatabaseUnreachable):
+    """No connection is left.
+
+    The server, the role, the database or the pooler allows no more connections, or all of the process's own
+    are in use. Workers share the connections they have and claim only jobs they have a connection for;
+    an attempt that found none is not counted.
+    """
+
+    code = "HF140"
+    fix = "raise max_connections, or run fewer workers: `holdfast doctor` says what they need"
+    retryable = True
+
+
+class DatabaseBusy(DatabaseError):
+    """The database was locked for too long.
+
+    Another transaction held a lock for longer than the timeout. SQLite allows one writer per file,
+    so long write transactions delay all others.
+    """
+
+    code = "HF044"
+    fix = "retry, and keep transactions short"
+    retryable = True
+
+
+class RoleRefused(DatabaseError):
+    """The database role lacks a privilege.
+
+    PostgreSQL rejected a statement of the connection's role. Producers, workers, operators and
+    readers need different privileges, and a new version may need more.
+    """
+
+    code = "HF046"
+    fix = "grant the role what `holdfast grants` prints for it, or use another; see `holdfast explain HF046`"
+
+
+class CopiedDatabase(DatabaseError):
+    """The database is a copy of another one.
+
+    A database stores its name, its server, the addresses it is used at and HOLDFAST_ENVIRONMENT.
+    Jobs in a copy with another one do not run, so a test copy sends no mail. A database that was
+    moved, or upgraded with pg_upgrade, looks the same.
+    """
+
+    code = "HF045"
+    fix = "stop the workers of the original if this replaces it, then run `holdfast adopt` to allow jobs to run here"
+
+
+class MigrationBlocked(DatabaseError):
+    """A migration waited too long for other transactions.
+
+    A table can be changed only while no transaction uses it. Holdfast tries for short moments, so that
+    nobody queues behind it, until `--wait` is over. What was done stays done.
+    """
+
+    code = "HF133"
+    fix = "migrate again, which continues where it stopped, or wait longer: `holdfast migrate --wait 1h`"
+    retryable = True
+
+
+class AttemptError(HoldfastError):
+    """An attempt cannot continue, or chooses not to."""
+
+
+class LeaseLost(AttemptError):
+    """The attempt no longer holds its job.
+
+    The lease expired and another worker took the job, or it was completed, cancelled or deleted
+    from outside. Every write must match the lease's token, and this one no longer does: nothing was
+    written.
+    """
+
+    code = "HF050"
+    fix = "stop; effects outside the database must be safe to repeat"
+    retryable = True
+
+    def __init__(self, reason: str, message: str = "the lease was lost") -> None:
+        """Give the `reason` the lease was lost."""
+        super().__init__(f"{message}: {reason}")
+        self.reason = reason
+
+
+class Aborted(AttemptError):
+    """The attempt was asked to stop.
+
+    `job.checkpoint()` raises this when the attempt lost its lease, timed out or was cancelled, or
+    when the worker is shutting down.
+    """
+
+    code = "HF051"
+    fix = "let the error leave the handler; the worker handles the job from there"
+    retryable = True
+
+    def __init__(self, reason: str, message: str = "the attempt was asked to stop") -> None:
+        """Give the `reason` the attempt has to stop."""
+        super().__init__(f"{message}: {reason}")
+        self.reason = reason
+
+
+class Busy(AttemptError):
+    """The handler is busy.
+
+    Raised by a handler whose resource is overloaded: the job is re-queued without using an attempt,
+    and this process claims no more jobs of the type until the delay is over. With key=True, no process
+    claims another job of the same key until then; other keys are unaffected.
+    """
+
+    code = "HF052"
+    fix = "nothing to fix: the job runs again after the delay"
+    retryable = True
+
+    def __init__(
+        self,
+        delay: str | float | timedelta | datetime | None = None,
+        message: str = "the handler is busy",
+        *,
+        at: datetime | None = None,
+        key: bool = False,
+    ) -> None:
+        """Ask for a `delay` ("30s", seconds, a timedelta), or for the time of the next attempt (with a time zone).
+
+        With `key`, it holds for the job's key in the whole fleet; without a limited type, as if it was not given.
+        """
+        # Durations raise errors of this package, so they can be imported only once it is complete.
+        from holdfast.core.duration import format_duration
+        from holdfast.core.instants import to_datetime
+        from holdfast.core.outcome import pause_of
+
+        self.key = key
+        self.delay_ms, self.at = pause_of(delay, at)
+        until = to_datetime(self.at)
+        when = f"in {format_duration(self.delay_ms)}" if until is None else f"at {until:%FT%TZ}"
+        # The reason of a key's pause is read while the pause passes, beside the time that is left.
+        super().__init__(message if key else f"{message}, next attempt {when}", help="")
+
+
+class Permanent(AttemptError):
+    """The job failed permanently.
+
+    Raised by a handler when retrying cannot help: the job becomes a dead letter immediately, even
+    if attempts are left.
+    """
+
+    code = "HF053"
+    fix = "fix the cause, then redrive the dead letter"
+
+    def __init__(self, message: object = "failed permanently", *, help: str = "") -> None:
+        """Give the cause, as text or an error; the text is the handler's own, so the general fix is not added to it."""
+        super().__init__(message, help=help)
+
+
+class AlreadyCompleting(AttemptError):
+    """`prepare` or `complete` was called out of order.
+
+    A handler in stages may call `prepare` once and then `complete` once; `complete` ends the
+    attempt, so nothing can follow it.
+    """
+
+    code = "HF054"
+    fix = "use at most one `job.prepare()` followed by one `job.complete()`"
+
+
+class CircularWait(AttemptError):
+    """The next job would wait for a chain that waits for this one.
+
+    A handler continued its chain with a job whose blockers, directly or indirectly, wait for that
+    chain. It would be a deadlock, so the job failed.
+    """
+
+    code = "HF055"
+    fix = "remove the blocker that causes the cycle; see `holdfast chains show`"
+
+
+class ChainError(HoldfastError):
+    """An operation on a chain, job or worker is not possible."""
+
+
+class ChainNotFound(ChainError):
+    """No chain has this id.
+
+    The id was never used, its transaction was rolled back or is not committed yet, or the chain was
+    deleted or archived.
+    """
+
+    code = "HF060"
+    fix = "check the id; a chain's id is the id of its first job"
+
+
+class JobNotFound(ChainError):
+    """No job has this id.
+
+    The id was never used, its transaction was rolled back or is not committed yet, or the job was
+    deleted or archived.
+    """
+
+    code = "HF061"
+    fix = "check the id with `holdfast jobs list`"
+
+
+class ChainFailed(ChainError):
+    """The chain failed.
+
+    One of its jobs failed permanently, so the chain has no output. It remains in the dead letters
+    until it is redriven or dropped.
+    """
+
+    code = "HF062"
+    fix = "see `holdfast chains show` for the cause, fix it, then run `holdfast dead redrive`"
+
+
+class ChainCancelled(ChainError):
+    """The chain was cancelled.
+
+    An operator or one of its handlers cancelled the chain before it had an output.
+    """
+
+    code = "HF063"
+    fix = "start it again if you still need it"
+
+
+class ChainDeleted(ChainError):
+    """The chain was deleted.
+
+    The chain existed when the wait started and was deleted before it finished.
+    """
+
+    code = "HF064"
+    fix = "start it again if you still need it"
+
+
+class WaitTimeout(ChainError):
+    """Timed out waiting for the chain.
+
+    Only the wait ended: the chain continues, and you can read its output later.
+    """
+
+    code = "HF065"
+    fix = "wait again, with a longer timeout"
+    retryable = True
+
+
+class StillReferenced(ChainError):
+    """Other jobs wait for the chain.
+
+    Deleting a chain that blocks others would leave them waiting forever, so it is rejected with a
+    list of those jobs.
+    """
+
+    code = "HF066"
+    fix = "wait until they have finished, delete their chains first, or delete with cascade"
+    retryable = True
+
+    def __init__(self, message: str, references: Sequence[str]) -> None:
+        """List the ids of the jobs that still wait."""
+        super().__init__(message, details=[f"job {job_id} waits for it" for job_id in references])
+        self.references = tuple(references)
+
+
+class WrongState(ChainError):
+    """Not allowed in this state.
+
+    The job's current state does not allow this action.
+    """
+
+    code = "HF067"
+    fix = "see `holdfast jobs show` for the state and the actions it allows"
+
+
+class WorkerNotFound(ChainError):
+    """No live worker has this id.
+
+    A worker gets a new id each time it starts. Stopped or unresponsive workers cannot be drained.
+    """
+
+    code = "HF069"
+    fix = "see `holdfast workers list` for live workers"
+
+
+class CycleError(HoldfastError):
+    """An operation on a cycle is not possible."""
+
+
+class CycleNotFound(CycleError):
+    """No cycle has this name.
+
+    Workers register their cycles when they start. A cycle that no worker has registered yet cannot
+    be paused, resumed or run.
+    """
+
+    code = "HF082"
+    fix = "check the name with `holdfast cycles list`; one that is new is registered by its worker's first tick"
+
+
+class DuplicateCycle(CycleError):
+    """Two cycles have the same name.
+
+    The name identifies the cycle's lock, its slots, its runs and its runner in a tick, so it must
+    be unique among cycles and runners.
+    """
+
+    code = "HF083"
+    fix = "rename one of them"
+
+
+class ServiceCallFailed(CycleError):
+    """A service call failed.
+
+    Cycles may call an API with a service token and an idempotency key that is the same for every
+    run of a slot, so a call is safe to repeat.
+    """
+
+    code = "HF084"
+    fix = "check WORKER_API_BASE_URL and WORKER_API_SERVICE_TOKEN, and the API's own log"
+    retryable = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        problem_code: str | None = None,
+        help: str | None = None,
+    ) -> None:
+        """Also give the response's status and the code in its problem document; None without a response."""
+        super().__init__(message, help=help)
+        self.status = status
+        self.problem_code = problem_code
+
+
+class ServiceCallRejected(HoldfastError):
+    """The guard of an API rejected a service call; `status` is the response's."""
+
+    status: ClassVar[int] = 403
+
+
+class ServiceTokenUnset(ServiceCallRejected):
+    """The API has no service token.
+
+    Without a token the guard could not tell your callers from anyone else, so it rejects every call
+    until one is set.
+    """
+
+    code = "HF085"
+    fix = "set WORKER_API_SERVICE_TOKEN in the API's environment, the same as in the worker's"
+    status = 503
+
+
+class ServiceTokenWrong(ServiceCallRejected):
+    """The service token is missing or wrong.
+
+    Service calls carry the token in the header x-service-token. During a rotation the guard also
+    accepts WORKER_API_SERVICE_TOKEN_PREVIOUS.
+    """
+
+    code = "HF086"
+    fix = "set the same WORKER_API_SERVICE_TOKEN for the worker and for the API"
+    status = 401
+
+
+class IdempotencyKeyMissing(ServiceCallRejected):
+    """A service call has no usable idempotency key.
+
+    The key is recorded with the work, so that a repeated call does nothing. Without one, every retry
+    would do the work again.
+    """
+
+    code = "HF087"
+    fix = "send the header Idempotency-Key, the same for every try: ServiceClient sends run.key"
+    status = 400
+
+
+class CallAlreadyDone(ServiceCallRejected):
+    """The work of this idempotency key has already been done.
+
+    The key was recorded in the transaction that did the work. ServiceClient treats this response as
+    success, so a slot whose first response was lost still completes.
+    """
+
+    code = "HF088"
+    fix = "nothing to do; send another key for other work"
+    status = 409
+
+
+class QueryError(HoldfastError):
+    """A query is invalid."""
+
+
+class FilterError(QueryError):
+    """Invalid filter.
+
+    Lists are filtered by terms like `state:failed type:mail.* age>5m`. Unknown keys and invalid
+    values are rejected, because ignoring them would show, or change, too much.
+    """
+
+    code = "HF070"
+    fix = 'write terms like `state:failed,cancelled type:mail.* age>5m error:"timed out"`'
+
+
+class InvalidCursor(QueryError):
+    """The cursor does not belong to this list.
+
+    A cursor marks where the previous page of a list ended. It is valid only for the list and filter
+    that returned it.
+    """
+
+    code = "HF071"
+    fix = "start again at the first page"
+
+
+class InvalidId(QueryError):
+    """Invalid id.
+
+    Jobs and chains have UUIDv7 ids, written with hyphens, for example
+    0193a6f0-7c00-7000-8000-000000000000.
+    """
+
+    code = "HF072"
+    fix = "copy the whole id from `holdfast jobs list -o id`"
+
+
+class InvalidOption(HoldfastError):
+    """An option has an invalid value.
+
+    Options are checked before anything is sent to the database, so the caller's transaction stays
+    usable.
+    """
+
+    code = "HF073"
+    fix = "use a value in the range the message names"
+
+
+class ScheduleError(HoldfastError):
+    """A duration or schedule is invalid."""
+
+
+class InvalidDuration(ScheduleError):
+    """Invalid duration.
+
+    Durations are numbers with units from days to milliseconds, plain numbers of seconds, or
+    timedeltas; they are never negative.
+    """
+
+    code = "HF080"
+    fix = 'write it like "30s", "5m", "1h30m", "250ms" or "2d"; in Python a number is seconds'
+
+
+class InvalidSchedule(ScheduleError):
+    """Invalid schedule.
+
+    A cycle runs at an interval, or by a five-field cron expression in an IANA time zone.
+    """
+
+    code = "HF081"
+    fix = 'write every="2m", or cron="17 3 * * *" with tz="America/Santiago"'
+
+
+class RequestError(HoldfastError):
+    """An HTTP request cannot be served."""
+
+
+class BadRequest(RequestError):
+    """Bad request.
+
+    Parameters, headers and JSON bodies are checked before anything is changed; one that is missing,
+    unknown or malformed is rejected by name.
+    """
+
+    code = "HF074"
+    fix = "see the OpenAPI document at /api/v1/openapi.json"
+
+
+class BodyTooLarge(RequestError):
+    """The request body is too large.
+
+    Requests are read into memory, so their size is checked first.
+    """
+
+    code = "HF075"
+    fix = "send less, or raise the limit where the API is created"
+
+
+class Changed(RequestError):
+    """The resource has changed since you read it.
+
+    A write with If-Match is applied only if the resource still has that version, so you cannot
+    overwrite changes you have not seen.
+    """
+
+    code = "HF076"
+    fix = "read it again, then retry"
+
+
+class NoSuchRoute(RequestError):
+    """Not found.
+
+    The API does not serve this path or method.
+    """
+
+    code = "HF077"
+    fix = "see the OpenAPI document at /api/v1/openapi.json"
+
+
+class UnsupportedMedia(RequestError):
+    """Unsupported media type.
+
+    Bodies are JSON in UTF-8; other content types are rejected.
+    """
+
+    code = "HF078"
+    fix = "send `Content-Type: application/json`"
+
+
+class RateLimited(HoldfastError):
+    """Too many requests.
+
+    A manual tick costs the database as much as a scheduled one, so it is rate limited.
+    """
+
+    code = "HF098"
+    fix = "wait as long as Retry-After says"
+    retryable = True
+
+    def __init__(self, message: str, after_s: int = 1) -> None:
+        """Also give the number of seconds until the next request is accepted."""
+        super().__init__(message)
+        self.after_s = after_s
+
+
+class TooManyStreams(RateLimited):
+    """Too many open streams for one user.
+
+    Every open page and every `/api/v1/tail` holds a connection and reads from the database, so the
+    number per user or token is limited.
+    """
+
+    code = "HF148"
+    fix = "close pages or streams that are not needed, or raise HOLDFAST_STREAMS_PER_PRINCIPAL"
+
+
+class StreamsFull(RateLimited):
+    """The server has no room for another stream.
+
+    The number of open streams per process is limited, so that they cannot take all its connections.
+    Pages keep working; they update less often until a stream is free.
+    """
+
+    code = "HF149"
+    fix = "wait, start another server process, or raise HOLDFAST_STREAMS"
+
+
+class Refused(HoldfastError):
+    """Permission denied.
+
+    Viewers see metadata; operators may also pause, retry, cancel and redrive; developers may also
+    see payloads, start and delete.
+    """
+
+    code = "HF090"
+    fix = "use a token with a role that allows it; see `holdfast token create --role`"
+
+
+class Unauthenticated(HoldfastError):
+    """Authentication required.
+
+    The request has no token, or one that is unknown, expired or revoked.
+    """
+
+    code = "HF095"
+    fix = "send `Authorization: Bearer <token>`; create one with `holdfast token create`"
+
+
+class CrossSite(HoldfastError):
+    """The request came from another site.
+
+    Browsers send cookies with cross-site forms, so changes that rely on cookies are accepted only
+    from the dashboard's own pages.
+    """
+
+    code = "HF096"
+    fix = "make the change in the dashboard, or send a token as `Authorization: Bearer`"
+
+
+class TokenNotFound(HoldfastError):
+    """Token not found.
+
+    Tokens are identified by id, never by their secret, which is shown only once.
+    """
+
+    code = "HF097"
+    fix = "copy the id from `holdfast token list`"
+
+
+class CommandError(HoldfastError):
+    """A command was not carried out."""
+
+
+class CommandUsage(CommandError):
+    """Invalid command line.
+
+    A command, option or argument is unknown, missing or malformed. Nothing was changed.
+    """
+
+    code = "HF091"
+    fix = "see the command's `--help`, which starts with examples"
+
+
+class AppNotLoaded(CommandError):
+    """The application could not be loaded.
+
+    Commands that run handlers take the application as `module:attribute`, import the module with
+    the current directory on the path, and expect a Holdfast object with that name.
+    """
+
+    code = "HF092"
+    fix = "pass it like `shop.jobs:app`, from the directory where `import shop.jobs` works"
+
+
+class NotConfirmed(CommandError):
+    """The change was not confirmed.
+
+    A change to all jobs that match a filter first shows their number and a sample, and asks for
+    confirmation. Nothing was changed.
+    """
+
+    code = "HF093"
+    fix = "repeat it with --yes, or preview it with --dry-run"
+
+
+class CheckNotMet(CommandError):
+    """A check failed.
+
+    `holdfast status --fail-if` compares figures of the queue with limits, so monitors and pipelines
+    can act on its exit code.
+    """
+
+    code = "HF094"
+    fix = "see `holdfast status` for all figures"
+
+
+class SystemRefused(CommandError):
+    """The operating system rejected what a command needs.
+
+    A disk may be full, a directory may not be writable, or a file may have been removed meanwhile.
+    """
+
+    code = "HF099"
+    fix = "fix what the message names, then run the command again"
+
+
+class FilesError(HoldfastError):
+    """A file could not be stored, read or linked to."""
+
+
+class ObjectNotFound(FilesError):
+    """There is no object under this key.
+
+    It was never stored, was deleted, or is stored under another prefix or in another bucket.
+    """
+
+    code = "HF100"
+    fix = "check the key; `files.list(prefix)` shows which keys exist"
+    retryable = True
+
+
+class ObjectExists(FilesError):
+    """The key already holds other content.
+
+    `put_once` stores a key once: storing the same content again changes nothing, and different
+    content is rejected, so nothing that others already refer to changes.
+    """
+
+    code = "HF101"
+    fix = "use another key, such as one from `content_key`, or `put` to replace the content"
+
+
+class ObjectCorrupted(FilesError):
+    """The content does not match its checksum.
+
+    A SHA-256 is kept with every object and compared whenever the whole object is read. The content
+    was damaged, or replaced by something other than Holdfast.
+    """
+
+    code = "HF102"
+    fix = "restore the object from a backup, or delete it and store it again"
+    retryable = True
+
+
+class InvalidObjectKey(FilesError):
+    """The key is invalid.
+
+    A key is a relative path with forward slashes, at most 1024 bytes long, without empty parts,
+    `.`, `..`, backslashes or control characters, so that it means the same in every store and never
+    leaves its directory.
+    """
+
+    code = "HF103"
+    fix = "use a key like invoices/2026/0042.pdf"
+
+
+class BucketNotFound(FilesError):
+    """The bucket does not exist.
+
+    Holdfast creates no buckets: you decide who can read them and how long they keep objects.
+    """
+
+    code = "HF104"
+    fix = "create the bucket, or correct its name, endpoint or region in the URL"
+    retryable = True
+
+
+class CredentialsMissing(FilesError):
+    """There are no credentials for the object store.
+
+    They are read from the environment, never from the URL, which ends up in logs and shell
+    histories.
+    """
+
+    code = "HF105"
+    fix = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or add credentials=instance to the URL"
+
+
+class AccessDenied(FilesError):
+    """The object store denied access.
+
+    The access key is unknown, its secret is wrong, or it lacks permission for this operation.
+    """
+
+    code = "HF106"
+    fix = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the permissions of that key"
+    retryable = True
+
+
+class FilesUnreachable(FilesError):
+    """The object store cannot be reached.
+
+    Requests are retried for a few seconds; after that the attempt fails and the job's own retries
+    take over.
+    """
+
+    code = "HF107"
+    fix = "check the endpoint and the network; for a local directory, the disk and its permissions"
+    retryable = True
+
+
+class SigningSecretMissing(FilesError):
+    """Download links cannot be signed without a secret.
+
+    Links to a local directory carry a signature that only the secret's owner can create. Without a
+    secret, links are neither created nor accepted.
+    """
+
+    code = "HF108"
+    fix = "pass open_files(…, secret=…), a random text of at least 32 characters"
+
+
+class LinkInvalid(FilesError):
+    """The download link is invalid or has expired.
+
+    A link is valid for one key, one file name and a limited time; all three are signed.
+    """
+
+    code = "HF109"
+    fix = "ask for a new link"

@@ -1,0 +1,141 @@
+"""Extensions: installed packages that add rows to the tables that Holdfast itself uses.
+
+A package names its `Extension` under the entry point group `holdfast.extensions`. What needs imports is named as
+"module:NAME" and imported when its table is first read, so that an installed extension costs nothing until it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from holdfast.core.errors import Explanation, explanations
+
+GROUP = "holdfast.extensions"
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """A command's module, which has it under its name, and its line in the help, known without importing it."""
+
+    module: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """What a package adds; each field is one of Holdfast's own tables, and its rows are of that table's type."""
+
+    commands: Mapping[str, Mapping[str, LazyCommand]] = field(default_factory=dict)
+    """Commands of the command line, by section of the help and by name."""
+
+    actions: Mapping[str, str] = field(default_factory=dict)
+    """What roles are asked for, as in "archive.run", and the least role that may: viewer, operator or developer."""
+
+    routes: str = ""
+    """Routes of the HTTP API: rows of `web.route.Route`."""
+
+    pages: str = ""
+    """Pages of the dashboard: the fields of `web.pages.page_dispatch.PageRoute`."""
+
+    menu: Sequence[tuple[str, str, str, str]] = ()
+    """Entries of its menu: the fields of `web.pages.page_context.MenuItem`."""
+
+    sentences: Mapping[str, str] = field(default_factory=dict)
+    """What pages say after a change, by the name given to `redirect_back`."""
+
+    templates: str = ""
+    """The package whose folder `templates` has the pages' templates."""
+
+    checks: str = ""
+    """Checks of the doctor: functions from a `Store` to an operation that returns findings."""
+
+    runners: str = ""
+    """Runners of a tick: functions from an application and its settings to a `scheduler.runner.Runner`."""
+
+    settings: str = ""
+    """Groups of settings: classes as in `settings.definitions`."""
+
+    errors: str = ""
+    """The module of its errors: subclasses of `HoldfastError` with codes of their own."""
+
+    events: str = ""
+    """Events that it emits: rows of `core.events.EventSpec`."""
+
+    metrics: str = ""
+    """What they measure: rows of `core.events.Measured`."""
+
+    statements: str = ""
+    """The package whose folders `sql/postgres` and `sql/sqlite` have its named statements."""
+
+
+@cache
+def find_extensions() -> Sequence[Extension]:
+    """Return the extensions of the installed packages, in the order of their names."""
+    return [_import(target) for _, target in sorted(set(_entry_points()))]
+
+
+@cache
+def rows(table: str) -> Sequence[Any]:
+    """Return what extensions add to a table, in their order."""
+    found = [getattr(each, table) for each in find_extensions()]
+    return [row for name in found if name for row in _import(name)]
+
+
+def merge(table: str) -> Mapping[str, Any]:
+    """Return what extensions add to a table that is a mapping in the `Extension` itself."""
+    return {name: row for each in find_extensions() for name, row in getattr(each, table).items()}
+
+
+def modules_of(table: str) -> Sequence[str]:
+    """Return the modules or packages that extensions name for a table."""
+    return [name for each in find_extensions() if (name := getattr(each, table))]
+
+
+def explain_codes() -> Mapping[str, Explanation]:
+    """Return what there is to say about every code, those of extensions included."""
+    for module in modules_of("errors"):
+        import_module(module)
+    return explanations()
+
+
+def _import(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _entry_points() -> Iterator[tuple[str, str]]:
+    """Read name and target of each entry point of the group.
+
+    By hand: the standard library's reader takes longer to import than `holdfast --help` takes altogether.
+    """
+    for folder in dict.fromkeys(sys.path):
+        try:
+            found = os.listdir(folder or ".")  # noqa: PTH208  pathlib is not imported at this point
+        except OSError:
+            continue
+        for each in found:
+            if each.endswith((".dist-info", ".egg-info")):
+                yield from _read_entry_points(
+                    f"{folder or os.curdir}{os.sep}{each}{os.sep}entry_points.txt"
+                )
+
+
+def _read_entry_points(path: str) -> Iterator[tuple[str, str]]:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            content = file.read()
+    except OSError:
+        return
+    _, mark, rest = content.partition(b"[%s]" % GROUP.encode())
+    if not mark:
+        return
+    for line in rest.partition(b"\n[")[0].decode().splitlines():
+        name, equals, target = line.partition("=")
+        if equals:
+            yield name.strip(), target.strip()

@@ -1,0 +1,1 @@
+"""Celery projects on Holdfast."""

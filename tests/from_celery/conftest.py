@@ -1,0 +1,3 @@
+"""The databases of both kinds."""
+
+from tests.contrib.conftest import any_url as any_url

@@ -1,0 +1,189 @@
+"""What `holdfast migrate-from celery` says of a code base, which it reads and never imports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.exit_codes import Exit
+from holdfast_celery.analysis import Analysis, analyse
+from tests.cli.processes import Command
+from tests.support.until import PATIENCE_S
+
+SHOP = Path(__file__).parent / "celery_shop"
+
+SETTINGS = """
+CELERY_BROKER_URL = "redis://localhost"
+CELERY_TIMEZONE = "UTC"
+CELERY_TASK_SERIALIZER = "pickle"
+"""
+
+PROJECT = """
+import celery
+from celery import Task, chain, shared_task
+from celery.result import AsyncResult
+from celery.schedules import crontab, solar
+from celery.signals import task_failure
+from celery.exceptions import Ignore
+from celery.utils.log import get_task_logger
+from kombu import Queue
+
+raise RuntimeError("it is read, not imported")
+
+app = celery.Celery("other", backend="rpc://", **more)
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.task_routes = {"*": "a"}
+app.conf["worker_concurrency"] = 4
+app.conf.update({"task_always_eager": True}, **computed)
+app.conf.beat_schedule = {
+    "monday": {"task": "t", "schedule": crontab(day_of_week=1, day_of_month="1-7"), "options": {"queue": "q"}},
+    "sunset": {"task": "t", "schedule": solar("sunset", 1, 2), "relative": True},
+    "made": make_entry(),
+}
+
+class Base(Task):
+    pass
+
+@app.task(bind=True, base=Base, acks_late=False, retry_kwargs={"max_retries": 3, "queue": "x"})
+def mail(self, to):
+    self.update_state(state="PROGRESS")
+    print(self.request.delivery_info, self.request.id)
+    raise self.retry(max_retries=9)
+
+@shared_task(rate_limit="10/m", **options)
+def other():
+    mail.apply_async((1,), queue="slow", countdown=3)
+    mail.s(1).set(link=other.s()).apply_async(shadow="x")
+    chain(mail.s(1), other.si()).apply_async(headers={})
+    pool.apply_async(print, queue="not ours")
+    mail.map([1, 2])
+    chain(mail.s(1).on_error(other.s()), other.si()).delay()
+    AsyncResult("x").children
+    app.send_task("mail", routing_key="k")
+    app.control.purge()
+
+@shared_task
+async def later():
+    pass
+"""
+
+TO_CHANGE = {
+    "CELERY_BROKER_URL",
+    "CELERY_TASK_SERIALIZER",
+    "from celery import Task",
+    "from celery.schedules import solar",
+    "from celery.signals import task_failure",
+    "from celery.exceptions import Ignore",
+    "celery.Celery(backend=…)",
+    "celery.Celery(**more)",
+    "conf.task_routes",
+    "conf['worker_concurrency']",
+    "conf['task_always_eager']",
+    "conf.update(…)",
+    "crontab(day_of_week=…, day_of_month=…)",
+    "beat entry 'monday' options['queue']",
+    "beat entry 'sunset' relative",
+    "beat entry 'made'",
+    "solar(…)",
+    "class Base(Task)",
+    "@app.task(base=…)",
+    "@app.task(acks_late=…)",
+    "@app.task(retry_kwargs=…)['queue']",
+    "self.update_state",
+    "self.request.delivery_info",
+    "self.retry(max_retries=…)",
+    "@shared_task(**options)",
+    "mail.apply_async(queue=…)",
+    "mail.s(1).set(link=…)",
+    "mail.s(1).set(link=other.s()).apply_async(shadow=…)",
+    "chain(mail.s(1), other.si()).apply_async(headers=…)",
+    "mail.map",
+    "mail.s(1).on_error",
+    "from kombu import …",
+    "from celery.utils.log import get_task_logger",
+    "AsyncResult('x').children",
+    "app.send_task(routing_key=…)",
+    "app.control",
+    "@shared_task async def later",
+}
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Analysis:
+    """What is found in a project with one of everything."""
+    (tmp_path / "settings.py").write_text(SETTINGS)
+    (tmp_path / "jobs.py").write_text(PROJECT)
+    (tmp_path / "broken.py").write_text("def (:")
+    hidden = tmp_path / "venv" / "lib"
+    hidden.mkdir(parents=True)
+    (hidden / "theirs.py").write_text("from celery.signals import task_failure")
+    return analyse(tmp_path)
+
+
+def test_what_is_not_covered_is_found_and_nothing_else(found: Analysis) -> None:
+    broken = "a file that cannot be parsed"
+    assert {each.what for each in found.to_change} == TO_CHANGE | {broken}
+    assert all(each.instead for each in found.to_change)
+    assert (found.tasks, found.files) == (3, 2)
+
+
+def test_what_is_covered_is_found(found: Analysis) -> None:
+    assert {
+        "CELERY_TIMEZONE",
+        "from celery.schedules import crontab",
+        "mail.apply_async(countdown=…)",
+        "@app.task(bind=…)",
+        "self.request.id",
+        "beat entry 'monday'",
+    } <= {each.what for each in found.covered}
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    """Run the command as a process."""
+    with Command("migrate-from", *words) as command:
+        data, said = command.process.communicate(timeout=PATIENCE_S)
+        return command.process.returncode, data, said
+
+
+def test_the_command_prints_what_to_write_instead() -> None:
+    code, data, said = run("celery", str(SHOP))
+    assert code == Exit.OK
+    assert data.count("instead: ") == 4
+    assert "@shared_task(soft_time_limit=…)\n    instead: threads cannot be" in data
+    assert "8 tasks in 3 files: 50 uses of Celery covered, 4 to change" in said
+    code, data, _ = run("celery", str(SHOP), "--all")
+    assert (code, data.count("covered: "), data.count("instead: ")) == (Exit.OK, 50, 4)
+
+
+def test_the_command_prints_json_and_checks() -> None:
+    code, data, said = run("celery", str(SHOP), "--check", "-o", "json")
+    answer = json.loads(data)
+    assert code == Exit.CHECK_NOT_MET
+    assert "HF094" in said
+    assert (answer["tasks"], answer["covered"], answer["to_change"]) == (8, 50, 4)
+    assert {
+        name: next(each for each in answer["findings"] if not each["covered"])[name]
+        for name in ("file", "line", "covered")
+    } == {"file": "shop/app.py", "line": 10, "covered": False}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("celery", "nowhere"), "nowhere does not exist"),
+        (("rq", "."), "no command 'rq'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(words: tuple[str, ...], message: str) -> None:
+    code, _, said = run(*words)
+    assert code == Exit.USAGE
+    assert message in said
+
+
+def test_a_project_without_celery_has_nothing_to_change(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("print('hello')")
+    code, data, said = run("celery", str(tmp_path), "--check")
+    assert (code, data) == (Exit.OK, "")
+    assert "no uses of Celery found" in said
