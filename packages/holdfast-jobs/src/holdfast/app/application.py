@@ -29,6 +29,7 @@ from holdfast.client.workers import AsyncWorkers, Workers
 from holdfast.commands.start import subscribe_handlers, subscriptions_of
 from holdfast.core.codec import SIZE_LIMIT
 from holdfast.core.cycle import CycleSpec
+from holdfast.core.duration import Duration
 from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.instants import Instant
 from holdfast.core.records import AppliedMigration
