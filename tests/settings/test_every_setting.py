@@ -207,6 +207,8 @@ async def sealed_start(place: Place) -> Any:
 @seen("HOLDFAST_ENVIRONMENT", "staging", None, "staging")
 async def environment(place: Place) -> Any:
     url = place.postgres_url()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("delete from holdfast.identity")
     place.open(url).migrate()
     with psycopg.connect(url) as connection:
         return connection.execute("select environment from holdfast.identity").fetchall()[0][0]
