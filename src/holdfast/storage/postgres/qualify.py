@@ -1,7 +1,7 @@
 """Qualifies what our statements name, so that nothing on the search path can take its place.
 
 A statement runs on whatever connection the caller has. A role that may create functions, operators or types in a schema
-of its search path could have ours call them: those before pg_catalog, and even those behind it whose arguments fit better.
+of its search path could have ours call them: those before pg_catalog, and even those behind it that fit better.
 So `a = b` is sent as `(a operator(pg_catalog.=) b)`. All operators in that form have one precedence, hence the
 parentheses.
 """
