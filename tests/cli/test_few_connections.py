@@ -88,7 +88,9 @@ def drain(
     (folder / "shop.py").write_text(APPLICATION)
     app = Holdfast(server.url, open_types=True)
     with observed(server) as observer, ExitStack() as stack:
-        count = sum(jobs.values()) + observer.execute(ENDED).fetchone()[0]
+        before = observer.execute(ENDED).fetchone()
+        assert before is not None
+        count = sum(jobs.values()) + before[0]
         with app.transaction() as tx:
             for name, number in jobs.items():
                 app.start_many(tx, name, range(number))

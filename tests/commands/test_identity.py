@@ -35,7 +35,7 @@ async def work(url: str, monkeypatch: pytest.MonkeyPatch | None = None, env: str
 
     @app.job("mail.send")
     def send(job: Job[int]) -> None:
-        ran.append(job.id)
+        ran.append(str(job.id))
 
     try:
         await app.make_worker(WorkerOptions(stop_when_idle=True)).run()

@@ -206,6 +206,16 @@ async def sealed_start(place: Place) -> Any:
     return "in clear" if "Ana" in stored else "sealed"
 
 
+@seen("HOLDFAST_ENVIRONMENT", "staging", None, "staging")
+async def environment(place: Place) -> Any:
+    url = place.postgres_url()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("delete from holdfast.identity")
+    place.open(url).migrate()
+    with psycopg.connect(url) as connection:
+        return connection.execute("select environment from holdfast.identity").fetchall()[0][0]
+
+
 @seen("HOLDFAST_SCHEMA", "shop", ["holdfast"], ["shop"])
 async def tables(place: Place) -> Any:
     url = place.postgres_url()

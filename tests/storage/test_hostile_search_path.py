@@ -136,8 +136,8 @@ async def test_producers_and_workers_call_nothing_hostile(app: Holdfast, postgre
         app.publish(own, "placed", 5)
     with app.transaction() as tx:
         app.start(tx, charge, 6)
-    async with app.transaction() as tx:
-        await app.start(tx, charge, 7, after="0s")
+    async with app.transaction() as async_tx:
+        await app.start(async_tx, charge, 7, after="0s")
     await app.make_worker(WorkerOptions(stop_when_idle=True)).run()
     assert sorted(ran) == [1, 2, 3, 4, 5, 6, 7]
     assert [each.state for each in app.jobs.list()] == ["completed"] * 7

@@ -168,7 +168,7 @@ class Claim(msgspec.Struct, frozen=True):
 class ClaimedJob(msgspec.Struct, gc=False):
     """A job as its claim found it. Not frozen and unknown to the collector: one is made per job on the hottest path.
 
-    Of one whose row somebody deleted by SQL, only what the queue knows is there: `chain_id` is None.
+    Of one whose row was deleted by SQL, only what the queue knows is there: `chain_id` is None.
     """
 
     id: str

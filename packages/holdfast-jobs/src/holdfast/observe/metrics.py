@@ -38,7 +38,6 @@ DATABASE_REFUSED = Metric(
     "holdfast.database.refused",
     "counter",
     "Loops that began to fail because the database role lacks a privilege.",
-    ("purpose",),
 )
 REAPER_RECOVERED = Metric(
     "holdfast.reaper.recovered_jobs", "counter", "Jobs recovered from expired leases."

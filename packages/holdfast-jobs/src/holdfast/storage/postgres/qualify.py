@@ -1,7 +1,7 @@
 """Qualifies what our statements name, so that nothing on the search path can take its place.
 
-A statement runs on whatever connection the caller has. Whoever may create functions, operators or types in a schema of
-its search path could have ours call them: those before pg_catalog, and even those behind it whose arguments fit better.
+A statement runs on whatever connection the caller has. A role that may create functions, operators or types in a schema
+of its search path could have ours call them: those before pg_catalog, and even those behind it that fit better.
 So `a = b` is sent as `(a operator(pg_catalog.=) b)`. All operators in that form have one precedence, hence the
 parentheses.
 """
@@ -49,7 +49,7 @@ _TYPES = frozenset(
 
 
 class _Node:
-    """A token, or what stands between brackets or CASE and END. `word` and `operator` are empty where it is none."""
+    """A token, or all tokens between brackets or CASE and END. `word` and `operator` are empty where it is none."""
 
     __slots__ = ("end", "inside", "operator", "space", "text", "word")
 
@@ -90,7 +90,7 @@ def _nodes(tokens: Iterator[tuple[str, ...]], closing: str) -> tuple[list[_Node]
 
 
 class _Part:
-    """What stands between two brackets: clauses with expressions in them."""
+    """The tokens between two brackets: clauses with expressions in them."""
 
     def __init__(self, nodes: list[_Node]) -> None:
         self._nodes = nodes
@@ -214,7 +214,7 @@ class _Part:
         return _CATALOGUE * (is_type and self._is_declared()) + node.text
 
     def _is_declared(self) -> bool:
-        """Whether the word just read is a column's type: it stands behind the name of the column."""
+        """Whether the word just read is a column's type: it follows the name of the column."""
         before = self._nodes[self._at - 2] if self._at >= 2 else _NOTHING
         is_named = bool(before.word) and before.word not in _KEYWORDS
         return is_named and (self._peek().text in (",", "") or self._peek().is_group("["))
