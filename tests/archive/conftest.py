@@ -15,9 +15,9 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.core.instants import to_instant
-from holdfast.files import Files, open_files
 from holdfast_archive import Archive
 from holdfast_archive.manifest import Manifest
+from holdfast_files import Files, open_files
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 """When the tests happen."""

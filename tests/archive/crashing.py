@@ -13,8 +13,8 @@ import pyarrow.parquet
 
 from holdfast import Holdfast
 from holdfast.core.instants import to_instant
-from holdfast.files import open_files
 from holdfast_archive import Archive, Progress
+from holdfast_files import open_files
 from tests.support.forking import serve_forks
 
 __all__ = ["pyarrow"]  # imported once for all that are forked

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.events import Event
-from holdfast.files import open_files
 from holdfast_archive.doctor import check_archive
+from holdfast_files import open_files
 from tests.archive.conftest import Place, place_at
 from tests.archive.test_tables import OCTOBER, SEPTEMBER
 from tests.files.conftest import running_s3, s3  # noqa: F401  fixtures

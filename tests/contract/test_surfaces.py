@@ -26,13 +26,13 @@ from holdfast import Holdfast
 from holdfast.admin.access import LOCAL, LONGEST_REASON, Caller, Gateway
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
-from holdfast.cli.top_screen import TopSource
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import HoldfastError, InvalidOption
 from holdfast.core.records import NewBlocker, NewJob
 from holdfast.settings import read_settings
 from holdfast.storage.id_generator import new_id
 from holdfast.web.app import create
+from holdfast_top.screen import TopSource
 from tests.archive.scene import OCTOBER, SEPTEMBER, Deliveries, declare
 from tests.cli.scene import Scene
 from tests.support.limited_scene import MAIL, LimitedScene

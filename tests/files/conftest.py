@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.files import Files, open_files
+from holdfast_files import Files, open_files
 from tests.files.s3_server import S3Server, s3_server
 
 SECRET = "a secret of no use outside of this test"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.files import open_files
+from holdfast_files import open_files
 
 STEPS = ("close", "fsync", "mkdir", "open", "replace", "unlink")
 

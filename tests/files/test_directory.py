@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import (
+from holdfast_files import Files, open_files
+from holdfast_files.conformance import KEY, PDF, FilesContract, sha256
+from holdfast_files.errors import (
     FilesUnreachable,
     InvalidObjectKey,
     ObjectCorrupted,
     ObjectExists,
     ObjectNotFound,
 )
-from holdfast.files import Files, open_files
-from holdfast.files.folders import NEW_S
-from holdfast.testing.conformance.files import KEY, PDF, FilesContract, sha256
+from holdfast_files.folders import NEW_S
 from tests.files import crashing
 from tests.support.warm_python import LIBRARIES
 
@@ -104,10 +104,10 @@ def test_a_writer_killed_in_the_middle_of_its_content_leaves_nothing_visible(
     files: Files, root: Path
 ) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from holdfast.files import open_files\n"
+        "import sys, time; from pathlib import Path; from holdfast_files import open_files\n"
         "path = Path(sys.argv[2])\n"
         "path.write_bytes(b'x' * 30_000_000)\n"
-        "import holdfast.files.content as content\n"
+        "import holdfast_files.content as content\n"
         "def blocks(self):\n"
         "    yield b'x' * 5_000_000\n"
         "    print('half', flush=True); time.sleep(600)\n"

@@ -15,9 +15,10 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from holdfast.core.errors import ConfigError, LinkInvalid, SigningSecretMissing
-from holdfast.files import Files, open_files
-from holdfast.testing.conformance.files import PDF
+from holdfast.core.errors import ConfigError
+from holdfast_files import Files, open_files
+from holdfast_files.conformance import PDF
+from holdfast_files.errors import LinkInvalid, SigningSecretMissing
 from tests.files.conftest import SECRET
 from tests.support.serving import authorities
 from tests.support.until import PATIENCE_S

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import ConfigError, CredentialsMissing, InvalidObjectKey, MissingExtra
-from holdfast.files import open_files
+from holdfast.core.errors import ConfigError, MissingExtra
+from holdfast_files import open_files
+from holdfast_files.errors import CredentialsMissing, InvalidObjectKey
 
 AWS = (
     "AWS_ACCESS_KEY_ID",
@@ -106,7 +107,7 @@ def test_a_bucket_needs_its_extra_and_a_directory_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    monkeypatch.delitem(sys.modules, "holdfast.files.s3", raising=False)
+    monkeypatch.delitem(sys.modules, "holdfast_files.s3", raising=False)
     with pytest.raises(MissingExtra, match=r'pip install "holdfast-jobs\[files\]"'):
         open_files("s3://bucket")
     assert open_files(tmp_path).put("a", b"1").size == 1

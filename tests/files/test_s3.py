@@ -12,19 +12,19 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from holdfast.core.errors import (
+from holdfast_files import Files, open_files
+from holdfast_files.conformance import KEY, PDF, FilesContract, sha256
+from holdfast_files.content import Content
+from holdfast_files.errors import (
     AccessDenied,
     BucketNotFound,
     FilesUnreachable,
     ObjectCorrupted,
     ObjectExists,
 )
-from holdfast.files import Files, open_files
-from holdfast.files.content import Content
-from holdfast.files.files import Files as FilesOf
-from holdfast.files.links import LinkSigner
-from holdfast.files.s3 import BucketBackend
-from holdfast.testing.conformance.files import KEY, PDF, FilesContract, sha256
+from holdfast_files.files import Files as FilesOf
+from holdfast_files.links import LinkSigner
+from holdfast_files.s3 import BucketBackend
 from tests.files.s3_server import S3Server
 from tests.support.until import PATIENCE_S
 
@@ -118,7 +118,7 @@ def test_an_unreachable_server_is_reported_as_such(s3: S3Server) -> None:
 
 def test_a_forked_process_is_refused_instead_of_waiting_forever(s3: S3Server) -> None:
     script = (
-        "import os, sys; from holdfast.files import open_files\n"
+        "import os, sys; from holdfast_files import open_files\n"
         "files = open_files(sys.argv[1])\n"
         "files.put('a', b'1')\n"
         "if os.fork() == 0:\n"

@@ -1,11 +1,8 @@
 """The wheel in an empty environment: the base alone, and with each extra alone."""
 
 import json
-import os
-import pty
 import re
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -20,14 +17,15 @@ EXTRAS = {
     "web": ("holdfast.web.app",),
     "redis": ("holdfast.notify.redis",),
     "nats": ("holdfast.notify.nats",),
-    "files": ("holdfast.files.s3",),
-    "archive": ("holdfast.files.s3", "holdfast_archive.exporter"),
+    "files": ("holdfast_files.s3",),
+    "leases": ("holdfast_leases",),
+    "archive": ("holdfast_files.s3", "holdfast_archive.exporter"),
     "celery": ("holdfast_celery", "holdfast_celery.analysis"),
     "bench": ("holdfast_bench.command",),
     "demo": ("holdfast_demo.command", "holdfast_demo.story"),
     "otel": ("holdfast.observe.otel", "holdfast.observe.otel"),
     "prometheus": ("holdfast.observe.prometheus",),
-    "top": ("holdfast.cli.top_screen",),
+    "top": ("holdfast_top.screen",),
     "sealed": ("cryptography.hazmat.primitives.ciphers.aead", "holdfast.app.seal"),
 }
 NOWHERE = "postgresql://app@127.0.0.1:1/shop"
@@ -83,29 +81,7 @@ def test_the_base_alone_begins_and_says_what_else_needs(wheel: Path, tmp_path: P
     for address, extra in NOTIFIERS.items():
         refuse(shop, extra, "worker", "app:app", "--drain", HOLDFAST_NOTIFIER=address)
     refuse(shop, "sealed", "worker", "app:app", "--drain", HOLDFAST_SEAL_KEYS=f"a:{NO_KEY}")
-    assert 'pip install "holdfast-jobs[top]"' in on_a_terminal(shop, "top")
-
-
-def on_a_terminal(shop: Environment, *words: str) -> str:
-    """Run a command that wants a terminal; return what it shows."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [shop.programs / "holdfast", *words],
-        cwd=shop.folder,
-        env=shop.variables(),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    # A terminal without anybody at its other end cannot be read; until then there is something to come.
-    shown = b""
-    with suppress(OSError):
-        while new := os.read(ours, 4096):
-            shown += new
-    os.close(ours)
-    process.wait(PATIENCE_S)
-    return shown.decode()
+    refuse(shop, "top", "top")
 
 
 def bring(shop: Environment, extra: str) -> None:
@@ -192,6 +168,6 @@ def test_everything_together_works_and_every_extension_is_found(
     for extra in EXTRAS:
         bring(shop, extra)
     told = shop.succeed("holdfast", "--help")
-    for command in ("archive", "bench", "demo", "migrate-from"):
+    for command in ("archive", "bench", "demo", "migrate-from", "top"):
         assert re.search(rf"^  {command} ", told, re.MULTILINE), command
     assert "HF110" in shop.succeed("holdfast", "explain", "HF110")

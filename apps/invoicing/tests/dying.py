@@ -10,9 +10,9 @@ from tests.support.dying import Death, Steps, fork_for_each_line
 
 from holdfast.contrib.sqlalchemy_url import open_async_engine
 from holdfast.core.instants import Instant
-from holdfast.files import AsyncFiles
 from holdfast.testing.test_clock import TimedDatabase
 from holdfast.worker.options import WorkerOptions
+from holdfast_files import AsyncFiles
 from invoicing import emails, pdf
 from invoicing.database import Session
 from invoicing.models import Invoice

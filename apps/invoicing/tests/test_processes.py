@@ -16,7 +16,7 @@ from tests.files.s3_server import S3Server
 from tests.support.until import PATIENCE_S, until
 
 from holdfast import Holdfast
-from holdfast.files import open_files
+from holdfast_files import open_files
 from invoicing.seed import BUSINESSES
 
 running_s3 = files.running_s3

@@ -8,8 +8,8 @@ from datetime import timedelta
 from apps.tenders.tests.pushing import NOON, HandClock, make_run
 from tests.support.dying import Death, Steps, fork_for_each_line
 
-from holdfast.contrib.leases import AsyncLeasedTable
 from holdfast.contrib.sqlalchemy_url import open_async_engine
+from holdfast_leases import AsyncLeasedTable
 from tenders.database import Session
 from tenders.deliveries import Work
 from tenders.dispatch import send_due

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import joinedload
 
 from holdfast import Job, Permanent, from_env
-from holdfast.files import Files, StoredFile, open_files
+from holdfast_files import Files, StoredFile, open_files
 from invoicing.database import Session
 from invoicing.invoices import add_up
 from invoicing.jobs import OUTBOX, jobs

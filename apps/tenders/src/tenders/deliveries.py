@@ -16,8 +16,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun
-from holdfast.contrib.leases import Claimed, LeasedTable
 from holdfast.core.instants import Instant, to_datetime, to_instant
+from holdfast_leases import Claimed, LeasedTable
 from tenders.database import Session
 from tenders.expo import ExpoPush
 from tenders.models import Installation

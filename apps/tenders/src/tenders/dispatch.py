@@ -14,8 +14,8 @@ from sqlalchemy import Row, and_, bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun, from_env
-from holdfast.contrib.kept_rows import AsyncKeptRows
-from holdfast.contrib.leases import PUSH_BACKOFF, Claimed, LeasedTable, RowRetry
+from holdfast_leases import PUSH_BACKOFF, Claimed, LeasedTable, RowRetry
+from holdfast_leases.kept_rows import AsyncKeptRows
 from tenders.deliveries import (
     Changes,
     Device,

@@ -13,8 +13,8 @@ from sqlalchemy import Row, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun, Retry, from_env
-from holdfast.contrib.kept_rows import AsyncKeptRows
-from holdfast.contrib.leases import Claimed, LeasedTable, RowRetry
+from holdfast_leases import Claimed, LeasedTable, RowRetry
+from holdfast_leases.kept_rows import AsyncKeptRows
 from tenders.deliveries import (
     Changes,
     Device,

@@ -1,7 +1,8 @@
 """The archive: closed periods of tables, and of Holdfast's own jobs, as Parquet files."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from holdfast.extensions import lazy_names
 
 if TYPE_CHECKING:
     from holdfast_archive.engine import Archive as Archive
@@ -11,20 +12,11 @@ if TYPE_CHECKING:
     from holdfast_archive.registration import add_archive as add_archive
     from holdfast_archive.registration import move_rows as move_rows
 
-_HOMES = {
-    "Archive": "engine",
-    "ArchiveReport": "progress",
-    "Progress": "progress",
-    "Restored": "progress",
-    "add_archive": "registration",
-    "move_rows": "registration",
-}
-
-__all__ = ["Archive", "ArchiveReport", "Progress", "Restored", "add_archive", "move_rows"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name at its first use: what the extension adds to Holdfast needs none of them."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "engine": ("Archive",),
+        "progress": ("ArchiveReport", "Progress", "Restored"),
+        "registration": ("add_archive", "move_rows"),
+    },
+)

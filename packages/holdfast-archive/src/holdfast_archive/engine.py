@@ -12,8 +12,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import Aborted, InvalidCursor, InvalidOption
 from holdfast.core.events import EventSpec, Observer
-from holdfast.files.files import Files
-from holdfast.files.open_files import open_files
 from holdfast.storage.database import Database
 from holdfast.storage.sql_loader import quote, quote_table
 from holdfast_archive.errors import (
@@ -57,6 +55,8 @@ from holdfast_archive.sources import (
     tables_of,
 )
 from holdfast_archive.table_access import RowSelection, Unit
+from holdfast_files.files import Files
+from holdfast_files.open_files import open_files
 
 if TYPE_CHECKING:
     from holdfast_archive.work import Work

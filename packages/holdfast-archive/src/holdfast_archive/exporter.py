@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.core.errors import Aborted, FilesError
+from holdfast.core.errors import Aborted
 from holdfast.storage.id_generator import new_id
 from holdfast_archive.errors import ArchiveCorrupted
 from holdfast_archive.manifest import ArchivedObject, Manifest, Period
@@ -23,6 +23,7 @@ from holdfast_archive.parquet_file import ParquetFileWriter
 from holdfast_archive.sources import ChainSource, Member, Seen, Source
 from holdfast_archive.table_access import Shape, Unfit
 from holdfast_archive.work import Hold, Work, keep_renewed, temporary_folder
+from holdfast_files.errors import FilesError
 
 MEDIA_TYPE = "application/vnd.apache.parquet"
 TELL_EVERY = 10_000

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.app.registration import CycleOptions
     from holdfast.core.duration import Duration
-    from holdfast.files.files import Files
+    from holdfast_files.files import Files
 
 _ARCHIVE = "archive"
 _MOVES = "archive.moves"

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from holdfast.core.errors import Aborted, HoldfastError, LeaseLost, ObjectCorrupted, ObjectNotFound
-from holdfast.files.files import Files
+from holdfast.core.errors import Aborted, HoldfastError, LeaseLost
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast_archive.errors import ArchiveBusy, ArchiveCorrupted
@@ -24,6 +23,8 @@ from holdfast_archive.manifest_store import ARCHIVING
 from holdfast_archive.parquet_file import ParquetFileReader
 from holdfast_archive.progress import Now, OnProgress, Progress, Step, ignore_progress, never
 from holdfast_archive.table_access import TableAccess
+from holdfast_files.errors import ObjectCorrupted, ObjectNotFound
+from holdfast_files.files import Files
 
 FOLDER = "holdfast-archive-"
 IN_USE = "in-use"

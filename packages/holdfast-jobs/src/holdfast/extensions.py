@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -102,6 +102,21 @@ def explain_codes() -> Mapping[str, Explanation]:
     for module in modules_of("errors"):
         import_module(module)
     return explanations()
+
+
+def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Return a package's `__getattr__` that imports its public names at their first use, given those of each module.
+
+    An extension's package is imported whenever Holdfast starts, so it should import nothing by itself.
+    """
+    modules = {name: module for module, names in homes.items() for name in names}
+
+    def find(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{modules[name]}"), name)
+
+    return find
 
 
 def _import(target: str) -> Any:

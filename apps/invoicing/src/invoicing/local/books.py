@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, joinedload
 from holdfast import Holdfast
 from holdfast.contrib.sqlalchemy_url import sqlalchemy_url
 from holdfast.core.errors import HoldfastError
-from holdfast.files import open_files
+from holdfast_files import open_files
 from invoicing.local.mail_server import read_mailbox
 from invoicing.models import DeliveryStatus, Document, EmailDelivery, Expense, File, TaxSnapshot
 from invoicing.taxes import quarter_of

@@ -12,9 +12,9 @@ from sqlalchemy import Engine, func, select, table
 
 from holdfast import Holdfast
 from holdfast.core.errors import HoldfastError
-from holdfast.files import open_files
 from holdfast_archive import Archive
 from holdfast_archive.manifest import Manifest
+from holdfast_files import open_files
 from tenders.archiving import archive_table
 from tenders.local.books import Fault
 

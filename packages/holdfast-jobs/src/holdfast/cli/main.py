@@ -185,10 +185,6 @@ SECTIONS = {
             "holdfast.cli.status",
             "Show the queue's status: a one-sentence summary, counts and job types.",
         ),
-        "top": LazyCommand(
-            "holdfast.cli.top",
-            "Watch jobs, types, workers, dead letters and cycles live, and act on them.",
-        ),
         "jobs": LazyCommand(
             "holdfast.cli.jobs", "List, show, start, retry, cancel and follow jobs."
         ),

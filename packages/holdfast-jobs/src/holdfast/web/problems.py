@@ -17,7 +17,6 @@ MEDIA = "application/problem+json"
 STATUSES: dict[type[HoldfastError], int] = {
     errors.Unauthenticated: 401,
     errors.Refused: 403,
-    errors.LinkInvalid: 403,
     errors.CrossSite: 403,
     errors.ChainNotFound: 404,
     errors.JobNotFound: 404,
@@ -25,14 +24,12 @@ STATUSES: dict[type[HoldfastError], int] = {
     errors.CycleNotFound: 404,
     errors.TokenNotFound: 404,
     errors.NoSuchRoute: 404,
-    errors.ObjectNotFound: 404,
     errors.UnknownJobType: 404,
     errors.SubscriptionNotFound: 404,
     errors.ChainDeleted: 410,
     errors.WrongState: 409,
     errors.StillReferenced: 409,
     errors.KeyConflict: 409,
-    errors.ObjectExists: 409,
     errors.Changed: 412,
     errors.BodyTooLarge: 413,
     errors.PayloadTooLarge: 413,
@@ -51,11 +48,9 @@ STATUSES: dict[type[HoldfastError], int] = {
     errors.ReaperTooSlow: 400,
     errors.ScheduleError: 400,
     errors.RegistryError: 400,
-    errors.InvalidObjectKey: 400,
     errors.MissingExtra: 501,
     errors.DatabaseError: 503,
     errors.ConnectionClosed: 503,
-    errors.FilesUnreachable: 503,
 }
 _RETRY_AFTER_S = "1"
 

@@ -10,7 +10,8 @@ from io import SEEK_END, BytesIO
 from pathlib import Path
 from typing import IO, Self, TypeAlias, cast
 
-from holdfast.core.errors import InvalidOption, ObjectCorrupted
+from holdfast.core.errors import InvalidOption
+from holdfast_files.errors import ObjectCorrupted
 
 Data: TypeAlias = bytes | bytearray | memoryview | Path | IO[bytes] | Iterable[bytes]
 """Content to store: bytes, a file by its Path, an open binary file, or an iterable of bytes."""

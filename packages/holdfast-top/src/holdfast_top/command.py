@@ -36,7 +36,7 @@ def top(session: CliSession, read_only: bool, interval: float, filter: str) -> N
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandUsage("top needs a terminal", help="use `holdfast status --watch` in pipes")
     try:
-        from holdfast.cli.top_screen import TopApp, TopSource
+        from holdfast_top.screen import TopApp, TopSource
     except ImportError as error:
         raise MissingExtra(
             f"top needs the package {error.name}", help='pip install "holdfast-jobs[top]"'

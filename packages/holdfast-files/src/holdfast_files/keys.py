@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.core.errors import InvalidObjectKey, InvalidOption
-from holdfast.files.content import content_of
+from holdfast.core.errors import InvalidOption
+from holdfast_files.content import content_of
+from holdfast_files.errors import InvalidObjectKey
 
 MAX_BYTES = 1024
 MAX_PART_BYTES = 255

@@ -15,8 +15,8 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from holdfast.contrib.leases import Claimed, LeasedTable
 from holdfast.core.errors import UnsupportedConnection
+from holdfast_leases import Claimed, LeasedTable
 
 TABLE = LeasedTable("delivery", due="status = 'pending'", order="id")
 COLUMNS = "id integer primary key, status text, locked_by text, lock_token text, locked_until"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import Aborted, CycleRun, Holdfast
-from holdfast.contrib.leases import Claimed, LeasedTable, Retried, RowRetry
 from holdfast.core.cycle import HeldSlot, Slot
 from holdfast.core.errors import DatabaseUnreachable, LeaseLost
 from holdfast.scheduler.cycle_run import WHOLE
+from holdfast_leases import Claimed, LeasedTable, Retried, RowRetry
 from tests.support.until import wait_until
 
 _TABLES = {

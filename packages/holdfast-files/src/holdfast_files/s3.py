@@ -12,19 +12,18 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from holdfast.core.errors import (
+from holdfast.core.errors import InvalidOption, MissingExtra
+from holdfast_files.backend import DEFAULT_TYPE, ListedFile, ObjectReader, StoredFile, known_sha256
+from holdfast_files.content import BLOCK, Content
+from holdfast_files.errors import (
     AccessDenied,
     BucketNotFound,
     CredentialsMissing,
     FilesUnreachable,
-    InvalidOption,
-    MissingExtra,
     ObjectCorrupted,
     ObjectNotFound,
 )
-from holdfast.files.backend import DEFAULT_TYPE, ListedFile, ObjectReader, StoredFile, known_sha256
-from holdfast.files.content import BLOCK, Content
-from holdfast.files.links import attachment
+from holdfast_files.links import attachment
 
 try:
     import obstore

@@ -9,10 +9,10 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.core.errors import ConfigError
-from holdfast.files.backend import FileBackend
-from holdfast.files.files import Files
-from holdfast.files.keys import check_prefix
-from holdfast.files.links import LinkSigner
+from holdfast_files.backend import FileBackend
+from holdfast_files.files import Files
+from holdfast_files.keys import check_prefix
+from holdfast_files.links import LinkSigner
 
 _OPTIONS = ("allow_http", "credentials", "endpoint", "region")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -60,7 +60,7 @@ def _path_of(url: str) -> Path:
 def _directory(root: Path, links: LinkSigner) -> FileBackend:
     if not root.name:
         raise ConfigError(f"{str(root)!r} cannot hold files", help=_HELP)
-    from holdfast.files.directory import DirectoryBackend
+    from holdfast_files.directory import DirectoryBackend
 
     # Absolute, so that a later change of the working directory moves nothing.
     return DirectoryBackend(root.absolute(), links)
@@ -82,7 +82,7 @@ def _bucket(url: str) -> FileBackend:
         raise ConfigError(
             "the endpoint does not use TLS", help="use https://, or add allow_http=true to the URL"
         )
-    from holdfast.files.s3 import open_bucket
+    from holdfast_files.s3 import open_bucket
 
     return open_bucket(
         parts.netloc,

@@ -19,14 +19,15 @@ from contextlib import aclosing, closing, suppress
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.errors import InvalidOption, ObjectCorrupted, ObjectExists, ObjectNotFound
-from holdfast.files.backend import FileBackend, ListedFile, ObjectReader, StoredFile, guess_type
-from holdfast.files.content import BLOCK, Collector, Data, content_of
-from holdfast.files.keys import check_key, check_prefix
-from holdfast.files.links import LinkSigner
+from holdfast.core.errors import InvalidOption
+from holdfast_files.backend import FileBackend, ListedFile, ObjectReader, StoredFile, guess_type
+from holdfast_files.content import BLOCK, Collector, Data, content_of
+from holdfast_files.errors import ObjectCorrupted, ObjectExists, ObjectNotFound
+from holdfast_files.keys import check_key, check_prefix
+from holdfast_files.links import LinkSigner
 
 if TYPE_CHECKING:
-    from holdfast.files.downloads import Downloads
+    from holdfast_files.downloads import Downloads
 
 T = TypeVar("T")
 
@@ -155,7 +156,7 @@ class Files:
 
     def downloads(self) -> Downloads:
         """Return the ASGI application that serves the links of a local directory; mount it at `base_url`."""
-        from holdfast.files.downloads import Downloads
+        from holdfast_files.downloads import Downloads
 
         return Downloads(self, self._backend)
 

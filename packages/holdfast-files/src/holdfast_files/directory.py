@@ -23,15 +23,15 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holdfast.core.errors import (
+from holdfast_files.backend import ListedFile, ObjectReader, StoredFile, guess_type
+from holdfast_files.content import BLOCK, Content
+from holdfast_files.errors import (
     FilesUnreachable,
     InvalidObjectKey,
     ObjectCorrupted,
     ObjectNotFound,
 )
-from holdfast.files.backend import ListedFile, ObjectReader, StoredFile, guess_type
-from holdfast.files.content import BLOCK, Content
-from holdfast.files.folders import (
+from holdfast_files.folders import (
     Folders,
     disk_errors,
     is_abandoned,
@@ -41,8 +41,8 @@ from holdfast.files.folders import (
     open_file,
     write_new,
 )
-from holdfast.files.keys import RESERVED
-from holdfast.files.links import LinkSigner
+from holdfast_files.keys import RESERVED
+from holdfast_files.links import LinkSigner
 
 SWEEP_EVERY_S = 600.0
 """How often a process that writes looks for what died ones left unfinished."""

@@ -17,7 +17,7 @@ from holdfast.core.instants import Instant
 from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
 
 if TYPE_CHECKING:
-    from holdfast.contrib.leases import AsyncLeasedTable, LeasedTable, Retried
+    from holdfast_leases import AsyncLeasedTable, LeasedTable, Retried
 
 log = logging.getLogger("holdfast.contrib")
 

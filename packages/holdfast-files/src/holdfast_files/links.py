@@ -8,7 +8,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
-from holdfast.core.errors import ConfigError, LinkInvalid, SigningSecretMissing
+from holdfast.core.errors import ConfigError
+from holdfast_files.errors import LinkInvalid, SigningSecretMissing
 
 MIN_SECRET = 32
 

@@ -9,19 +9,19 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
 
-from holdfast.core.errors import (
-    HoldfastError,
+from holdfast.core.errors import HoldfastError
+from holdfast_files.backend import FileBackend, ObjectReader, StoredFile
+from holdfast_files.content import BLOCK
+from holdfast_files.errors import (
     InvalidObjectKey,
     LinkInvalid,
     ObjectNotFound,
     SigningSecretMissing,
 )
-from holdfast.files.backend import FileBackend, ObjectReader, StoredFile
-from holdfast.files.content import BLOCK
-from holdfast.files.links import attachment
+from holdfast_files.links import attachment
 
 if TYPE_CHECKING:
-    from holdfast.files.files import Files
+    from holdfast_files.files import Files
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]

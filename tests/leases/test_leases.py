@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from holdfast.contrib.leases import PUSH_BACKOFF, Claimed, LeasedTable, Retried, RowRetry
 from holdfast.core.errors import InvalidIdentifier, InvalidOption
 from holdfast.storage.database import Database
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
+from holdfast_leases import PUSH_BACKOFF, Claimed, LeasedTable, Retried, RowRetry
 
 NOW = 1_760_000_000_000_000
 LEASE_US = 60_000_000

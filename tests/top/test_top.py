@@ -14,8 +14,8 @@ from textual.widgets import DataTable, Input, Static
 from holdfast.admin.access import Caller, Gateway, Principal, Role
 from holdfast.app import Holdfast
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.top_screen import ConfirmDialog, DetailDialog, TopApp, TopSource
 from holdfast.core.ids import short_id
+from holdfast_top.screen import ConfirmDialog, DetailDialog, TopApp, TopSource
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 from tests.support.until import until

@@ -15,14 +15,9 @@ from typing import cast
 
 import pytest
 
-from holdfast.core.errors import (
-    InvalidObjectKey,
-    InvalidOption,
-    ObjectCorrupted,
-    ObjectExists,
-    ObjectNotFound,
-)
-from holdfast.files import Data, Files, ListedFile, StoredFile, content_key
+from holdfast.core.errors import InvalidOption
+from holdfast_files import Data, Files, ListedFile, StoredFile, content_key
+from holdfast_files.errors import InvalidObjectKey, ObjectCorrupted, ObjectExists, ObjectNotFound
 
 KEY = "invoices/2026/0042.pdf"
 PDF = b"%PDF-1.7 forty-two"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from holdfast.files.content import Content
+from holdfast_files.content import Content
 
 DEFAULT_TYPE = "application/octet-stream"
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.core.errors import ConfigError, FilesUnreachable, InvalidObjectKey
+from holdfast.core.errors import ConfigError
+from holdfast_files.errors import FilesUnreachable, InvalidObjectKey
 
 try:
     import fcntl

@@ -1,0 +1,22 @@
+"""Leases for rows of your own tables, by the rules that jobs follow."""
+
+from holdfast_leases.kept_rows import AsyncKeptRows, KeptRows
+from holdfast_leases.leases import (
+    PUSH_BACKOFF,
+    AsyncLeasedTable,
+    Claimed,
+    LeasedTable,
+    Retried,
+    RowRetry,
+)
+
+__all__ = [
+    "PUSH_BACKOFF",
+    "AsyncKeptRows",
+    "AsyncLeasedTable",
+    "Claimed",
+    "KeptRows",
+    "LeasedTable",
+    "Retried",
+    "RowRetry",
+]

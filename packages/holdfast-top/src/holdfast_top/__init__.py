@@ -1,0 +1,1 @@
+"""`holdfast top`: the queue, live, in a terminal."""

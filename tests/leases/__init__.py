@@ -1,0 +1,1 @@
+"""Leases for rows of your own tables."""
