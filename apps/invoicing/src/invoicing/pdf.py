@@ -38,15 +38,19 @@ def file_store() -> Files:
     return open_files(settings.files_url, secret=settings.files_secret)
 
 
-async def request_pdf(session: AsyncSession, document: Document) -> None:
-    """Have a document rendered, unless it has been requested before; the key settles who was first."""
+async def request_pdf(session: AsyncSession, document: Document) -> UUID:
+    """Have a document rendered, unless it has been requested before; return the chain that does it.
+
+    The key settles who was first.
+    """
     if document.chain_id is not None:
-        return
+        return document.chain_id
     request = RenderRequest(document.id)
     render = await jobs.start(session, render_pdf, request, key=str(document.id), scope="any")
     if not render.deduplicated:
         await jobs.start(session, note_render, request, blockers=[render], on_blocker_failure="run")
     document.chain_id = render.id
+    return render.id
 
 
 @jobs.job(
