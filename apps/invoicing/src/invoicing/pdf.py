@@ -17,7 +17,7 @@ from holdfast import Job, Permanent, from_env
 from holdfast.files import Files, StoredFile, open_files
 from invoicing.database import Session
 from invoicing.invoices import add_up
-from invoicing.jobs import OUTBOX, jobs
+from invoicing.jobs import OUTBOX, first_line, jobs
 from invoicing.models import Document, DocumentStatus, File, Invoice, Tenant
 from invoicing.settings import read_settings
 
@@ -85,7 +85,7 @@ async def note_render(job: Job[RenderRequest]) -> None:
         document = await session.get_one(Document, job.input.document_id)
         if document.status is DocumentStatus.PENDING:
             document.status = DocumentStatus.FAILED
-            document.error = render.error
+            document.error = first_line(render.error)
         await job.complete(tx=session)
 
 
