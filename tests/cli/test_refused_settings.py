@@ -19,6 +19,39 @@ async def hello(job: Job[dict]) -> None: ...
 """
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HOLDFAST_URL", "postgrse://ana:hush@db/shop"),
+        ("HOLDFAST_URL", "postgresql://ana:hush@"),
+        ("HOLDFAST_URL", "postgresql://ana:hush@db:99999/shop"),
+        ("HOLDFAST_URL", "postgresql://ana:hush@db:5432,db2:x/shop"),
+        ("HOLDFAST_URL", "sqlite://shop.db"),
+        ("HOLDFAST_SCHEMA", "a-b"),
+        ("HOLDFAST_NOTIFIER", "redsi://:hush@cache/0"),
+        ("HOLDFAST_NOTIFIER", "locl"),
+        ("HOLDFAST_LISTEN_URL", "mysql://ana:hush@db/shop"),
+        ("HOLDFAST_ARCHIVE", "s4://archive"),
+        ("HOLDFAST_ARCHIVE", "s3://"),
+        ("HOLDFAST_SEAL_KEYS", "2026:aHVzaA=="),
+        ("HOLDFAST_SEAL_KEYS", "aHVzaA=="),
+        ("WORKER_API_BASE_URL", "http://api:99999"),
+        ("WORKER_API_SERVICE_TOKEN", "hush"),
+        ("WORKER_API_SERVICE_TOKEN_PREVIOUS", "hush"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_where_settings_are_shown(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    result = run("config", "show")
+    assert result.exit_code == Exit.USAGE
+    assert result.stdout == ""
+    assert "error[HF01" in result.stderr
+    assert "hush" not in result.stderr
+    assert "aHVzaA" not in result.stderr
+
+
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An application that no other test has imported."""

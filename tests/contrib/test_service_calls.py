@@ -31,7 +31,7 @@ from holdfast.settings import read_settings
 from tests.contrib.conftest import ASYNC_DRIVERS, alchemy_url
 from tests.support.serving import serve
 
-TOKEN = "a-service-token"
+TOKEN = "a-service-token-of-the-tests"
 PATH = "/internal/invoices/reminders/run"
 
 
@@ -268,8 +268,9 @@ async def test_a_call_without_a_valid_token_and_key_does_nothing(
 def test_both_tokens_are_accepted_during_a_rotation(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WORKER_API_SERVICE_TOKEN", "new")
-    monkeypatch.setenv("WORKER_API_SERVICE_TOKEN_PREVIOUS", "old")
+    new, old = "the token of today", "the token of yesterday"
+    monkeypatch.setenv("WORKER_API_SERVICE_TOKEN", new)
+    monkeypatch.setenv("WORKER_API_SERVICE_TOKEN_PREVIOUS", old)
     jobs = Holdfast(sqlite_url)
 
     def admits(guard: ServiceGuard, token: str) -> bool:
@@ -280,16 +281,16 @@ def test_both_tokens_are_accepted_during_a_rotation(
         return True
 
     rotating = ServiceGuard(jobs)
-    assert [admits(rotating, each) for each in ("new", "old", "older", "")] == [
+    assert [admits(rotating, each) for each in (new, old, "older", "")] == [
         True,
         True,
         False,
         False,
     ]
     monkeypatch.delenv("WORKER_API_SERVICE_TOKEN_PREVIOUS")
-    assert [admits(ServiceGuard(jobs), each) for each in ("new", "old")] == [True, False]
+    assert [admits(ServiceGuard(jobs), each) for each in (new, old)] == [True, False]
     given = ServiceGuard(jobs, tokens=["first", "second"])
-    assert [admits(given, each) for each in ("first", "second", "new")] == [True, True, False]
+    assert [admits(given, each) for each in ("first", "second", new)] == [True, True, False]
 
 
 def test_a_guard_with_no_tokens_given_admits_nothing(sqlite_url: str) -> None:

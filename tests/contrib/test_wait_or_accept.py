@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast import Chain, Holdfast, Job
+from holdfast.client import waiting
 from holdfast.contrib import wait_or_accept as module
 from holdfast.contrib.starlette import Failed, Found, Ready, lifespan, wait_or_accept
 from holdfast.core.errors import InvalidOption
@@ -245,6 +246,41 @@ async def test_a_chain_that_failed_fails_a_condition_that_says_nothing(
     assert (await client.get(f"/condition/{chain.id}?waitMs=15000")).status_code == 422
 
 
+@pytest.mark.parametrize("wait_ms", [0, 1])
+@pytest.mark.parametrize("found", [None, Failed("the last attempt failed")])
+async def test_a_failed_chain_is_seen_without_time_to_wait(
+    shop: Shop, client: httpx.AsyncClient, found: Found[str], wait_ms: int
+) -> None:
+    shop.found, chain = found, shop.start()
+    fail(shop, chain)
+    answer = await client.get(f"/condition/{chain.id}?waitMs={wait_ms}")
+    assert (answer.status_code, answer.json()) == (422, {"error": "RENDER_FAILED"})
+
+
+async def test_a_chain_that_is_missing_is_seen_without_time_to_wait(
+    shop: Shop, client: httpx.AsyncClient
+) -> None:
+    answer = await client.get(f"/condition/{ABSENT}?waitMs=0")
+    assert (answer.status_code, answer.json()["code"]) == (404, "HF060")
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_a_request_that_joins_sees_that_the_chain_has_failed(
+    shop: Shop, any_url: str, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "SHORTEST_S", 600.0)
+    monkeypatch.setattr(waiting, "LONGEST_S", 600.0)
+    shop.key, chain = "invoice:7", shop.start()
+    first = asyncio.create_task(client.get(f"/condition/{chain.id}?waitMs=30000"))
+    await until(lambda: shop.jobs.aio.chains._waiting._seen)
+    elsewhere = Holdfast(any_url, notifier="none")
+    with elsewhere.transaction() as tx:
+        elsewhere.chains.cancel(tx, chain.id, "not wanted")
+    elsewhere.close()
+    assert (await client.get(f"/condition/{chain.id}?waitMs=0")).status_code == 422
+    assert (await first).status_code == 422
+
+
 async def test_a_result_outlives_the_chain_that_made_it(
     shop: Shop, client: httpx.AsyncClient
 ) -> None:
@@ -291,6 +327,25 @@ async def test_what_is_no_number_of_milliseconds_is_refused_with_its_fix(
     assert "more than 30000 counts as 30000" in problem["help"]
     assert problem["request_id"] == "from-the-proxy"
     assert shop.looks == 0
+
+
+@pytest.mark.parametrize(("query", "status", "started"), [("abc", 400, 0), ("0", 202, 1)])
+async def test_work_is_started_only_once_the_request_has_been_checked(
+    shop: Shop, query: str, status: int, started: int
+) -> None:
+    async def start() -> Chain:
+        async with shop.jobs.transaction() as tx:
+            return await shop.jobs.start(tx, "report")
+
+    async def fetch(request: Request) -> Response:
+        return (await wait_or_accept(request, shop.jobs, start)).response()
+
+    served = Starlette(routes=[Route("/report", fetch)], lifespan=lifespan(shop.jobs))
+    with serve(served) as address:
+        async with httpx.AsyncClient(base_url=address, timeout=PATIENCE_S) as client:
+            answer = await client.get(f"/report?waitMs={query}")
+            assert answer.status_code == status
+    assert len(shop.jobs.jobs.list()) == started
 
 
 @pytest.mark.parametrize(

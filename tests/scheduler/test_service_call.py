@@ -244,6 +244,6 @@ def test_without_url_or_token_there_is_no_client() -> None:
 
 
 async def test_the_settings_describe_the_client(api: Api) -> None:
-    environ = {"WORKER_API_BASE_URL": api.url, "WORKER_API_SERVICE_TOKEN": "s3cret"}
+    environ = {"WORKER_API_BASE_URL": api.url, "WORKER_API_SERVICE_TOKEN": "a token of the tests"}
     await ServiceClient.of(read_settings(environ)).call("y", key="k")
-    assert api.asked[0]["headers"]["x-service-token"] == "s3cret"
+    assert api.asked[0]["headers"]["x-service-token"] == "a token of the tests"

@@ -849,21 +849,37 @@ async def called(place: Place, name: str) -> Any:
         return (await client.call("bill", key="k"))[name]
 
 
-@seen("WORKER_API_BASE_URL", "http://it", "HF010", "/inner/bill", WORKER_API_SERVICE_TOKEN="t")
+@seen(
+    "WORKER_API_BASE_URL",
+    "http://it",
+    "HF010",
+    "/inner/bill",
+    WORKER_API_SERVICE_TOKEN="a token of the tests",
+)
 async def called_path(place: Place) -> Any:
     return await called(place, "path")
 
 
-@seen("WORKER_API_SERVICE_TOKEN", "hush", "HF010", "hush", WORKER_API_BASE_URL="http://it")
+@seen(
+    "WORKER_API_SERVICE_TOKEN",
+    "hush, hush, hush",
+    "HF010",
+    "hush, hush, hush",
+    WORKER_API_BASE_URL="http://it",
+)
 async def called_token(place: Place) -> Any:
     return await called(place, "token")
 
 
 @seen(
-    "WORKER_API_SERVICE_TOKEN_PREVIOUS", "old", "HF086", "admitted", WORKER_API_SERVICE_TOKEN="new"
+    "WORKER_API_SERVICE_TOKEN_PREVIOUS",
+    "the previous token",
+    "HF086",
+    "admitted",
+    WORKER_API_SERVICE_TOKEN="a token of the tests",
 )
 async def admitted(place: Place) -> Any:
-    headers = {"x-service-token": "old", "idempotency-key": "k"}
+    headers = {"x-service-token": "the previous token", "idempotency-key": "k"}
     try:
         ServiceGuard(place.app()).admit(headers, "POST /bill")
     except HoldfastError as error:

@@ -67,7 +67,7 @@ def test_secrets_are_masked_and_passwords_cut_out_of_urls() -> None:
         {
             "HOLDFAST_URL": "postgresql://ana:hunter2@db/shop",
             "HOLDFAST_NOTIFIER": "redis://:hunter2@cache/0",
-            "WORKER_API_SERVICE_TOKEN": "hunter2",
+            "WORKER_API_SERVICE_TOKEN": "hunter2 and hunter3",
         }
     )
     text = " ".join(f"{each.name}={each.value}" for each in effective(settings))

@@ -83,9 +83,10 @@ async def test_a_failed_pdf_is_422_only_after_the_last_attempt(seeded: Kit, logi
         assert (pending.status_code, pending.json()["status"]) == (202, "PENDING")
         await seeded.run_until_idle_async()
         seeded.advance("3m")
-    failed = await client.get(f"/invoices/{invoice.id}/pdf")
-    assert failed.status_code == 422
-    assert failed.json()["error"] == "INVOICE_PDF_RENDER_FAILED"
+    for wait_ms in (0, 1, 15_000):
+        failed = await client.get(f"/invoices/{invoice.id}/pdf", params={"waitMs": wait_ms})
+        assert failed.status_code == 422
+        assert failed.json()["error"] == "INVOICE_PDF_RENDER_FAILED"
 
 
 async def test_garbage_in_wait_ms_is_answered_clearly(seeded: Kit, login: Login) -> None:
@@ -95,6 +96,19 @@ async def test_garbage_in_wait_ms_is_answered_clearly(seeded: Kit, login: Login)
         assert answer.status_code == 400
         assert "waitMs" in answer.json()["detail"]
         assert "30000" in answer.json()["help"]
+    assert seeded.started(RENDER) == []
+
+
+async def test_a_malformed_id_is_an_invoice_that_does_not_exist(seeded: Kit, login: Login) -> None:
+    client = login(0)
+    for id in ("7", "INV-2031-0001", "0193a6f0-7c00-7000-8000-00000000000g"):
+        answers = [
+            await client.get(f"/invoices/{id}"),
+            await client.get(f"/invoices/{id}/pdf"),
+            await client.post(f"/invoices/{id}/send"),
+        ]
+        assert [each.status_code for each in answers] == [404] * 3
+        assert [each.json() for each in answers] == [{"detail": "no such invoice"}] * 3
 
 
 async def test_foreign_tenants_find_nothing(seeded: Kit, login: Login) -> None:

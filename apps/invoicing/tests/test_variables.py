@@ -50,7 +50,7 @@ OWN = {name for name in SHOWN if name.startswith(("PDF_", "INVOICE_", "CLASSES_"
 
 
 async def test_the_application_takes_every_variable(sqlite_url: str, tmp_path: Path) -> None:
-    secret = {"WORKER_API_SERVICE_TOKEN": "hush"}
+    secret = {"WORKER_API_SERVICE_TOKEN": "hush, hush, hush"}
     command = ("holdfast", "config", "show", "invoicing.worker:jobs", "--origin", "-o", "json")
     code, out, err = await run_command(tmp_path, sqlite_url, *command, **SHOWN, **secret)
     assert code == 0, err
@@ -68,6 +68,31 @@ async def test_the_application_comes_with_its_settings(sqlite_url: str) -> None:
     shown = {each["name"]: each for each in json.loads(out)}
     found = shown["HOLDFAST_UNHANDLED_AFTER_MS"]
     assert (str(found["value"]), found["origin"]) == ("60000", "holdfast.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("INVOICING_MAIL", "smpt://billing:hush-hush@mail.example:587"),
+        ("INVOICING_MAIL", "smtp:mail.example"),
+        ("INVOICING_MAIL", "smtp://billing:hush-hush@"),
+        ("INVOICING_MAIL", "smtp://mail.example:99999"),
+        ("INVOICING_MAIL", "file://mail/out"),
+        ("INVOICING_MAIL_FROM", "billing"),
+        ("INVOICING_FILES", "s4://invoices"),
+        ("INVOICING_FILES", "s3:invoices"),
+        ("INVOICING_FILES_SECRET", "hush-hush"),
+    ],
+)
+async def test_a_value_that_cannot_work_is_refused_before_anything_runs(
+    sqlite_url: str, tmp_path: Path, name: str, value: str
+) -> None:
+    command = ("holdfast", "config", "show", "invoicing.worker:jobs")
+    code, out, err = await run_command(tmp_path, sqlite_url, *command, **{name: value})
+    assert (code, out) == (2, "")
+    assert "HF010" in err
+    assert name in err
+    assert "hush" not in err
 
 
 @pytest.mark.parametrize("name", sorted(SHOWN.keys() - OWN))

@@ -31,6 +31,12 @@ pushing = shared.pushing
         ("PUSH_LEASE", "900ms"),
         ("RECEIPT_LEAST_AGE", "-1s"),
         ("RECEIPT_GIVE_UP", "15m"),
+        ("EXPO_URL", "htps://exp.host"),
+        ("EXPO_URL", "https://exp.host:99999"),
+        ("TENDERS_API_URL", "api.mercadopublico.cl"),
+        ("TENDERS_PAGES_URL", "https://"),
+        ("ARCHIVE_BUCKET", "s4://tenders/archive"),
+        ("ARCHIVE_ENDPOINT", "minio:9000"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_with_its_name(

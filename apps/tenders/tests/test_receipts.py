@@ -17,6 +17,7 @@ from apps.tenders.tests.pushing import (
 )
 from sqlalchemy import update
 
+from holdfast_leases import PUSH_BACKOFF
 from tenders.database import Session
 from tenders.local.push_server import GARBAGE, LOST, OUTAGE, Fault, PushServer, throttled
 from tenders.models import Delivery, DeliveryStatus, Installation, Tender
@@ -96,7 +97,6 @@ async def test_a_receipt_that_never_comes_is_given_up(pushing: Pushing, server: 
     ("code", "status"),
     [
         ("DeviceNotRegistered", "invalid"),
-        ("MessageRateExceeded", "failed"),
         ("MessageTooBig", "failed"),
         ("MismatchSenderId", "failed"),
         ("InvalidCredentials", "failed"),
@@ -121,6 +121,49 @@ async def test_a_failed_receipt_ends_its_delivery_and_sends_nothing_again(
     assert await pushing.dispatch() == {}
     assert await pushing.receipt() == {}
     assert len(server.accepted) == 3
+
+
+async def test_a_push_to_a_device_that_gets_too_many_is_sent_again_later(
+    pushing: Pushing, server: PushServer
+) -> None:
+    tender, (token,) = await send(pushing)
+    server.receipt_errors[token] = "MessageRateExceeded"
+    assert await pushing.receipt() == {"retryable": 1}
+    again = await delivery()
+    assert (again.status, again.completed_at) == (DeliveryStatus.RETRYABLE, None)
+    assert (again.last_error_code, again.attempt_count) == ("MessageRateExceeded", 1)
+    assert again.next_attempt_at == pushing.clock.now + timedelta(minutes=1)
+    assert (again.lock_token, again.provider_ticket_id) == (None, None)
+    assert token not in (again.last_error_message or "")
+    assert await is_notified(tender)
+    assert await pushing.dispatch() == await pushing.receipt() == {}
+
+    server.receipt_errors.clear()
+    pushing.clock.advance(timedelta(minutes=1))
+    assert (await pushing.dispatch())["sent"] == 1
+    assert (await delivery()).receipt_count == 0
+    pushing.clock.advance(QUARTER)
+    assert await pushing.receipt() == {"ok": 1}
+    ended = await delivery()
+    assert (ended.status, ended.attempt_count) == (DeliveryStatus.OK, 2)
+    assert ended.provider_receipt_id == server.accepted[1].ticket
+
+
+async def test_a_device_that_keeps_getting_too_many_fails_after_the_last_attempt(
+    pushing: Pushing, server: PushServer
+) -> None:
+    _, (token,) = await send(pushing)
+    server.receipt_errors[token] = "MessageRateExceeded"
+    for _ in range(1, PUSH_BACKOFF.max_attempts or 0):
+        assert await pushing.receipt() == {"retryable": 1}
+        pushing.clock.advance(timedelta(hours=1))
+        assert (await pushing.dispatch())["sent"] == 1
+        pushing.clock.advance(QUARTER)
+    assert await pushing.receipt() == {"failed": 1}
+    failed = await delivery()
+    assert (failed.status, failed.last_error_code) == (DeliveryStatus.FAILED, "MessageRateExceeded")
+    assert failed.attempt_count == len(server.accepted) == PUSH_BACKOFF.max_attempts
+    assert (await installation(token)).is_active
 
 
 async def test_an_installation_with_a_new_token_stays_on(

@@ -48,6 +48,7 @@ from invoicing.schemas import (
     CustomerView,
     DeliveryView,
     ExpenseView,
+    InvoiceId,
     InvoiceView,
     NewExpense,
     NewInvoice,
@@ -139,13 +140,13 @@ async def create_invoice(given: NewInvoice, tenant: Current, db: Db) -> InvoiceV
 
 
 @api.get("/invoices/{invoice_id}")
-async def show_one_invoice(invoice_id: UUID, tenant: Current, db: Db) -> InvoiceView:
+async def show_one_invoice(invoice_id: InvoiceId, tenant: Current, db: Db) -> InvoiceView:
     """Show an invoice with the state of its PDF and its e-mail."""
     return show_invoice(await require_invoice(db, invoice_id, tenant))
 
 
 @api.post("/invoices/{invoice_id}/send", status_code=202)
-async def send_invoice(invoice_id: UUID, tenant: Current, db: Db) -> DeliveryView:
+async def send_invoice(invoice_id: InvoiceId, tenant: Current, db: Db) -> DeliveryView:
     """Have an invoice mailed to its customer; asking again is the same delivery."""
     invoice = await require_invoice(db, invoice_id, tenant)
     return DeliveryView.model_validate(await request_email(db, invoice))
@@ -153,22 +154,21 @@ async def send_invoice(invoice_id: UUID, tenant: Current, db: Db) -> DeliveryVie
 
 @api.get("/invoices/{invoice_id}/pdf")
 async def get_pdf(
-    request: Request, invoice_id: UUID, tenant: Current, wait_ms: WaitMs = None
+    request: Request, invoice_id: InvoiceId, tenant: Current, wait_ms: WaitMs = None
 ) -> Response:
     """Have the PDF rendered by a worker if that has not happened, and wait for it.
 
-    200 READY with a link, 202 PENDING, or 422 once no attempt is left.
+    200 READY with a link, 202 PENDING, 404 for no invoice, or 422 once no attempt is left.
     """
-    async with Session.begin() as db:
-        document = (await require_invoice(db, invoice_id, tenant)).document
-        await request_pdf(db, document)
+
+    async def start() -> UUID:
+        async with Session.begin() as db:
+            return await request_pdf(db, (await require_invoice(db, invoice_id, tenant)).document)
 
     async def look() -> Found[dict[str, object]]:
-        return await find_pdf(document.id)
+        return await find_pdf(invoice_id)
 
-    waited = await wait_or_accept(
-        request, jobs, document.chain_id, look=look, key=document.id, wait_ms=wait_ms
-    )
+    waited = await wait_or_accept(request, jobs, start, look=look, key=invoice_id, wait_ms=wait_ms)
     return waited.response(
         failed=lambda error: {
             "error": "INVOICE_PDF_RENDER_FAILED",
@@ -177,14 +177,15 @@ async def get_pdf(
     )
 
 
-async def find_pdf(document_id: UUID) -> Found[dict[str, object]]:
-    """Look once at a document and its file."""
+async def find_pdf(invoice_id: UUID) -> Found[dict[str, object]]:
+    """Look once at an invoice's document and its file."""
+    wanted = select(Document).where(Document.invoice_id == invoice_id)
     async with Session() as db:
-        document = await db.get_one(
-            Document,
-            document_id,
-            options=[joinedload(Document.file), joinedload(Document.invoice)],
-        )
+        document = (
+            await db.scalars(
+                wanted.options(joinedload(Document.file), joinedload(Document.invoice))
+            )
+        ).one()
     if document.status is DocumentStatus.FAILED:
         return Failed(document.error)
     if document.file is None:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import joinedload
 from holdfast import Job, Permanent
 from invoicing.database import Session
 from invoicing.invoices import add_up
-from invoicing.jobs import OUTBOX, jobs
+from invoicing.jobs import OUTBOX, first_line, jobs
 from invoicing.mail import send_message
 from invoicing.models import DeliveryStatus, Document, DocumentStatus, EmailDelivery, Invoice
 from invoicing.pdf import file_store, format_money, request_pdf
@@ -97,7 +97,7 @@ async def note_delivery(job: Job[EmailRequest]) -> None:
         delivery = await session.get_one(EmailDelivery, job.input.delivery_id)
         if delivery.status is DeliveryStatus.PENDING:
             delivery.status = DeliveryStatus.FAILED
-            delivery.error = sending.error
+            delivery.error = first_line(sending.error)
             await session.flush()
         await job.complete(tx=session)
 

@@ -5,13 +5,33 @@ from __future__ import annotations
 import asyncio
 from email.message import EmailMessage
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import aiosmtplib
 
 from holdfast import Permanent
+from holdfast.errors import ConfigError
 
 TIMEOUT_S = 20.0
+
+
+def parse_mail_url(url: str) -> SplitResult | Path:
+    """Return the mail server or the directory that a URL names. Raises: ConfigError, without the URL's password."""
+    try:
+        parts = urlsplit(url)
+        is_server = parts.scheme in ("smtp", "smtps") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_server, parts = False, SplitResult("unreadable", "", "", "", "")
+    if is_server:
+        return parts
+    if not parts.scheme:
+        return Path(url)
+    if parts.scheme == "file" and parts.path and not parts.netloc:
+        return Path(unquote(parts.path))
+    raise ConfigError(
+        "INVOICING_MAIL names neither a mail server nor a directory",
+        help="use smtp://user:password@host:port, smtps://…, a path, or file:///path",
+    )
 
 
 async def send_message(url: str, message: EmailMessage) -> None:
@@ -19,9 +39,9 @@ async def send_message(url: str, message: EmailMessage) -> None:
 
     Raises: Permanent when the server refuses it for good; any other error is worth another attempt.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("smtp", "smtps"):
-        await asyncio.to_thread(_write, Path(url.removeprefix("file://")), message)
+    parts = parse_mail_url(url)
+    if isinstance(parts, Path):
+        await asyncio.to_thread(_write, parts, message)
         return
     try:
         await aiosmtplib.send(

@@ -27,7 +27,7 @@ from invoicing.jobs import jobs
 from invoicing.models import Customer, Expense, Invoice, InvoiceLine, TaxSnapshot, Tenant
 from invoicing.pdf import file_store, format_money, request_pdf
 from invoicing.reminders import remind_tenant
-from invoicing.schemas import show_invoice
+from invoicing.schemas import InvoiceId, show_invoice
 from invoicing.seed import BUSINESSES
 from invoicing.taxes import ExpenseCreated
 from invoicing.tenants import find_tenant
@@ -183,21 +183,21 @@ async def sign_out(_: Sent) -> Response:
 
 
 @router.post("/do/render/{invoice_id}")
-async def render(invoice_id: UUID, tenant: Current, db: Db, _: Sent) -> Response:
+async def render(invoice_id: InvoiceId, tenant: Current, db: Db, _: Sent) -> Response:
     """Have a PDF rendered."""
     await request_pdf(db, (await _require(db, invoice_id, tenant)).document)
     return _back("render")
 
 
 @router.post("/do/send/{invoice_id}")
-async def send(invoice_id: UUID, tenant: Current, db: Db, _: Sent) -> Response:
+async def send(invoice_id: InvoiceId, tenant: Current, db: Db, _: Sent) -> Response:
     """Have an invoice mailed."""
     await request_email(db, await _require(db, invoice_id, tenant))
     return _back("send")
 
 
 @router.get("/download/{invoice_id}")
-async def download(invoice_id: UUID, tenant: Current, db: Db) -> Response:
+async def download(invoice_id: InvoiceId, tenant: Current, db: Db) -> Response:
     """Lead to a PDF that is ready."""
     invoice = await _require(db, invoice_id, tenant)
     file = invoice.document.file

@@ -17,7 +17,7 @@ from holdfast import Job, Permanent, from_env
 from holdfast_files import Files, StoredFile, open_files
 from invoicing.database import Session
 from invoicing.invoices import add_up
-from invoicing.jobs import OUTBOX, jobs
+from invoicing.jobs import OUTBOX, first_line, jobs
 from invoicing.models import Document, DocumentStatus, File, Invoice, Tenant
 from invoicing.settings import read_settings
 
@@ -38,15 +38,19 @@ def file_store() -> Files:
     return open_files(settings.files_url, secret=settings.files_secret)
 
 
-async def request_pdf(session: AsyncSession, document: Document) -> None:
-    """Have a document rendered, unless it has been requested before; the key settles who was first."""
+async def request_pdf(session: AsyncSession, document: Document) -> UUID:
+    """Have a document rendered, unless it has been requested before; return the chain that does it.
+
+    The key settles who was first.
+    """
     if document.chain_id is not None:
-        return
+        return document.chain_id
     request = RenderRequest(document.id)
     render = await jobs.start(session, render_pdf, request, key=str(document.id), scope="any")
     if not render.deduplicated:
         await jobs.start(session, note_render, request, blockers=[render], on_blocker_failure="run")
     document.chain_id = render.id
+    return render.id
 
 
 @jobs.job(
@@ -81,7 +85,7 @@ async def note_render(job: Job[RenderRequest]) -> None:
         document = await session.get_one(Document, job.input.document_id)
         if document.status is DocumentStatus.PENDING:
             document.status = DocumentStatus.FAILED
-            document.error = render.error
+            document.error = first_line(render.error)
         await job.complete(tx=session)
 
 

@@ -6,7 +6,8 @@ from datetime import date, datetime
 from typing import Annotated, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from fastapi import HTTPException
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from holdfast.scheduler.cycle_run import Shard
@@ -15,6 +16,17 @@ from invoicing.models import DeliveryStatus, DocumentStatus, Invoice, InvoiceSta
 
 Cents = Annotated[int, Field(ge=0, le=1_000_000_00)]
 Words = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _possible_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise HTTPException(404, "no such invoice") from None
+
+
+InvoiceId = Annotated[UUID, BeforeValidator(_possible_id)]
+"""In a path: what cannot be an id is an invoice that does not exist, so that 422 is left for what failed."""
 
 
 class Schema(BaseModel):

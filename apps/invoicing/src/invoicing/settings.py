@@ -6,7 +6,11 @@ import os
 import secrets
 from dataclasses import dataclass
 
+from holdfast.errors import ConfigError
 from holdfast.settings import load_settings
+from holdfast.settings.fields import FilesUrl, Secret, parse_variable
+from holdfast_files.links import MIN_SECRET
+from invoicing.mail import parse_mail_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +25,11 @@ class Settings:
 
 
 def read_settings() -> Settings:
-    """Read the environment. Rows and jobs share one database, or they could not share a transaction."""
-    return Settings(
+    """Read the environment. Rows and jobs share one database, or they could not share a transaction.
+
+    Raises: ConfigError for what could not work, before anything runs.
+    """
+    settings = Settings(
         database_url=load_settings().holdfast.url,
         files_url=os.environ.get("INVOICING_FILES", "./invoicing-files"),
         # Download links of one process end with it, unless processes share a secret.
@@ -30,3 +37,9 @@ def read_settings() -> Settings:
         mail_url=os.environ.get("INVOICING_MAIL", "./invoicing-mail"),
         mail_from=os.environ.get("INVOICING_MAIL_FROM", "billing@invoicing.example"),
     )
+    parse_mail_url(settings.mail_url)
+    parse_variable("INVOICING_FILES", FilesUrl(), settings.files_url)
+    parse_variable("INVOICING_FILES_SECRET", Secret(MIN_SECRET), settings.files_secret)
+    if not all(settings.mail_from.rpartition("@")):
+        raise ConfigError("INVOICING_MAIL_FROM is not an e-mail address")
+    return settings

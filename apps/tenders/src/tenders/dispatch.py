@@ -219,6 +219,7 @@ class _Batch:
             "provider_ticket_id": outcome.ticket,
             "sent_to": parcel.device.token,
             "sent_at": moment,
+            "receipt_count": 0,
             "next_receipt_at": stored(session, now + self._work.settings.receipt_least_age),
         }
 

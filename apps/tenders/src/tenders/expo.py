@@ -245,6 +245,8 @@ def _receipt_outcome(raw: msgspec.Raw) -> ReceiptOutcome | None:
     if receipt.status == "ok":
         return Confirmed()
     code, message = _code(receipt), _text(receipt.message)
+    if code == "MessageRateExceeded":
+        return Retryable(code, message)
     return Invalid(code, message) if code == "DeviceNotRegistered" else Failed(code, message)
 
 

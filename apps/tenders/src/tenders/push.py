@@ -60,7 +60,7 @@ class Confirmed:
 
 
 SendOutcome: TypeAlias = Sent | Retryable | Failed | Invalid
-ReceiptOutcome: TypeAlias = Confirmed | Failed | Invalid
+ReceiptOutcome: TypeAlias = Confirmed | Retryable | Failed | Invalid
 
 
 class ReceiptsUnavailable(Exception):

@@ -1,4 +1,7 @@
-"""The cycle `receipt`: asks what became of accepted pushes, on every replica at once. Nothing in it sends."""
+"""The cycle `receipt`: asks what became of accepted pushes, on every replica at once.
+
+Nothing in it sends: what a device was too busy for is left to `dispatch`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from sqlalchemy import Row, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun, Retry, from_env
-from holdfast_leases import Claimed, LeasedTable, RowRetry
+from holdfast_leases import PUSH_BACKOFF, Claimed, LeasedTable, RowRetry
 from holdfast_leases.kept_rows import AsyncKeptRows
 from tenders.deliveries import (
     Changes,
@@ -36,6 +39,7 @@ from tenders.push import (
     PushProvider,
     ReceiptOutcome,
     ReceiptsUnavailable,
+    Retryable,
 )
 
 QUEUE = LeasedTable(
@@ -48,6 +52,8 @@ QUEUE = LeasedTable(
         "receipt_count", "next_receipt_at", Retry(base="1m", cap="60m", max_attempts=None)
     ),
 )
+
+MAX_ATTEMPTS = PUSH_BACKOFF.max_attempts or 1
 
 log = logging.getLogger("tenders.receipts")
 
@@ -83,6 +89,7 @@ class Ticket:
     id: str
     device: Device
     sent_at: datetime
+    attempts: int
 
 
 _TICKETS = (
@@ -92,6 +99,7 @@ _TICKETS = (
         Delivery.installation_id,
         Delivery.sent_to,
         Delivery.sent_at,
+        Delivery.attempt_count,
     )
     .where(Delivery.lock_token == bindparam("token"))
     .order_by(Delivery.id)
@@ -100,7 +108,7 @@ _TICKETS = (
 
 def _ticket(row: Row[Any]) -> Ticket:
     device = Device(row.installation_id, row.sent_to)
-    return Ticket(row.id, row.provider_ticket_id, device, row.sent_at)
+    return Ticket(row.id, row.provider_ticket_id, device, row.sent_at, row.attempt_count)
 
 
 async def _settle(
@@ -141,6 +149,8 @@ class _Batch:
         self._outcomes: dict[int, ReceiptOutcome] = {}
         for each in tickets:
             outcome = receipts.get(each.id) or self._give_up(each)
+            if isinstance(outcome, Retryable) and each.attempts >= MAX_ATTEMPTS:
+                outcome = Failed(outcome.code, outcome.message)
             if outcome is not None:
                 self._outcomes[each.delivery_id] = outcome
 
@@ -175,8 +185,18 @@ class _Batch:
     def _columns(
         self, session: AsyncSession, ticket: Ticket, outcome: ReceiptOutcome
     ) -> dict[str, Any]:
-        """Return the columns of a delivery that has ended. The tender stays notified, and nothing is sent again."""
+        """Return the columns of a delivery that has ended, or is to be sent again. The tender stays notified."""
         moment = stored(session, self._now)
+        if isinstance(outcome, Retryable):
+            delay = timedelta(milliseconds=PUSH_BACKOFF.delay_ms(ticket.attempts))
+            return {
+                "status": "retryable",
+                "provider_ticket_id": None,
+                "next_attempt_at": stored(session, self._now + delay),
+                "last_error_code": outcome.code,
+                "last_error_message": outcome.message,
+                "updated_at": moment,
+            }
         columns = {"status": _status(outcome), "completed_at": moment, "updated_at": moment}
         if isinstance(outcome, Confirmed):
             return columns | {"provider_receipt_id": ticket.id}

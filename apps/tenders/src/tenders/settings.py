@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from holdfast.core.duration import milliseconds
 from holdfast.errors import ConfigError, InvalidDuration
 from holdfast.settings import load_settings
+from holdfast.settings.fields import FilesUrl, HttpUrl, parse_variable
 
 TIME_ZONE = "America/Santiago"
 """The days of the cycles and of the sources are Chile's."""
@@ -57,12 +58,12 @@ def read_settings() -> Settings:
     """Read the environment. Rows and runs share one database. Raises: ConfigError."""
     settings = Settings(
         database_url=load_settings().holdfast.url,
-        api_url=_text("TENDERS_API_URL", "https://api.mercadopublico.cl/servicios/v1/publico"),
+        api_url=_url("TENDERS_API_URL", "https://api.mercadopublico.cl/servicios/v1/publico"),
         api_ticket=_text("TENDERS_API_TICKET"),
-        pages_url=_text("TENDERS_PAGES_URL"),
+        pages_url=_url("TENDERS_PAGES_URL"),
         pages=_number("TENDERS_PAGES", 20),
         source_timeout_s=_span("TENDERS_SOURCE_TIMEOUT", "15s").total_seconds(),
-        expo_url=_text("EXPO_URL", "https://exp.host/--/api/v2"),
+        expo_url=_url("EXPO_URL", "https://exp.host/--/api/v2"),
         expo_access_token=_text("EXPO_ACCESS_TOKEN"),
         push_timeout_s=_span("EXPO_TIMEOUT", "15s").total_seconds(),
         push_lease=_span("PUSH_LEASE", "60s", least=timedelta(seconds=1)),
@@ -71,9 +72,9 @@ def read_settings() -> Settings:
         receipt_give_up=_span("RECEIPT_GIVE_UP", "24h"),
         hot_months=_number("HOT_MONTHS", 12),
         retention_days=_number("DELIVERY_RETENTION_DAYS", 90),
-        archive_bucket=_text("ARCHIVE_BUCKET"),
+        archive_bucket=_url("ARCHIVE_BUCKET", is_of_files=True),
         archive_region=_text("ARCHIVE_REGION"),
-        archive_endpoint=_text("ARCHIVE_ENDPOINT"),
+        archive_endpoint=_url("ARCHIVE_ENDPOINT"),
         archive_keep=_span("ARCHIVE_KEEP", "30d"),
     )
     if settings.receipt_give_up <= settings.receipt_least_age:
@@ -86,6 +87,12 @@ def read_settings() -> Settings:
 
 def _text(name: str, default: str = "") -> str:
     return os.environ.get(name, "").strip() or default
+
+
+def _url(name: str, default: str = "", *, is_of_files: bool = False) -> str:
+    text = _text(name, default)
+    kind = FilesUrl() if is_of_files else HttpUrl()
+    return parse_variable(name, kind, text) if text else ""
 
 
 def _number(name: str, default: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.settings.fields import CronText, Text, setting
+from holdfast.settings.fields import CronText, FilesUrl, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class ArchiveSettings:
     PREFIX: ClassVar[str] = "HOLDFAST_"
 
     archive: str | None = setting(
-        Text(),
+        FilesUrl(),
         None,
         "Where the archive puts its files: a path, file:///path or s3://bucket/prefix;"
         " unset: nothing is archived.",

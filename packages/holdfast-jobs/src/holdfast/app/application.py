@@ -33,11 +33,12 @@ from holdfast.core.duration import Duration
 from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.instants import Instant
 from holdfast.core.records import AppliedMigration
+from holdfast.core.schemes import POSTGRES_SCHEMES
 from holdfast.core.sealing import Sealer
 from holdfast.extensions import rows
 from holdfast.notify.base import Notifier
 from holdfast.notify.encoding import channel_name
-from holdfast.notify.factory import POSTGRES_SCHEMES, open_notifier
+from holdfast.notify.factory import open_notifier
 from holdfast.settings import load_some
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id

@@ -110,10 +110,12 @@ def show_config(spec: str | None, origin: bool, output: Format) -> None:
     Values come from arguments, the environment, holdfast.toml or pyproject.toml, and defaults, in
     this order. With APP, the variables that its job types and cycles use (from_env) follow.
     """
+    from holdfast.app.seal import seal_of
     from holdfast.cli.worker import warn_of_unknown
     from holdfast.settings import effective, effective_options, load_settings
 
     settings = load_settings()
+    seal_of(None, settings.holdfast.seal_keys)
     found = effective(settings)
     if spec is not None:
         app = load_app(spec)

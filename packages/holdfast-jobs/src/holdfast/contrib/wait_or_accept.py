@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, overload
 from weakref import WeakKeyDictionary
 
@@ -28,6 +29,7 @@ from holdfast.core.errors import (
     ChainDeleted,
     ChainFailed,
     ChainNotFound,
+    HoldfastError,
     InvalidId,
     InvalidOption,
     WaitTimeout,
@@ -74,6 +76,9 @@ Found: TypeAlias = Ready[T] | Failed | None
 
 Look: TypeAlias = Callable[[], Awaitable[Found[T]]]
 """Looks once. It opens its own short session: one held while waiting would take a connection from the pool."""
+
+Start: TypeAlias = Callable[[], Awaitable[Id]]
+"""Starts a chain, in a transaction of its own, and returns it."""
 
 WaitedState = Literal["ready", "pending", "failed", "rejected"]
 
@@ -126,7 +131,7 @@ class Waited(Generic[T]):
 async def wait_or_accept(
     request: Request,
     jobs: Holdfast,
-    chain: Id,
+    chain: Id | Start,
     *,
     wait_ms: int | str | None = None,
     default_ms: int = DEFAULT_MS,
@@ -137,7 +142,7 @@ async def wait_or_accept(
 async def wait_or_accept(
     request: Request,
     jobs: Holdfast | None = None,
-    chain: Id | None = None,
+    chain: Id | Start | None = None,
     *,
     look: Look[T],
     key: Hashable | None = None,
@@ -149,7 +154,7 @@ async def wait_or_accept(
 async def wait_or_accept(
     request: Request,
     jobs: Holdfast | None = None,
-    chain: Id | None = None,
+    chain: Id | Start | None = None,
     *,
     look: Look[Any] | None = None,
     key: Hashable | None = None,
@@ -160,8 +165,9 @@ async def wait_or_accept(
 ) -> Waited[Any]:
     """Wait for a chain, or until a look finds its result, but no longer than the client is connected.
 
-    Commit what started the chain before. With a look and a chain, the chain's end triggers a look, and `Failed`
-    counts only when the chain has ended. Requests with the same `key` share their looks: put everything that the look
+    chain: a committed chain, or an async function that starts and commits one. The function is not called for a
+    request that is rejected. With a look and a chain, the chain's end triggers a look, and `Failed` counts only when
+    the chain has ended. Requests with the same `key` share their looks: put everything that the look
     depends on into it, such as the tenant. wait_ms: by default the query parameter waitMs; more than `max_ms` is
     `max_ms`, and 0 looks once. Read the request's body before.
 
@@ -172,10 +178,13 @@ async def wait_or_accept(
     with _MeasuredWait(jobs) as measured:
         try:
             timeout_s = _milliseconds(request, wait_ms, default_ms, max_ms) / 1000
-            found = await while_connected(request, _find(jobs, chain, look, key, timeout_s))
-        except (BadRequest, InvalidId, ChainNotFound, ChainDeleted) as error:
-            measured.state = "rejected"
-            return Waited("rejected", error=error, request_id=given_request_id(request))
+        except BadRequest as error:
+            return measured.reject(request, error)
+        id = await chain() if callable(chain) else chain
+        try:
+            found = await while_connected(request, _find(jobs, id, look, key, timeout_s))
+        except (InvalidId, ChainNotFound, ChainDeleted) as error:
+            return measured.reject(request, error)
         except (ClientDisconnect, WaitTimeout):
             found = None
         if isinstance(found, Ready):
@@ -205,6 +214,11 @@ class _MeasuredWait:
         taken_ms = int((time.monotonic() - self._began) * 1000)
         self._tell(-1, "wait_finished", state=self.state, duration_ms=taken_ms)
 
+    def reject(self, request: Request, error: Exception) -> Waited[Any]:
+        """End the wait because of what was asked for."""
+        self.state = "rejected"
+        return Waited("rejected", error=error, request_id=given_request_id(request))
+
     def _tell(self, change: int, name: str, **fields: Any) -> None:
         if self._jobs is not None:
             waiting = self._waiting.get(self._jobs, 0) + change
@@ -213,7 +227,7 @@ class _MeasuredWait:
 
 
 def _check_target(
-    jobs: Holdfast | None, chain: Id | None, look: Look[Any] | None, key: Hashable | None
+    jobs: Holdfast | None, chain: Id | Start | None, look: Look[Any] | None, key: Hashable | None
 ) -> None:
     if chain is None and look is None:
         raise InvalidOption("there is nothing to wait for", help="pass a chain, a look, or both")
@@ -270,8 +284,8 @@ async def _find(
     place: Hashable = object() if key is None else (key, id)
     watch = watches.get(place)
     if watch is None:
-        end = None if jobs is None or id is None else jobs.aio.chains.wait(id)
-        watch = watches[place] = SharedLook(watches, place, end)
+        chain_end = None if jobs is None or id is None else partial(jobs.aio.chains.wait, id)
+        watch = watches[place] = SharedLook(watches, place, chain_end)
     return await watch.wait(look, timeout_s)
 
 
@@ -282,7 +296,7 @@ class SharedLook(Generic[T]):
         self,
         watches: dict[Hashable, SharedLook[Any]],
         place: Hashable,
-        end: Coroutine[Any, Any, Chain] | None,
+        chain_end: Callable[[float | None], Coroutine[Any, Any, Chain]] | None,
     ) -> None:
         self._watches = watches
         self._place = place
@@ -290,11 +304,12 @@ class SharedLook(Generic[T]):
         self._unserved: list[asyncio.Future[None]] = []
         self._wake = asyncio.Event()
         self._find: asyncio.Future[Found[T]] = asyncio.get_running_loop().create_future()
-        self._end: asyncio.Task[Chain] | None = None
-        if end is not None:
-            self._end = asyncio.create_task(end)
-            self._end.add_done_callback(lambda _: self._wake.set())
-        self._task = asyncio.create_task(self._run())
+        self._chain_end = chain_end
+        self._has_ended = chain_end is None
+        self._chain_error: Exception | None = None
+        self._tasks = [asyncio.create_task(self._run())]
+        if chain_end is not None:
+            self._tasks.append(asyncio.create_task(self._see_chain(None)))
 
     async def wait(self, look: Look[T], timeout_s: float) -> Found[T]:
         """Wait for the result: at least for a look that begins from now on, at most for the timeout."""
@@ -320,10 +335,9 @@ class SharedLook(Generic[T]):
 
     async def _stop(self) -> None:
         self._leave()
-        tasks = [self._task] if self._end is None else [self._task, self._end]
-        for each in tasks:
+        for each in self._tasks:
             each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _leave(self) -> None:
         if self._watches.get(self._place) is self:
@@ -346,8 +360,10 @@ class SharedLook(Generic[T]):
         while True:
             self._wake.clear()
             served, self._unserved = self._unserved, []
+            if served and not self._has_ended:
+                await self._see_chain(0)
             # Read before the look, so that the look saw what the chain's last transaction wrote.
-            has_ended = self._end is None or self._end.done()
+            has_ended = self._has_ended
             found = self._judge(await next(iter(self._looks.values()))(), has_ended)
             if found is not None:
                 return found
@@ -361,6 +377,19 @@ class SharedLook(Generic[T]):
             else:
                 pause_s = min(LONGEST_S, pause_s * GROWTH)
 
+    async def _see_chain(self, timeout_s: float | None) -> None:
+        """Note how the chain has ended, if it does so in time; one who waits for it wakes the looks."""
+        assert self._chain_end is not None
+        try:
+            await self._chain_end(timeout_s)
+        except Exception as error:
+            if isinstance(error, HoldfastError) and error.retryable:
+                return  # it is still running, or the database cannot say
+            self._chain_error = error
+        if timeout_s is None and not self._has_ended:
+            self._wake.set()
+        self._has_ended = True
+
     async def _pause(self, seconds: float) -> bool:
         """Wait for a reason to look; False when none came and time passed."""
         try:
@@ -372,13 +401,13 @@ class SharedLook(Generic[T]):
 
     def _judge(self, found: Found[T], has_ended: bool) -> Found[T]:
         """Weigh what a look found against the chain. Raises: ChainNotFound, ChainDeleted, InvalidId."""
-        if isinstance(found, Ready) or self._end is None:
+        if isinstance(found, Ready) or self._chain_end is None:
             return found
         if not has_ended:
             return None
         if found is not None:
             return found
-        error = self._end.exception()
+        error = self._chain_error
         if isinstance(error, ChainFailed | ChainCancelled):
             return Failed(error)
         if isinstance(error, ChainNotFound):

@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.core.errors import ConfigError
+from holdfast.core.schemes import NATS_SCHEMES, POSTGRES_SCHEMES, REDIS_SCHEMES
 from holdfast.notify.base import Notifier
 from holdfast.notify.local import LocalNotifier, NullNotifier
 from holdfast.notify.sqlite import SqliteNotifier
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 from holdfast.storage.url import without_driver
-
-POSTGRES_SCHEMES = ("postgresql", "postgres")
-REDIS_SCHEMES = ("redis", "rediss", "unix")
-NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 
 
 def open_notifier(

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from holdfast.core.errors import UnknownVariable
+from holdfast.core.schemes import NATS_SCHEMES, POSTGRES_SCHEMES, REDIS_SCHEMES
 from holdfast.settings.fields import (
     Boolean,
     HttpUrl,
     Integer,
     Names,
     OneOf,
+    Secret,
     SettingsGroup,
     Text,
+    Url,
     UrlTemplate,
     ZoneName,
     setting,
@@ -69,10 +72,10 @@ class WorkerSettings:
         HttpUrl(), None, "Base URL of the API that cycles call (service calls)."
     )
     api_service_token: str | None = setting(
-        Text(), None, "Token for service calls, sent as x-service-token.", secret=True
+        Secret(), None, "Token for service calls, sent as x-service-token.", secret=True
     )
     api_service_token_previous: str | None = setting(
-        Text(), None, "Previous token, still accepted during a rotation.", secret=True
+        Secret(), None, "Previous token, still accepted during a rotation.", secret=True
     )
 
 
@@ -149,12 +152,18 @@ class HoldfastSettings:
         Text(), None, "File to read instead of holdfast.toml or pyproject.toml."
     )
     notifier: str | None = setting(
-        Text(),
+        Url(
+            (*POSTGRES_SCHEMES, *REDIS_SCHEMES, *NATS_SCHEMES),
+            "local, none, or a postgresql://, redis:// or nats:// URL",
+            words=("local", "none"),
+        ),
         None,
         "local, none, or a postgresql://, redis:// or nats:// URL; unset: the database.",
     )
     listen_url: str | None = setting(
-        Text(), None, "Direct PostgreSQL URL for LISTEN, if HOLDFAST_URL goes through a pooler."
+        Url(POSTGRES_SCHEMES, "a postgresql:// URL"),
+        None,
+        "Direct PostgreSQL URL for LISTEN, if HOLDFAST_URL goes through a pooler.",
     )
     hints: bool = setting(Boolean(), True, "Whether starting a job sends a hint.")
     connections: int = setting(Integer(1, 1_000), 10, "Maximum pooled connections per process.")

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
 from holdfast.core.duration import LONGEST_MS, milliseconds
-from holdfast.core.errors import InvalidDuration, InvalidSchedule
+from holdfast.core.errors import ConfigError, InvalidDuration, InvalidSchedule
 from holdfast.core.schedule import Cron
+from holdfast.core.schemes import FILE_SCHEMES
 
 Value = str | int | bool | tuple[str, ...] | None
 
@@ -147,9 +148,63 @@ class HttpUrl:
     def parse(self, raw: object) -> str:
         url = Text().parse(raw)
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
             raise ValueError
         return url
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """A URL of one of these schemes, with or without the driver that SQLAlchemy names, or one of a few words."""
+
+    schemes: tuple[str, ...]
+    expected: str
+    words: tuple[str, ...] = ()
+
+    def parse(self, raw: object) -> str:
+        url = Text().parse(raw)
+        scheme, _, rest = url.partition("://")
+        if url not in self.words and not (rest and scheme.partition("+")[0] in self.schemes):
+            raise ValueError
+        return url
+
+
+@dataclass(frozen=True, slots=True)
+class FilesUrl:
+    """A directory or a bucket."""
+
+    expected: str = "a path, file:///path or s3://bucket/prefix"
+
+    def parse(self, raw: object) -> str:
+        url = Text().parse(raw)
+        if urlsplit(url).scheme:
+            Url(FILE_SCHEMES, self.expected).parse(url)
+        return url
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A text that cannot be guessed."""
+
+    least: int = 16
+
+    @property
+    def expected(self) -> str:
+        return f"a random text of at least {self.least} characters"
+
+    def parse(self, raw: object) -> str:
+        text = Text().parse(raw)
+        if len(text) < self.least:
+            raise ValueError
+        return text
+
+
+def parse_variable(name: str, kind: ValueType, text: str) -> str:
+    """Return an application's own variable as its type reads it. Raises: ConfigError, which does not repeat it."""
+    try:
+        return str(kind.parse(text))
+    except ValueError:
+        raise ConfigError(f"{name} is invalid", help=f"set {name} to {kind.expected}") from None
 
 
 @dataclass(frozen=True, slots=True)

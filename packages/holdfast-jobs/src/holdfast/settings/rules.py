@@ -16,6 +16,8 @@ from holdfast.core.lease import (
 )
 from holdfast.core.retry import Retry
 from holdfast.settings.definitions import Settings
+from holdfast.storage.sql_loader import check_identifier
+from holdfast.storage.url import parse_url
 
 
 def derive_timings(settings: Settings) -> Settings:
@@ -35,7 +37,9 @@ def derive_timings(settings: Settings) -> Settings:
 
 
 def check_rules(settings: Settings) -> None:
-    """Reject settings that contradict each other. Raises: HF010, HF014, HF017, HF018, HF019."""
+    """Reject settings that contradict each other. Raises: HF010, HF011, HF013, HF014, HF017, HF018, HF019."""
+    parse_url(settings.holdfast.url)
+    check_identifier(settings.holdfast.schema)
     _check_lease(settings, [timing_of(settings, "OUTBOX_LEASE_DURATION_MS")])
     if settings.embedded.enabled:
         _check_lease(settings, [timing_of(settings, "OUTBOX_WORKER_PROCESSING_TIMEOUT_MS")])

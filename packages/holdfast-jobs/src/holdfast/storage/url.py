@@ -86,6 +86,7 @@ def _postgresql(rest: str) -> Address:
     url = f"postgresql://{rest}"
     try:
         parts = urlsplit(url)
+        _check_ports(parts.netloc)
         named = parts.path.strip("/") or parse_qs(parts.query).keys() & {"dbname", "service"}
     except ValueError:
         # The reason may repeat a part of the URL, and with it the password.
@@ -93,6 +94,14 @@ def _postgresql(rest: str) -> Address:
     if not named:
         raise _unusable("the PostgreSQL URL names no database")
     return Address("postgresql", url)
+
+
+def _check_ports(netloc: str) -> None:
+    """Check the port of each host; PostgreSQL's URLs may name several. Raises: ValueError."""
+    for host in netloc.rpartition("@")[2].split(","):
+        port = host.rpartition("]")[2].partition(":")[2]
+        if port and not 0 < int(port) < 65_536:
+            raise ValueError
 
 
 def _unusable(message: str) -> UnusableUrl:
