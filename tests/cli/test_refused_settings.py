@@ -71,7 +71,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         {"WORKER_TICK_SHARD_INDEX": "0"},
         {"WORKER_TICK_SHARD_INDEX": "2", "WORKER_TICK_SHARD_COUNT": "2"},
         {"OUTBOX_BATCH_SIZE": "many"},
-        {"WORKER_IDLE_BACKOFF_MIN_MS": "60000"},
+        {"WORKER_IDLE_BACKOFF_MIN_MS": "60000", "WORKER_IDLE_BACKOFF_MAX_MS": "30000"},
         {"HOLDFAST_CONNECTIONS": "0"},
     ],
     ids=lambda wrong: next(iter(wrong)),

@@ -17,8 +17,6 @@ from sphinx.application import Sphinx
 from tests.docs.snippets import DOCS, python_blocks
 from tests.e2e.tabs import OpenPage, Tabs, opening
 
-BACKUP = pytest.mark.skipif(not (DOCS / "run/backup.md").exists(), reason="the page is not there")
-
 
 class QuietHandler(SimpleHTTPRequestHandler):
     """Serves files without a log."""
@@ -103,7 +101,7 @@ def test_the_search_finds_what_people_call_it(open_page: OpenPage, words: str, w
         ("exactly once", "understand/at-least-once"),
         ("docker", "run/deploy"),
         ("kubernetes", "run/deploy"),
-        pytest.param("backup", "run/backup", marks=BACKUP),
+        pytest.param("backup", "run/backup"),
         ("periodic task", "do/schedules"),
     ],
 )

@@ -85,7 +85,9 @@ def test_a_celery_project_runs_as_it_is_and_beside_holdfast_with_this_version(
 
 
 def test_the_declared_versions_are_those_that_are_tried() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads(
+        (ROOT / "packages/holdfast-jobs/pyproject.toml").read_text(encoding="utf-8")
+    )["project"]
     extras = project["optional-dependencies"]
     assert f"starlette>={OLDEST['starlette']}" in extras["web"]
     assert f"cryptography>={OLDEST['cryptography']}" in extras["sealed"]

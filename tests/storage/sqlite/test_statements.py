@@ -26,7 +26,7 @@ FIRST_STEPS = {
     "revision_settle": "revision_newest",
 }
 # They walk along a key and stop at a limit.
-WALKS = {"figure_finished", "job_ids_like"}
+WALKS = {"figure_finished", "figure_timeouts", "job_ids_like"}
 # A file has no dead rows to remove.
 ONLY_POSTGRESQL = {"replication", "sweep"}
 

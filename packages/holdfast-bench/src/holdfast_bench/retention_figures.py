@@ -31,7 +31,10 @@ def measure_retention(bench: Bench) -> list[Result]:
 
         alone = Contest(
             bench.scale.side_rounds,
-            {"ours": lambda: _removed_by_worker(url, jobs), "limit": lambda: _removed(url, jobs)},
+            {
+                "ours": lambda: _count_removed_by_worker(url, jobs),
+                "limit": lambda: _count_removed(url, jobs),
+            },
         )
         beside = Contest(
             bench.scale.side_rounds,
@@ -68,7 +71,7 @@ def _refill(url: str, old: int) -> tuple[str, str] | None:
         return first, last
 
 
-def _removed_by_worker(url: str, jobs: int) -> float:
+def _count_removed_by_worker(url: str, jobs: int) -> float:
     ids = _refill(url, jobs)
     assert ids is not None
     with (
@@ -89,7 +92,7 @@ def _removed_by_worker(url: str, jobs: int) -> float:
         return jobs / (wait_until_gone(ids[1]) - began)
 
 
-def _removed(url: str, jobs: int) -> float:
+def _count_removed(url: str, jobs: int) -> float:
     """Remove with the worker's own statements, one batch after the other."""
     _refill(url, jobs)
     app = Holdfast(url)
