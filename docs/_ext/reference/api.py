@@ -28,6 +28,11 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.Fair",
         "holdfast.Ordered",
     ),
+    "Settings": (
+        "holdfast.settings.load_settings",
+        "holdfast.settings.event_retry",
+        "holdfast.settings.milliseconds",
+    ),
     "Sealed payloads": ("holdfast.Seal", "holdfast.Sealer", "holdfast.Sealed"),
     "Handlers": (
         "holdfast.Job",
@@ -54,6 +59,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.JobInfo",
         "holdfast.AttemptInfo",
         "holdfast.Page",
+        "holdfast.RunInfo",
         "holdfast.HoldfastError",
     ),
     "Service calls": (
@@ -103,7 +109,10 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.contrib.leases.Claimed",
         "holdfast.contrib.leases.RowRetry",
         "holdfast.contrib.leases.Retried",
+        "holdfast.contrib.leases.to_instant",
+        "holdfast.contrib.leases.to_datetime",
         "holdfast.contrib.kept_rows.KeptRows",
+        "holdfast.contrib.kept_rows.AsyncKeptRows",
     ),
     "Files": (
         "holdfast.files.open_files",

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from holdfast.scheduler.cycle_run import Shard
+from holdfast import Shard
 from invoicing.invoices import add_up
 from invoicing.models import DeliveryStatus, DocumentStatus, Invoice, InvoiceStatus
 
