@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
+from apps.tenders.local.push_server import PushServer
 from sqlalchemy import select
 
 from holdfast.core.cycle import Slot
@@ -16,7 +17,6 @@ from tenders.deliveries import Work
 from tenders.dispatch import send_due
 from tenders.expo import ExpoPush
 from tenders.jobs import jobs
-from tenders.local.push_server import PushServer
 from tenders.models import Delivery, Installation, NotificationEvent, Preference, Tender
 from tenders.partitions import create_months
 from tenders.push import PushProvider

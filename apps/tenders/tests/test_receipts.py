@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from apps.tenders.local.push_server import GARBAGE, LOST, OUTAGE, Fault, PushServer, throttled
 from apps.tenders.tests import pushing as shared
 from apps.tenders.tests.pushing import (
     NOON,
@@ -18,7 +19,6 @@ from apps.tenders.tests.pushing import (
 from sqlalchemy import update
 
 from tenders.database import Session
-from tenders.local.push_server import GARBAGE, LOST, OUTAGE, Fault, PushServer, throttled
 from tenders.models import Delivery, DeliveryStatus, Installation, Tender
 
 pushing = shared.pushing
