@@ -8,8 +8,8 @@ import pytest
 from apps.tenders.local.push_server import PushServer
 from sqlalchemy import select
 
+from holdfast.contrib.leases import to_instant
 from holdfast.core.cycle import Slot
-from holdfast.core.instants import Instant, to_instant
 from holdfast.scheduler.cycle_run import WHOLE, CycleRun
 from holdfast.testing.kit import Kit
 from tenders.database import Session
@@ -32,7 +32,7 @@ class HandClock:
 
     now: datetime = NOON
 
-    def __call__(self) -> Instant:
+    def __call__(self) -> int:
         return to_instant(self.now)
 
     def advance(self, span: timedelta) -> None:

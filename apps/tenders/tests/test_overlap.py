@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from tests.support.application import RunningCommand
 from tests.support.until import until
 
-from holdfast.client.cycles import RunInfo
+from holdfast import RunInfo
 from holdfast.testing.kit import Kit
 from tenders.database import Session
 from tenders.generated import generate_tender

@@ -14,7 +14,7 @@ from sqlalchemy import func, select, update
 from tests.support.application import RunningCommand
 from tests.support.until import until
 
-from holdfast.client.cycles import RunInfo
+from holdfast import RunInfo
 from tenders.database import Session
 from tenders.jobs import jobs
 from tenders.models import Delivery, DeliveryStatus
