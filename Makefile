@@ -67,10 +67,10 @@ demo: $(call LOOK,demo) ## Run the demo shop on embedded SQLite.
 	@$(BIN)/python -m holdfast_demo $(ARGS)
 
 invoicing: $(call LOOK,invoicing) ## Run the invoicing application: API, workers, mail, files.
-	@PYTHONPATH=apps/invoicing/src $(BIN)/python -m invoicing.local $(ARGS)
+	@PYTHONPATH=apps/invoicing/src $(BIN)/python -m apps.invoicing.local $(ARGS)
 
 tenders: $(call LOOK,tenders) ## Run the tenders application: sources, push service, workers, archive, page.
-	@PYTHONPATH=apps/tenders/src $(BIN)/python -m tenders.local $(ARGS)
+	@PYTHONPATH=apps/tenders/src $(BIN)/python -m apps.tenders.local $(ARGS)
 
 # Tests wait about as long as they compute: four processes keep two processors busy. Each keeps to neighbouring tests,
 # so that what they share is made once.
@@ -140,7 +140,7 @@ docs: setup ## Build the documentation in docs/_build; a warning or a gap fails.
 	@echo "The documentation is in docs/_build/html/index.html"
 
 bench: setup ## Benchmark this machine.
-	@PYTHONPATH="$(CURDIR)/apps/invoicing/src:$(CURDIR)/apps/tenders/src" $(BIN)/holdfast bench $(ARGS)
+	@PYTHONPATH="$(CURDIR):$(CURDIR)/apps/invoicing/src:$(CURDIR)/apps/tenders/src" $(BIN)/holdfast bench $(ARGS)
 
 COMPILE := "$$tool/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 \
 	--generate-hashes --no-strip-extras --no-emit-index-url --no-header $(foreach each,$(notdir $(PACKAGES)),--no-emit-package $(each))

@@ -7,7 +7,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+
+from docs._ext.reference.api import SECTIONS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "packages" / "holdfast-jobs" / "src" / "holdfast"
@@ -228,3 +231,30 @@ def reachable(name: str, imports: dict[str, set[str]]) -> set[str]:
             reached.add(each)
             nodes += imports.get(each, ())
     return reached
+
+
+def test_the_applications_import_only_what_the_reference_documents() -> None:
+    """They are models: what they need of Holdfast is public, or it is exported."""
+    documented = {name for names in SECTIONS.values() for name in names}
+    modules = {name.rpartition(".")[0] for name in documented} | {"holdfast.errors"}
+    listed = {
+        f"{module}.{name}"
+        for module in modules
+        for name in getattr(import_module(module), "__all__", ())
+    }
+    found = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted(ROOT.glob("apps/*/src/**/*.py"))
+        for name in imports_of_holdfast(path)
+        if name not in documented | listed
+    }
+    assert not found
+
+
+def imports_of_holdfast(path: Path) -> Iterator[str]:
+    """Each name that a module imports of Holdfast's packages."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name.startswith("holdfast"))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast"):
+            yield from (f"{node.module}.{each.name}" for each in node.names)

@@ -31,6 +31,7 @@ NAMES = {
     "Permanent",
     "Rate",
     "Retry",
+    "RunInfo",
     "Seal",
     "Sealed",
     "Sealer",

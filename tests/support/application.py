@@ -20,6 +20,8 @@ from tests.support.postgres import PostgresServer
 from tests.support.until import PATIENCE_S
 from tests.support.warm_python import LIBRARIES, WarmProcess
 
+ROOT = Path(__file__).parents[2]
+
 MakeTables: TypeAlias = Callable[[str], None]
 
 
@@ -104,7 +106,7 @@ class Commands:
 
     def environment(self, url: str, **more: str) -> dict[str, str]:
         """Return the environment of a process that runs the application on a database."""
-        path = os.pathsep.join([str(self.source), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join([str(self.source), str(ROOT), os.environ.get("PYTHONPATH", "")])
         return os.environ | {"HOLDFAST_URL": url, "PYTHONPATH": path.rstrip(os.pathsep)} | more
 
     async def run(self, place: Path, url: str, *command: str, **more: str) -> tuple[int, str, str]:

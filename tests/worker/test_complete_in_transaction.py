@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from holdfast import Continue, Holdfast, Job, Retry
 from holdfast.core.errors import AlreadyCompleting
@@ -16,6 +17,14 @@ from holdfast.testing.kit import Kit
 
 DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg"}
 ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgres": "postgresql+asyncpg"}
+
+
+class Base(DeclarativeBase): ...
+
+
+class Receipt(Base):
+    __tablename__ = "receipts"
+    id: Mapped[int] = mapped_column(primary_key=True)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -34,13 +43,18 @@ def kit(url: str) -> Iterator[Kit]:
     kit = Kit(Holdfast(open_types=True), url)
     with kit.app.transaction() as tx:
         tx.execute("create table paid (id integer)")
+        tx.execute("create table receipts (id integer primary key)")
     yield kit
     kit.app.close()
 
 
 def paid(kit: Kit) -> int:
+    return counted(kit, "select count(*) from paid")
+
+
+def counted(kit: Kit, query: str) -> int:
     with kit.app.transaction() as tx:
-        count: int = tx.execute("select count(*) from paid").fetchone()[0]
+        count: int = tx.execute(query).fetchone()[0]
         return count
 
 
@@ -85,6 +99,56 @@ async def test_an_async_session_is_awaited_and_the_chain_may_go_on(
     await kit.run_until_idle_async()
     await engine.dispose()
     assert kit.app.chains.get(chain).output == 2
+    await kit.app.aclose()
+
+
+@pytest.mark.parametrize("autoflush", [True, False])
+def test_what_a_session_holds_back_is_written_before_the_completion(
+    kit: Kit, kind: str, url: str, autoflush: bool
+) -> None:
+    engine = create_engine(url.replace(url.partition("://")[0], DRIVERS[kind], 1))
+    refusals: list[int] = []
+
+    @kit.app.job("pay", retry=Retry(base="1s", max_attempts=2))
+    def pay(job: Job[Any]) -> None:
+        with Session(engine, autoflush=autoflush) as session, session.begin():
+            session.add(Receipt(id=job.attempt))
+            try:
+                job.complete(tx=session)
+            except IntegrityError:
+                refusals.append(job.attempt)
+                raise
+            assert not session.new
+
+    with kit.app.transaction() as tx:
+        tx.execute("insert into receipts values (1)")
+    chain = start(kit)
+    kit.run_until_idle()
+    kit.advance("2s")
+    kit.run_until_idle()
+    engine.dispose()
+    assert refusals == [1]
+    assert kit.app.chains.get(chain).state == "completed"
+    assert counted(kit, "select count(*) from receipts") == 2
+
+
+async def test_what_an_async_session_holds_back_is_written_before_the_completion(
+    kit: Kit, kind: str, url: str
+) -> None:
+    engine = create_async_engine(url.replace(url.partition("://")[0], ASYNC_DRIVERS[kind], 1))
+
+    @kit.app.job("pay", retry=Retry(max_attempts=1))
+    async def pay(job: Job[Any]) -> None:
+        async with AsyncSession(engine) as session, session.begin():
+            session.add(Receipt(id=1))
+            await job.complete(tx=session)
+            assert not session.new
+
+    chain = start(kit)
+    await kit.run_until_idle_async()
+    await engine.dispose()
+    assert kit.app.chains.get(chain).state == "completed"
+    assert counted(kit, "select count(*) from receipts") == 1
     await kit.app.aclose()
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from tests.support.dying import Death, Steps, fork_for_each_line
 
 from holdfast.contrib.sqlalchemy_url import open_async_engine
-from holdfast.core.instants import Instant
 from holdfast.testing.test_clock import TimedDatabase
 from holdfast.worker.options import WorkerOptions
 from holdfast_files import AsyncFiles
@@ -38,7 +37,7 @@ def watch_effects(steps: Steps) -> None:
 async def work(death: Death) -> int:
     """Run jobs of one type until none is due, or until death."""
 
-    def instant() -> Instant | None:
+    def instant() -> int | None:
         return time.time_ns() // 1000 + death.ahead_us if death.ahead_us else None
 
     jobs.bind(death.url, instant)

@@ -5,6 +5,9 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from apps.harness.books import open_books
+from apps.invoicing.local.books import Books, Made, Place
+from apps.invoicing.local.mail_server import MailServer
 from apps.invoicing.tests.conftest import an_invoice
 from apps.invoicing.tests.test_emails import ask
 from sqlalchemy import delete, update
@@ -12,8 +15,6 @@ from sqlalchemy import delete, update
 from holdfast.testing.kit import Kit
 from invoicing import pdf
 from invoicing.database import Session
-from invoicing.local.books import Books, Made, Place, open_books
-from invoicing.local.mail_server import MailServer
 from invoicing.models import EmailDelivery, TaxSnapshot
 from invoicing.worker import jobs
 

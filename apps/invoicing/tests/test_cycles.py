@@ -14,7 +14,7 @@ from apps.invoicing.tests.conftest import TODAY, TOKEN, run_command
 from sqlalchemy import func, select
 from tests.support.serving import authorities
 
-from holdfast.scheduler.cycle_run import Shard
+from holdfast import Shard
 from holdfast.testing.kit import Kit
 from invoicing import api
 from invoicing.database import Session

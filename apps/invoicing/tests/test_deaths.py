@@ -6,6 +6,9 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from apps.harness.books import open_books
+from apps.invoicing.local.books import Books, Made, Place
+from apps.invoicing.local.mail_server import MailServer, read_mailbox
 from apps.invoicing.tests.conftest import TODAY, an_invoice, environment
 from apps.invoicing.tests.test_emails import SEND
 from apps.invoicing.tests.test_emails import ask as ask_for_email
@@ -19,8 +22,6 @@ from holdfast.testing.kit import Kit
 from invoicing.billing import InvoiceReady
 from invoicing.database import Session
 from invoicing.invoices import issue_invoice
-from invoicing.local.books import Books, Made, Place, open_books
-from invoicing.local.mail_server import MailServer, read_mailbox
 from invoicing.models import Customer, Expense, Invoice, InvoiceLine, Tenant
 from invoicing.taxes import ExpenseCreated
 from invoicing.worker import jobs

@@ -17,7 +17,7 @@ from tests.support.until import PATIENCE_S
 
 pytestmark = pytest.mark.timeout(600)
 
-STORY = ("-m", "invoicing.local", "--headless")
+STORY = ("-m", "apps.invoicing.local", "--headless")
 ENVIRONMENT = environment("mysql://no", PYTHONUNBUFFERED="1")
 
 
@@ -84,7 +84,7 @@ taxes._update_snapshot = count_nothing
 """
 WITH_CARELESS_WORKERS = """
 import sys
-from invoicing.local import __main__ as command
+from apps.invoicing.local import __main__ as command
 
 command.APPLICATION = "careless:jobs"
 command.main(sys.argv[1:])

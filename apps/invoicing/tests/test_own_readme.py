@@ -33,7 +33,7 @@ def test_the_readme_works_as_printed(url: str, tmp_path: Path) -> None:
 async def test_the_command_that_runs_it_all_has_the_options_shown(tmp_path: Path) -> None:
     shown = re.findall(r'^make invoicing ARGS="(.*)"', README, re.MULTILINE)
     code, options, _ = await run_command(
-        tmp_path, "sqlite:///unused.db", "invoicing.local", "--help"
+        tmp_path, "sqlite:///unused.db", "apps.invoicing.local", "--help"
     )
     assert code == 0
     assert len(shown) == 3

@@ -24,7 +24,7 @@ open_page = local_site.open_page
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the running application."""
-    words = ("invoicing.local", "--headless", "--invoices", "3")
+    words = ("apps.invoicing.local", "--headless", "--invoices", "3")
     with running_site(tmp_path_factory.mktemp("page"), environment("mysql://no"), *words) as site:
         yield site
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from apps.tenders.local.push_server import PushServer
 from tests import conftest as shared
 from tests.support import application
 from tests.support.application import Commands, MakeTables
@@ -12,7 +13,6 @@ from tests.support.saved_rows import BeginWith
 from holdfast.contrib.sqlalchemy_url import open_async_engine
 from holdfast.testing.kit import Kit
 from tenders.database import Session, migrate_tables
-from tenders.local.push_server import PushServer
 from tenders.worker import jobs
 
 postgres_server = shared.postgres_server

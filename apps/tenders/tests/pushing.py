@@ -5,18 +5,18 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
+from apps.tenders.local.push_server import PushServer
 from sqlalchemy import select
 
 from holdfast.core.cycle import Slot
-from holdfast.core.instants import Instant, to_instant
 from holdfast.scheduler.cycle_run import WHOLE, CycleRun
 from holdfast.testing.kit import Kit
+from holdfast_leases import to_instant
 from tenders.database import Session
 from tenders.deliveries import Work
 from tenders.dispatch import send_due
 from tenders.expo import ExpoPush
 from tenders.jobs import jobs
-from tenders.local.push_server import PushServer
 from tenders.models import Delivery, Installation, NotificationEvent, Preference, Tender
 from tenders.partitions import create_months
 from tenders.push import PushProvider
@@ -32,7 +32,7 @@ class HandClock:
 
     now: datetime = NOON
 
-    def __call__(self) -> Instant:
+    def __call__(self) -> int:
         return to_instant(self.now)
 
     def advance(self, span: timedelta) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apps.harness.books import open_books
 from apps.tenders.tests.conftest import run_command
 from sqlalchemy import Engine, func, select, table
 
 from tenders.archiving import archive_table
-from tenders.local.books import open_books
 from tenders.models import Delivery, Tender
 from tenders.settings import read_settings
 

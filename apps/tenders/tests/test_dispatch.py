@@ -5,6 +5,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
+from apps.tenders.local.push_server import (
+    GARBAGE,
+    LOST,
+    OUTAGE,
+    Fault,
+    PushServer,
+    slow,
+    throttled,
+)
 from apps.tenders.tests import pushing as shared
 from apps.tenders.tests.pushing import (
     NOON,
@@ -20,15 +29,6 @@ from sqlalchemy import delete, update
 
 from tenders.database import Session
 from tenders.expo import ExpoPush
-from tenders.local.push_server import (
-    GARBAGE,
-    LOST,
-    OUTAGE,
-    Fault,
-    PushServer,
-    slow,
-    throttled,
-)
 from tenders.models import Delivery, DeliveryStatus, Installation, Preference, Tender
 from tenders.push import PushMessage, ReceiptOutcome, SendOutcome
 

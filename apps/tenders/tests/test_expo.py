@@ -8,9 +8,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-
-from tenders.expo import LONGEST_WAIT, ExpoPush, is_push_token
-from tenders.local.push_server import (
+from apps.tenders.local.push_server import (
     GARBAGE,
     LOST,
     OUTAGE,
@@ -20,6 +18,8 @@ from tenders.local.push_server import (
     slow,
     throttled,
 )
+
+from tenders.expo import LONGEST_WAIT, ExpoPush, is_push_token
 from tenders.push import (
     Confirmed,
     Failed,

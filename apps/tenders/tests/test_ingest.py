@@ -6,13 +6,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from apps.tenders.local.source_server import SourceFaults, SourceServer
 from sqlalchemy import func, select
 
 from holdfast.testing.kit import Kit
 from tenders.database import Session
 from tenders.generated import generate_device, generate_tender
 from tenders.ingest import AllSourcesFailed, Ingest
-from tenders.local.source_server import SourceFaults, SourceServer
 from tenders.models import Base, Delivery, DeliveryStatus, NotificationEvent, RegisteredCode, Tender
 from tenders.settings import read_settings
 from tenders.sources.opening import open_sources

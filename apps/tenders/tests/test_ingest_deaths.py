@@ -6,6 +6,8 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from apps.tenders.local.books import is_wanted_by
+from apps.tenders.local.source_server import SourceServer
 from apps.tenders.tests.conftest import environment
 from apps.tenders.tests.dying import take_in
 from apps.tenders.tests.pushing import NOON
@@ -15,8 +17,6 @@ from tests.support.dying import DyingProcesses
 from holdfast.testing.kit import Kit
 from tenders.database import Session
 from tenders.generated import generate_device, generate_tender
-from tenders.local.books import is_wanted_by
-from tenders.local.source_server import SourceServer
 from tenders.models import Delivery, NotificationEvent, Preference, RegisteredCode, Tender
 from tenders.sources.found import FoundTender
 

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from apps.harness.books import open_books
+from apps.tenders.local.archive_story import ArchiveStory
+from apps.tenders.local.books import Books, is_wanted_by
+from apps.tenders.local.push_server import AcceptedPush
 from apps.tenders.tests.conftest import run_command, running
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
@@ -17,12 +21,9 @@ from sqlalchemy.orm import Session
 from holdfast import Holdfast
 from holdfast_archive import Archive
 from tenders.generated import generate_device, generate_tender
-from tenders.local.archive_story import ArchiveStory
-from tenders.local.books import Books, is_wanted_by, open_books
-from tenders.local.push_server import AcceptedPush
 from tenders.models import Delivery, Installation, NotificationEvent, Tender
 
-STORY = ("tenders.local", "--headless", "--exit", "--tenders", "12", "--devices", "60")
+STORY = ("apps.tenders.local", "--headless", "--exit", "--tenders", "12", "--devices", "60")
 
 
 @pytest.mark.timeout(600)

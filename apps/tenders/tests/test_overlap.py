@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from apps.tenders.local.source_server import SourceFaults, SourceServer
 from apps.tenders.tests.conftest import running
 from sqlalchemy import func, select
 from tests.support.application import RunningCommand
 from tests.support.until import until
 
-from holdfast.client.cycles import RunInfo
+from holdfast import RunInfo
 from holdfast.testing.kit import Kit
 from tenders.database import Session
 from tenders.generated import generate_tender
 from tenders.jobs import jobs
-from tenders.local.source_server import SourceFaults, SourceServer
 from tenders.models import NotificationEvent, RegisteredCode, Tender
 from tenders.seed import seed
 

@@ -108,7 +108,9 @@ def test_every_variable_of_the_application_is_in_the_readme() -> None:
 
 async def test_the_command_that_runs_it_all_has_the_options_shown(tmp_path: Path) -> None:
     shown = re.findall(r'^make tenders ARGS="(.*)"', README, re.MULTILINE)
-    code, options, _ = await run_command(tmp_path, "sqlite:///unused.db", "tenders.local", "--help")
+    code, options, _ = await run_command(
+        tmp_path, "sqlite:///unused.db", "apps.tenders.local", "--help"
+    )
     assert code == 0
     assert len(shown) == 2
     assert [each for each in " ".join(shown).split() if each not in options] == []

@@ -22,7 +22,7 @@ open_page = local_site.open_page
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the running application."""
-    words = ("tenders.local", "--headless", "--tenders", "6", "--devices", "40")
+    words = ("apps.tenders.local", "--headless", "--tenders", "6", "--devices", "40")
     with running_site(tmp_path_factory.mktemp("page"), environment("mysql://no"), *words) as site:
         yield site
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from apps.tenders.local.push_server import PushServer
 from apps.tenders.tests import pushing as shared
 from apps.tenders.tests.conftest import environment
 from apps.tenders.tests.pushing import (
@@ -19,7 +20,6 @@ from apps.tenders.tests.pushing import (
 )
 from tests.support.dying import DyingProcesses
 
-from tenders.local.push_server import PushServer
 from tenders.models import Delivery, DeliveryStatus
 
 pushing = shared.pushing

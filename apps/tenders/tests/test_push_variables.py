@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from apps.tenders.local.push_server import PushServer, slow
 from apps.tenders.tests import pushing as shared
 from apps.tenders.tests.conftest import run_command
 from apps.tenders.tests.pushing import NOON, Pushing, add_deliveries, add_tender, delivery
@@ -15,7 +16,6 @@ from holdfast.errors import ConfigError
 from tenders.deliveries import Work
 from tenders.dispatch import send_due
 from tenders.expo import ExpoPush
-from tenders.local.push_server import PushServer, slow
 from tenders.models import DeliveryStatus
 from tenders.push import PushMessage, SendOutcome
 from tenders.settings import read_settings

@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from apps.tenders.local.push_server import GARBAGE, LOST, OUTAGE, Fault, PushServer, throttled
 from apps.tenders.tests import pushing as shared
 from apps.tenders.tests.pushing import (
     NOON,
@@ -19,7 +20,6 @@ from sqlalchemy import update
 
 from holdfast_leases import PUSH_BACKOFF
 from tenders.database import Session
-from tenders.local.push_server import GARBAGE, LOST, OUTAGE, Fault, PushServer, throttled
 from tenders.models import Delivery, DeliveryStatus, Installation, Tender
 
 pushing = shared.pushing

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from apps.tenders.local.push_server import LOST, OUTAGE, PushServer, slow
 from apps.tenders.tests import pushing as shared
 from apps.tenders.tests.conftest import running
 from apps.tenders.tests.pushing import Pushing, add_deliveries, add_tender, deliveries, is_notified
@@ -13,10 +14,9 @@ from sqlalchemy import func, select, update
 from tests.support.application import RunningCommand
 from tests.support.until import until
 
-from holdfast.client.cycles import RunInfo
+from holdfast import RunInfo
 from tenders.database import Session
 from tenders.jobs import jobs
-from tenders.local.push_server import LOST, OUTAGE, PushServer, slow
 from tenders.models import Delivery, DeliveryStatus
 
 pushing = shared.pushing

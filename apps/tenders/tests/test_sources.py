@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from apps.tenders.local.source_server import SourceFaults, SourceServer
 
 from tenders.generated import generate_tender
-from tenders.local.source_server import SourceFaults, SourceServer
 from tenders.regions import REGIONS, region_code
 from tenders.settings import Settings, read_settings
 from tenders.sources.found import Findings, FoundTender, SourceFailed, merge

@@ -28,6 +28,11 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.Fair",
         "holdfast.Ordered",
     ),
+    "Settings": (
+        "holdfast.settings.load_settings",
+        "holdfast.settings.event_retry",
+        "holdfast.settings.milliseconds",
+    ),
     "Sealed payloads": ("holdfast.Seal", "holdfast.Sealer", "holdfast.Sealed"),
     "Handlers": (
         "holdfast.Job",
@@ -54,6 +59,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.JobInfo",
         "holdfast.AttemptInfo",
         "holdfast.Page",
+        "holdfast.RunInfo",
         "holdfast.HoldfastError",
     ),
     "Service calls": (
@@ -103,7 +109,10 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast_leases.Claimed",
         "holdfast_leases.RowRetry",
         "holdfast_leases.Retried",
-        "holdfast_leases.kept_rows.KeptRows",
+        "holdfast_leases.to_instant",
+        "holdfast_leases.to_datetime",
+        "holdfast_leases.KeptRows",
+        "holdfast_leases.AsyncKeptRows",
     ),
     "Files": (
         "holdfast_files.open_files",

@@ -83,7 +83,6 @@ async def send_email(job: Job[EmailRequest]) -> None:
         delivery = await session.get_one(EmailDelivery, delivery.id)
         delivery.status, delivery.error = DeliveryStatus.SENT, None
         delivery.sent_at = datetime.now(UTC)
-        await session.flush()
         await job.complete(tx=session)
 
 

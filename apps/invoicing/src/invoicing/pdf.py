@@ -71,7 +71,6 @@ async def render_pdf(job: Job[RenderRequest]) -> None:
         document = await session.get_one(Document, document.id)
         document.file = _file(document.tenant_id, stored)
         document.status, document.error = DocumentStatus.READY, None
-        await session.flush()
         await job.complete(tx=session)
 
 

@@ -10,7 +10,7 @@ from fastapi import HTTPException
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from holdfast.scheduler.cycle_run import Shard
+from holdfast import Shard
 from invoicing.invoices import add_up
 from invoicing.models import DeliveryStatus, DocumentStatus, Invoice, InvoiceStatus
 

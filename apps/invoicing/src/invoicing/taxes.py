@@ -51,7 +51,6 @@ async def _update_snapshot(session: AsyncSession, expense: Expense) -> None:
         )
     )
     snapshot.expenses, snapshot.net, snapshot.tax = counted.one()
-    await session.flush()
 
 
 def quarter_of(day: date) -> str:

@@ -7,7 +7,7 @@ import hashlib
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from holdfast.scheduler.cycle_run import Shard
+from holdfast import Shard
 from invoicing.models import Tenant
 
 

@@ -16,8 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun
-from holdfast.core.instants import Instant, to_datetime, to_instant
-from holdfast_leases import Claimed, LeasedTable
+from holdfast_leases import Claimed, LeasedTable, to_datetime, to_instant
 from tenders.database import Session
 from tenders.expo import ExpoPush
 from tenders.models import Installation
@@ -26,8 +25,8 @@ from tenders.settings import Settings, read_settings
 
 T = TypeVar("T")
 
-Clock = Callable[[], Instant | None]
-"""The time; None means that leases go by the database's clock."""
+Clock = Callable[[], int | None]
+"""The time in microseconds; None means that leases go by the database's clock."""
 
 REAPED_AT_ONCE = 1_000
 
@@ -35,7 +34,7 @@ Changes = dict[Any, dict[str, Any]]
 """Columns to change, by the id of the delivery."""
 
 
-def database_time() -> Instant | None:
+def database_time() -> int | None:
     """Leave the time to the database."""
     return None
 

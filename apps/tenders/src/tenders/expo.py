@@ -12,7 +12,6 @@ from typing import TypeVar
 import httpx
 import msgspec
 
-from holdfast.core.redaction import clean_text
 from tenders.push import (
     Confirmed,
     Failed,
@@ -277,4 +276,5 @@ def _code(answer: _Answer) -> str:
 
 def _text(text: str) -> str:
     """Make a provider's words storable; they like to quote the device's token."""
-    return clean_text(_TOKEN.sub("the device", text), LONGEST_MESSAGE)
+    words = _TOKEN.sub("the device", text)
+    return "".join(each if each.isprintable() else "\ufffd" for each in words)[:LONGEST_MESSAGE]

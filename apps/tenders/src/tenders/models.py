@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeEngine
 
-from holdfast.core.instants import to_datetime, to_instant
+from holdfast_leases import to_datetime, to_instant
 
 NEW_IDS = {"sqlite_autoincrement": True}
 """Without it, SQLite gives the ids of rows that were moved away to new rows."""

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlencode
 
-from holdfast.core.duration import milliseconds
 from holdfast.errors import ConfigError, InvalidDuration
-from holdfast.settings import load_settings
+from holdfast.settings import load_settings, milliseconds
 from holdfast.settings.fields import FilesUrl, HttpUrl, parse_variable
 
 TIME_ZONE = "America/Santiago"

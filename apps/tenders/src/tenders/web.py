@@ -19,11 +19,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from holdfast import HoldfastError
-from holdfast.client.cycles import RunInfo
+from holdfast import HoldfastError, RunInfo
 from holdfast.contrib.fastapi import lifespan, mount_dashboard, problem_handler, session
-from holdfast.core.instants import Instant, to_datetime
 from holdfast_archive.manifest import Manifest
+from holdfast_leases import to_datetime
 from tenders.archiving import archive
 from tenders.database import Session
 from tenders.models import Delivery, Installation, NotificationEvent, Tender
@@ -71,7 +70,7 @@ def _pesos(amount: int | None) -> str:
     return "" if amount is None else f"$ {amount:,}".replace(",", ".")
 
 
-def _moment(moment: datetime | Instant | None) -> str:
+def _moment(moment: datetime | int | None) -> str:
     known = to_datetime(moment) if isinstance(moment, int) else moment
     return "" if known is None else f"{known.astimezone(UTC):%Y-%m-%d %H:%M}"
 

@@ -21,7 +21,8 @@ def measure_invoices(bench: Bench) -> list[Result]:
     """Measure from the first request to the last e-mail, PDFs attached."""
 
     def rate() -> float:
-        told = _run(bench, "invoicing.local", "--headless", "--exit", invoices=bench.scale.invoices)
+        words = ("apps.invoicing.local", "--headless", "--exit")
+        told = _run(bench, *words, invoices=bench.scale.invoices)
         return bench.scale.invoices / float(told["seconds"])
 
     contest = Contest(bench.scale.side_rounds, {"ours": rate})

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from holdfast import errors as errors
     from holdfast.app import Holdfast as Holdfast
     from holdfast.app.seal import Seal as Seal
+    from holdfast.client.cycles import RunInfo as RunInfo
     from holdfast.client.start_plan import Start as Start
     from holdfast.client.views import AttemptInfo as AttemptInfo
     from holdfast.client.views import Chain as Chain
@@ -40,6 +41,7 @@ __version__ = VERSION
 _NAMES = {
     "holdfast.app": ("Holdfast",),
     "holdfast.app.seal": ("Seal",),
+    "holdfast.client.cycles": ("RunInfo",),
     "holdfast.client.start_plan": ("Start",),
     "holdfast.client.views": ("AttemptInfo", "Chain", "CompletedChain", "JobInfo", "Page"),
     "holdfast.core.errors": ("Aborted", "Busy", "HoldfastError", "Permanent"),
@@ -76,6 +78,7 @@ __all__ = [
     "Permanent",
     "Rate",
     "Retry",
+    "RunInfo",
     "Seal",
     "Sealed",
     "Sealer",

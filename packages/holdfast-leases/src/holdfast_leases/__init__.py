@@ -8,6 +8,8 @@ from holdfast_leases.leases import (
     LeasedTable,
     Retried,
     RowRetry,
+    to_datetime,
+    to_instant,
 )
 
 __all__ = [
@@ -19,4 +21,6 @@ __all__ = [
     "LeasedTable",
     "Retried",
     "RowRetry",
+    "to_datetime",
+    "to_instant",
 ]

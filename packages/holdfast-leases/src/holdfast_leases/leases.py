@@ -18,14 +18,23 @@ from holdfast.client.adapters import is_of_library
 from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidOption, UnsupportedConnection
-from holdfast.core.instants import Instant
+from holdfast.core.instants import Instant, to_datetime, to_instant
 from holdfast.core.retry import PUSH_BACKOFF, Retry
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, Row, Statement, run, run_async
 from holdfast.storage.sql_loader import quote, quote_table
 from holdfast_leases.kept_rows import AsyncKeptRows, KeptRows, Renewal, TransactionSource
 
-__all__ = ["PUSH_BACKOFF", "AsyncLeasedTable", "Claimed", "LeasedTable", "Retried", "RowRetry"]
+__all__ = [
+    "PUSH_BACKOFF",
+    "AsyncLeasedTable",
+    "Claimed",
+    "LeasedTable",
+    "Retried",
+    "RowRetry",
+    "to_datetime",
+    "to_instant",
+]
 
 DEFAULT_LEASE = "60s"
 

@@ -1,5 +1,6 @@
 """Settings: arguments over environment over file over defaults, validated once, each value with its origin."""
 
+from holdfast.core.duration import milliseconds
 from holdfast.settings.definitions import GROUPS, Settings
 from holdfast.settings.fields import Integer, Variable, setting, variables_of
 from holdfast.settings.load import (
@@ -34,6 +35,7 @@ __all__ = [
     "job_retry",
     "load_settings",
     "load_some",
+    "milliseconds",
     "read_settings",
     "setting",
     "timing_if_set",

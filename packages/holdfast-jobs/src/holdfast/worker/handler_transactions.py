@@ -226,7 +226,7 @@ class CompleteInTransaction:
         """
         op = self._finish(output)
         adapter = adapter_of(tx)
-        need = Need(self._database.store, self._database.schema, True)
+        need = Need(self._database.store, self._database.schema, True, is_last=True)
         if isinstance(adapter, AsyncAdapter):
 
             async def write() -> None:

@@ -231,7 +231,8 @@ class Job(Generic[T]):
         """Open the transaction that completes this job; it commits when handler and middlewares have returned.
 
         With `tx` the job is completed in your own transaction instead (SQLAlchemy, Django, psycopg …), as its last
-        statement: `output` is what the handler would have returned, and your commit is the job's.
+        statement: a session's pending objects are flushed before it, `output` is what the handler would have returned,
+        and your commit is the job's.
         Raises: AlreadyCompleting, LeaseLost.
         """
         if self.transaction is not None:

@@ -29,11 +29,15 @@ log = logging.getLogger("holdfast.client")
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What is about to be done on a connection: in which database, and whether anything is written."""
+    """What is about to be done on a connection: in which database, and whether anything is written.
+
+    `is_last` says that it ends the transaction: what the library holds back is written before it.
+    """
 
     store: Store
     schema: str
     writes: bool
+    is_last: bool = False
 
     def check_dialect(self, found: Dialect) -> None:
         """Refuse a connection that cannot lead to the right database. Raises: WrongDatabase."""

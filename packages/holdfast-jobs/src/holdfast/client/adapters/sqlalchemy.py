@@ -111,13 +111,15 @@ class ConnectionAdapter(SyncAdapter):
 
 
 class SessionAdapter(SyncAdapter):
-    """A Session; only its transaction is used, nothing is flushed and nothing expires."""
+    """A Session; only its transaction is used, nothing expires, and only the last statement flushes."""
 
     def __init__(self, session: Session | scoped_session[Any]) -> None:
         self._session: Session = session() if isinstance(session, scoped_session) else session
 
     def open(self, need: Need) -> Access[SyncExecutor]:
         access = _driver_adapter(session_connection(self._session)).open(need)
+        if need.is_last:
+            self._session.flush()
 
         def review(hooks: Hooks) -> None:
             run(hooks.review(need.store), access.executor)

@@ -54,6 +54,8 @@ class AsyncSessionAdapter(AsyncAdapter):
             lambda each: _async_driver_adapter(session_connection(each))
         )
         access = await adapter.open(need)
+        if need.is_last:
+            await self._session.flush()
 
         def review(hooks: Hooks) -> None:
             # SQLAlchemy reports its commit inside its greenlet.

@@ -8,29 +8,17 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from email.message import EmailMessage
 from pathlib import Path
-from typing import Literal
 from uuid import UUID
 
-from sqlalchemy import Engine, create_engine, select
+from apps.harness.books import Fault, Kind
+from apps.invoicing.local.mail_server import read_mailbox
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session, joinedload
 
-from holdfast import Holdfast
-from holdfast.contrib.sqlalchemy_url import sqlalchemy_url
-from holdfast.core.errors import HoldfastError
+from holdfast import Holdfast, HoldfastError
 from holdfast_files import open_files
-from invoicing.local.mail_server import read_mailbox
 from invoicing.models import DeliveryStatus, Document, EmailDelivery, Expense, File, TaxSnapshot
 from invoicing.taxes import quarter_of
-
-Kind = Literal["missing", "doubled", "wrong"]
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Something that should not be so."""
-
-    kind: Kind
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +45,6 @@ class Progress:
     ready: int
     sent: int
     failed: int
-
-
-def open_books(url: str) -> Engine:
-    """Open the application's tables for reading."""
-    # SQLite's five seconds are short where several processes share a busy machine.
-    wait = {"timeout": 30} if url.startswith("sqlite") else {}
-    return create_engine(sqlalchemy_url(url), connect_args=wait)
 
 
 def read_progress(engine: Engine, invoices: Collection[UUID]) -> Progress:

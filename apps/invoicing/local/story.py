@@ -10,23 +10,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
+from apps.harness.command import LocalProcesses
+from apps.harness.narrator import Narrator
+from apps.invoicing.local.books import Books, Made, Place, Progress, read_progress
 from sqlalchemy import Engine
 
-from holdfast import Holdfast
-from holdfast.cli.interrupts import sleep_unless_interrupted
-from holdfast.cli.local_application import LocalProcesses
-from holdfast.client.views import JobInfo
-from invoicing.local.books import Books, Made, Place, Progress, read_progress
+from holdfast import Holdfast, JobInfo
 from invoicing.seed import BUSINESSES, Business
 
 AT_ONCE = 4
-FIGURES_S = 1.0
-POLL_S = 0.1
 REQUEST_TIMEOUT_S = 120.0
-LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +123,7 @@ class Story:
     ) -> None:
         """Take the running application and where the lines go."""
         self._plan = plan
+        self.narrator = Narrator(processes, say)
         self._processes = processes
         self._engine = engine
         self._jobs = jobs
@@ -133,7 +131,6 @@ class Story:
         self._kill_pending = plan.kill
         self._recoveries: list[Recovery] = []
         self._interrupted: set[UUID] = set()
-        self._figures_due = 0.0
         self.seconds = 0.0
         """From the first request to the last e-mail."""
 
@@ -164,25 +161,18 @@ class Story:
         )
         return self._check(place, made)
 
-    def keep_running(self) -> None:
-        """Replace workers that die, until interrupted."""
-        while True:
-            self._replace_exited()
-            sleep_unless_interrupted(POLL_S)
-
     def _follow(self, issued: Callable[[], list[UUID]], victim: str) -> None:
         """Watch until every invoice has been mailed and nothing is left to do."""
         while True:
             progress = read_progress(self._engine, issued())
-            self._print_figures(progress)
-            self._replace_exited()
+            self.narrator.look(partial(self._figures, progress))
             self._follow_recoveries()
             if self._kill_pending and progress.sent >= self._plan.invoices // 4:
                 victim = self._kill(victim)
             is_done = progress.sent + progress.failed >= self._plan.invoices
             if is_done and not self._recoveries and self._is_drained():
                 return
-            sleep_unless_interrupted(POLL_S)
+            self.narrator.pause()
 
     def _is_drained(self) -> bool:
         return not self._jobs.jobs.list("state:pending,running,blocked", limit=1).items
@@ -214,25 +204,12 @@ class Story:
                 self._recoveries.remove(each)
                 self._say(f"the jobs of {each.name} were recovered after {seconds:.1f} s")
 
-    def _replace_exited(self) -> None:
-        for name, code in self._processes.take_exited():
-            if name == "web":
-                raise RuntimeError(f"the API exited with code {code}")
-            self._say(f"{name} exited with code {code}; {self._processes.start_worker()} started")
-
-    def _print_figures(self, progress: Progress) -> None:
-        if time.monotonic() >= self._figures_due:
-            self._figures_due = time.monotonic() + FIGURES_S
-            of = self._plan.invoices
-            self._say(f"PDFs {progress.ready}/{of} · e-mails {progress.sent}/{of}")
+    def _figures(self, progress: Progress) -> str:
+        of = self._plan.invoices
+        return f"PDFs {progress.ready}/{of} · e-mails {progress.sent}/{of}"
 
     def _check(self, place: Place, made: Made) -> bool:
         books = Books(self._engine, self._jobs, place, made)
-        for fault in books.faults[:LISTED]:
-            self._say(f"{fault.kind}: {fault.text}")
-        if len(books.faults) > LISTED:
-            self._say(f"and {len(books.faults) - LISTED} more")
-        if self._kill_pending:
-            self._say("no worker could be killed in the middle of a job; issue more invoices")
-        self._say(books.summary)
-        return not books.faults and not self._kill_pending
+        missed = "no worker could be killed in the middle of a job; issue more invoices"
+        not_killed = missed if self._kill_pending else None
+        return self.narrator.close_books(books.faults, books.summary, not_killed)

@@ -1,4 +1,4 @@
-"""`python -m invoicing.local`: the API, two workers, a mail server and a file store on this machine."""
+"""`python -m apps.invoicing.local`: the API, two workers, a mail server and a file store on this machine."""
 
 from __future__ import annotations
 
@@ -12,20 +12,12 @@ from functools import partial
 from pathlib import Path
 
 import click
+from apps.harness.command import LocalOptions, LocalProcesses, local_options, run_local
+from apps.invoicing.local.mail_server import MailServer
 
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.local_application import (
-    LOCAL_HOST,
-    LocalOptions,
-    LocalProcesses,
-    clean_environment,
-    listen,
-    local_options,
-    print_ready,
-    run_local,
-)
+from holdfast.cli.local_application import LOCAL_HOST, clean_environment, listen, print_ready
 from holdfast.cli.orphan_guard import OrphanGuard
-from invoicing.local.mail_server import MailServer
 
 PORT = 8760
 APPLICATION = "invoicing.worker:jobs"
@@ -116,9 +108,11 @@ def _tell(
     address: str,
     victim: str,
 ) -> int:
+    from apps.harness.books import open_books
+    from apps.invoicing.local.books import Place
+    from apps.invoicing.local.story import Plan, Story
+
     from invoicing.jobs import jobs
-    from invoicing.local.books import Place, open_books
-    from invoicing.local.story import Plan, Story
 
     stack.callback(jobs.close)
     engine = open_books(url)
@@ -134,7 +128,7 @@ def _tell(
         click.echo(json.dumps(facts))
     if not options.local.exits:
         say("Ctrl-C stops everything")
-        story.keep_running()
+        story.narrator.keep_running()
     return Exit.OK if is_sound else Exit.FAILED
 
 

@@ -1,4 +1,4 @@
-"""`python -m tenders.local`: sources, a push service, an archive, a page and two workers on this machine."""
+"""`python -m apps.tenders.local`: sources, a push service, an archive, a page and two workers on this machine."""
 
 from __future__ import annotations
 
@@ -9,21 +9,13 @@ from functools import partial
 from pathlib import Path
 
 import click
+from apps.harness.command import LocalOptions, LocalProcesses, local_options, run_local
+from apps.tenders.local.push_server import PushServer
+from apps.tenders.local.source_server import SourceServer
 
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.local_application import (
-    LOCAL_HOST,
-    LocalOptions,
-    LocalProcesses,
-    clean_environment,
-    listen,
-    local_options,
-    print_ready,
-    run_local,
-)
+from holdfast.cli.local_application import LOCAL_HOST, clean_environment, listen, print_ready
 from holdfast.cli.orphan_guard import OrphanGuard
-from tenders.local.push_server import PushServer
-from tenders.local.source_server import SourceServer
 
 PORT = 8770
 NEVER_HERE = "0 0 29 2 *"
@@ -83,9 +75,10 @@ def _run(options: LocalOptions, tenders: int, devices: int, url: str, guard: Orp
         # The application's modules read the environment when they are imported, also here.
         os.environ.clear()
         os.environ.update(environment)
+        from apps.harness.books import open_books
+        from apps.tenders.local.story import Plan, Scene, Story
+
         from tenders.jobs import jobs
-        from tenders.local.books import open_books
-        from tenders.local.story import Plan, Scene, Story
 
         jobs.bind(url)
         stack.callback(jobs.close)
@@ -96,7 +89,7 @@ def _run(options: LocalOptions, tenders: int, devices: int, url: str, guard: Orp
         is_sound = story.play()
         if not options.exits:
             _say("Ctrl-C stops everything")
-            story.keep_running()
+            story.narrator.keep_running()
         return Exit.OK if is_sound else Exit.FAILED
 
 

@@ -7,27 +7,26 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
+from apps.harness.books import Fault
+from apps.harness.command import LocalProcesses
+from apps.harness.narrator import Narrator
+from apps.tenders.local.archive_story import ArchiveStory
+from apps.tenders.local.books import Books, Progress, read_progress
+from apps.tenders.local.push_server import PushServer
+from apps.tenders.local.push_server import slow as slow_push
+from apps.tenders.local.source_server import SourceFaults, SourceServer
 from sqlalchemy import Engine, select, update
 from sqlalchemy.orm import Session
 
 from holdfast import Holdfast
-from holdfast.cli.interrupts import sleep_unless_interrupted
-from holdfast.cli.local_application import LocalProcesses
 from tenders.generated import generate_tender
-from tenders.local.archive_story import ArchiveStory
-from tenders.local.books import Books, Fault, Progress, read_progress
-from tenders.local.push_server import PushServer
-from tenders.local.push_server import slow as slow_push
-from tenders.local.source_server import SourceFaults, SourceServer
 from tenders.models import Delivery, DeliveryStatus
 from tenders.sources.found import FoundTender
 
-FIGURES_S = 1.0
-POLL_S = 0.1
 PATIENCE_S = 120.0
-LISTED = 5
 SLOW_S = 1.0
 """How long the push service takes while a worker is to be killed: several looks, and less than a lease."""
 
@@ -61,9 +60,9 @@ class Story:
         """Take what is to be done, and where."""
         self._plan = plan
         self._scene = scene
+        self.narrator = Narrator(scene.processes, scene.say)
         self._listed: list[FoundTender] = []
         self._kill_pending = plan.kill
-        self._figures_due = 0.0
         self.seconds = 0.0
         """From the first list to the last receipt."""
 
@@ -86,12 +85,6 @@ class Story:
         nights.play()
         return self._check(nights.faults)
 
-    def keep_running(self) -> None:
-        """Replace workers that die, until interrupted."""
-        while True:
-            self._replace_exited()
-            sleep_unless_interrupted(POLL_S)
-
     def _list(self, numbers: Sequence[int]) -> None:
         """Have the sources list more tenders, each in part; together they know everything."""
         now = datetime.now(UTC)
@@ -113,14 +106,13 @@ class Story:
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
             progress = read_progress(self._scene.engine, codes)
-            self._print_figures(progress)
-            self._replace_exited()
+            self.narrator.look(partial(self._figures, progress))
             if self._kill_pending and progress.tenders:
                 self._kill()
             self._skip_backoff()
             if progress.tenders == len(codes) and not progress.open:
                 return
-            sleep_unless_interrupted(POLL_S)
+            self.narrator.pause()
         self._scene.say(f"not everything was delivered within {PATIENCE_S:.0f} s")
 
     def _kill(self) -> None:
@@ -147,27 +139,13 @@ class Story:
             later = Delivery.next_attempt_at > past
             session.execute(update(Delivery).where(waiting, later).values(next_attempt_at=past))
 
-    def _replace_exited(self) -> None:
-        for name, code in self._scene.processes.take_exited():
-            if name == "web":
-                raise RuntimeError(f"the web server exited with code {code}")
-            successor = self._scene.processes.start_worker()
-            self._scene.say(f"{name} exited with code {code}; {successor} started")
-
-    def _print_figures(self, progress: Progress) -> None:
-        if time.monotonic() >= self._figures_due:
-            self._figures_due = time.monotonic() + FIGURES_S
-            states = " · ".join(f"{name} {number}" for name, number in progress.states.items())
-            self._scene.say(f"tenders {progress.tenders}/{len(self._listed)} · {states or 'none'}")
+    def _figures(self, progress: Progress) -> str:
+        states = " · ".join(f"{name} {number}" for name, number in progress.states.items())
+        return f"tenders {progress.tenders}/{len(self._listed)} · {states or 'none'}"
 
     def _check(self, known: Sequence[Fault]) -> bool:
         books = Books(self._scene.engine, self._scene.push_log, self._listed)
         faults = [*known, *books.faults]
-        for fault in faults[:LISTED]:
-            self._scene.say(f"{fault.kind}: {fault.text}")
-        if len(faults) > LISTED:
-            self._scene.say(f"and {len(faults) - LISTED} more")
-        if self._kill_pending:
-            self._scene.say("no worker could be killed while it held deliveries; list more tenders")
-        self._scene.say(books.summary)
-        return not faults and not self._kill_pending
+        missed = "no worker could be killed while it held deliveries; list more tenders"
+        not_killed = missed if self._kill_pending else None
+        return self.narrator.close_books(faults, books.summary, not_killed)

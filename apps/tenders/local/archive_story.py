@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from apps.harness.books import Fault
 from sqlalchemy import Engine, func, select, table
 
-from holdfast import Holdfast
-from holdfast.core.errors import HoldfastError
+from holdfast import Holdfast, HoldfastError
 from holdfast_archive import Archive
 from holdfast_archive.manifest import Manifest
 from holdfast_files import open_files
 from tenders.archiving import archive_table
-from tenders.local.books import Fault
 
 CLEANUP = "cleanup"
 EXPORT = "archiveExport"

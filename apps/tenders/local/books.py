@@ -6,14 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 from uuid import UUID
 
-from sqlalchemy import Engine, create_engine, select
+from apps.harness.books import Fault
+from apps.tenders.local.push_server import read_log
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from holdfast.contrib.sqlalchemy_url import sqlalchemy_url
-from tenders.local.push_server import read_log
 from tenders.models import (
     Delivery,
     DeliveryStatus,
@@ -27,16 +26,6 @@ from tenders.sources.found import FoundTender
 
 UNFINISHED = (DeliveryStatus.PENDING, DeliveryStatus.RETRYABLE, DeliveryStatus.SENT)
 
-Kind = Literal["missing", "doubled", "wrong"]
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Something that should not be so."""
-
-    kind: Kind
-    text: str
-
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -49,13 +38,6 @@ class Progress:
     def open(self) -> int:
         """Deliveries that are not final."""
         return sum(self.states[each.value] for each in UNFINISHED)
-
-
-def open_books(url: str) -> Engine:
-    """Open the application's tables for reading."""
-    # SQLite's five seconds are short where several processes share a busy machine.
-    wait = {"timeout": 30} if url.startswith("sqlite") else {}
-    return create_engine(sqlalchemy_url(url), connect_args=wait)
 
 
 def read_progress(engine: Engine, codes: Sequence[str]) -> Progress:
