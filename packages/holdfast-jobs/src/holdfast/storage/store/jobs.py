@@ -379,7 +379,8 @@ class RedriveStore:
     def count_waiting(self, id: str) -> Op[int]:
         """Count its jobs that were re-queued and have not started."""
         yield Statement("redrive_started", {"id": id})
-        return (yield from fetch_value("redrive_waiting", id=id))
+        waiting: int = yield from fetch_value("redrive_waiting", id=id)
+        return waiting
 
     def take(self, id: str, types: Sequence[str], limit: int, next_at: Instant) -> Op[list[str]]:
         """Take the next jobs of these types, and note when the ones after them become due.
