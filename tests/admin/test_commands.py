@@ -143,7 +143,9 @@ async def test_dead_letters_are_grouped_redriven_by_filter_and_dropped(
     assert [each["count"] for each in groups.items] == [3, 1]
     handled = await service.dead_letters.redrive(OPERATOR, filter=groups.items[0]["filter"], rate=2)
     assert set(handled.ids) == timeouts
-    assert len(scene.claim()) == 1, "a rate spreads them over time"
+    (redrive,) = (await service.dead_letters.groups(VIEWER)).redrives
+    assert (redrive.rate, redrive.left) == ("2/s", 3)
+    assert scene.claim() == [], "workers re-queue them over time"
     dropped = await service.dead_letters.drop(DEVELOPER, [other])
     assert dropped.ids == [other]
     assert scene.database.read(scene.store.jobs.get([other])) == []

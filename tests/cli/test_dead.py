@@ -1,12 +1,13 @@
 """Dead letters are grouped, shown, redriven at a rate and dropped, on both stores."""
 
 import json
-from itertools import pairwise
 
 import pytest
 
 from holdfast.cli import changes
 from holdfast.cli.exit_codes import Exit
+from holdfast.commands.jobs import cancel_jobs
+from holdfast.commands.redrives import continue_redrive
 from holdfast.core.duration import milliseconds
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
@@ -49,11 +50,24 @@ def test_redriving_spreads_letters_at_the_rate(run: Run, scene: Scene) -> None:
     result = run("dead", "redrive", "type:mail.*", "--rate", "2/m", "--yes", "-o", "id")
     assert result.exit_code == 0
     assert set(result.stdout.split()) == set(ids)
-    jobs = scene.database.read(scene.store.jobs.get(ids))
-    due = sorted(each.available_at or 0 for each in jobs)
-    gap = milliseconds("30s") * 1000
-    assert [later - due[0] for later in due] == [0, gap, 2 * gap]
+    assert "to be re-queued at 2/m: 3 jobs" in result.stderr
     assert [deed[:2] for deed in scene.deeds()] == [("dead.redrive", "3 jobs")]
+    assert "redrive at 2/m under way: 3 left" in run("dead", "list").stderr
+    assert "redriven at 2/m: 3 left" in run("jobs", "show", ids[0]).stdout
+    (redrive,) = scene.database.read(scene.store.redrives.under_way())
+    gap = milliseconds("30s") * 1000
+    began = now = scene.database.read(scene.store.schema.clock())
+    for _ in range(3):
+        step = scene.database.run(continue_redrive(scene.store, redrive.id, ["mail.send"], now))
+        assert step is not None
+        assert len(step.change.answer) == 1
+        now = step.next_at
+        again = continue_redrive(scene.store, redrive.id, ["mail.send"], now)
+        held_up = scene.database.run(again)
+        assert held_up is None or held_up.is_held_up, "one waits for its start"
+        scene.database.run(cancel_jobs(scene.store, step.change.answer))
+    assert now - began == 3 * gap
+    assert scene.database.read(scene.store.redrives.under_way()) == []
 
 
 def test_redriving_is_called_that_and_shows_what_it_took_once(run: Run, scene: Scene) -> None:
@@ -92,11 +106,9 @@ def test_a_rate_holds_over_more_letters_than_fit_into_one_batch(
     monkeypatch.setattr(changes, "BATCH", 2)
     ids = [scene.failed() for _ in range(5)]
     assert run("dead", "redrive", "type:mail.*", "--rate", "1/m", "--yes").exit_code == 0
-    jobs = scene.database.read(scene.store.jobs.get(ids))
-    due = sorted(each.available_at or 0 for each in jobs)
-    minute = milliseconds("1m") * 1000
-    assert all(later - sooner >= minute for sooner, later in pairwise(due))
-    assert due[-1] - due[0] < 5 * minute
+    assert [scene.state(each) for each in ids] == ["failed"] * 5
+    (redrive,) = scene.database.read(scene.store.redrives.under_way())
+    assert (redrive.spacing_us, redrive.left) == (milliseconds("1m") * 1000, 5)
 
 
 @pytest.mark.parametrize("rate", ["fast", "0/s", "-1/s", "5/week", "nan/s"])

@@ -159,6 +159,8 @@ def test_six_workers_on_20_connections_take_at_most_twice_the_time_of_one(
     jobs = dict.fromkeys(KINDS, 300)
     _, one_s = drain(server, tmp_path, jobs, 1, patience_s=300)
     _, six_s = drain(server, tmp_path, jobs, 6, patience_s=300)
+    with observed(server) as observer:
+        assert observer.execute(EFFECTS).fetchone() == (3_000, 3_000)
     assert six_s <= 2 * one_s, (one_s, six_s)
 
 

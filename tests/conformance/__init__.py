@@ -86,6 +86,7 @@ from tests.conformance.reaping import ReapingConformance as ReapingConformance
 from tests.conformance.reaping import (
     ReapingInBatchesConformance as ReapingInBatchesConformance,
 )
+from tests.conformance.redriving import PacedRedriveConformance as PacedRedriveConformance
 from tests.conformance.replaying import ReplayConformance as ReplayConformance
 from tests.conformance.retention import DeletingConformance as DeletingConformance
 from tests.conformance.retention import RetentionConformance as RetentionConformance

@@ -840,6 +840,7 @@ COMMANDS = {
     "drop_jobs": "dead.drop",
     "pause_cycle": "cycle.pause",
     "pause_type": "type.pause",
+    "redrive_dead_letters": "dead.redrive",
     "redrive_jobs": "job.retry",
     "remove_subscription": "subscription.remove",
     "replay_events": "subscription.replay",

@@ -83,12 +83,13 @@ def test_dead_letters_of_one_kind_are_redriven_at_a_rate(scene: Scene, open_page
     row.get_by_role("button", name="Redrive").click()
     page.get_by_role("dialog").get_by_label("Rate").fill("1/m")
     confirm(page, "Redrive")
-    expect(page.get_by_role("status")).to_contain_text("3 jobs re-queued")
-    expect(page.locator("tbody tr")).to_have_count(1)
-    records = scene.database.read(scene.store.jobs.get(refused))
-    due = sorted(each.available_at or 0 for each in records)
-    assert due[2] - due[0] == 120_000_000
-    assert scene.state(other) == "failed"
+    expect(page.get_by_role("status")).to_contain_text("3 jobs to be re-queued by workers")
+    expect(page.locator("main")).to_contain_text("A redrive at 1/m is under way: 3 left.")
+    (redrive,) = scene.database.read(scene.store.redrives.under_way())
+    assert (redrive.spacing_us, redrive.left) == (60_000_000, 3)
+    for id in refused:
+        assert scene.database.read(scene.store.redrives.under_way(id)) == [redrive]
+    assert scene.database.read(scene.store.redrives.under_way(other)) == []
 
 
 @on_one_store
@@ -104,7 +105,7 @@ def test_a_wrong_rate_is_corrected_in_the_dialog(scene: Scene, open_page: OpenPa
     assert scene.state(id) == "failed"
     dialog.get_by_label("Rate").fill("50/s")
     dialog.get_by_label("Rate").press("Enter")
-    expect(page.locator("main [role=status]")).to_contain_text("1 job re-queued")
+    expect(page.locator("main [role=status]")).to_contain_text("1 job to be re-queued by workers")
     assert scene.deeds() == [("dead.redrive", f"job {id}", "the provider is back")]
 
 

@@ -95,7 +95,7 @@ class Outside(Machine):
     @rule(data=st.data())
     def redrive(self, data: st.DataObject) -> None:
         ids = self.draw_some(data, sorted(self.model.jobs), 1)
-        answers = self.both(lambda store: redrive_jobs(store, ids, 0, self.now))
+        answers = self.both(lambda store: redrive_jobs(store, ids, self.now))
         moved = {each for each in ids if self.model.redrive(each, self.now)}
         told = [set() if each is WrongState else set(each.answer) for each in answers]
         assert told == [moved] * 2

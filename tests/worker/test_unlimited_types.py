@@ -24,7 +24,7 @@ BEAT = {
     "lease_renew",
     "type_setting_list",
 } | {"worker_put"}
-REAPER = {"clock", "lease_list", "lease_reap", "lease_free", "unreadable_page"}
+REAPER = {"clock", "lease_list", "lease_reap", "lease_free", "unreadable_page", "redrive_find"}
 CLAIM = {"job_claim", "job_claim_lines", "job_next_due"}
 CLAIM_SQLITE = {"job_claim_look", "job_claim_take", "job_claim_lease", "job_claim_read"}
 END = {"job_complete"}

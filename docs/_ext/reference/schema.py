@@ -31,6 +31,8 @@ PURPOSES = {
     "revision": "Further inputs of debounced jobs that have not started yet.",
     "schema_version": "The applied migrations.",
     "subscription": "Which handlers subscribe to which events, so producers need no handler code.",
+    "redrive": "Redrives at a rate that are under way, and when each goes on.",
+    "redrive_job": "The dead letters of a redrive that are to be re-queued, or were and have not started.",
     "tally": "Counters, appended and summed, so that no query counts rows.",
     "type_setting": "Run-time overrides per type: pauses, leases, limits and timeouts.",
     "unreadable": "Jobs that wait for code that can read their input, and why.",

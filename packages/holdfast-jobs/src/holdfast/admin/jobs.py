@@ -31,11 +31,11 @@ from holdfast.commands.change import Change
 from holdfast.commands.debounce import with_last_input
 from holdfast.commands.explain import explain, look_around
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now, spacing_us
+from holdfast.commands.redrives import rate_text, redrive_dead_letters
 from holdfast.core.errors import InvalidId, InvalidOption, JobNotFound
 from holdfast.core.filters import parse_filter
 from holdfast.core.ids import digits_of_part, parse_id
 from holdfast.core.instants import Instant
-from holdfast.core.lifecycle import REDRIVE
 from holdfast.core.records import JobRecord
 from holdfast.core.sealing import Sealer
 from holdfast.storage.operation import Op
@@ -269,11 +269,23 @@ class HandledDeadLetters(msgspec.Struct, frozen=True):
     more: bool
 
 
+class Redrive(msgspec.Struct, frozen=True):
+    """A redrive that is under way: its rate, and how many dead letters it has left."""
+
+    id: str
+    rate: str
+    left: int
+
+
 class Groups(msgspec.Struct, frozen=True):
-    """Dead letters by their kind; `cut` means that only the newest were scanned."""
+    """Dead letters by their kind; `cut` means that only the newest were scanned.
+
+    `redrives` are those at a rate that are under way, with what is left of them.
+    """
 
     items: list[dict[str, Any]]
     cut: bool
+    redrives: list[Redrive]
 
 
 class DeadLetterAdmin(NounAdmin):
@@ -291,18 +303,17 @@ class DeadLetterAdmin(NounAdmin):
         ids: Sequence[str] = (),
         filter: str | None = None,
         rate: float | None = None,
-        behind: int = 0,
+        redrive_id: str | None = None,
     ) -> HandledDeadLetters:
-        """Put dead letters back into the queue, at most `rate` a second.
+        """Put dead letters back into the queue; with a rate, running workers do that, at most so many a second.
 
+        What has the same `redrive_id` shares its rate.
         Raises: JobNotFound, WrongState when none is one; InvalidOption, FilterError.
-        `behind` counts those redriven at the same rate just before; these become due after them.
         """
-        spacing = spacing_us(rate)
+        spacing_us(rate)
 
         def redrive(store: Store, wanted: Sequence[str]) -> Op[Change[list[str]]]:
-            first = (yield from store.schema.clock()) + behind * spacing
-            return (yield from redrive_jobs(store, wanted, spacing, first, REDRIVE))
+            return redrive_dead_letters(store, wanted, rate, redrive_id)
 
         return await self._handle(caller, "dead.redrive", ids, filter, redrive)
 
@@ -337,7 +348,11 @@ def dead_groups(store: Store, limit: int, look: int) -> Op[Groups]:
     """Read groups of dead letters, and whether there are more than were scanned."""
     found = yield from store.dead_letters.groups(limit, look)
     cut = sum(each.count for each in found) >= look
-    return Groups([shown_dead_group(each) for each in found], cut)
+    redrives = [
+        Redrive(each.id, rate_text(each.spacing_us), each.left)
+        for each in (yield from store.redrives.under_way())
+    ]
+    return Groups([shown_dead_group(each) for each in found], cut, redrives)
 
 
 def per_second(text: str) -> float:

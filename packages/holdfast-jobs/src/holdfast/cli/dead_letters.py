@@ -13,7 +13,7 @@ from holdfast.cli.changes import (
     run_bulk_action,
     select,
 )
-from holdfast.cli.console import print_warning
+from holdfast.cli.console import print_info, print_warning
 from holdfast.cli.jobs import show_options, write_job
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
@@ -84,6 +84,8 @@ def list_(
         return
     groups = session.run(session.admin.dead_letters.groups(caller, limit))
     write_records(groups.items, GROUP_COLUMNS, output, id="filter", empty="no dead letters")
+    for each in groups.redrives:
+        print_info(f"redrive at {each.rate} under way: {each.left} left")
     if groups.cut:
         print_warning("only the newest were searched")
 
@@ -96,7 +98,9 @@ def list_(
         "holdfast dead redrive $(holdfast dead list -o id --limit 1) --dry-run",
     ),
 )
-@click.option("--rate", metavar="N/s", help="Spread the redrive: jobs per second.")
+@click.option(
+    "--rate", metavar="N/s", help="Have running workers re-queue so many at most: 50/s, 10/m."
+)
 @bulk_options
 def redrive(
     session: CliSession,
@@ -107,19 +111,18 @@ def redrive(
 ) -> int:
     """Re-queue dead letters, optionally at a limited rate; their history is kept."""
     from holdfast.admin.jobs import per_second
+    from holdfast.storage.id_generator import new_id
 
-    at_rate, redriven = None if rate is None else per_second(rate), 0
+    at_rate = None if rate is None else per_second(rate)
+    redrive_id = new_id()
 
     def run_batch(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-        """Redrive a batch; at a rate, it is scheduled after those before it."""
-        nonlocal redriven
         caller, letters = session.caller(change.reason, change.bulk), session.admin.dead_letters
-        moved = session.run(letters.redrive(caller, ids, rate=at_rate, behind=redriven)).ids
-        redriven += len(moved)
-        return moved
+        return session.run(letters.redrive(caller, ids, None, at_rate, redrive_id)).ids
 
     selection = select(session, "job", targets, limit, lifecycle.REDRIVE.states)
-    action = BulkAction(lifecycle.REDRIVE, "re-queued", "job", run_batch)
+    done = "re-queued" if rate is None else f"to be re-queued at {rate}:"
+    action = BulkAction(lifecycle.REDRIVE, done, "job", run_batch)
     return run_bulk_action(session, selection, change, action)
 
 

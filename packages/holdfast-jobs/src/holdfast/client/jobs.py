@@ -14,9 +14,9 @@ from holdfast.client.start_options import Id, id_text, id_texts
 from holdfast.client.views import AttemptInfo, BlockerInfo, JobInfo, Page, job_of, view_of
 from holdfast.commands.chains import drop_jobs
 from holdfast.commands.change import count_answer
-from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now, spacing_us
+from holdfast.commands.jobs import cancel_jobs, run_jobs_now, spacing_us
+from holdfast.commands.redrives import redrive_dead_letters
 from holdfast.core.errors import JobNotFound
-from holdfast.core.lifecycle import REDRIVE
 from holdfast.storage.operation import Op
 
 
@@ -142,14 +142,16 @@ class DeadLetterCommands(Resource):
         self, tx: AsyncTx, *ids: Id, rate: float | None = None
     ) -> Coroutine[Any, Any, int]: ...
     def redrive(self, tx: Any, *ids: Id, rate: float | None = None) -> Any:
-        """Re-queue the failed ones among the jobs, at most `rate` per second; return how many.
+        """Re-queue the failed ones among the jobs; return how many.
 
-        Attempts start over; the history of earlier ones is kept.
+        Attempts start over; the history of earlier ones is kept. With a rate they stay dead letters until running
+        workers re-queue them, at most so many per second.
         Raises: JobNotFound, WrongState when none has failed; InvalidOption, InvalidId.
         """
-        spacing, wanted = spacing_us(rate), id_texts(ids)
+        spacing_us(rate)
+        wanted = id_texts(ids)
         return self._client.write(
-            tx, lambda store, _: count_answer(redrive_jobs(store, wanted, spacing, command=REDRIVE))
+            tx, lambda store, _: count_answer(redrive_dead_letters(store, wanted, rate))
         )
 
     @overload

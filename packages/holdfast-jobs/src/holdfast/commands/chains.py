@@ -130,7 +130,7 @@ def run_chain_now(store: Store, chain_id: str, now: Instant | None = None) -> Op
 def retry_chain(store: Store, chain_id: str, now: Instant | None = None) -> Op[Change[str]]:
     """Resume a failed chain from its failed job. Raises: ChainNotFound, WrongState."""
     tail = yield from tail_of(store, chain_id)
-    return (yield from redrive_jobs(store, [tail.job_id], 0, now)).with_answer(chain_id)
+    return (yield from redrive_jobs(store, [tail.job_id], now)).with_answer(chain_id)
 
 
 def delete_chains(

@@ -7,12 +7,20 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.commands.blockers import FURTHEST, circle_of
+from holdfast.commands.redrives import redrive_sentence
 from holdfast.core.declared_limits import DeclaredLimits, declared_in_fleet, rate_words
 from holdfast.core.duration import format_span
 from holdfast.core.errors import InputUnreadable, SealBroken, SealKeyMissing
 from holdfast.core.gates import GatePlace, GateRule, GateState, by_id, split_gate
 from holdfast.core.instants import Instant
-from holdfast.core.records import BlockerRecord, Identity, JobRecord, RevisionRecord, TypeSetting
+from holdfast.core.records import (
+    BlockerRecord,
+    Identity,
+    JobRecord,
+    RedriveRecord,
+    RevisionRecord,
+    TypeSetting,
+)
 from holdfast.core.redaction import redact
 from holdfast.core.retry import SUSPECTED_FROM
 from holdfast.core.worker_presence import GIVES_UP_AFTER, WorkerRecord
@@ -68,7 +76,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     `last_error` is how the last attempt of a job ended that is to be tried again, `circle` the chains that wait for one
     another, if it is one of them, `debounce` until when it waits for quiet, `gate` where its limits hold it back,
     `unreadable_since` when code first could not read its input, `crashed_before` how many others whose worker died come
-    first.
+    first, `redrive` what is to re-queue a dead letter.
     """
 
     now: Instant
@@ -83,6 +91,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     gate: GateView | None = None
     unreadable_since: Instant | None = None
     crashed_before: int = 0
+    redrive: RedriveRecord | None = None
 
     def handlers(self, type: str) -> list[WorkerRecord]:
         """The live workers that handle a type and take jobs."""
@@ -107,7 +116,8 @@ def explain(job: JobRecord, around: Surroundings) -> JobExplanation:
             return JobExplanation(_explain_completed(job, around))
         case "failed":
             ended = f"Failed {_ago(job.finished_at, around)} {_tries(job)}"
-            return JobExplanation(f"{ended}{_because(job.error)}")
+            redrive = f"; {redrive_sentence(around.redrive)}" if around.redrive else ""
+            return JobExplanation(f"{ended}{_because(job.error)}{redrive}")
         case "cancelled":
             return JobExplanation(f"Cancelled {_ago(job.finished_at, around)}{_because(job.error)}")
 
@@ -136,7 +146,8 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         debounce = yield from _debounce(store, job)
         return Surroundings(now, blockers=blockers, circle=circle, debounce=debounce)
     if job.state not in ("pending", "running"):
-        return Surroundings(now)
+        redrives = (yield from store.redrives.under_way(job.id)) if job.state == "failed" else ()
+        return Surroundings(now, redrive=next(iter(redrives), None))
     identity = yield from store.schema.identity()
     settings = yield from store.workers.settings()
     workers = yield from store.workers.page(MOST_WORKERS, live=True)

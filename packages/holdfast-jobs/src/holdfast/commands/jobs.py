@@ -23,7 +23,7 @@ from holdfast.core.errors import InvalidOption, JobNotFound
 from holdfast.core.events import Event, event
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import CANCEL, RETRY, RUN_NOW, Command
-from holdfast.core.records import EndedJob, Ending, State, TerminalState
+from holdfast.core.records import EndedJob, Ending, JobRef, State, TerminalState
 from holdfast.core.redaction import clean_error, clean_text, fingerprint
 from holdfast.notify.base import Hint
 from holdfast.storage.after_commit import Fate, Witness
@@ -154,19 +154,17 @@ def run_jobs_now(
 def redrive_jobs(
     store: Store,
     ids: Sequence[str],
-    spacing_us: int = 0,
     now: Instant | None = None,
     command: Command = RETRY,
 ) -> Op[Change[list[str]]]:
-    """Put those of the jobs that failed back into the queue, `spacing_us` apart; return their ids.
+    """Put those of the jobs that failed back into the queue; return their ids.
 
-    Attempts begin anew, the history of earlier ones stays. A transaction that is attaching a waiter to one of them is
-    awaited first: a statement held up half way would not see that waiter.
-    Raises: JobNotFound, WrongState when none has failed.
+    Attempts begin anew, the history of earlier ones stays. Raises: JobNotFound, WrongState when none has failed.
     """
     wanted = sorted(set(ids))
-    yield from store.blockers.lock_ended(wanted)
-    moved = yield from store.jobs.redrive(wanted, spacing_us, now)
+    # Should one fail again, a redrive that is under way must not take it for the dead letter it was.
+    yield from store.redrives.forget(wanted)
+    moved = yield from requeue(store, wanted, 0, now)
     if wanted and not moved:
         yield from refuse(store, wanted, command)
     return Change(
@@ -176,6 +174,18 @@ def redrive_jobs(
         job_events("job_redriven", moved),
         next((Witness(each.id, "redriven") for each in moved), None),
     )
+
+
+def requeue(
+    store: Store, ids: Sequence[str], spacing_us: int, now: Instant | None
+) -> Op[list[JobRef]]:
+    """Take failed jobs back into the queue, `spacing_us` apart.
+
+    A transaction that is attaching a waiter to one of them is awaited first: a statement held up half way would not see
+    that waiter.
+    """
+    yield from store.blockers.lock_ended(ids)
+    return (yield from store.jobs.redrive(ids, spacing_us, now))
 
 
 def spacing_us(rate: float | None) -> int:

@@ -342,6 +342,23 @@ class UnreadableGroup(msgspec.Struct, frozen=True):
     missing: str | None = None
 
 
+class RedriveRecord(msgspec.Struct, frozen=True):
+    """A redrive at a rate that is under way: how far apart its jobs become due, and how many are left."""
+
+    id: str
+    spacing_us: int
+    left: int
+
+
+class RedrivePace(msgspec.Struct, frozen=True):
+    """Where a redrive is: when its next job becomes due, and the time now."""
+
+    id: str
+    spacing_us: int
+    next_at: Instant
+    now: Instant
+
+
 class AttemptRecord(msgspec.Struct, frozen=True):
     """One attempt that did not complete its job."""
 

@@ -88,10 +88,14 @@ class WorkerSign(msgspec.Struct, frozen=True):
 
 
 class SignAnswer(msgspec.Struct, frozen=True):
-    """What a worker learns at each heartbeat: whether it was asked to drain, and whether jobs may wait at gates."""
+    """What a worker learns at each heartbeat.
+
+    Whether it was asked to drain, whether jobs may wait at gates, and whether a redrive is under way.
+    """
 
     is_draining: bool
     has_gates: bool
+    has_redrives: bool = False
 
 
 class VanishedWorker(msgspec.Struct, frozen=True):

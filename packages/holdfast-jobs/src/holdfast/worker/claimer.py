@@ -51,10 +51,12 @@ class Claimer:
         expect_deadline: Callable[[float], None],
         on_lost_answer: Callable[[], None],
         is_held_back: Callable[[], bool],
+        is_more_coming: Callable[[], bool],
     ) -> None:
         """`expect_deadline` is called with the deadline of each new lease.
 
-        Nothing is claimed while `is_held_back`; call `nudge` when that is over.
+        Nothing is claimed while `is_held_back`, and a worker that is to end when it is idle does not while
+        `is_more_coming`; call `nudge` when that is over.
         """
         self._context = context
         self._link = link
@@ -64,6 +66,7 @@ class Claimer:
         self._expect_deadline = expect_deadline
         self._on_lost_answer = on_lost_answer
         self._is_held_back = is_held_back
+        self._is_more_coming = is_more_coming
         self._clock = context.clock
         self._connections = context.connections
         self._cursors = ClaimCursors()
@@ -281,8 +284,9 @@ class Claimer:
         return self._context.held_leases.crashed == 0 and not self._quarantine.is_paused
 
     def _has_nothing_left(self) -> bool:
-        """Whether the worker is to end when it is idle, and no gate lets anything through."""
+        """Whether the worker is to end when it is idle, no gate lets anything through, and no redrive goes on."""
         is_last = self._context.options.stop_when_idle and not self._connections.is_short
+        is_last = is_last and not self._is_more_coming()
         return is_last and self._limited.are_idle
 
     def _until_next_look(self, wait: float | None) -> float | None:

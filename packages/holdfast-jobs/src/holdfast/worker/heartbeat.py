@@ -18,6 +18,7 @@ from holdfast.commands.attempts import ReapReport, pending_types, reaped_hints
 from holdfast.commands.change import due_hints
 from holdfast.commands.start import Delivery
 from holdfast.core.declared_limits import encode_declared
+from holdfast.core.events import Event
 from holdfast.core.lease import default_heartbeat_ms, live_ms, local_deadline_ms
 from holdfast.core.records import Finish, Held, Identity, JobRef, NewProgress, TypeSetting
 from holdfast.core.worker_presence import (
@@ -295,6 +296,7 @@ class HeartbeatEvents:
         to_loop: Callable[..., None],
         on_drain: Callable[[], None],
         on_orphaned_claims: Callable[[], None],
+        on_redrives: Callable[[], None],
     ) -> None:
         """`to_loop` calls something on the worker's loop."""
         self._context = context
@@ -306,6 +308,7 @@ class HeartbeatEvents:
         self._to_loop = to_loop
         self._on_drain = on_drain
         self._on_orphaned_claims = on_orphaned_claims
+        self._on_redrives = on_redrives
 
     def on_lease_lost(self, attempt: Attempt, reason: AbortReason) -> None:
         """A lease is gone, or can no longer be relied on."""
@@ -361,12 +364,22 @@ class HeartbeatEvents:
         chains = [each.chain_id for each in delivery.end.ended]
         self._to_loop(self._recorder.announce_ended, chains, delivery.end.fan_in)
 
+    def on_redriven(self, jobs: Sequence[Event]) -> None:
+        """Dead letters were re-queued."""
+        self._context.emitter.emit_all(jobs)
+        types = {each.fields["type"] for each in jobs}
+        self._hints.send(due_hints(types))
+        for type in types:
+            self._to_loop(self._claimer.hint, type)
+
     def on_presence(
         self, settings: Mapping[str, TypeSetting], identity: Identity | None, answer: SignAnswer
     ) -> None:
         """Settings were read that may have changed at run time, and the answer to the worker's sign of life."""
         self._to_loop(self._configure, settings, identity)
         self._to_loop(self._claimer.note_gates, answer.has_gates)
+        if answer.has_redrives:
+            self._on_redrives()
         if answer.is_draining:
             self._to_loop(self._on_drain)
 

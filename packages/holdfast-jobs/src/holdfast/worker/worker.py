@@ -7,7 +7,7 @@ run     `Slots` take attempts from the backlog, and `Executor` calls the handler
 record  `Completer` flushes these writes in batches, `SlowCompleter` those that may wait for locks. After the commit
         `Recorder` emits events and sends hints.
 renew   `Heartbeat` renews leases and `Deadlines` enforces timeouts, in a thread of their own, beside `Reaper`,
-        `OrphanedClaims`, `LateDeliveries`, `Vacuum` and `Watchdog`.
+        `OrphanedClaims`, `LateDeliveries`, `Redrives`, `Vacuum` and `Watchdog`.
 drain   Nothing new is claimed, unstarted jobs go back, handlers end or are interrupted, their outcomes are recorded.
 
 All parts share a `WorkerContext`; a job on its way through them is an `Attempt`.
@@ -42,6 +42,7 @@ from holdfast.worker.heartbeat import Deadlines, Heartbeat, HeartbeatEvents, enc
 from holdfast.worker.job import Job, Middleware
 from holdfast.worker.notifications import WorkerHints
 from holdfast.worker.options import PollBackoff, WorkerOptions
+from holdfast.worker.paced_redrives import Redrives
 from holdfast.worker.processes import ProcessHandlers
 from holdfast.worker.quarantine import Quarantine
 from holdfast.worker.reaper import LateDeliveries, OrphanedClaims, Reaper, Vacuum
@@ -158,7 +159,7 @@ class Worker:
             await self._close_links("claim", "complete")
             return self._report()
         emitter, options = self._context.emitter, self._context.options
-        self._hints.listen(self._claimer.hint, self._check_leases)
+        self._hints.listen(self._on_due, self._check_leases)
         self._background.start()
         claiming = asyncio.create_task(self._claimer.run(), name="holdfast claimer")
         loops = self._start_loops()
@@ -247,6 +248,7 @@ class Worker:
             expect_deadline=lambda at: self._deadlines.expect(at),
             on_lost_answer=self._return_orphaned_claims,
             is_held_back=lambda: self._completer.is_behind(),
+            is_more_coming=lambda: self._redrives.is_more_coming,
         )
 
     def _build_recording(self) -> None:
@@ -296,11 +298,18 @@ class Worker:
             to_loop=self._to_loop,
             on_drain=partial(self._stop_once, "drained"),
             on_orphaned_claims=self._return_orphaned_claims,
+            on_redrives=self._continue_redrives,
         )
         self._heartbeat = Heartbeat(context, beating, events)
         self._deadlines = Deadlines(context, beating, self._resolver, events, self._to_background)
         self._orphaned_claims = OrphanedClaims(context, reaping, events.on_released)
         self._late_deliveries = LateDeliveries(context, reaping, events.on_delivered)
+        self._redrives = Redrives(
+            context,
+            reaping,
+            events.on_redriven,
+            on_over=partial(self._to_loop, self._claimer.nudge),
+        )
         self._watchdog = Watchdog(
             context,
             reaping,
@@ -315,6 +324,7 @@ class Worker:
             self._deadlines,
             self._orphaned_claims,
             self._late_deliveries,
+            self._redrives,
             Vacuum(context, reaping),
             self._watchdog,
         ]
@@ -351,6 +361,15 @@ class Worker:
         """Have the heartbeat check what is still ours. From any thread."""
         self._to_background(self._heartbeat.nudge)
 
+    def _continue_redrives(self) -> None:
+        self._to_background(self._redrives.nudge)
+
+    def _on_due(self, type: str | None, full_scan: bool) -> None:
+        """Jobs may be due, or, where all is to be looked at, a redrive may have begun."""
+        self._claimer.hint(type, full_scan)
+        if full_scan:
+            self._continue_redrives()
+
     def _return_orphaned_claims(self) -> None:
         self._to_background(self._orphaned_claims.nudge)
 
@@ -373,8 +392,9 @@ class Worker:
                 self._completer.await_standby(identity is not None and identity.awaits_standby)
                 await self._late_deliveries.subscribe(writing)
                 with suppress(RoleRefused):
-                    # Without this right, jobs that could not be read are only tried again later.
+                    # Without these rights, what could not be read is only tried again later, and redrives wait.
                     await self._late_deliveries.reread(writing)
+                    await self._redrives.step(writing)
             except (DatabaseUnreachable, DatabaseBusy) as error:
                 context.health.report_error(claiming.purpose, error)
                 pause = self._backoff.error_s(context.clock.random())

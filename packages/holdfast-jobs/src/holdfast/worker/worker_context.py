@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -179,6 +179,11 @@ class Emitter:
         """Emit an event of this worker."""
         if self._wants(name):
             self._observe(event(name, worker=self._worker, **fields))
+
+    def emit_all(self, events: Iterable[Event]) -> None:
+        """Emit events that a command told of."""
+        for each in events:
+            self._observe(each)
 
     def _observe(self, event: Event) -> None:
         if self._observer is None:

@@ -30,7 +30,7 @@ _STATE = (
         "revision",
     ),
     *("subscription", "worker", "worker_runs", "cycle", "cycle_slot", "tally", "archive_manifest"),
-    *("gate", "wakeup", "limit_setting", "unreadable"),
+    *("gate", "wakeup", "limit_setting", "unreadable", "redrive", "redrive_job"),
 )
 _VIEWS = ("jobs", "outbox", "archive_exports")
 

@@ -16,6 +16,7 @@ from holdfast.storage.store.jobs import (
     DebounceStore,
     EventStore,
     JobStore,
+    RedriveStore,
     UnreadableStore,
 )
 from holdfast.storage.store.leases import LeaseStore
@@ -41,6 +42,7 @@ class Store:
         self.workers = WorkerStore()
         self.attempts = AttemptStore()
         self.dead_letters = DeadLetterStore()
+        self.redrives = RedriveStore()
         self.unreadable = UnreadableStore()
         self.audit = AuditStore()
         self.tokens = TokenStore()

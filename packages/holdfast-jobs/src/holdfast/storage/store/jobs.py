@@ -23,6 +23,8 @@ from holdfast.core.records import (
     NewJob,
     NewRevision,
     Probe,
+    RedrivePace,
+    RedriveRecord,
     RevisionRecord,
     Settled,
     UnreadableGroup,
@@ -344,6 +346,52 @@ class DeadLetterStore:
     def groups(self, limit: int, look: int) -> Op[list[DeadGroup]]:
         """Read the `limit` largest groups by type and kind of error among the newest `look`. One statement."""
         return fetch(DeadGroup, "dead_groups", limit=limit, look=look)
+
+
+class RedriveStore:
+    """Redrives at a rate that are under way, and the dead letters they are to re-queue."""
+
+    def add(
+        self, id: str, ids: Sequence[str], spacing_us: int, now: Instant | None = None
+    ) -> Op[list[JobRef]]:
+        """Plan failed jobs for a redrive, which begins with its first; return those that had failed."""
+        planned = yield from fetch(JobRef, "redrive_add", id=id, ids=texts(ids))
+        if planned:
+            yield Statement("redrive_begin", {"id": id, "spacing_us": spacing_us, "now": now})
+        return planned
+
+    def forget(self, ids: Sequence[str]) -> Op[None]:
+        """Take jobs out of redrives that have not come to them. One statement."""
+        yield Statement("redrive_forget", {"ids": texts(ids)})
+
+    def under_way(self, job_id: str | None = None) -> Op[list[RedriveRecord]]:
+        """Read all that are under way, or the one that is to re-queue a job. One statement."""
+        return fetch(RedriveRecord, "redrive_list", job_id=job_id)
+
+    def find(self, types: Sequence[str]) -> Op[list[str]]:
+        """Read the ids of those that have jobs of these types left. One statement."""
+        return fetch_column("redrive_find", types=texts(types))
+
+    def lock(self, id: str, now: Instant | None = None) -> Op[RedrivePace | None]:
+        """Lock one and say where it is; None when it has ended or another worker has it. One statement."""
+        return fetch_one(RedrivePace, "redrive_lock", id=id, now=now)
+
+    def count_waiting(self, id: str) -> Op[int]:
+        """Count its jobs that were re-queued and have not started."""
+        yield Statement("redrive_started", {"id": id})
+        waiting: int = yield from fetch_value("redrive_waiting", id=id)
+        return waiting
+
+    def take(self, id: str, types: Sequence[str], limit: int, next_at: Instant) -> Op[list[str]]:
+        """Take the next jobs of these types, and note when the ones after them become due.
+
+        It ends with its last job.
+        """
+        ids = yield from fetch_column("redrive_take", id=id, types=texts(types), limit=limit)
+        yield Statement("redrive_advance", {"id": id, "next_at": next_at})
+        if (yield Statement("redrive_end", {"id": id})):
+            yield Statement("redrive_clear", {"id": id})
+        return ids
 
 
 class EventStore:

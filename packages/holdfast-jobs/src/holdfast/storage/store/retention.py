@@ -95,3 +95,8 @@ class RetentionStore:
     def drop_workers(self, before: Instant, limit: int) -> Op[int]:
         """Remove workers that stopped before an instant; return how many. One statement."""
         return count_rows("retention_workers", before=before, limit=limit)
+
+    def drop_redrives(self, until: str, limit: int) -> Op[int]:
+        """Remove redrives whose id lies before one, and what was left of them; return how many rows went."""
+        jobs = yield from count_rows("retention_redrive_jobs", until=until, limit=limit)
+        return jobs + (yield from count_rows("retention_redrives", until=until))

@@ -24,6 +24,8 @@ delete from holdfast.attempt;
 delete from holdfast.progress;
 delete from holdfast.revision;
 delete from holdfast.unreadable;
+delete from holdfast.redrive_job;
+delete from holdfast.redrive;
 delete from holdfast.blocker;
 delete from holdfast.chain_key;
 delete from holdfast.job;

@@ -16,7 +16,12 @@ from holdfast.web.pages.page_context import PageContext, render_page
 async def list_dead_letters(context: PageContext) -> Response:
     """Show groups of dead letters."""
     groups = await context.service.dead_letters.groups(context.caller)
-    values = {"groups": groups.items, "cut": groups.cut, "look": GROUPED}
+    values = {
+        "groups": groups.items,
+        "cut": groups.cut,
+        "look": GROUPED,
+        "redrives": groups.redrives,
+    }
     return render_page(context, "dead_letters.html", "Dead letters", "dead", values)
 
 
@@ -33,6 +38,7 @@ async def move_dead_letters(context: PageContext) -> Response:
         report = await letters.redrive(
             caller, filter=filter, rate=per_second(rate) if rate else None
         )
+        done = "redrive_at_rate" if rate else done
     return redirect_back(context, fields, done, len(report.ids), more=report.more)
 
 

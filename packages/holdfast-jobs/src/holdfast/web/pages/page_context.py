@@ -136,6 +136,7 @@ FLASH_PARAMS = ("done", "moved", "left", "more", "subject")
 _SENTENCES = {
     "retry": "{jobs} re-queued",
     "redrive": "{jobs} re-queued",
+    "redrive_at_rate": "{jobs} to be re-queued by workers",
     "cancel": "{jobs} cancelled",
     "run_now": "{jobs} due now",
     "drop": "{jobs} dropped",

@@ -70,6 +70,15 @@ delete from holdfast.worker where id = any (array (
   select id from holdfast.worker where stopped_at < to_timestamp(:before::bigint / 1000000.0) limit :limit::integer))
 returning 1;
 
+-- name: retention_redrive_jobs
+-- Of redrives that began so early that their dead letters are gone.
+delete from holdfast.redrive_job where job_id = any (array (
+  select job_id from holdfast.redrive_job where redrive_id < :until::uuid limit :limit::integer))
+returning 1;
+
+-- name: retention_redrives
+delete from holdfast.redrive where id < :until::uuid returning 1;
+
 -- name: retention_keys
 delete from holdfast.chain_key where (type, key) in (
   select type, key from holdfast.chain_key

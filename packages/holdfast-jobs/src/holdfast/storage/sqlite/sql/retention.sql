@@ -63,6 +63,15 @@ delete from holdfast_worker where id in (
   select id from holdfast_worker where stopped_at < :before limit :limit)
 returning 1;
 
+-- name: retention_redrive_jobs
+-- Of redrives that began so early that their dead letters are gone.
+delete from holdfast_redrive_job where job_id in (
+  select job_id from holdfast_redrive_job where redrive_id < :until limit :limit)
+returning 1;
+
+-- name: retention_redrives
+delete from holdfast_redrive where id < :until returning 1;
+
 -- name: retention_keys
 delete from holdfast_chain_key where (type, key) in (
   select type, key from holdfast_chain_key where gone_at < :before order by gone_at limit :limit)

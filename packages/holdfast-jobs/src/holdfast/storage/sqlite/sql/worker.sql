@@ -19,7 +19,7 @@ on conflict (type) do update
 
 -- name: worker_put
 -- Presence and counters; the first write of a worker registers it. A sign that comes after the last one had lapsed is a return.
--- It answers whether jobs may wait at gates.
+-- It answers whether jobs may wait at gates, and whether a redrive is under way.
 insert into holdfast_worker as w
   (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases, limits)
 values (:id, :name, :host, :pid, :version, :slots, :types, {now},
@@ -30,7 +30,8 @@ on conflict (id) do update
        limits = excluded.limits,
        back_at = case when excluded.seen_at >= w.seen_at + w.live_ms * 1000 then excluded.seen_at else w.back_at end
 returning draining,
-          exists (select 1 from holdfast_gate where id > '') or exists (select 1 from holdfast_wakeup where type > '');
+          exists (select 1 from holdfast_gate where id > '') or exists (select 1 from holdfast_wakeup where type > ''),
+          exists (select 1 from holdfast_redrive);
 
 -- name: worker_stop
 update holdfast_worker
