@@ -257,3 +257,19 @@ def test_the_version_before_finds_in_new_rows_what_it_looks_for(earlier: Earlier
     claimable = f"select count(*) from {prefix}queue where available_at <= {earlier.write.later}"  # noqa: S608
     assert (count(earlier, known), count(earlier, placed), count(earlier, claimable)) == (1, 1, 1)
     assert count(earlier, SENTINELS[prefix]) == 0
+
+
+@pytest.mark.parametrize("earlier", ["postgres_url"], indirect=True)
+def test_a_long_line_is_changed_in_batches_so_that_no_job_is_locked_for_long(
+    earlier: Earlier,
+) -> None:
+    with earlier.connect() as tx:
+        tx.execute(
+            "insert into earlier.queue (job_id, type, priority, available_at, gate, gate_at)"
+            " select gen_random_uuid(), 'file.convert', 5, '9999-12-31 00:00:00+00', 'file.convert#' || i, now()"
+            "   from generate_series(1, 20001) i"
+        )
+    earlier.app.migrate()
+    assert count(earlier, SENTINELS[earlier.write.prefix]) == 0
+    # Each row bears the transaction that wrote it.
+    assert count(earlier, "select count(distinct xmin::text) from earlier.queue") == 3

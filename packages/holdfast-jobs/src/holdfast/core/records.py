@@ -25,8 +25,8 @@ KeyScope = Literal["open", "any"]
 class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job to be written. Its fields are the columns that the insert statement reads.
 
-    A job of a limited type waits at `gate`; if its line is `ordered`, it keeps its place there. The input of a `debounced`
-    one may be replaced until it starts.
+    A job of a limited type waits at `gate`; if its line is `ordered`, it keeps its place there. The input
+    of a `debounced` one may be replaced until it starts.
     """
 
     id: str

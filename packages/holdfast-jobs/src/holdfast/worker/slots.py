@@ -210,11 +210,7 @@ async def _settle_inputs(
     Return what may start, and what is to be given back because it waits for quiet; if the database fails,
     that is everything, and costs no attempt.
     """
-    pairs = [
-        Held(each.claimed.id, each.claimed.token)
-        for each in batch
-        if each.claimed.debounced
-    ]
+    pairs = [Held(each.claimed.id, each.claimed.token) for each in batch if each.claimed.debounced]
     try:
         found = await context.database.run_async(context.store.debounce.settle(pairs))
     except Exception as error:
