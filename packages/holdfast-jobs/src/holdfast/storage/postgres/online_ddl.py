@@ -56,7 +56,9 @@ _TRY_LOCK = "select pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 _LIMITS = """
 select set_config('lock_timeout', %s, true), set_config('statement_timeout', '0', true),
        -- A server that crashes may lose the last statements, and with them the note that they were done.
-       set_config('synchronous_commit', 'off', true)
+       set_config('synchronous_commit', 'off', true),
+       -- What rows are compared by is that of pg_catalog, as where a schema is new.
+       set_config('search_path', 'pg_catalog', true)
 """
 _COLUMNS = sql.SQL("""
   l.pid, coalesce(nullif(a.application_name, ''), a.usename, ''), coalesce(a.query, ''), a.xact_start::text,
