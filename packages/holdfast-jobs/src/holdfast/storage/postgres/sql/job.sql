@@ -1,8 +1,3 @@
--- fragment: new_job_fields
--- What a start says of a job: the fields of `NewJob`. A new column of the job is added to the next five fragments.
-id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, key text, trace text,
-    max_attempts integer, blockers integer, version smallint, debounced boolean
-
 -- fragment: debounced_blockers
 -- By this workers of the version before know a debounced job. It goes with the next release.
 -1
@@ -14,6 +9,11 @@ coalesce(j.debounced, j.blockers < 0)
 -- fragment: is_ordered
 -- Whether a live row `q` keeps its place in its line; the version before leaves the column empty. That goes with the next release.
 coalesce(q.ordered, q.rests_until is not null)
+
+-- fragment: new_job_fields
+-- What a start says of a job: the fields of `NewJob`. A new column of the job is added to the next five fragments.
+id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, key text, trace text,
+    max_attempts integer, blockers integer, version smallint, debounced boolean
 
 -- fragment: limited_job_fields
 -- The same of jobs that may wait at a gate.

@@ -1,8 +1,3 @@
--- fragment: new_job_columns
--- A new column of the job is added to the next three fragments.
-id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at,
-    version, debounced
-
 -- fragment: debounced_blockers
 -- By this workers of the version before know a debounced job. It goes with the next release.
 -1
@@ -14,6 +9,11 @@ coalesce(j.debounced, j.blockers < 0)
 -- fragment: is_ordered
 -- Whether a live row keeps its place in its line; the version before leaves the column empty. That goes with the next release.
 coalesce(ordered, rests_until is not null)
+
+-- fragment: new_job_columns
+-- A new column of the job is added to the next three fragments.
+id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at,
+    version, debounced
 
 -- fragment: new_job_values
 -- What a start says of a job, in the same order: the fields of `NewJob`.
