@@ -10,7 +10,6 @@ from holdfast.commands.attempts import finish_attempts
 from holdfast.commands.debounce import DebouncedChain, DebouncedStart, start_debounced
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now
 from holdfast.core.records import (
-    DEBOUNCED,
     ClaimedJob,
     Debounce,
     FinishKind,
@@ -105,7 +104,7 @@ class DebounceConformance(Conformance):
         assert await _take(fixture) is None
         fixture.pass_time(seconds=1)
         job = await _take_one(fixture)
-        assert (job.id, job.input, job.attempt, job.blockers) == (first.id, "3", 1, DEBOUNCED)
+        assert (job.id, job.input, job.attempt, job.debounced) == (first.id, "3", 1, True)
         await _end(fixture, job)
         fixture.pass_time(seconds=10 * LATEST_S)
         assert await _take(fixture) is None

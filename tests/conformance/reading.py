@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.commands.attempts import reap_leases
 from holdfast.commands.jobs import redrive_jobs
-from holdfast.core.records import DEBOUNCED, AuditRecord, ChainRecord, FinishKind, NewJob, Tail
+from holdfast.core.records import AuditRecord, ChainRecord, FinishKind, NewJob, Tail
 from holdfast.core.statistics import DeadGroup, WaitStep
 from holdfast.storage.store.pagination import JobQuery
 from tests.conformance.harness import (
@@ -172,7 +172,7 @@ class WalkConformance(Conformance):
     async def test_the_quiet_that_a_debounced_job_waits_for_is_no_wait(
         self, fixture: StoreFixture
     ) -> None:
-        await fixture.start("render", blockers=DEBOUNCED)
+        await fixture.start("render", debounced=True)
         fixture.pass_time(seconds=60)
         (job,) = await fixture.claim("render")
         await fixture.finish_as(job, "complete", started_at=fixture.now)

@@ -32,7 +32,7 @@ written as (
   select id, id, 0, 'mail', '{}', 5, 0, at from made),
 lined as (
   insert into holdfast.queue (job_id, type, priority, available_at, gate, gate_at)
-  select id, 'mail', 5, timestamptz '9999-12-31 00:00:00+00', gate, at from made)
+  select id, 'mail', 5, null, gate, at from made)
 insert into holdfast.wakeup (type, priority, at, gate, since)
 select 'mail', 5, min(at), gate, min(at) from made group by gate
 """

@@ -14,7 +14,6 @@ from holdfast.commands.blockers import attach_blockers
 from holdfast.core.errors import DatabaseBusy
 from holdfast.core.instants import Instant
 from holdfast.core.records import (
-    DEBOUNCED,
     ChainState,
     Debounce,
     JobRecord,
@@ -180,7 +179,9 @@ class _KeyedWriter:
         if not fresh:
             return list(starts)
         jobs = [
-            msgspec.structs.replace(each.job, blockers=1 if each.job.id in behind else DEBOUNCED)
+            msgspec.structs.replace(each.job, blockers=1)
+            if each.job.id in behind
+            else msgspec.structs.replace(each.job, debounced=True)
             for each in fresh
         ]
         yield from self._store.jobs.insert(jobs, self._channel, self._now)

@@ -13,9 +13,6 @@ import msgspec
 from holdfast.core.instants import Instant
 from holdfast.core.records import ClaimCommit, ClaimedJob, LeaseClass
 
-LINED_UP: Instant = 253_402_214_400_000_000
-"""When jobs that wait at a gate are available to everything that knows of no gates: at the end of the year 9999."""
-
 EXACT_STARTS = 64
 STEPS = 32
 """The starts of a rate are remembered one by one while there are few, otherwise in so many steps of the period: a step

@@ -25,7 +25,8 @@ KeyScope = Literal["open", "any"]
 class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job to be written. Its fields are the columns that the insert statement reads.
 
-    A job of a limited type waits at `gate`; if its line is `ordered`, it keeps its place there.
+    A job of a limited type waits at `gate`; if its line is `ordered`, it keeps its place there. The input
+    of a `debounced` one may be replaced until it starts.
     """
 
     id: str
@@ -42,6 +43,7 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     gate: str | None = None
     ordered: bool = False
     version: int | None = None
+    debounced: bool = False
 
 
 class NewBlocker(msgspec.Struct, frozen=True):
@@ -51,10 +53,6 @@ class NewBlocker(msgspec.Struct, frozen=True):
     position: int
     chain_id: str
     on_failure: OnBlockerFailure = "fail"
-
-
-DEBOUNCED = -1
-"""Instead of the number of blockers of a job whose input may be replaced until it starts."""
 
 
 class Debounce(msgspec.Struct, frozen=True):
@@ -189,6 +187,7 @@ class ClaimedJob(msgspec.Struct, gc=False):
     created_at: Instant
     claimed_at: Instant
     version: int | None = None
+    debounced: bool = False
     gate: str | None = None
 
 

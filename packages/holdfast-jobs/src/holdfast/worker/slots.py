@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from holdfast.core.errors import Busy
-from holdfast.core.records import DEBOUNCED, Held
+from holdfast.core.records import Held
 from holdfast.worker.attempt import Attempt, Backlog
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import all_ended
@@ -106,7 +106,7 @@ class Slots:
     async def _run_call(self, batch: list[Attempt], task: asyncio.Task[None]) -> None:
         type = batch[0].type
         try:
-            if any(each.claimed.blockers == DEBOUNCED for each in batch):
+            if any(each.claimed.debounced for each in batch):
                 batch, waiting = await _settle_inputs(self._context, batch)
                 self._completer.release(waiting)
                 if not batch:
@@ -210,11 +210,7 @@ async def _settle_inputs(
     Return what may start, and what is to be given back because it waits for quiet; if the database fails,
     that is everything, and costs no attempt.
     """
-    pairs = [
-        Held(each.claimed.id, each.claimed.token)
-        for each in batch
-        if each.claimed.blockers == DEBOUNCED
-    ]
+    pairs = [Held(each.claimed.id, each.claimed.token) for each in batch if each.claimed.debounced]
     try:
         found = await context.database.run_async(context.store.debounce.settle(pairs))
     except Exception as error:
@@ -226,7 +222,7 @@ async def _settle_inputs(
     ready, back = [], []
     for attempt in batch:
         answer = settled.get(attempt.claimed.id)
-        if attempt.claimed.blockers == DEBOUNCED and (answer is None or answer.is_put_off):
+        if attempt.claimed.debounced and (answer is None or answer.is_put_off):
             back.append(attempt)
             continue
         if answer is not None and answer.input is not None:

@@ -41,7 +41,7 @@ GRANTS: Mapping[Role, tuple[tuple[LiteralString, tuple[str, ...]], ...]] = {
         ("insert", ("tally", "wakeup")),
         ("update", ("chain_key",)),
         ("update (awaited)", ("queue",)),
-        ("update (blockers)", ("job",)),
+        ("update (blockers, debounced)", ("job",)),
         ("update (crashes)", ("outcome",)),
         ("select", ("jobs", "lease", "outcome", "subscription", "schema_version", "identity")),
     ),

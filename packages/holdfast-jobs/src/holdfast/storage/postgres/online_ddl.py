@@ -32,6 +32,9 @@ PATIENT_LOCK_MS = 3_000
 LARGE_BYTES = 1_048_576
 """Indexes of larger tables are built concurrently: that takes long, and waits for every old transaction."""
 
+BATCH = 10_000
+"""How many rows a statement changes at once, as it says itself by its limit: their locks are held until it commits."""
+
 LOOK_EVERY_S = 0.1
 TELL_AFTER_S, TELL_EVERY_S = 0.5, 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
@@ -40,7 +43,7 @@ QUERY_CHARS = 120
 _NAME = r"(?:[\w\"]+\.)?(?P<name>\w+)"
 _INDEX = r"create\s+(?:unique\s+)?index\s+(?P<index>\w+)\s+on"
 _TARGET = re.compile(
-    rf"^(?:{_INDEX}|(?P<alter>alter\s+table)|drop\s+index|create\s+or\s+replace\s+view)\s+{_NAME}",
+    rf"^(?:{_INDEX}|(?P<alter>alter\s+table)|drop\s+index|update|create\s+or\s+replace\s+view)\s+{_NAME}",
     re.IGNORECASE | re.MULTILINE,
 )
 _LITERAL = re.compile(r"'(?:[^']|'')*'?|\$(\w*)\$.*?(?:\$\1\$|\Z)", re.DOTALL)
@@ -53,7 +56,9 @@ _TRY_LOCK = "select pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 _LIMITS = """
 select set_config('lock_timeout', %s, true), set_config('statement_timeout', '0', true),
        -- A server that crashes may lose the last statements, and with them the note that they were done.
-       set_config('synchronous_commit', 'off', true)
+       set_config('synchronous_commit', 'off', true),
+       -- What rows are compared by is that of pg_catalog, as where a schema is new.
+       set_config('search_path', 'pg_catalog', true)
 """
 _COLUMNS = sql.SQL("""
   l.pid, coalesce(nullif(a.application_name, ''), a.usename, ''), coalesce(a.query, ''), a.xact_start::text,
@@ -220,7 +225,10 @@ class OnlineDdl:
         self._lock_ms = LOCK_MS
 
     def execute(self, statement: str, note: Callable[[], None]) -> None:
-        """Run one statement and note, in the same transaction where there is one, that it was done."""
+        """Run one statement and note, in the same transaction where there is one, that it was done.
+
+        One that changes rows does so a batch at a time, and is run again until it finds less than that.
+        """
         self._lock.check()
         target = _TARGET.search(statement)
         table = target["name"] if target else ""
@@ -229,14 +237,19 @@ class OnlineDdl:
             self._change(table, note)
             return
 
+        is_done = False
+
         def act() -> None:
+            nonlocal is_done
             if target and target["alter"]:
                 self._keep_vacuum_out(table)
             self._limit(LOCK_MS)
-            self._connection.execute(statement.encode())
-            note()
+            is_done = self._connection.execute(statement.encode()).rowcount < BATCH
+            if is_done:
+                note()
 
-        self._change(table, act)
+        while not is_done:
+            self._change(table, act)
 
     def _change(self, table: str, act: Callable[[], None]) -> None:
         """Act in a transaction, again and again while it does not get its locks."""

@@ -228,7 +228,7 @@ returning b.job_id::text, b.chain_id::text, x.state <> 'completed' and b.on_fail
 -- Opens the dependents that have no open edge left; they were locked before, so this happens once.
 with queued as (
   update holdfast.queue q
-     set available_at = case when q.gate is null then greatest(j.planned_at, holdfast.moment(:now::bigint)) else {lined_up} end,
+     set available_at = case when q.gate is null then greatest(j.planned_at, holdfast.moment(:now::bigint)) end,
          gate_at = case when q.gate is not null then greatest(j.planned_at, holdfast.moment(:now::bigint)) end
     from holdfast.job j
    where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and j.id = q.job_id

@@ -12,7 +12,7 @@ with given as materialized (
 debounced as materialized (
   select j.id, bool_or(g.latest_ms is null or j.created_at + g.latest_ms * interval '1 ms' > holdfast.moment(:now::bigint)) as in_time
     from given g
-   cross join lateral (select w.id, w.created_at from holdfast.job w where w.id = g.job_id and w.blockers < 0 offset 0) j
+   cross join lateral (select j.id, j.created_at from holdfast.job j where j.id = g.job_id and {is_debounced} offset 0) j
    group by j.id),
 waiting as (
   select q.job_id from holdfast.queue q
@@ -56,7 +56,7 @@ answered as (
   delete from holdfast.revision where job_id = any (array (select id from final))),
 put_off as (
   update holdfast.queue q
-     set available_at = case when q.gate is null then n.due_at else q.available_at end,
+     set available_at = case when q.gate is null then n.due_at end,
          gate_at = case when q.gate is not null then n.due_at end
     from newest n
    where q.job_id = any (array (select job_id from newest where due_at > (select now from clock))) and q.job_id = n.job_id
@@ -72,7 +72,7 @@ update holdfast.revision set quiet_ms = 0
 
 -- name: revision_follow
 -- Marks jobs that were inserted as blocked as debounced: they wait for the run before them, and take revisions.
-update holdfast.job set blockers = -1
+update holdfast.job set debounced = true, blockers = {debounced_blockers}
  where id = any (array (select i::uuid from json_array_elements_text(:ids::json) i));
 
 -- name: revision_get

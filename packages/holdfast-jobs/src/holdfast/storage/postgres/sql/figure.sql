@@ -19,14 +19,14 @@ select s.at, holdfast.us(o.started_at) - holdfast.us(greatest(j.created_at, j.pl
     select job_id, started_at, attempts, fence from holdfast.outcome
      where job_id >= s.first and job_id < s.last order by job_id limit :look::integer) o
   join holdfast.job j on j.id = o.job_id
- where o.started_at is not null and o.attempts = 1 and j.blockers = 0
+ where o.started_at is not null and o.attempts = 1 and j.blockers = 0 and not {is_debounced}
    and not exists (select from holdfast.attempt a where a.job_id = o.job_id and a.fence < o.fence);
 
 -- name: figure_finished
 -- The newest ended jobs of one type among the newest of all, along the key: no index leads to a type, and one would cost every
 -- job that ends. The bound that is a number keeps the estimate small.
 select o.job_id::text, o.state, o.attempts, holdfast.us(greatest(j.created_at, j.planned_at)), holdfast.us(o.started_at),
-       holdfast.us(o.finished_at), j.blockers <> 0,
+       holdfast.us(o.finished_at), j.blockers > 0 or {is_debounced},
        exists (select from holdfast.attempt a where a.job_id = o.job_id and a.fence < o.fence)
   from (
     select * from (
@@ -35,7 +35,7 @@ select o.job_id::text, o.state, o.attempts, holdfast.us(greatest(j.created_at, j
          order by job_id desc limit 10000) known
        limit :look::integer) newest
      where type = :type limit :limit::integer) o
- cross join lateral (select created_at, planned_at, blockers from holdfast.job where id = o.job_id offset 0) j
+ cross join lateral (select created_at, planned_at, blockers, debounced from holdfast.job where id = o.job_id offset 0) j
  order by o.job_id desc;
 
 -- name: figure_types

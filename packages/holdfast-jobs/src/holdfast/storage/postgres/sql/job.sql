@@ -1,7 +1,19 @@
+-- fragment: debounced_blockers
+-- By this workers of the version before know a debounced job. It goes with the next release.
+-1
+
+-- fragment: is_debounced
+-- Of a job `j`; the version before leaves the column empty. That goes with the next release.
+coalesce(j.debounced, j.blockers < 0)
+
+-- fragment: is_ordered
+-- Whether a live row `q` keeps its place in its line; the version before leaves the column empty. That goes with the next release.
+coalesce(q.ordered, q.rests_until is not null)
+
 -- fragment: new_job_fields
 -- What a start says of a job: the fields of `NewJob`. A new column of the job is added to the next five fragments.
 id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, key text, trace text,
-    max_attempts integer, blockers integer, version smallint
+    max_attempts integer, blockers integer, version smallint, debounced boolean
 
 -- fragment: limited_job_fields
 -- The same of jobs that may wait at a gate.
@@ -10,12 +22,12 @@ id uuid, chain_id uuid, chain_index integer, type text, input text, priority sma
 -- fragment: limited_row
 -- The live row of such a job `g`: at a gate its time is its place in the line, unless it is blocked.
 g.id, g.type, case when g.ordered then 5 else coalesce(g.priority, 5) end,
-         case when coalesce(g.blockers, 0) > 0 then 'infinity' when g.gate is not null then {lined_up}
-              else greatest(to_timestamp(g.at / 1000000.0), holdfast.moment(:now::bigint)) end,
+         case when coalesce(g.blockers, 0) > 0 then 'infinity'
+              when g.gate is null then greatest(to_timestamp(g.at / 1000000.0), holdfast.moment(:now::bigint)) end,
          g.max_attempts, g.gate,
-         case when g.gate is not null and coalesce(g.blockers, 0) <= 0
+         case when g.gate is not null and coalesce(g.blockers, 0) = 0
               then greatest(to_timestamp(g.at / 1000000.0), holdfast.moment(:now::bigint)) end,
-         case when g.ordered then '-infinity'::timestamptz end
+         g.ordered, case when g.ordered then holdfast.moment(:now::bigint) end
 
 -- fragment: wake_placed
 -- Has the gates of new live rows looked at once they are due.
@@ -30,17 +42,19 @@ insert into holdfast.wakeup (type, priority, at, gate, since)
 
 -- fragment: new_job_columns
 id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at,
-    version
+    version, debounced
 
 -- fragment: new_job_values
-id, chain_id, coalesce(chain_index, 0), type, input, coalesce(priority, 5), coalesce(blockers, 0), max_attempts,
-         to_timestamp(at / 1000000.0), key, trace, holdfast.moment(:now::bigint), version
+id, chain_id, coalesce(chain_index, 0), type, input, coalesce(priority, 5),
+         case when debounced then {debounced_blockers} else coalesce(blockers, 0) end, max_attempts,
+         to_timestamp(at / 1000000.0), key, trace, holdfast.moment(:now::bigint), version, debounced
 
 -- fragment: new_job_params
 -- The same of a single job, whose fields are parameters.
-:id::uuid, :chain_id::uuid, :chain_index::integer, :type, :input, :priority::smallint, :blockers::integer,
+:id::uuid, :chain_id::uuid, :chain_index::integer, :type, :input, :priority::smallint,
+          case when :debounced::boolean then {debounced_blockers} else :blockers::integer end,
           :max_attempts::integer, to_timestamp(:at::bigint / 1000000.0), :key, :trace, holdfast.moment(:now::bigint),
-          :version::smallint
+          :version::smallint, :debounced::boolean
 
 -- fragment: job_columns
 -- A job as people see it, of the view `jobs`: the fields of `JobRecord`, in their order.
@@ -58,7 +72,7 @@ continued as (
   insert into holdfast.job ({new_job_columns})
   select {new_job_values} from successor),
 queued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, rests_until, awaited)
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, ordered, rests_until, awaited)
   select {limited_row}, g.awaited
     from successor g
   returning type, priority, gate, gate_at),
@@ -131,7 +145,7 @@ written as (
   on conflict (id) do nothing
   returning id, type),
 queued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, rests_until)
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, ordered, rests_until)
   select {limited_row}
     from given g where (g.id in (select id from written)) is true
   returning type, priority, gate, gate_at),
@@ -179,13 +193,13 @@ from (
 
 -- fragment: claim_answer
 asked as (
-  select id, chain_id, chain_index, input, blockers, trace, key, version, holdfast.us(created_at) as created_us
-    from holdfast.job
+  select id, chain_id, chain_index, input, blockers, trace, key, version, {is_debounced} as debounced, holdfast.us(created_at) as created_us
+    from holdfast.job j
    where id = any (array (select job_id from claimed))
   offset 0)
 select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
        a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock),
-       a.version
+       a.version, a.debounced
   from claimed c full join asked a on a.id = c.job_id
  order by c.priority, c.available_at, c.job_id
 
@@ -332,7 +346,8 @@ mine as materialized (
 ended as (
   delete from holdfast.queue q
    where q.job_id = any (array (select id from mine where kind in ('complete', 'continue', 'fail', 'cancel')))
-  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.awaited, q.priority, q.gate, q.gate_at, q.rests_until),
+  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.awaited, q.priority, q.gate, q.gate_at,
+            {is_ordered} as ordered),
 back as materialized (
   select array_agg(id) as ids, array_agg(kind) as kinds, array_agg(coalesce(delay_ms, 0)) as delays
     from mine where kind in ('retry', 'snooze', 'release')),
@@ -344,11 +359,11 @@ returned as (
            -- An attempt that came to an end of its own killed nobody.
            select q.attempt - (back.kinds[place] <> 'retry')::integer,
                   case when back.kinds[place] = 'release' then q.crashes else 0 end,
-                  case when back.kinds[place] = 'release' or q.gate is not null then q.available_at
+                  case when q.gate is not null then null when back.kinds[place] = 'release' then q.available_at
                        else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end,
-                  case when back.kinds[place] = 'release' or q.gate is null or q.rests_until is not null then q.gate_at
+                  case when back.kinds[place] = 'release' or q.gate is null or {is_ordered} then q.gate_at
                        else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end,
-                  case when back.kinds[place] = 'release' or q.rests_until is null then q.rests_until
+                  case when back.kinds[place] = 'release' or not {is_ordered} then q.rests_until
                        else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end
              from back cross join lateral array_position(back.ids, q.job_id) place)
    where q.job_id = any (array (select unnest(ids) from back))
@@ -358,7 +373,7 @@ written as materialized (
     from mine m
     full join (
       select job_id, type, attempt, crashes, fence, awaited, true as has_ended, gate,
-             case when rests_until is not null then gate_at end as place_at from ended
+             case when ordered then gate_at end as place_at from ended
       union all
       select job_id, type, attempt, null, fence, awaited, false, gate, null from returned) w on w.job_id = m.id),
 kept as (
@@ -478,8 +493,8 @@ select q.job_id::text from holdfast.queue q
 -- name: job_unhandled
 -- Locks jobs of one type that have been due for so long, in line or not; what is claimed or locked at this moment is passed over.
 select q.job_id::text from holdfast.queue q
- where q.type = :type and q.token is null and q.available_at < 'infinity'
-   and case when q.gate is null then q.available_at else greatest(q.gate_at, q.rests_until) end
+ where q.type = :type and q.token is null
+   and case when q.gate_at is null then q.available_at else greatest(q.gate_at, q.rests_until) end
          <= holdfast.moment(:now::bigint) - :after_ms::bigint * interval '1 ms'
  order by q.job_id
  limit :limit::integer
@@ -493,7 +508,7 @@ with given as materialized (
 ended as (
   delete from holdfast.queue q where q.job_id = any (array (select id from given))
   returning q.job_id, q.type, q.available_at, q.attempt, q.crashes, q.fence, q.token, q.awaited, q.priority, q.gate, q.gate_at,
-            q.rests_until),
+            {is_ordered} as ordered),
 freed_gate as (
   select type, priority, gate, null::timestamptz as since from ended),
 woken as (
@@ -502,7 +517,7 @@ kept as (
   insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at)
   select e.job_id, e.type, g.state, g.next is not null, g.output, g.error, g.fingerprint, e.attempt, e.crashes, e.fence, l.worker,
          l.claimed_at, holdfast.moment(:now::bigint), case when g.state = 'failed' then e.gate end,
-         case when g.state = 'failed' and e.rests_until is not null then e.gate_at end
+         case when g.state = 'failed' and e.ordered then e.gate_at end
     from ended e join given g on g.id = e.job_id left join holdfast.lease l on l.token = e.token),
 successor as materialized (
   select x.*, e.awaited from given g
@@ -530,15 +545,15 @@ select e.job_id::text, j.chain_id::text, e.type,
 with free as (
   select q.job_id from holdfast.queue q
    where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
-     and q.token is null and q.available_at < 'infinity'
+     and q.token is null and (q.gate_at is not null or q.available_at < 'infinity')
    order by q.job_id
    for update skip locked),
 moved as (
   update holdfast.queue q
-     set available_at = case when q.gate is null then holdfast.moment(:now::bigint) else q.available_at end,
-         gate_at = case when q.rests_until is not null then least(q.gate_at, holdfast.moment(:now::bigint))
+     set available_at = case when q.gate is null then holdfast.moment(:now::bigint) end,
+         gate_at = case when {is_ordered} then least(q.gate_at, holdfast.moment(:now::bigint))
                         when q.gate is not null then holdfast.moment(:now::bigint) end,
-         rests_until = case when q.rests_until is not null then '-infinity'::timestamptz end
+         rests_until = case when {is_ordered} then holdfast.moment(:now::bigint) end
    where q.job_id = any (array (select job_id from free))
   returning q.job_id, q.type, q.priority, q.gate, q.gate_at),
 freed_gate as (
@@ -556,11 +571,13 @@ with taken as (
 spread as (
   select t.*, row_number() over (order by t.job_id) - 1 as place from taken t),
 queued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, fence, awaited, gate, gate_at, rests_until)
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, fence, awaited, gate, gate_at, ordered,
+                              rests_until)
   select s.job_id, s.type, case when s.gate_at is null then j.priority else 5 end,
-         case when s.gate is not null then {lined_up} else d.at end, j.max_attempts, s.fence,
+         case when s.gate is null then d.at end, j.max_attempts, s.fence,
          exists (select from holdfast.blocker b where b.chain_id = j.chain_id and b.open),
-         s.gate, case when s.gate is not null then coalesce(s.gate_at, d.at) end, case when s.gate_at is not null then d.at end
+         s.gate, case when s.gate is not null then coalesce(s.gate_at, d.at) end, s.gate_at is not null,
+         case when s.gate_at is not null then d.at end
     from spread s join holdfast.job j on j.id = s.job_id
    cross join lateral (
      select holdfast.moment(:now::bigint) + s.place * :spacing_us::bigint * interval '1 microsecond' as at) d
@@ -736,10 +753,15 @@ select j.id::text, type
 select count(*) filter (where near.crashes > 0)
   from holdfast.queue q
  cross join lateral (
-    select w.crashes from holdfast.queue w
-     where w.type = q.type and w.priority = q.priority and (w.available_at, w.job_id) < (q.available_at, q.job_id)
-     order by w.available_at desc, w.job_id desc
-     limit 1000) near
+    (select w.crashes from holdfast.queue w
+      where w.type = q.type and w.priority = q.priority and (w.available_at, w.job_id) < (q.available_at, q.job_id)
+      order by w.available_at desc, w.job_id desc
+      limit 1000)
+    union all
+    (select w.crashes from holdfast.queue w
+      where w.gate = q.gate and w.priority = q.priority and (w.gate_at, w.job_id) < (q.gate_at, q.job_id)
+      order by w.gate_at desc, w.job_id desc
+      limit 1000)) near
  where q.job_id = :id::uuid;
 
 -- name: job_last_errors

@@ -68,14 +68,15 @@ judged as materialized (
     from bearing b join named n on n.id = b.job_id and n.token = b.token),
 ended as (
   delete from holdfast.queue q where q.job_id = any (array (select job_id from judged where poisoned or spent))
-  returning q.job_id, q.type, q.attempt, q.fence, q.awaited, q.priority, q.gate, q.gate_at, q.rests_until),
+  returning q.job_id, q.type, q.attempt, q.fence, q.awaited, q.priority, q.gate, q.gate_at,
+            {is_ordered} as ordered),
 freed as (
   update holdfast.queue q
      set token = null, crashes = q.crashes + 1,
          (available_at, gate_at, rests_until) = (
-           select case when q.gate is null then coalesce(n.at, q.available_at) else q.available_at end,
-                  case when q.gate is null or q.rests_until is not null then q.gate_at else coalesce(n.at, q.gate_at) end,
-                  case when q.rests_until is not null then coalesce(n.at, q.rests_until) end
+           select case when q.gate is null then coalesce(n.at, q.available_at) end,
+                  case when q.gate is null or {is_ordered} then q.gate_at else coalesce(n.at, q.gate_at) end,
+                  case when {is_ordered} then coalesce(n.at, q.rests_until) end
              from (
                select case when q.crashes > 0 then holdfast.moment(:now::bigint) + interval '1 ms'
                         * least(d.backoff_cap_ms, d.backoff_base_ms * power(2, least(q.crashes, 20) - 1))::bigint end as at
@@ -93,7 +94,7 @@ written as materialized (
     from judged j
     full join (
       select job_id, type, attempt, fence, awaited, 'failed' as state, gate,
-             case when rests_until is not null then gate_at end as place_at from ended
+             case when ordered then gate_at end as place_at from ended
       union all
       select job_id, type, attempt, fence, awaited, 'pending', null, null from freed) r on r.job_id = j.job_id),
 kept as (
@@ -174,25 +175,25 @@ update holdfast.limit_setting s
 -- planned stays. One that waits for quiet is due now, and put off by those who take it. Jobs in line are moved there, an
 -- ordered one keeps waiting at its place; their gates are looked at, since wakeups are dated by the old clock too.
 with page as materialized (
-  select q.job_id, q.available_at, q.fence, q.token, q.type, q.priority, q.gate, q.gate_at, q.rests_until,
-         case when q.gate is null then q.available_at else greatest(q.gate_at, q.rests_until) end as known_at
+  select q.job_id, q.available_at, q.fence, q.token, q.type, q.priority, q.gate, q.gate_at,
+         case when q.gate_at is null then q.available_at else greatest(q.gate_at, q.rests_until) end as known_at
     from holdfast.queue q
    where q.job_id > :after::uuid order by q.job_id limit 1000),
 clock as (
   select holdfast.moment(:now::bigint) as now, holdfast.moment(:now::bigint) + interval '1 minute' as soon),
 dated as materialized (
-  select p.job_id, p.available_at, p.gate_at, p.known_at, j.planned_at, j.created_at, p.fence, j.blockers,
+  select p.job_id, p.available_at, p.gate_at, p.known_at, j.planned_at, j.created_at, p.fence, {is_debounced} as debounced,
          case when a.ended_at is not null then a.ended_at else to_timestamp((p.fence & ((1::bigint << 42) - 1)) / 1000.0) end as since,
          coalesce(a.kind = 'reap', false) as was_reaped
     from page p
-   cross join lateral (select j.planned_at, j.created_at, j.blockers from holdfast.job j where j.id = p.job_id offset 0) j
+   cross join lateral (select j.planned_at, j.created_at, j.blockers, j.debounced from holdfast.job j where j.id = p.job_id offset 0) j
     left join lateral (
       select t.ended_at, t.kind from holdfast.attempt t
        where t.job_id = p.job_id and t.fence = p.fence order by t.attempt desc limit 1) a on true
-   where p.token is null and p.known_at < {lined_up} and p.known_at > (select soon from clock)),
+   where p.token is null and p.known_at < 'infinity' and p.known_at > (select soon from clock)),
 ahead as materialized (
   select d.job_id, d.available_at, d.gate_at, d.known_at,
-         case when d.fence = 0 and d.blockers < 0 and d.created_at > c.soon then c.now
+         case when d.fence = 0 and d.debounced and d.created_at > c.soon then c.now
               when d.fence = 0 then greatest(d.planned_at, c.now)
               when d.known_at = d.created_at then c.now
               when d.since > c.soon and (d.was_reaped or d.known_at >= d.since)
@@ -200,13 +201,13 @@ ahead as materialized (
     from dated d cross join clock c),
 healed as (
   update holdfast.queue q
-     set available_at = case when q.gate is null then h.due_at else q.available_at end,
-         gate_at = case when q.gate is null then null when q.rests_until is null then h.due_at
-                        else least(q.gate_at, (select now from clock)) end,
-         rests_until = case when q.rests_until > q.gate_at then h.due_at else q.rests_until end
+     set available_at = case when q.gate is null then h.due_at end,
+         gate_at = case when q.gate is null then null when {is_ordered} then least(q.gate_at, (select now from clock))
+                        else h.due_at end,
+         rests_until = case when {is_ordered} then least(q.rests_until, h.due_at) end
     from ahead h
    where q.job_id = any (array (select job_id from ahead where due_at < known_at)) and q.job_id = h.job_id
-     and q.token is null and q.available_at = h.available_at and coalesce(q.gate_at, '-infinity') = coalesce(h.gate_at, '-infinity')
+     and q.token is null and q.available_at is not distinct from h.available_at and q.gate_at is not distinct from h.gate_at
   returning q.job_id, q.gate_at),
 woken as (
   insert into holdfast.wakeup (type, priority, at, gate, since)

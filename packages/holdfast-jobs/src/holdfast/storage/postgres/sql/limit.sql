@@ -1,7 +1,3 @@
--- fragment: lined_up
--- Where jobs of a line are for everything that knows of no gates.
-timestamptz '9999-12-31 00:00:00+00'
-
 -- fragment: gate_newest
 -- The newest turn of a gate by the snapshot, or none: if it was replaced since, there is nothing to lock. Sliding on to an older
 -- turn would be a second gate. Newest first, so that turns nobody can vacuum yet are not walked.
@@ -339,8 +335,8 @@ repeated as (
   insert into holdfast.wakeup (type, priority, at, gate)
   select :type, next_priority, again, id from judged where again is not null and not is_kept),
 asked_job as (
-  select id, chain_id, chain_index, input, blockers, trace, key, version, holdfast.us(created_at) as created_us
-    from holdfast.job
+  select id, chain_id, chain_index, input, blockers, trace, key, version, {is_debounced} as debounced, holdfast.us(created_at) as created_us
+    from holdfast.job j
    where id = any (array (select job_id from claimed))
   offset 0),
 left_over as materialized (
@@ -371,7 +367,7 @@ summary as (
 select s.called, s.gates, s.more, s.room, s.next_us, s.marks,
        c.job_id, c.token, c.type, c.priority, holdfast.us(c.gate_at), c.attempt, c.max_attempts, c.crashes, c.fence,
        a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock),
-       a.version, c.gate
+       a.version, a.debounced, c.gate
   from summary s left join (claimed c full join asked_job a on a.id = c.job_id) on true
  order by c.priority, c.gate_at, c.job_id;
 
@@ -383,7 +379,8 @@ select found.job_id::text, j.input, holdfast.us(found.available_at)
       from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
      cross join lateral (
        select w.job_id, w.available_at from holdfast.queue w
-        where w.type = :type and w.priority = level.priority and w.token is null and w.available_at < {lined_up}
+        where w.type = :type and w.priority = level.priority and w.token is null and w.available_at < 'infinity'
+          and w.gate_at is null
         order by w.available_at, w.job_id
         limit 1000) w
      limit :limit::integer) found
@@ -401,8 +398,8 @@ free as (
    for update skip locked),
 moved as (
   update holdfast.queue q
-     set gate = (select g.gates[array_position(g.ids, q.job_id)] from given g), gate_at = q.available_at, available_at = {lined_up},
-         rests_until = case when :ordered::boolean then '-infinity'::timestamptz end,
+     set gate = (select g.gates[array_position(g.ids, q.job_id)] from given g), gate_at = q.available_at, available_at = null,
+         ordered = :ordered::boolean, rests_until = case when :ordered::boolean then q.available_at end,
          priority = case when :ordered::boolean then 5 else q.priority end
    where q.job_id = any (array (select job_id from free))
   returning q.job_id, q.type, q.priority, q.gate, q.gate_at),

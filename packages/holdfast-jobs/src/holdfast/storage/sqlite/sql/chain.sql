@@ -221,7 +221,7 @@ returning job_id, chain_id, on_failure = 'fail';
 -- name: blocker_open_jobs
 -- Opens the dependents that have no open edge left.
 update holdfast_queue
-   set available_at = case when gate is not null then {lined_up} else
+   set available_at = case when gate is null then
          max(coalesce((select planned_at from holdfast_job where id = holdfast_queue.job_id), 0), {now}) end,
        gate_at = case when gate is not null then
          max(coalesce((select planned_at from holdfast_job where id = holdfast_queue.job_id), 0), {now}) end

@@ -11,7 +11,7 @@ select g.job_id, g.input, {now}, g.quiet_ms, g.latest_ms, g.version
                json_extract(value, '$.quiet_ms') as quiet_ms, json_extract(value, '$.latest_ms') as latest_ms,
                json_extract(value, '$.version') as version
           from json_each(:rows)) g
- cross join holdfast_job j on j.id = g.job_id and j.blockers < 0
+ cross join holdfast_job j on j.id = g.job_id and {is_debounced}
  where exists (
          select 1 from holdfast_queue q
           where q.job_id = j.id and q.token is null
@@ -41,7 +41,7 @@ delete from holdfast_revision where job_id in (select value from json_each(:ids)
 -- name: revision_put_off
 -- Lets claimed jobs be due later, by [id, instant].
 update holdfast_queue
-   set available_at = case when gate is null then x.due_at else available_at end,
+   set available_at = case when gate is null then x.due_at end,
        gate_at = case when gate is not null then x.due_at end
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as due_at from json_each(:rows)) x
  where holdfast_queue.job_id = x.id;
@@ -52,7 +52,7 @@ update holdfast_revision set quiet_ms = 0 where job_id in (select value from jso
 
 -- name: revision_follow
 -- Marks jobs that were inserted as blocked as debounced: they wait for the run before them, and take revisions.
-update holdfast_job set blockers = -1 where id in (select value from json_each(:ids));
+update holdfast_job set debounced = 1, blockers = {debounced_blockers} where id in (select value from json_each(:ids));
 
 -- name: revision_get
 -- When a job starts if it is not asked for again, its latest time, how often it was asked for, and its last input.

@@ -17,14 +17,14 @@ select json_extract(s.value, '$.at'), o.started_at - max(j.created_at, coalesce(
     select job_id from holdfast_outcome
      where job_id >= json_extract(s.value, '$.first') and job_id < json_extract(s.value, '$.last') order by job_id limit :look)
   cross join holdfast_job j on j.id = o.job_id
- where o.started_at is not null and o.attempts = 1 and j.blockers = 0
+ where o.started_at is not null and o.attempts = 1 and j.blockers = 0 and not {is_debounced}
    and not exists (select 1 from holdfast_attempt a where a.job_id = o.job_id and a.fence < o.fence);
 
 -- name: figure_finished
 -- The newest ended jobs of one type among the newest of all, along the key: no index leads to a type, and one would cost every
 -- job that ends.
 select o.job_id, o.state, o.attempts, max(j.created_at, coalesce(j.planned_at, j.created_at)), o.started_at, o.finished_at,
-       j.blockers <> 0, exists (select 1 from holdfast_attempt a where a.job_id = o.job_id and a.fence < o.fence)
+       j.blockers > 0 or {is_debounced}, exists (select 1 from holdfast_attempt a where a.job_id = o.job_id and a.fence < o.fence)
   from (
     select * from (
       select job_id, type, state, attempts, fence, started_at, finished_at from holdfast_outcome

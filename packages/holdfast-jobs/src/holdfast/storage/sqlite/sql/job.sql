@@ -1,15 +1,28 @@
+-- fragment: debounced_blockers
+-- By this workers of the version before know a debounced job. It goes with the next release.
+-1
+
+-- fragment: is_debounced
+-- Of a job `j`; the version before leaves the column empty. That goes with the next release.
+coalesce(j.debounced, j.blockers < 0)
+
+-- fragment: is_ordered
+-- Whether a live row keeps its place in its line; the version before leaves the column empty. That goes with the next release.
+coalesce(ordered, rests_until is not null)
+
 -- fragment: new_job_columns
 -- A new column of the job is added to the next three fragments.
 id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at,
-    version
+    version, debounced
 
 -- fragment: new_job_values
 -- What a start says of a job, in the same order: the fields of `NewJob`.
 json_extract(value, '$.id'), json_extract(value, '$.chain_id'), coalesce(json_extract(value, '$.chain_index'), 0),
        json_extract(value, '$.type'), json_extract(value, '$.input'), coalesce(json_extract(value, '$.priority'), 5),
-       coalesce(json_extract(value, '$.blockers'), 0), json_extract(value, '$.max_attempts'), json_extract(value, '$.at'),
+       case when json_extract(value, '$.debounced') then {debounced_blockers} else coalesce(json_extract(value, '$.blockers'), 0) end,
+       json_extract(value, '$.max_attempts'), json_extract(value, '$.at'),
        json_extract(value, '$.key'), json_extract(value, '$.trace'),
-       {now}, json_extract(value, '$.version')
+       {now}, json_extract(value, '$.version'), json_extract(value, '$.debounced')
 
 -- fragment: job_columns
 -- A job as people see it, of the view `holdfast_job_state`: the fields of `JobRecord`, in their order.
@@ -80,7 +93,8 @@ values (:token, :worker, :now, :now + :lease_ms * 1000, :lease_ms, :max_attempts
 -- What was claimed, in the order of the ids given, which a cross join keeps; as one text.
 select json_group_array(json_array(
          q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence,
-         j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now, j.version))
+         j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now, j.version,
+         {is_debounced}))
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
   left join holdfast_job j on j.id = x.value;
@@ -120,7 +134,7 @@ select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[1]'), q.at
 insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at, gate, gate_at)
 select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[1]'), json_extract(x.value, '$[2]'), json_extract(x.value, '$[3]'),
        q.attempt, q.crashes, q.fence, q.token, :worker, json_extract(x.value, '$[0]'), :now,
-       case when :state = 'failed' then q.gate end, case when :state = 'failed' and q.rests_until is not null then q.gate_at end
+       case when :state = 'failed' then q.gate end, case when :state = 'failed' and {is_ordered} then q.gate_at end
   from json_each(:rows) x
  cross join holdfast_queue q on q.job_id = x.key;
 
@@ -129,9 +143,9 @@ select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[1]'), json
 -- An attempt that came to an end of its own killed nobody.
 update holdfast_queue
    set token = null, attempt = attempt - x.refund,
-       available_at = case when x.available_at is null or gate is not null then holdfast_queue.available_at else x.available_at end,
-       gate_at = case when x.available_at is null or gate is null or rests_until is not null then gate_at else x.available_at end,
-       rests_until = case when x.available_at is null or rests_until is null then rests_until else x.available_at end,
+       available_at = case when gate is null then coalesce(x.available_at, holdfast_queue.available_at) end,
+       gate_at = case when x.available_at is null or gate is null or {is_ordered} then gate_at else x.available_at end,
+       rests_until = case when x.available_at is null or not {is_ordered} then rests_until else x.available_at end,
        crashes = case when x.available_at is null then crashes else 0 end
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as token, json_extract(value, '$[2]') as refund,
                json_extract(value, '$[3]') as available_at
@@ -182,8 +196,8 @@ returning job_id;
 -- name: job_unhandled
 -- Jobs of one type that have been due for so long, in line or not; the end that follows takes the file's write lock.
 select job_id from holdfast_queue
- where type = :type and token is null and available_at < 9223372036854775807
-   and case when gate is null then available_at else max(gate_at, coalesce(rests_until, 0)) end <= {now} - :after_ms * 1000
+ where type = :type and token is null
+   and case when gate_at is null then available_at else max(gate_at, coalesce(rests_until, 0)) end <= {now} - :after_ms * 1000
  order by job_id
  limit :limit;
 
@@ -203,7 +217,7 @@ insert into holdfast_outcome (job_id, type, state, continued, output, error, fin
 select q.job_id, q.type, json_extract(x.value, '$.state'), json_type(x.value, '$.next') is not null, json_extract(x.value, '$.output'),
        json_extract(x.value, '$.error'), json_extract(x.value, '$.fingerprint'), q.attempt, q.crashes, q.fence, l.worker, l.claimed_at, :now,
        case when json_extract(x.value, '$.state') = 'failed' then q.gate end,
-       case when json_extract(x.value, '$.state') = 'failed' and q.rests_until is not null then q.gate_at end
+       case when json_extract(x.value, '$.state') = 'failed' and {is_ordered} then q.gate_at end
   from json_each(:rows) x
  cross join holdfast_queue q on q.job_id = json_extract(x.value, '$.id')
   left join holdfast_lease l on l.token = q.token;
@@ -211,10 +225,11 @@ select q.job_id, q.type, json_extract(x.value, '$.state'), json_type(x.value, '$
 -- name: job_trigger
 -- Makes pending jobs due now.
 update holdfast_queue
-   set available_at = case when gate is null then {now} else available_at end,
-       gate_at = case when rests_until is not null then min(gate_at, {now}) when gate is not null then {now} end,
-       rests_until = case when rests_until is not null then 0 end
- where job_id in (select value from json_each(:ids)) and token is null and available_at < 9223372036854775807
+   set available_at = case when gate is null then {now} end,
+       gate_at = case when {is_ordered} then min(gate_at, {now}) when gate is not null then {now} end,
+       rests_until = case when {is_ordered} then {now} end
+ where job_id in (select value from json_each(:ids)) and token is null
+   and (gate_at is not null or available_at < 9223372036854775807)
 returning job_id, type, gate;
 
 -- name: job_redrive
@@ -226,15 +241,16 @@ returning job_id, type, fence, gate, gate_at;
 -- name: job_redrive_queue
 -- Takes failed jobs back into the queue, rows [id, fence, gate, place] spread in order: attempts and crashes begin anew, the fence only
 -- grows, the history stays.
-insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, fence, awaited, gate, gate_at, rests_until)
+insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, fence, awaited, gate, gate_at, ordered,
+                            rests_until)
 select j.id, j.type, case when json_extract(x.value, '$[3]') is null then j.priority else 5 end,
-       case when json_extract(x.value, '$[2]') is null then {now} + x.key * :spacing_us else {lined_up} end, j.max_attempts,
+       case when json_extract(x.value, '$[2]') is null then {now} + x.key * :spacing_us end, j.max_attempts,
        json_extract(x.value, '$[1]'),
        exists (select 1 from holdfast_blocker b where b.chain_id = j.chain_id and b.open = 1),
        json_extract(x.value, '$[2]'),
        case when json_extract(x.value, '$[2]') is not null
             then coalesce(json_extract(x.value, '$[3]'), {now} + x.key * :spacing_us) end,
-       case when json_extract(x.value, '$[3]') is not null then {now} + x.key * :spacing_us end
+       json_extract(x.value, '$[3]') is not null, case when json_extract(x.value, '$[3]') is not null then {now} + x.key * :spacing_us end
   from json_each(:rows) x cross join holdfast_job j on j.id = json_extract(x.value, '$[0]');
 
 -- name: job_get
@@ -374,11 +390,19 @@ select id, type
 -- become due together, so the nearest are enough.
 select coalesce(sum(near.crashes > 0), 0)
   from (
-    select w.crashes from holdfast_queue q cross join holdfast_queue w
-     where q.job_id = :id and w.type = q.type and w.priority = q.priority
-       and (w.available_at, w.job_id) < (q.available_at, q.job_id)
-     order by w.available_at desc, w.job_id desc
-     limit 1000) near;
+    select * from (
+      select w.crashes from holdfast_queue q cross join holdfast_queue w
+       where q.job_id = :id and w.type = q.type and w.priority = q.priority
+         and (w.available_at, w.job_id) < (q.available_at, q.job_id)
+       order by w.available_at desc, w.job_id desc
+       limit 1000)
+    union all
+    select * from (
+      select w.crashes from holdfast_queue q cross join holdfast_queue w
+       where q.job_id = :id and w.type = q.type and w.gate = q.gate and w.priority = q.priority
+         and (w.gate_at, w.job_id) < (q.gate_at, q.job_id)
+       order by w.gate_at desc, w.job_id desc
+       limit 1000)) near;
 
 -- name: job_last_errors
 -- How the last attempts of jobs ended that are to be tried again.

@@ -34,24 +34,24 @@ select job_id from holdfast_queue where job_id > :after order by job_id limit 10
 -- put off by those who take it. Jobs in line are moved there, an ordered one keeps waiting at its place; their gates are looked
 -- at afterwards.
 update holdfast_queue
-   set available_at = case when gate is null then healed.due_at else available_at end,
-       gate_at = case when gate is null then null when rests_until is null then healed.due_at else min(gate_at, :now) end,
-       rests_until = case when rests_until > gate_at then healed.due_at else rests_until end
+   set available_at = case when gate is null then healed.due_at end,
+       gate_at = case when gate is null then null when {is_ordered} then min(gate_at, :now) else healed.due_at end,
+       rests_until = case when {is_ordered} then min(rests_until, healed.due_at) end
   from (
     select job_id, known_at,
-           case when fence = 0 and blockers < 0 and created_at > :now + 60000000 then :now
+           case when fence = 0 and debounced and created_at > :now + 60000000 then :now
                 when fence = 0 then max(coalesce(planned_at, 0), :now)
                 when known_at = created_at then :now
                 when since > :now + 60000000 and (was_reaped or known_at >= since) then :now + max(known_at - since, 0) end as due_at
       from (
-        select q.job_id, j.planned_at, j.created_at, j.blockers, q.fence,
-               case when q.gate is null then q.available_at else max(q.gate_at, coalesce(q.rests_until, 0)) end as known_at,
+        select q.job_id, j.planned_at, j.created_at, {is_debounced} as debounced, q.fence,
+               case when q.gate_at is null then q.available_at else max(q.gate_at, coalesce(q.rests_until, 0)) end as known_at,
                coalesce((select max(a.ended_at) from holdfast_attempt a where a.job_id = q.job_id and a.fence = q.fence),
                         q.fence * 1000) as since,
                exists (select 1 from holdfast_attempt a where a.job_id = q.job_id and a.fence = q.fence and a.kind = 'reap') as was_reaped
           from holdfast_queue q join holdfast_job j on j.id = q.job_id
          where q.job_id in (select value from json_each(:ids)) and q.token is null) dated
-     where known_at < {lined_up} and known_at > :now + 60000000) healed
+     where known_at < 9223372036854775807 and known_at > :now + 60000000) healed
  where holdfast_queue.job_id = healed.job_id and healed.due_at < healed.known_at
 returning job_id;
 
@@ -116,16 +116,16 @@ select job_id, token, type, worker, attempt, fence, awaited, crashes + 1, claime
 insert into holdfast_outcome (job_id, type, state, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at)
 select q.job_id, q.type, 'failed', json_extract(x.value, '$[4]'), json_extract(x.value, '$[5]'), q.attempt, json_extract(x.value, '$[1]'),
        q.fence, json_extract(x.value, '$[2]'), json_extract(x.value, '$[3]'), :now, q.gate,
-       case when q.rests_until is not null then q.gate_at end
+       case when {is_ordered} then q.gate_at end
   from json_each(:rows) x cross join holdfast_queue q on q.job_id = json_extract(x.value, '$[0]');
 
 -- name: lease_reap_return
 -- Takes jobs back into the queue; rows are [id, crashes, available_at].
 update holdfast_queue
    set token = null, crashes = x.crashes,
-       available_at = case when gate is null then x.available_at else holdfast_queue.available_at end,
-       gate_at = case when gate is null or rests_until is not null then gate_at else x.available_at end,
-       rests_until = case when rests_until is not null then x.available_at end
+       available_at = case when gate is null then x.available_at end,
+       gate_at = case when gate is null or {is_ordered} then gate_at else x.available_at end,
+       rests_until = case when {is_ordered} then x.available_at end
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as crashes, json_extract(value, '$[2]') as available_at
           from json_each(:rows)) x
  where holdfast_queue.job_id = x.id;

@@ -1,16 +1,11 @@
--- fragment: lined_up
--- Where jobs of a line are for everything that knows of no gates.
-253402214400000000
-
 -- name: limit_insert_queue
 -- Gives jobs that were just written their live rows, some of them at gates; rows are [id, gate, ordered].
-insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, awaited, gate, gate_at, rests_until)
+insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, awaited, gate, gate_at, ordered, rests_until)
 select j.id, j.type, case when x.ordered then 5 else j.priority end,
-       case when j.blockers > 0 then 9223372036854775807 when x.gate is not null then {lined_up}
-            else max(coalesce(j.planned_at, 0), j.created_at) end,
+       case when j.blockers > 0 then 9223372036854775807 when x.gate is null then max(coalesce(j.planned_at, 0), j.created_at) end,
        j.max_attempts, :awaited, x.gate,
        case when x.gate is not null and j.blockers <= 0 then max(coalesce(j.planned_at, 0), j.created_at) end,
-       case when x.ordered then 0 end
+       x.ordered, case when x.ordered then j.created_at end
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as gate, json_extract(value, '$[2]') as ordered
           from json_each(:rows)) x
  cross join holdfast_job j on j.id = x.id;
@@ -105,7 +100,7 @@ select min((
 select json_group_array(json_array(
          q.job_id, q.token, q.type, q.priority, q.gate_at, q.attempt, q.max_attempts, q.crashes, q.fence,
          j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now,
-         j.version, q.gate))
+         j.version, {is_debounced}, q.gate))
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
   left join holdfast_job j on j.id = x.value;
@@ -124,15 +119,15 @@ delete from holdfast_wakeup where n in (select value from json_each(:ns));
 -- Jobs of a limited type that wait at no gate: started by code that does not know of the limit, or by SQL.
 select q.job_id, j.input, q.available_at
   from json_each('[0,1,2,3,4,5,6,7,8,9]') p
- cross join holdfast_queue q on q.type = :type and q.priority = p.value and q.available_at < {lined_up} and q.token is null
+ cross join holdfast_queue q on q.type = :type and q.priority = p.value and q.available_at < 9223372036854775807 and q.gate_at is null and q.token is null
  cross join holdfast_job j on j.id = q.job_id
  limit :limit;
 
 -- name: limit_line_up
 -- Gives such jobs their places, unless they were claimed or moved since; an ordered line has one priority.
 update holdfast_queue
-   set gate = x.gate, gate_at = holdfast_queue.available_at, available_at = {lined_up},
-       rests_until = case when :ordered then 0 end, priority = case when :ordered then 5 else priority end
+   set gate = x.gate, gate_at = holdfast_queue.available_at, available_at = null,
+       ordered = :ordered, rests_until = case when :ordered then holdfast_queue.available_at end, priority = case when :ordered then 5 else priority end
   from (select json_extract(value, '$.id') as id, json_extract(value, '$.gate') as gate,
                json_extract(value, '$.available_at') as available_at
           from json_each(:rows)) x
