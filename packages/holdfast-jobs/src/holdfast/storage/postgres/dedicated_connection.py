@@ -27,7 +27,6 @@ from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable, NoConnec
 from holdfast.storage.operation import Op, run_async
 from holdfast.storage.postgres.connection import (
     BEGIN_BY_INDEX,
-    LinkConnection,
     PsycopgAsyncExecutor,
     connection_string,
     is_pooled_async,
@@ -36,6 +35,7 @@ from holdfast.storage.postgres.connection import (
     was_refused,
 )
 from holdfast.storage.postgres.hosts import connect_async
+from holdfast.storage.postgres.psycopg_internals import LinkConnection
 from holdfast.storage.postgres.shortage import Shortage, shortage_of
 from holdfast.storage.postgres.silence import shut_down
 
