@@ -42,19 +42,19 @@ def closed_session() -> PGconn:
     return session
 
 
-def _lacking(owner: Any, title: str, names: Iterable[str]) -> list[str]:
+def _find_missing(owner: Any, title: str, names: Iterable[str]) -> list[str]:
     return [f"{title}.{name}" for name in names if not hasattr(owner, name)]
 
 
-def _lacking_in_module(title: str, names: Iterable[str]) -> list[str]:
+def _find_missing_in(title: str, names: Iterable[str]) -> list[str]:
     module = None
     with suppress(ImportError):
         module = import_module(title)
-    return _lacking(module, title, names)
+    return _find_missing(module, title, names)
 
 
-def _lacking_for_sessions() -> list[str]:
-    found = _lacking_in_module("psycopg.generators", ["execute"])
+def _find_missing_for_sessions() -> list[str]:
+    found = _find_missing_in("psycopg.generators", ["execute"])
     for kind in (Connection, AsyncConnection):
         session = closed_session()
         try:
@@ -62,15 +62,15 @@ def _lacking_for_sessions() -> list[str]:
         except TypeError:
             found.append(f"{kind.__name__}(pgconn)")
             continue
-        found += _lacking(session, "PGconn", _HANDLERS)
-        found += _lacking(connection, kind.__name__, _CONNECTION)
+        found += _find_missing(session, "PGconn", _HANDLERS)
+        found += _find_missing(connection, kind.__name__, _CONNECTION)
         prepared = getattr(connection, "_prepared", None)
-        found += _lacking(prepared, f"{kind.__name__}._prepared", _PREPARED)
+        found += _find_missing(prepared, f"{kind.__name__}._prepared", _PREPARED)
     return found
 
 
-_FOR_WAITING = _lacking_in_module("psycopg.waiting", ["Wait", "Ready"])
-_FOR_SESSIONS = _lacking_for_sessions()
+_FOR_WAITING = _find_missing_in("psycopg.waiting", ["Wait", "Ready"])
+_FOR_SESSIONS = _find_missing_for_sessions()
 CAN_DRIVE = not _FOR_WAITING
 CAN_SHARE_SESSIONS = not _FOR_SESSIONS
 MISSING = tuple(dict.fromkeys([*_FOR_WAITING, *_FOR_SESSIONS]))
