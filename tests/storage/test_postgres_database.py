@@ -13,9 +13,10 @@ import pytest
 from holdfast.core.errors import DatabaseBusy, NoTransaction, UnusableUrl
 from holdfast.core.records import NewJob
 from holdfast.storage.operation import run, run_async
-from holdfast.storage.postgres.connection import STATEMENT_TIMEOUT_MS, PoolConnection
+from holdfast.storage.postgres.connection import STATEMENT_TIMEOUT_MS
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.pool import PooledAsyncConnection
+from holdfast.storage.postgres.psycopg_internals import PoolConnection
 from tests.support.until import until
 
 THREADS = 16

@@ -5,13 +5,18 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast.core.errors import DatabaseUnreachable
+from holdfast.core.records import NewJob
+from holdfast.storage.operation import Op
 from holdfast.storage.postgres import dedicated_connection as link_module
 from holdfast.storage.postgres.database import PostgresDatabase
 from tests.storage.roles import LimitedRole, limited_role
-from tests.support.until import breath
+from tests.support.until import breath, until
+
+NIL = "00000000-0000-0000-0000-000000000000"
 
 
 async def cancelled_at_an_answer(
@@ -113,3 +118,47 @@ async def test_links_share_whatever_words_the_server_refuses_another_session_wit
     with pytest.raises(DatabaseUnreachable, match="not permitted to log in"):
         await second.run(database.store.schema.clock())
     await second.close()
+
+
+@pytest.mark.parametrize("end", ["failed", "cancelled", "too long"])
+async def test_an_atomic_operation_that_does_not_end_well_leaves_nothing(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(link_module, "PATIENCE_S", 0.5 - 10 if end == "too long" else 2.0)
+    database = PostgresDatabase(postgres_url)
+    link = database.link("test")
+
+    def write_and_wait() -> Op[Any]:
+        yield from database.store.jobs.insert([NewJob(NIL, NIL, "work", "{}")])
+        if end == "failed":
+            raise ValueError
+        yield from database.store.schema.identity()
+
+    with (
+        psycopg.connect(postgres_url) as blocker,
+        psycopg.connect(postgres_url, autocommit=True) as observer,
+    ):
+        blocker.execute("lock table holdfast.identity in access exclusive mode")
+        task = asyncio.create_task(link.run_atomic(write_and_wait()))
+        if end == "cancelled":
+            await until(lambda: observer.execute(WAITING).fetchone() == (1,))
+            task.cancel()
+        await asyncio.wait([task])
+        blocker.rollback()
+        assert task.cancelled() == (end == "cancelled")
+        if end == "too long":
+            with pytest.raises(DatabaseUnreachable, match=r"no answer on the test connection"):
+                task.result()
+        await until(lambda: observer.execute(OPEN).fetchone() == (0,))
+        assert observer.execute("select count(*) from holdfast.job").fetchone() == (0,)
+        assert await link.run_atomic(database.store.schema.clock())
+    await link.close()
+
+
+WAITING = """
+select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()
+"""
+OPEN = """
+select count(*) from pg_stat_activity
+ where application_name = 'holdfast test' and datname = current_database() and xact_start is not null
+"""

@@ -15,6 +15,7 @@ from psycopg import Connection, sql
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import run_checks
+from holdfast.scheduler.doctor.postgres import check_driver
 from holdfast.settings import read_settings
 from holdfast.storage.postgres.database import PostgresDatabase
 from tests.support.pgbouncer import pooled
@@ -151,3 +152,11 @@ async def test_the_findings_of_a_stock_server_can_be_printed(other_postgres_url:
     assert {each.verdict for each in findings} <= {"ok", "warning"}
     assert msgspec.json.encode(findings)
     await database.close_async()
+
+
+def test_a_driver_without_parts_that_make_it_fast_is_reported() -> None:
+    assert check_driver(()) == []
+    (found,) = check_driver(("Connection.lock",))
+    assert found.verdict == "warning"
+    assert "lacks Connection.lock" in found.measured
+    assert "<3.4" in found.fix

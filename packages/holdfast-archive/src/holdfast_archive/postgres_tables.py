@@ -238,13 +238,19 @@ class OwnTextCursor(psycopg.Cursor[Row]):
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection, row_factory=tuple_row)
-        self._adapters = _ADAPTERS
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        return _ADAPTERS
 
 
 class _OwnServerCursor(psycopg.ServerCursor[Row]):
     def __init__(self, connection: Any, name: str) -> None:
         super().__init__(connection, name, row_factory=tuple_row)
-        self._adapters = _ADAPTERS
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        return _ADAPTERS
 
 
 _numbers = count(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from importlib.metadata import version
 
 import msgspec
 
@@ -11,6 +12,7 @@ from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.scheduler.doctor.declared_schema import check_indexes, check_options
 from holdfast.settings import Settings
 from holdfast.storage.postgres.grants import missing_grants
+from holdfast.storage.postgres.psycopg_internals import MISSING
 from holdfast.storage.postgres.store import JIT_ABOVE_COST, OLDEST_VERSION, TESTED_VERSION
 from holdfast.worker.worker import BACKGROUND_LINKS, LOOP_LINKS
 
@@ -104,6 +106,7 @@ def check_postgres(
         _check_fences(stats),
         _check_connections(stats, settings, 0 if is_pooled else workers),
         _check_pooler(settings, is_pooled),
+        *check_driver(MISSING),
     ]
 
 
@@ -132,6 +135,20 @@ def _check_version(settings: dict[str, str]) -> Finding:
         )
     fix = f"upgrade the server to PostgreSQL {OLDEST_VERSION} or newer"
     return problem("postgresql_version", settings["server_version"], text, fix)
+
+
+def check_driver(missing: Sequence[str]) -> list[Finding]:
+    """Warn of a psycopg that lacks parts we would use, and is therefore used in a slower way."""
+    if not missing:
+        return []
+    return [
+        warning(
+            "driver",
+            f"psycopg {version('psycopg')} lacks {', '.join(missing)}",
+            "transactions are slower: statements are not prepared, or each opens a connection of its own",
+            "install a release that Holdfast is tested with: pip install 'psycopg[binary]<3.4'",
+        )
+    ]
 
 
 def _check_replica(stats: ServerStats) -> Finding:

@@ -1,29 +1,21 @@
-"""Opens psycopg connections with every limit set, and runs named statements on them and on the users' connections.
-
-Our async connections wait for their socket with less work than psycopg's own: a small statement is mostly such waits.
-"""
+"""Opens psycopg connections with every limit set, and runs named statements on them and on the users' connections."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
-from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, OperationalError
-from psycopg.abc import PQGen
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.bool import BoolLoader
 from psycopg.types.none import NoneDumper
 from psycopg.types.numeric import IntLoader
 from psycopg.types.string import StrDumper, TextLoader
-from psycopg.waiting import Ready, Wait
 
 from holdfast.core.errors import (
     NO_ROOM_WORDS,
@@ -82,13 +74,6 @@ BEGIN_BY_INDEX = "; ".join(
 """Begins a transaction with the same settings, for a session behind a pooler, which drops those of the connection."""
 
 _BACKEND = "select pg_catalog.pg_backend_pid()"
-
-RV = TypeVar("RV")
-
-CANCEL_S = 5.0
-
-# As plain numbers: arithmetic with members of an enumeration costs more than the rest of a wait.
-_READ, _WRITE = int(Wait.R), int(Wait.W)
 
 
 def parse_url(url: str) -> dict[str, Any]:
@@ -261,84 +246,6 @@ async def is_pooled_async(connection: AsyncConnection[Any]) -> bool:
     return row is not None and row[0] != connection.info.backend_pid
 
 
-class LinkConnection(AsyncConnection[Any]):
-    """For one user, which bounds every wait and gives the connection up when a wait is cut short."""
-
-    async def wait(self, gen: PQGen[RV], interval: float = 0.0) -> RV:
-        """Drive one of psycopg's operations to its end. Raises: OperationalError when the socket is gone."""
-        return await _drive(gen, self.pgconn.socket)
-
-
-class PoolConnection(AsyncConnection[Any]):
-    """For many users in turn: a cancelled one leaves a connection that the next can use."""
-
-    async def wait(self, gen: PQGen[RV], interval: float = 0.1) -> RV:
-        """Drive one of psycopg's operations to its end. Raises: OperationalError when the socket is gone."""
-        try:
-            return await _drive(gen, self.pgconn.socket)
-        except asyncio.CancelledError:
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                with suppress(OperationalError):
-                    await self.cancel_safe(timeout=CANCEL_S)
-                # The statement was cancelled, or the connection is lost; the caller's own end is what counts.
-                with suppress(OperationalError):
-                    await super().wait(gen, interval)
-            raise
-
-
-async def _drive(gen: PQGen[RV], socket: int) -> RV:
-    """Drive an operation while the socket stays registered for the whole of it, and without a timer.
-
-    psycopg registers and forgets the socket and starts a timer for each piece of an answer, and the server sends
-    pieces of 8 kB: half of what a claim of 200 jobs costs a worker.
-    """
-    readiness = _SocketWait(asyncio.get_running_loop(), socket)
-    try:
-        wanted = next(gen)
-        while True:
-            wanted = gen.send(await readiness.wait(wanted))
-    except OSError as error:
-        raise OperationalError("the connection's socket is closed") from error
-    except StopIteration as end:
-        result: RV = end.value
-        return result
-    finally:
-        readiness.close()
-
-
-class _SocketWait:
-    """The socket's readiness during one operation."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, socket: int) -> None:
-        self._loop = loop
-        self._socket = socket
-        self._waiter: asyncio.Future[Ready] | None = None
-        self._reads = False
-
-    async def wait(self, wanted: Wait) -> Ready:
-        """Wait until the socket can do what is wanted."""
-        self._waiter = self._loop.create_future()
-        if wanted & _READ and not self._reads:
-            self._loop.add_reader(self._socket, self._can, Ready.R)
-            self._reads = True
-        if not wanted & _WRITE:
-            return await self._waiter
-        self._loop.add_writer(self._socket, self._can, Ready.W)
-        try:
-            return await self._waiter
-        finally:
-            self._loop.remove_writer(self._socket)
-
-    def close(self) -> None:
-        """Forget the socket."""
-        if self._reads:
-            self._loop.remove_reader(self._socket)
-
-    def _can(self, ready: Ready) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(ready)
-
-
 _ANY_OTHER = 0
 
 
@@ -358,41 +265,50 @@ def _own_adapters() -> AdaptersMap:
 _ADAPTERS = _own_adapters()
 
 
-def _make_ready(cursor: Any, connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    """Do what psycopg does for a new cursor, but for the copy of the connection's adapters that it makes each time."""
-    cursor._conn, cursor._pgconn = connection, connection.pgconn
-    cursor._adapters = _ADAPTERS
-    cursor._row_factory = tuple_row
-    cursor.format = Format.TEXT
-    cursor.arraysize = 1
-    cursor._closed = False
-    cursor._last_query = None
-    cursor._reset()
-
-
-class OwnCursor(Cursor[Row]):
+class _OwnAdapters:
     """A cursor with adapters of our own, whatever the connection's owner has registered."""
 
+    @property
+    def adapters(self) -> AdaptersMap:
+        return _ADAPTERS
+
+
+class OwnCursor(_OwnAdapters, Cursor[Row]):
+    """For our statements on anybody's connection."""
+
     def __init__(self, connection: Connection[Any]) -> None:
-        _make_ready(self, connection)
+        super().__init__(connection, row_factory=tuple_row)
 
     def rows(self) -> list[Row]:
         """Return what the statement returned, if anything."""
-        # In a caller's pipeline nothing is known of a result before it is waited for.
-        self._fetch_pipeline()
-        return self.fetchall() if self.pgresult and self.pgresult.nfields else []
+        try:
+            return [] if _has_no_rows(self) else self.fetchall()
+        except psycopg.ProgrammingError:
+            # In a caller's pipeline nothing is known of a result before it is waited for.
+            if _has_no_rows(self):
+                return []
+            raise
 
 
-class OwnAsyncCursor(AsyncCursor[Row]):
+class OwnAsyncCursor(_OwnAdapters, AsyncCursor[Row]):
     """Async version of `OwnCursor`."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
-        _make_ready(self, connection)
+        super().__init__(connection, row_factory=tuple_row)
 
     async def rows(self) -> list[Row]:
         """Async version of `rows`."""
-        await self._fetch_pipeline()
-        return await self.fetchall() if self.pgresult and self.pgresult.nfields else []
+        try:
+            return [] if _has_no_rows(self) else await self.fetchall()
+        except psycopg.ProgrammingError:
+            if _has_no_rows(self):
+                return []
+            raise
+
+
+def _has_no_rows(cursor: Cursor[Any] | AsyncCursor[Any]) -> bool:
+    """Say whether a statement's answer is there and is not made of rows."""
+    return cursor.pgresult is not None and not cursor.pgresult.nfields
 
 
 def _role_of(connection: Connection[Any] | AsyncConnection[Any]) -> str | None:

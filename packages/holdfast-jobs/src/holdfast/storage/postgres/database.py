@@ -55,6 +55,7 @@ from holdfast.storage.postgres.pool import (
     make_ready_async,
     send_reset,
 )
+from holdfast.storage.postgres.psycopg_internals import CAN_SHARE_SESSIONS
 from holdfast.storage.postgres.shortage import shortage_of
 from holdfast.storage.postgres.standbys import read_replication
 from holdfast.storage.postgres.store import PostgresStore, translate
@@ -93,7 +94,8 @@ class PostgresDatabase:
         self._pool_size = pool_size
         self._prepare = prepare
         self._prepare_pooled = prepare_pooled
-        self._preparing: dict[str, Any] = {} if prepare else {"prepare_threshold": None}
+        can_prepare = prepare and CAN_SHARE_SESSIONS
+        self._preparing: dict[str, Any] = {} if can_prepare else {"prepare_threshold": None}
         self._pool: PostgresPool | None = None
         self._making_pool = threading.Lock()
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, PostgresAsyncPool] = (

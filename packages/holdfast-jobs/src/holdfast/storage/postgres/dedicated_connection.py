@@ -27,7 +27,6 @@ from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable, NoConnec
 from holdfast.storage.operation import Op, run_async
 from holdfast.storage.postgres.connection import (
     BEGIN_BY_INDEX,
-    LinkConnection,
     PsycopgAsyncExecutor,
     connection_string,
     is_pooled_async,
@@ -36,6 +35,7 @@ from holdfast.storage.postgres.connection import (
     was_refused,
 )
 from holdfast.storage.postgres.hosts import connect_async
+from holdfast.storage.postgres.psycopg_internals import LinkConnection
 from holdfast.storage.postgres.shortage import Shortage, shortage_of
 from holdfast.storage.postgres.silence import shut_down
 
@@ -271,11 +271,6 @@ class PostgresLink:
             return False
         return self._open_connections.shortage.is_on or time.monotonic() < self._ask_again_at
 
-    async def _execute(self, op: Op[T], executor: PsycopgAsyncExecutor, is_atomic: bool) -> T:
-        if is_atomic:
-            return await self._run_within_limit(self._run_atomic(op, executor))
-        return await self._run_alone(op, executor)
-
     async def _run_shared(self, lender: PostgresLink, op: Op[T], is_atomic: bool) -> T:
         """Run an operation on another link's connection, which may live on another thread's loop."""
         lending = lender.lend(op, is_atomic, is_urgent=self.purpose == "heartbeat")
@@ -368,12 +363,8 @@ class PostgresLink:
         self._open_connections.add(self)
         return self._executor
 
-    async def _run_atomic(self, op: Op[T], executor: PsycopgAsyncExecutor) -> T:
-        async with executor.connection.transaction():
-            return await run_async(op, executor)
-
-    async def _run_alone(self, op: Op[T], executor: PsycopgAsyncExecutor) -> T:
-        """Run statements outside a transaction, within the limit and in the caller's own task.
+    async def _execute(self, op: Op[T], executor: PsycopgAsyncExecutor, is_atomic: bool) -> T:
+        """Run statements within the limit and in the caller's own task.
 
         Between a hint and its job every turn of the loop counts. What is cut short gives the connection up.
         """
@@ -381,7 +372,10 @@ class PostgresLink:
         begun = time.monotonic()
         try:
             if self._is_pooled and self.purpose == "claim":
-                return await _run_by_index(op, executor)
+                # The pooler dropped the planner settings of the connection.
+                return await _run_in_transaction(op, executor, BEGIN_BY_INDEX)
+            if is_atomic:
+                return await _run_in_transaction(op, executor, "begin")
             return await run_async(op, executor)
         except asyncio.CancelledError:
             self._give_up()
@@ -397,25 +391,6 @@ class PostgresLink:
         finally:
             watch.cancel()
 
-    async def _run_within_limit(self, work: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.create_task(work)
-        try:
-            answered, _ = await asyncio.wait([task], timeout=self._limit_s)
-        except asyncio.CancelledError:
-            # A statement that was cut off in the middle leaves the connection in an unknown state.
-            await self._cut_off(task)
-            raise
-        if not answered:
-            await self._cut_off(task)
-            raise self._timeout_error()
-        try:
-            return task.result()
-        except DatabaseUnreachable:
-            self._abandon()
-            raise
-        except (ConnectionClosed, psycopg.OperationalError) as error:
-            raise self._lost(error) from error
-
     def _timeout_error(self) -> DatabaseUnreachable:
         return DatabaseUnreachable(
             f"no answer on the {self.purpose} connection for {self._limit_s:g} s"
@@ -424,12 +399,6 @@ class PostgresLink:
     def _lost(self, error: Exception) -> DatabaseUnreachable:
         self._abandon()
         return DatabaseUnreachable(f"the {self.purpose} connection was lost: {error}")
-
-    async def _cut_off(self, task: asyncio.Task[T]) -> None:
-        """End a statement without the server's help: cancelled politely, psycopg would wait for the answer."""
-        self._shut_down()
-        await asyncio.gather(task, return_exceptions=True)
-        self._give_up()
 
     def _shut_down(self) -> None:
         """End the connection for those that wait on it."""
@@ -450,10 +419,9 @@ class PostgresLink:
             connection.pgconn.finish()
 
 
-async def _run_by_index(op: Op[T], executor: PsycopgAsyncExecutor) -> T:
-    """Run a claim in a transaction that has the planner settings which the pooler dropped."""
+async def _run_in_transaction(op: Op[T], executor: PsycopgAsyncExecutor, begin: str) -> T:
     connection = executor.connection
-    await connection.execute(BEGIN_BY_INDEX, prepare=False)
+    await connection.execute(begin, prepare=False)
     try:
         result = await run_async(op, executor)
     except Exception:

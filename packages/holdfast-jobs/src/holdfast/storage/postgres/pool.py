@@ -22,13 +22,25 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import psycopg
-from psycopg import Connection, errors, generators, pq
+from psycopg import Connection, errors
 from psycopg.abc import PQGen
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable, NoConnection
-from holdfast.storage.postgres.connection import STATEMENT_TIMEOUT_MS, PoolConnection
+from holdfast.storage.postgres.connection import (
+    STATEMENT_TIMEOUT_MS,
+    OwnAsyncCursor,
+    OwnCursor,
+)
+from holdfast.storage.postgres.psycopg_internals import (
+    CAN_SHARE_SESSIONS,
+    PoolConnection,
+    count_prepared,
+    forget_prepared,
+    move_session,
+    read_answers,
+)
 from holdfast.storage.postgres.shortage import GivesWay, Shortage
 from holdfast.storage.postgres.silence import LentConnections, LoopWatch, ThreadWatch
 
@@ -45,6 +57,11 @@ _RESET_ALL = b"discard all"
 
 _LIMIT = b"set statement_timeout = %d"
 
+WHICH_TRANSACTION = (
+    b"select extract(epoch from pg_catalog.transaction_timestamp())::pg_catalog.text"
+)
+"""Which transaction this is: one that takes the place of another begins later, also with AND CHAIN."""
+
 _OK = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY)
 
 
@@ -57,15 +74,17 @@ class _PooledSession:
     `used` says what it may hold: None while only our statements were run on it, `rows` when a caller's were which at
     first sight only read and write rows. `resetting` is the reset that was sent and not yet answered. `prepares_after`
     is how often a statement is seen before it is prepared, None where nothing may be. `limit_ms` is how long a
-    statement may take, None when nobody knows.
+    statement may take, None when nobody knows. `began` says which transaction a caller got, where it is lent itself.
     """
 
     used: Used | None = None
     resetting: bytes | None = None
     prepares_after: int | None = None
     limit_ms: int | None = None
-    # psycopg's own word for a connection that may end with its loop or process, unclosed and without a warning.
-    _pool: Any = None
+    began: bytes | None = None
+
+    def __del__(self, *_: Any) -> None:
+        """It may end with its loop or process, unclosed and without psycopg's warning."""
 
 
 class PooledConnection(_PooledSession, Connection[Any]):
@@ -80,6 +99,8 @@ def send_reset(connection: PooledConnection | PooledAsyncConnection) -> None:
     """Have the server undo what a caller left, without waiting for it; fails on a connection that no longer works."""
     if connection.used is None:
         return
+    if not CAN_SHARE_SESSIONS:
+        raise psycopg.InterfaceError("a caller may have changed the connection itself")
     is_light = connection.used == "rows" and connection.prepares_after is not None
     connection.resetting = _RESET if is_light else _RESET_ALL
     connection.pgconn.send_query(connection.resetting)
@@ -87,8 +108,12 @@ def send_reset(connection: PooledConnection | PooledAsyncConnection) -> None:
 
 def make_ready(connection: PooledConnection, first: bytes = NOTHING) -> None:
     """Have a connection be as good as new and send the first message; fails on one that no longer works."""
-    for step in _steps(connection, first):
-        connection.wait(step)
+    if CAN_SHARE_SESSIONS:
+        for step in _steps(connection, first):
+            connection.wait(step)
+        return
+    connection.execute(first)
+    connection.began = which_transaction(connection)
 
 
 async def make_ready_async(
@@ -97,8 +122,26 @@ async def make_ready_async(
     limit_ms: int = STATEMENT_TIMEOUT_MS,
 ) -> None:
     """Async version of `make_ready`, and have statements end after so long where the session is ours alone."""
-    for step in _steps(connection, first, limit_ms):
-        await connection.wait(step)
+    if CAN_SHARE_SESSIONS:
+        for step in _steps(connection, first, limit_ms):
+            await connection.wait(step)
+        return
+    await connection.execute(first)
+    connection.began = await which_transaction_async(connection)
+
+
+def which_transaction(connection: PooledConnection) -> bytes:
+    """Ask the server which transaction is open, by psycopg's public interface."""
+    cursor = OwnCursor(connection)
+    cursor.execute(WHICH_TRANSACTION)
+    return str(cursor.rows()[0][0]).encode()
+
+
+async def which_transaction_async(connection: PooledAsyncConnection) -> bytes:
+    """Async version of `which_transaction`."""
+    cursor = OwnAsyncCursor(connection)
+    await cursor.execute(WHICH_TRANSACTION)
+    return str((await cursor.rows())[0][0]).encode()
 
 
 def _steps(connection: Any, first: bytes, limit_ms: int | None = None) -> Iterator[PQGen[Any]]:
@@ -120,8 +163,7 @@ def _collect_reset(connection: Any) -> PQGen[None]:
         connection.resetting = _RESET_ALL
         return
     if connection.resetting == _RESET_ALL:
-        # psycopg knows of no prepared statement, as the server does.
-        connection._prepared = type(connection._prepared)()
+        forget_prepared(connection)
     connection.resetting = connection.used = None
     connection.prepare_threshold = connection.prepares_after
     connection.limit_ms = STATEMENT_TIMEOUT_MS
@@ -133,7 +175,7 @@ def _run(connection: Any, message: bytes) -> PQGen[list[PGresult]]:
 
 
 def _answers(connection: Any) -> PQGen[list[PGresult]]:
-    results: list[PGresult] = yield from generators.execute(connection.pgconn)
+    results: list[PGresult] = yield from read_answers(connection.pgconn)
     for each in results:
         if each.status not in _OK:
             raise errors.error_from_result(each)
@@ -141,15 +183,7 @@ def _answers(connection: Any) -> PQGen[list[PGresult]]:
 
 
 def _prepared_unseen(connection: Any, answer: PGresult) -> bool:
-    prepared = connection._prepared
-    return int(answer.get_value(0, 1) or 0) != len(prepared._names) + len(prepared._to_flush)
-
-
-def closed_session() -> pq.abc.PGconn:
-    """Make a closed session: libpq refuses these words before it connects to anything."""
-    session = pq.PGconn.connect_start(b"none")
-    session.finish()
-    return session
+    return int(answer.get_value(0, 1) or 0) != count_prepared(connection)
 
 
 WAIT_S = 10.0
@@ -166,16 +200,15 @@ SHORT_WAIT_S = 2.0
 C = TypeVar("C", PooledConnection, PooledAsyncConnection)
 
 
-def _move_session(connection: Any, kind: type[C]) -> C:
-    """Make a connection of another pool one of this kind: the session stays as it is."""
-    moved = kind(connection.pgconn)
-    connection.pgconn = closed_session()
-    for name in ("used", "resetting", "prepares_after", "limit_ms", *_OF_PSYCOPG):
+def _adopt(connection: Any, kind: type[C]) -> C | None:
+    """Make an unused connection of another pool one of this kind; or close it, which leaves its place to us."""
+    if not CAN_SHARE_SESSIONS:
+        connection.pgconn.finish()
+        return None
+    moved = move_session(connection, kind)
+    for name in ("used", "resetting", "prepares_after", "limit_ms"):
         setattr(moved, name, getattr(connection, name))
     return moved
-
-
-_OF_PSYCOPG = ("_prepared", "_autocommit", "_isolation_level", "_begin_statement")
 
 
 class _IdleConnections(Generic[C]):
@@ -276,7 +309,7 @@ class _Pool(Generic[C]):
         """Take one of ours; one of another pool, where the server has no room for both."""
         connection = self._idle_connections.take()
         if connection is None and self._shortage.is_on and (spare := self._spare()) is not None:
-            connection = _move_session(spare, self._kind)
+            connection = _adopt(spare, self._kind)
         return connection
 
     @property

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, generators, pq, sql
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, pq, sql
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 
@@ -23,20 +23,25 @@ from holdfast.core.records import Held
 from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import ended_by_caller
 from holdfast.storage.operation import Row, Statement, run, run_async
-from holdfast.storage.postgres.connection import (
-    PoolConnection,
-    PsycopgAsyncExecutor,
-    PsycopgExecutor,
-)
+from holdfast.storage.postgres.connection import PsycopgAsyncExecutor, PsycopgExecutor
 from holdfast.storage.postgres.pool import (
+    WHICH_TRANSACTION,
     PooledAsyncConnection,
     PooledConnection,
-    closed_session,
+    which_transaction,
+    which_transaction_async,
+)
+from holdfast.storage.postgres.psycopg_internals import (
+    CAN_SHARE_SESSIONS,
+    PoolConnection,
+    read_answers,
+    share_session,
+    take_session_back,
 )
 from holdfast.storage.store import Store
 
 P = TypeVar("P", bound="PooledConnection | PooledAsyncConnection")
-L = TypeVar("L", bound="CallerConnection | CallerAsyncConnection")
+L = TypeVar("L", bound="CallerConnection | CallerAsyncConnection | BorrowedConnection")
 
 _BEGIN = b"begin isolation level read committed"
 # The mark of an attempt comes in the same message. It waits for nobody, and ends with the transaction.
@@ -74,7 +79,7 @@ class _Transaction(Generic[P, L]):
         """Leave the connection to the next."""
         self._is_over = True
         if self._lent is not None:
-            _release_session(self._lent)
+            self._lent.release()
 
     def _lend_connection(self) -> L:
         self._check_not_over()
@@ -94,11 +99,11 @@ class _Transaction(Generic[P, L]):
             raise ended_by_caller()
 
 
-class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection"]):
+class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection | BorrowedConnection"]):
     """An open transaction; `connection` is psycopg's, for whatever `execute` does not cover."""
 
     def __init__(self, pooled: PooledConnection, schema: str) -> None:
-        super().__init__(pooled, CallerConnection)
+        super().__init__(pooled, CallerConnection if CAN_SHARE_SESSIONS else BorrowedConnection)
         self._executor = PsycopgExecutor(pooled, schema)
 
     @property
@@ -126,7 +131,7 @@ class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection"]):
         if self._lent is None or self._lent.tracker.is_known:
             return
         self.check_open()
-        if not self._lent.tracker.is_same(self._pooled.wait(ask_transaction(self._pooled.pgconn))):
+        if not self._lent.tracker.is_same(self._lent.which()):
             raise ended_by_caller()
         run(self.hooks.review(store), self._executor)
 
@@ -141,19 +146,21 @@ class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection"]):
             self._pooled.rollback()
 
 
-class PostgresAsyncTransaction(_Transaction[PooledAsyncConnection, "CallerAsyncConnection"]):
+class PostgresAsyncTransaction(
+    _Transaction[PooledAsyncConnection, "CallerAsyncConnection | BorrowedAsyncConnection"]
+):
     """Async version of `PostgresTransaction`."""
 
     def __init__(self, pooled: PooledAsyncConnection, schema: str) -> None:
-        super().__init__(pooled, CallerAsyncConnection)
+        super().__init__(
+            pooled, CallerAsyncConnection if CAN_SHARE_SESSIONS else BorrowedAsyncConnection
+        )
         self._executor = PsycopgAsyncExecutor(pooled, schema)
 
     @property
     def connection(self) -> AsyncConnection[Any]:
         """The connection for the caller's own statements."""
-        lent = self._lend_connection()
-        lent.tracker.is_taken = True
-        return lent
+        return self._lend_connection().take()
 
     @overload
     async def execute(self, statement: Statement) -> list[Row]: ...
@@ -175,9 +182,7 @@ class PostgresAsyncTransaction(_Transaction[PooledAsyncConnection, "CallerAsyncC
         if self._lent is None or self._lent.tracker.is_known:
             return
         self.check_open()
-        if not self._lent.tracker.is_same(
-            await self._pooled.wait(ask_transaction(self._pooled.pgconn))
-        ):
+        if not self._lent.tracker.is_same(await self._lent.which()):
             raise ended_by_caller()
         await run_async(self.hooks.review(store), self._executor)
 
@@ -204,8 +209,6 @@ def begin_message(mark: Held | None = None) -> bytes:
 _QUIET = {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE"}
 
 
-# Which transaction this is: one that takes the place of another begins later, also with AND CHAIN.
-_WHICH = b"select extract(epoch from pg_catalog.transaction_timestamp())::pg_catalog.text"
 _NO_ANSWER = b""
 # A text of one statement that the server will call quiet. Nothing depends on it but when the server is asked.
 _ROWS_ONLY = re.compile(rb"\s*(?:select|insert|update|delete|merge|with|values)\b[^;]*", re.I)
@@ -255,28 +258,37 @@ class CallerConnection(Connection[Any]):
         super().__init__(owner.pgconn)
         self.tracker = StatementTracker()
         self.cursor_factory = CallerCursor
-        _share_session(self, owner)
+        self._owner = owner
+        share_session(self, owner)
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
         """Drive one of psycopg's operations; there is none that does not pass here."""
         if self.tracker.is_unasked:
-            self.tracker.began = super().wait(ask_transaction(self.pgconn))
+            self.tracker.began = self.which()
         self.tracker.done += 1
         return super().wait(*args, **kwargs)
+
+    def which(self) -> bytes:
+        """Ask the server which transaction is open."""
+        return super().wait(ask_transaction(self.pgconn))
 
     def take(self) -> CallerConnection:
         """Leave it to the caller, who may use what it is made of."""
         if self.tracker.is_unasked:
-            self.tracker.began = super().wait(ask_transaction(self.pgconn))
+            self.tracker.began = self.which()
         self.tracker.is_taken = True
         return self
+
+    def release(self) -> None:
+        """Return the session to the pool."""
+        _release_session(self, self._owner)
 
     def run(self, query: bytes, params: Any) -> Cursor[Any]:
         """Run a statement whose answer shows what it was."""
         done = self.tracker.done
         with self.tracker.expect(query):
             cursor = self.execute(query, params)
-        if is_row_statement(cursor):
+        if is_row_statement(cursor, query, params):
             self.tracker.known += self.tracker.done - done
         cursor.is_answer = True  # type: ignore[attr-defined]
         return cursor
@@ -289,24 +301,68 @@ class CallerAsyncConnection(PoolConnection):
         super().__init__(owner.pgconn)
         self.tracker = StatementTracker()
         self.cursor_factory = CallerAsyncCursor
-        _share_session(self, owner)
+        self._owner = owner
+        share_session(self, owner)
 
     async def wait(self, *args: Any, **kwargs: Any) -> Any:
         """Drive one of psycopg's operations; there is none that does not pass here."""
         if self.tracker.is_unasked:
-            self.tracker.began = await super().wait(ask_transaction(self.pgconn))
+            self.tracker.began = await self.which()
         self.tracker.done += 1
         return await super().wait(*args, **kwargs)
+
+    async def which(self) -> bytes:
+        """Async version of `which`."""
+        return await super().wait(ask_transaction(self.pgconn))
+
+    def take(self) -> CallerAsyncConnection:
+        """Leave it to the caller."""
+        self.tracker.is_taken = True
+        return self
+
+    def release(self) -> None:
+        """Return the session to the pool."""
+        _release_session(self, self._owner)
 
     async def run(self, query: bytes, params: Any) -> AsyncCursor[Any]:
         """Run a statement whose answer shows what it was."""
         done = self.tracker.done
         with self.tracker.expect(query):
             cursor = await self.execute(query, params)
-        if is_row_statement(cursor):
+        if is_row_statement(cursor, query, params):
             self.tracker.known += self.tracker.done - done
         cursor.is_answer = True  # type: ignore[attr-defined]
         return cursor
+
+
+class BorrowedConnection:
+    """The pool's own connection instead, where sessions cannot be shared; the pool closes it afterwards."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self.tracker = StatementTracker()
+        self.tracker.is_taken = True
+        self.tracker.began = owner.began
+        owner.used = "anything"
+
+    def take(self) -> Any:
+        return self._owner
+
+    def run(self, query: bytes, params: Any) -> Any:
+        return self._owner.execute(query, params)
+
+    def which(self) -> Any:
+        return which_transaction(self._owner)
+
+    def release(self) -> None:
+        """There is nothing to return."""
+
+
+class BorrowedAsyncConnection(BorrowedConnection):
+    """Async version of `BorrowedConnection`."""
+
+    def which(self) -> Any:
+        return which_transaction_async(self._owner)
 
 
 class CallerCursor(Cursor[Any]):
@@ -316,7 +372,8 @@ class CallerCursor(Cursor[Any]):
 
     @property
     def connection(self) -> Connection[Any]:
-        return self._conn.take() if self.is_answer else self._conn  # type: ignore[attr-defined]
+        lent = super().connection
+        return lent.take() if self.is_answer else lent  # type: ignore[attr-defined]
 
 
 class CallerAsyncCursor(AsyncCursor[Any]):
@@ -326,39 +383,28 @@ class CallerAsyncCursor(AsyncCursor[Any]):
 
     @property
     def connection(self) -> AsyncConnection[Any]:
-        if self.is_answer:
-            self._conn.tracker.is_taken = True  # type: ignore[attr-defined]
-        return self._conn
+        lent = super().connection
+        return lent.take() if self.is_answer else lent  # type: ignore[attr-defined]
 
 
 def ask_transaction(session: pq.abc.PGconn) -> PQGen[bytes]:
     """Ask the server which transaction is open; one that has failed cannot say."""
-    session.send_query(_WHICH)
-    (result,) = yield from generators.execute(session)
+    session.send_query(WHICH_TRANSACTION)
+    (result,) = yield from read_answers(session)
     answer = result.get_value(0, 0) if result.status == pq.ExecStatus.TUPLES_OK else None
     return answer or _NO_ANSWER
 
 
-def is_row_statement(cursor: Cursor[Any] | AsyncCursor[Any]) -> bool:
+def is_row_statement(cursor: Cursor[Any] | AsyncCursor[Any], query: bytes, params: Any) -> bool:
     """Say whether the server ran a single statement, and one that leaves the transaction as it was."""
     word, _, _ = (cursor.statusmessage or "").partition(" ")
-    return word in _QUIET and len(cursor._results) == 1
+    # With parameters, the protocol takes one statement only.
+    return word in _QUIET and (params is not None or b";" not in query.rstrip(_ENDS))
 
 
-def _share_session(lent: Any, owner: Any) -> None:
-    """Let a connection use the pool's session: in turn, and with the same statements prepared."""
-    lent.lock = owner.lock
-    lent._prepared = owner._prepared
-    lent._autocommit = True
-    # So that commit() and rollback() are refused: the block ends the transaction.
-    lent._num_transactions = 1
-    lent.owner = owner
+_ENDS = b"; \t\r\n"
 
 
-def _release_session(lent: Any) -> None:
-    """Return the session to the pool; from now on the connection that was lent is closed."""
-    lent.owner.used = "rows" if lent.tracker.is_known else "anything"
-    session, lent.pgconn = lent.pgconn, closed_session()
-    session.notice_handler = session.notify_handler = None
-    with suppress(Exception):
-        session.untrace()
+def _release_session(lent: CallerConnection | CallerAsyncConnection, owner: Any) -> None:
+    owner.used = "rows" if lent.tracker.is_known else "anything"
+    take_session_back(lent)

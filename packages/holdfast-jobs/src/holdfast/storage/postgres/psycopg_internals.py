@@ -1,0 +1,213 @@
+"""All that we use of psycopg without a promise in its documentation; no other module may.
+
+Each part buys speed. `MISSING` names those that this release does not have, and two flags say what goes without them:
+
+- `CAN_DRIVE`: our async connections wait for their socket with less work than psycopg's own. Otherwise psycopg waits.
+- `CAN_SHARE_SESSIONS`: a caller's own statements run on a psycopg connection of its own that shares the pooled session.
+  Otherwise the caller gets the pool's connection, which is closed afterwards; the pool prepares no statement, as behind
+  a pooler; and where connections are few, pools close unused ones instead of handing them to each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from psycopg import AsyncConnection, Connection, OperationalError, pq
+from psycopg.pq import TransactionStatus
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+    from psycopg.pq.abc import PGconn, PGresult
+    from psycopg.waiting import Ready, Wait
+
+RV = TypeVar("RV")
+K = TypeVar("K", bound=Connection[Any] | AsyncConnection[Any])
+
+CANCEL_S = 5.0
+
+_CONNECTION = ("wait", "lock", "_prepared", "_autocommit", "_isolation_level", "_num_transactions")
+_PREPARED = ("_names", "_to_flush")
+_HANDLERS = ("notice_handler", "notify_handler")
+_MOVED = ("_prepared", "_autocommit", "_isolation_level")
+
+
+def closed_session() -> PGconn:
+    """Make a closed session: libpq refuses these words before it connects to anything."""
+    session = pq.PGconn.connect_start(b"none")
+    session.finish()
+    return session
+
+
+def _find_missing(owner: Any, title: str, names: Iterable[str]) -> list[str]:
+    return [f"{title}.{name}" for name in names if not hasattr(owner, name)]
+
+
+def _find_missing_in(title: str, names: Iterable[str]) -> list[str]:
+    module = None
+    with suppress(ImportError):
+        module = import_module(title)
+    return _find_missing(module, title, names)
+
+
+def _find_missing_for_sessions() -> list[str]:
+    found = _find_missing_in("psycopg.generators", ["execute"])
+    for kind in (Connection, AsyncConnection):
+        session = closed_session()
+        try:
+            connection: Any = kind(session)
+        except TypeError:
+            found.append(f"{kind.__name__}(pgconn)")
+            continue
+        found += _find_missing(session, "PGconn", _HANDLERS)
+        found += _find_missing(connection, kind.__name__, _CONNECTION)
+        prepared = getattr(connection, "_prepared", None)
+        found += _find_missing(prepared, f"{kind.__name__}._prepared", _PREPARED)
+    return found
+
+
+_FOR_WAITING = _find_missing_in("psycopg.waiting", ["Wait", "Ready"])
+_FOR_SESSIONS = _find_missing_for_sessions()
+CAN_DRIVE = not _FOR_WAITING
+CAN_SHARE_SESSIONS = not _FOR_SESSIONS
+MISSING = tuple(dict.fromkeys([*_FOR_WAITING, *_FOR_SESSIONS]))
+"""The parts that this release of psycopg does not have."""
+
+if CAN_DRIVE:
+    from psycopg.waiting import Ready, Wait
+
+    # As plain numbers: arithmetic with members of an enumeration costs more than the rest of a wait.
+    _READ, _WRITE = int(Wait.R), int(Wait.W)
+
+if CAN_SHARE_SESSIONS:
+    from psycopg import generators
+
+
+class LinkConnection(AsyncConnection[Any]):
+    """For one user, which bounds every wait and gives the connection up when a wait is cut short."""
+
+    if CAN_DRIVE:
+
+        async def wait(self, gen: PQGen[RV], interval: float = 0.0) -> RV:
+            """Drive one of psycopg's operations to its end. Raises: OperationalError when the socket is gone."""
+            return await _drive(gen, self.pgconn.socket)
+
+
+class PoolConnection(AsyncConnection[Any]):
+    """For many users in turn: a cancelled one leaves a connection that the next can use."""
+
+    if CAN_DRIVE:
+
+        async def wait(self, gen: PQGen[RV], interval: float = 0.1) -> RV:
+            """Drive one of psycopg's operations to its end. Raises: OperationalError when the socket is gone."""
+            try:
+                return await _drive(gen, self.pgconn.socket)
+            except asyncio.CancelledError:
+                if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                    with suppress(OperationalError):
+                        await self.cancel_safe(timeout=CANCEL_S)
+                    # The statement was cancelled, or the connection is lost; the caller's own end is what counts.
+                    with suppress(OperationalError):
+                        await super().wait(gen, interval)
+                raise
+
+
+async def _drive(gen: PQGen[RV], socket: int) -> RV:
+    """Drive an operation while the socket stays registered for the whole of it, and without a timer.
+
+    psycopg registers and forgets the socket and starts a timer for each piece of an answer, and the server sends
+    pieces of 8 kB: half of what a claim of 200 jobs costs a worker.
+    """
+    readiness = _SocketWait(asyncio.get_running_loop(), socket)
+    try:
+        wanted = next(gen)
+        while True:
+            wanted = gen.send(await readiness.wait(wanted))
+    except OSError as error:
+        raise OperationalError("the connection's socket is closed") from error
+    except StopIteration as end:
+        result: RV = end.value
+        return result
+    finally:
+        readiness.close()
+
+
+class _SocketWait:
+    """The socket's readiness during one operation."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, socket: int) -> None:
+        self._loop = loop
+        self._socket = socket
+        self._waiter: asyncio.Future[Ready] | None = None
+        self._reads = False
+
+    async def wait(self, wanted: Wait) -> Ready:
+        """Wait until the socket can do what is wanted."""
+        self._waiter = self._loop.create_future()
+        if wanted & _READ and not self._reads:
+            self._loop.add_reader(self._socket, self._can, Ready.R)
+            self._reads = True
+        if not wanted & _WRITE:
+            return await self._waiter
+        self._loop.add_writer(self._socket, self._can, Ready.W)
+        try:
+            return await self._waiter
+        finally:
+            self._loop.remove_writer(self._socket)
+
+    def close(self) -> None:
+        """Forget the socket."""
+        if self._reads:
+            self._loop.remove_reader(self._socket)
+
+    def _can(self, ready: Ready) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(ready)
+
+
+# The rest is for those who share sessions.
+
+
+def read_answers(session: PGconn) -> PQGen[list[PGresult]]:
+    """Read the answers to what was sent, as an operation for `Connection.wait`."""
+    results: list[PGresult] = yield from generators.execute(session)
+    return results
+
+
+def forget_prepared(connection: Any) -> None:
+    """Have psycopg know of no prepared statement, as a server after DISCARD ALL."""
+    connection._prepared = type(connection._prepared)()
+
+
+def count_prepared(connection: Any) -> int:
+    """How many prepared statements psycopg knows of in the session."""
+    return len(connection._prepared._names) + len(connection._prepared._to_flush)
+
+
+def share_session(lent: Any, owner: Any) -> None:
+    """Let a connection use another's session: in turn, and with the same statements prepared."""
+    lent.lock = owner.lock
+    lent._prepared = owner._prepared
+    lent._autocommit = True
+    # So that commit() and rollback() are refused: the block ends the transaction.
+    lent._num_transactions = 1
+
+
+def take_session_back(lent: Any) -> None:
+    """End the sharing; from now on the connection that was lent is closed."""
+    session, lent.pgconn = lent.pgconn, closed_session()
+    session.notice_handler = session.notify_handler = None
+    with suppress(Exception):
+        session.untrace()
+
+
+def move_session(connection: Any, kind: type[K]) -> K:
+    """Make a connection of another kind of this one: the session stays as it is."""
+    moved = kind(connection.pgconn)
+    connection.pgconn = closed_session()
+    for name in _MOVED:
+        setattr(moved, name, getattr(connection, name))
+    return moved
