@@ -9,19 +9,23 @@ from holdfast.core.codec import TypeCodec
 from holdfast.core.flow import flow_of
 from holdfast.core.gates import LimitedAnswer, LimitedClaim
 from holdfast.core.records import ClaimedJob, LeaseClass
-from holdfast.core.registry import JobType
-from holdfast.worker.limited_claims import FEWEST_PER_GATE, MOST_GATES, SPARE_GATES, LimitedClaims
-from holdfast.worker.options import WorkerOptions
+from holdfast.worker.limited_claims import (
+    MAX_PARTITIONS,
+    MIN_PER_PARTITION,
+    SPARE_PARTITIONS,
+    TypePolls,
+)
+from holdfast.worker.options import PollBackoff, WorkerOptions
 
 WANTED = 100
 TYPE = "mail"
 
 
 @pytest.fixture
-def claims() -> LimitedClaims:
+def claims() -> TypePolls:
     plain = TypeCodec(Any, "input")
     flow = flow_of(TYPE, plain, {"limits": [Limit(3, by="tenant")]})
-    return LimitedClaims({TYPE: JobType(TYPE, None, plain, plain, flow=flow)}, WorkerOptions())
+    return TypePolls(TYPE, flow, PollBackoff(WorkerOptions()))
 
 
 def job(number: int, gate: int) -> ClaimedJob:
@@ -32,13 +36,13 @@ def job(number: int, gate: int) -> ClaimedJob:
     )
 
 
-def asked(claims: LimitedClaims, limit: int) -> LimitedClaim:
+def asked(claims: TypePolls, limit: int) -> LimitedClaim:
     """What the next look asks for."""
     lease = LeaseClass("", 60_000, 25, 1_000, 5_000)
-    return claims.claim(TYPE, limit, "w", lease, True, "auto", 0.0)
+    return claims.request(limit, "w", lease, True, "auto", 0.0)
 
 
-def look(claims: LimitedClaims, each: int, waiting: int) -> LimitedClaim:
+def look(claims: TypePolls, each: int, waiting: int) -> LimitedClaim:
     """Look once, where `waiting` gates let through so many jobs each."""
     claim = asked(claims, WANTED)
     gates = min(claim.gates, waiting)
@@ -50,28 +54,28 @@ def look(claims: LimitedClaims, each: int, waiting: int) -> LimitedClaim:
     return claim
 
 
-def test_a_first_look_fills_its_claim_where_each_key_has_one_job(claims: LimitedClaims) -> None:
-    assert look(claims, 1, 200).gates == WANTED + SPARE_GATES
+def test_a_first_look_fills_its_claim_where_each_key_has_one_job(claims: TypePolls) -> None:
+    assert look(claims, 1, 200).gates == WANTED + SPARE_PARTITIONS
 
 
-def test_looks_are_at_few_gates_where_each_lets_several_jobs_through(claims: LimitedClaims) -> None:
+def test_looks_are_at_few_gates_where_each_lets_several_jobs_through(claims: TypePolls) -> None:
     for _ in range(8):
         look(claims, 3, 200)
-    assert look(claims, 3, 200).gates in range(WANTED // 3, WANTED // 3 + SPARE_GATES + 3)
+    assert look(claims, 3, 200).gates in range(WANTED // 3, WANTED // 3 + SPARE_PARTITIONS + 3)
 
 
 def test_looks_reach_further_where_lines_are_empty_but_not_without_end(
-    claims: LimitedClaims,
+    claims: TypePolls,
 ) -> None:
     for _ in range(8):
         look(claims, 0, 1_000)
-    assert look(claims, 0, 1_000).gates == WANTED / FEWEST_PER_GATE + SPARE_GATES
+    assert look(claims, 0, 1_000).gates == WANTED / MIN_PER_PARTITION + SPARE_PARTITIONS
 
 
-def test_a_look_that_found_nothing_waiting_changes_nothing(claims: LimitedClaims) -> None:
+def test_a_look_that_found_nothing_waiting_changes_nothing(claims: TypePolls) -> None:
     before = look(claims, 0, 0).gates
     assert look(claims, 0, 0).gates == before
 
 
-def test_no_look_is_so_wide_that_it_keeps_others_waiting(claims: LimitedClaims) -> None:
-    assert asked(claims, 10_000).gates == MOST_GATES
+def test_no_look_is_so_wide_that_it_keeps_others_waiting(claims: TypePolls) -> None:
+    assert asked(claims, 10_000).gates == MAX_PARTITIONS
