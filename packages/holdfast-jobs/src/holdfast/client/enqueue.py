@@ -8,7 +8,7 @@ from inspect import isroutine
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
-from holdfast.client.client import Client, Command, Conditions
+from holdfast.client.client import Client, ClientCommand, Conditions
 from holdfast.client.start_options import SharedOptions, StartOptions, check_options
 from holdfast.client.start_plan import (
     Start,
@@ -291,7 +291,7 @@ def _without_transaction(tx: Any, method: str, error: HoldfastError) -> Holdfast
     )
 
 
-def _only(command: Command[list[Chain]]) -> Command[Chain]:
+def _only(command: ClientCommand[list[Chain]]) -> ClientCommand[Chain]:
     """Return the command that answers with its only chain."""
 
     def only(store: Store, conditions: Conditions) -> Op[Change[Chain]]:

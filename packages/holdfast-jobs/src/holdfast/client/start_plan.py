@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.client import Command, Conditions, Trace
+from holdfast.client.client import ClientCommand, Conditions, Trace
 from holdfast.client.start_options import (
     Id,
     SharedOptions,
@@ -290,7 +290,7 @@ def _with_job(request: StartRequest, **changes: Any) -> StartRequest:
     return msgspec.structs.replace(request, job=job)
 
 
-def start_command(batch: Batch) -> Command[list[Chain]]:
+def start_command(batch: Batch) -> ClientCommand[list[Chain]]:
     """Return the command that starts chains."""
 
     def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
@@ -316,7 +316,7 @@ def start_command(batch: Batch) -> Command[list[Chain]]:
     return command
 
 
-def plain_command(job: NewJob, input: str) -> Command[Chain]:
+def plain_command(job: NewJob, input: str) -> ClientCommand[Chain]:
     """Return the command that starts a chain without options: one insert, and nothing to look up."""
 
     def command(store: Store, conditions: Conditions) -> Op[Change[Chain]]:
@@ -346,7 +346,7 @@ def publish_command(
     at: datetime | None = None,
     after: Duration | None = None,
     priority: int = DEFAULT_PRIORITY,
-) -> Command[list[Chain]]:
+) -> ClientCommand[list[Chain]]:
     """Return the command that publishes an event. Raises: the errors of names, payloads and options."""
     text = targets.encode_event(name, input)
     entry = targets.event(name)
@@ -380,7 +380,7 @@ USED = "used "
 """What the scopes of used keys begin with in the database; with a space in it, no job type is called that."""
 
 
-def use_key_command(scope: str, key: str) -> Command[bool]:
+def use_key_command(scope: str, key: str) -> ClientCommand[bool]:
     """Return the command that records the use of a key. Raises: InvalidOption."""
     for each in (scope, key):
         if check_key(each) is None:

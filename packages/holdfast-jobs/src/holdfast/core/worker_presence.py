@@ -88,10 +88,10 @@ class WorkerSign(msgspec.Struct, frozen=True):
 
 
 class SignAnswer(msgspec.Struct, frozen=True):
-    """What a worker learns at each heartbeat: whether it was asked to drain, and whether jobs may wait at gates."""
+    """What a worker learns at each heartbeat: whether it is to drain, and whether jobs may wait in partitions."""
 
     is_draining: bool
-    has_gates: bool
+    has_partitions: bool
 
 
 class VanishedWorker(msgspec.Struct, frozen=True):

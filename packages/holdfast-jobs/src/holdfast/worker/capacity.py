@@ -32,7 +32,7 @@ class Capacity:
 
     def __init__(self, options: WorkerOptions, types: Mapping[str, JobType]) -> None:
         self._slots = options.slots
-        self._most = options.batch or LARGEST_CLAIM
+        self._max_jobs = options.batch or LARGEST_CLAIM
         self._sizes = {name: each.batch or 1 for name, each in types.items()}
         self._grouped = {name for name, each in types.items() if each.flow and each.flow.batch}
         self._taken = dict.fromkeys(types, 0)
@@ -97,28 +97,28 @@ class Capacity:
         oldest_ms = int(now * 1000) - FINISHED_WINDOW_MS
         while self._finished and self._finished[0].at_ms < oldest_ms:
             self._finished_weight -= self._finished.popleft().weight
-        room = min(self._most, self.free_slots + self._finished_weight)
-        if waiting and room < min(self._most, self._finished_weight) / 2:
+        room = min(self._max_jobs, self.free_slots + self._finished_weight)
+        if waiting and room < min(self._max_jobs, self._finished_weight) / 2:
             return 0
         return max(0.0, room)
 
     def room_of(self, name: str, limit: int | None, free_slots: float) -> int:
         """How many jobs of a type to ask for, under its limit of concurrent calls, while so many slots are free."""
         size = self._sizes[name]
-        most = max(self._most, size)
+        jobs = max(self._max_jobs, size)
         if name in self._slow:
-            most = min(most, math.ceil(max(0.0, free_slots) * size))
+            jobs = min(jobs, math.ceil(max(0.0, free_slots) * size))
         if limit is None:
-            return most
-        return min(most, (limit - self._calls_of(name)) * size - self._taken[name])
+            return jobs
+        return min(jobs, (limit - self._calls_of(name)) * size - self._taken[name])
 
 
 def note_call_sizes(attempts: Iterable[Attempt]) -> None:
     """Note how many jobs of its key came with each: a call of few takes a slot like one of many."""
-    by_gate: dict[str | None, list[Attempt]] = {}
+    by_partition: dict[str | None, list[Attempt]] = {}
     for attempt in attempts:
-        by_gate.setdefault(attempt.claimed.gate, []).append(attempt)
-    for together in by_gate.values():
+        by_partition.setdefault(attempt.claimed.gate, []).append(attempt)
+    for together in by_partition.values():
         size = together[0].type.batch or 1
         for start in range(0, len(together), size):
             call = together[start : start + size]

@@ -91,7 +91,7 @@ class ClaimRoom:
         return self._context.held_leases.crashed == 0 and not self._quarantine.is_paused
 
     @property
-    def may_take_crashed(self) -> bool:
+    def takes_crashed(self) -> bool:
         """Whether a job may be taken whose worker died."""
         return self._capacity.free_slots > 0 and self.holds_no_crashed
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.core.flow import LONGEST_TURN, Flow
-from holdfast.core.gates import (
+from holdfast.core.flow import MAX_PER_ROUND, Flow
+from holdfast.core.partitions import (
     BatchRule,
-    GateRule,
     LimitedAnswer,
     LimitedClaim,
-    LinedUp,
-    UngatedJob,
-    WakeupMark,
+    PartitionRule,
+    QueuedJob,
+    SignalMark,
+    UnqueuedJob,
 )
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
@@ -78,7 +78,7 @@ class TypePolls:
     is_full_poll: bool = True
     is_idle: bool = False
     has_unqueued: bool = False
-    marks: dict[int, WakeupMark] = field(default_factory=dict)
+    marks: dict[int, SignalMark] = field(default_factory=dict)
 
     def partitions_for(self, limit: int) -> int:
         """How many partitions to poll for so many jobs."""
@@ -102,11 +102,11 @@ class TypePolls:
         """Make the claim of the next poll; the last one of a worker that ends when nothing is left is full."""
         self.is_full_poll = is_last or now >= self.full_due
         if self.is_full_poll:
-            marks = tuple(WakeupMark(priority) for priority in PRIORITIES)
+            marks = tuple(SignalMark(priority) for priority in PRIORITIES)
         else:
             marks = tuple(self.marks[priority] for priority in sorted(self.marks))
         flow = self.flow
-        turn = flow.turn if flow else LONGEST_TURN
+        per_round = flow.per_round if flow else MAX_PER_ROUND
         batch = flow.batch if flow else None
         calls = max(1, limit // batch.size) if batch else 1
         if batch is not None and is_last:
@@ -117,19 +117,19 @@ class TypePolls:
             type=self.type,
             limit=limit,
             lease=lease,
-            line=flow.line if flow else GateRule(self.type),
+            per_key=flow.per_key if flow else PartitionRule(self.type),
             shared=flow.shared if flow else (),
             ordered=flow is not None and flow.ordered is not None,
             holds=flow is not None and flow.ordered == "hold",
-            weights=flow.weight_by_gate() if flow else {},
+            weights=flow.weight_by_partition() if flow else {},
             marks=marks,
             window=max(self.window, 2 * limit),
-            gates=self.partitions_for(limit)
+            partitions=self.partitions_for(limit)
             if batch is None
-            else math.ceil(limit / turn) + POLLED_FOR_BATCHES,
+            else math.ceil(limit / per_round) + POLLED_FOR_BATCHES,
             allow_crashed=allow_crashed,
             commit=commit,
-            turn=turn,
+            per_round=per_round,
             batch=batch,
             calls=calls,
         )
@@ -147,15 +147,15 @@ class TypePolls:
         self._move_marks(answer)
         if self.is_full_poll:
             self.full_at, self.cost = now, now - sent_at
-        was_cut = answer.called >= claim.window
-        if was_cut and answer.gates < claim.gates:
+        was_cut = answer.signals >= claim.window
+        if was_cut and answer.partitions < claim.partitions:
             self.window = min(MAX_WINDOW, 4 * self.window)
         elif not was_cut:
             self.window = max(MIN_WINDOW, self.window // 2)
         self._count_per_partition(claim, answer)
         has_more = self.has_unqueued or bool(answer.jobs and answer.left > 0)
-        was_cut = was_cut or answer.gates > claim.gates
-        has_more = has_more or (was_cut and answer.left < answer.called)
+        was_cut = was_cut or answer.partitions > claim.partitions
+        has_more = has_more or (was_cut and answer.left < answer.signals)
         self.backoff.hints_alive = hints_alive
         self.backoff.note_found(len(answer.jobs))
         poll_s = self.backoff.poll_s(random)
@@ -182,20 +182,20 @@ class TypePolls:
 
     def _move_marks(self, answer: LimitedAnswer) -> None:
         if self.is_full_poll:
-            self.marks = {DEFAULT_PRIORITY: WakeupMark(DEFAULT_PRIORITY)}
+            self.marks = {DEFAULT_PRIORITY: SignalMark(DEFAULT_PRIORITY)}
         for mark in answer.marks:
             if mark.at or mark.priority in self.marks:
                 self.marks[mark.priority] = mark
 
     def _count_per_partition(self, claim: LimitedClaim, answer: LimitedAnswer) -> None:
         """Note how many jobs a partition lets through, so that the next poll is of as many as fill its claim."""
-        if not answer.gates:
+        if not answer.partitions:
             return
-        polled = min(claim.gates, answer.gates)
+        polled = min(claim.partitions, answer.partitions)
         if len(answer.jobs) >= claim.limit:
             polled = len({job.gate for job in answer.jobs})
         per_partition = (self.per_partition + len(answer.jobs) / polled) / 2
-        self.per_partition = min(max(per_partition, MIN_PER_PARTITION), claim.turn)
+        self.per_partition = min(max(per_partition, MIN_PER_PARTITION), claim.per_round)
 
     def enqueue(self, store: Store, sealer: Sealer | None, now: float) -> Op[int] | None:
         """Return what queues jobs that were started without knowing of the limit, if it is time for that."""
@@ -206,12 +206,15 @@ class TypePolls:
         return self._enqueue(store, self.flow, sealer)
 
     def _enqueue(self, store: Store, flow: Flow, sealer: Sealer | None) -> Op[int]:
-        jobs = yield from store.limits.unlined(self.type, ENQUEUED_AT_ONCE)
+        jobs = yield from store.limits.unqueued(self.type, ENQUEUED_AT_ONCE)
         self.has_unqueued = False
         if not jobs:
             return 0
-        moves = [LinedUp(each.id, _gate_of(flow, each, sealer), each.available_at) for each in jobs]
-        moved = yield from store.limits.line_up(moves, flow.ordered is not None)
+        moves = [
+            QueuedJob(each.id, _partition_of(flow, each, sealer), each.available_at)
+            for each in jobs
+        ]
+        moved = yield from store.limits.enqueue(moves, flow.ordered is not None)
         self.has_unqueued = moved > 0 and len(jobs) == ENQUEUED_AT_ONCE
         return moved
 
@@ -293,7 +296,7 @@ class LimitedClaims:
         context = self._context
         lease = msgspec.structs.replace(context.policies.lease_class(polls.type), token=new_id())
         enqueue = polls.enqueue(context.store, context.types[polls.type].sealer, now)
-        crashed, commit = self._room.may_take_crashed, context.options.claims
+        crashed, commit = self._room.takes_crashed, context.options.claims
         claim = polls.request(limit, context.id, lease, crashed, commit, now, is_last)
         return PlannedClaim(claim, (lease,), enqueue)
 
@@ -340,9 +343,9 @@ class LimitedClaims:
         if now < self._checked_at + interval:
             return
         self._checked_at = now
-        lined = self._context.store.limits.lined(self._unlimited)
+        queued = self._context.store.limits.queued_types(self._unlimited)
         with self._context.health.report(self._link.purpose):
-            self._poll_unlimited(await self._link.run(lined))
+            self._poll_unlimited(await self._link.run(queued))
 
     def _poll_unlimited(self, types: set[str]) -> None:
         """Poll the partitions of these types too, until they are empty or left to workers that limit them."""
@@ -354,9 +357,9 @@ class LimitedClaims:
             self._polls.setdefault(name, polls).next_at = -math.inf
 
 
-def _gate_of(flow: Flow, job: UngatedJob, sealer: Sealer | None) -> str:
+def _partition_of(flow: Flow, job: UnqueuedJob, sealer: Sealer | None) -> str:
     """Where a job waits; one whose input has no usable key waits where no limit of keys holds."""
     try:
-        return flow.gate_of(open_input(sealer, job.input, job.id, flow.type))
+        return flow.partition_of(open_input(sealer, job.input, job.id, flow.type))
     except Exception:
         return f"{flow.type}#"

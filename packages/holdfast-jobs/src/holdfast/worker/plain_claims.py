@@ -169,7 +169,7 @@ class PlainClaims:
             limit=plan.limit,
             probes=probes,
             classes=leases,
-            allow_crashed=self._room.may_take_crashed,
+            allow_crashed=self._room.takes_crashed,
             commit=self._context.options.claims,
         )
         return PlannedClaim(claim, leases)
