@@ -76,13 +76,13 @@ class Claimer:
 
     def free_slot(self, attempt: Attempt) -> None:
         """Note that an attempt no longer needs its slot."""
-        self._room.free(attempt)
+        self._room.capacity.remove_ended(attempt, attempt.ended_at or self._clock.monotonic())
         self._quarantine.recheck()
         self._wake.set()
 
     def return_unstarted(self, attempt: Attempt) -> None:
         """Note that an attempt is given back that never had a slot."""
-        self._room.give_back(attempt)
+        self._room.capacity.remove_unstarted(attempt)
         self._quarantine.recheck()
         self._wake.set()
 

@@ -73,7 +73,7 @@ class ClaimRoom:
         self._backlog = backlog
         self._quarantine = quarantine
         self._is_held_back = is_held_back
-        self._capacity = Capacity(context.options, context.types)
+        self.capacity = Capacity(context.options, context.types)
         self._busy_until: dict[str, float] = {}
         # How many jobs the worker may still take.
         self.left = context.options.max_items
@@ -83,7 +83,7 @@ class ClaimRoom:
     @property
     def free_slots(self) -> float:
         """How many slots are free of claimed work."""
-        return self._capacity.free_slots
+        return self.capacity.free_slots
 
     @property
     def holds_no_crashed(self) -> bool:
@@ -93,20 +93,20 @@ class ClaimRoom:
     @property
     def takes_crashed(self) -> bool:
         """Whether a job may be taken whose worker died."""
-        return self._capacity.free_slots > 0 and self.holds_no_crashed
+        return self.capacity.free_slots > 0 and self.holds_no_crashed
 
     def slots(self, now: float) -> float:
         """How many slots' worth of work to ask for."""
         if self.left == 0 or self._quarantine.is_occupied or self._is_held_back():
             return 0
-        return self._capacity.room(now, len(self._backlog))
+        return self.capacity.room(now, len(self._backlog))
 
     def of(self, name: str, slots: float, now: float, free_slots: float) -> int:
         """How many jobs of a type to ask for at most."""
         policies, connections = self._context.policies, self._context.connections
         if policies.is_paused(name) or self._busy_until.get(name, now) > now:
             return 0
-        own = self._capacity.room_of(name, policies.limit(name), free_slots)
+        own = self.capacity.room_of(name, policies.limit(name), free_slots)
         own = min(own, int(min(connections.room_of(name), CLAIM_MAX)))
         return min(math.ceil(slots * (self._context.types[name].batch or 1)), own)
 
@@ -116,18 +116,9 @@ class ClaimRoom:
 
     def take(self, attempts: list[Attempt]) -> None:
         """Count the jobs of a claim."""
-        self._capacity.add(attempts)
+        self.capacity.add(attempts)
         if self.left is not None:
             self.left -= len(attempts)
-
-    def free(self, attempt: Attempt) -> None:
-        """Count an attempt no more that had a slot."""
-        ended_at = attempt.ended_at or self._context.clock.monotonic()
-        self._capacity.remove_ended(attempt, ended_at)
-
-    def give_back(self, attempt: Attempt) -> None:
-        """Count an attempt no more that never had a slot."""
-        self._capacity.remove_unstarted(attempt)
 
     def pause_type(self, type: str, seconds: float) -> None:
         """Have no room for this type for a while."""
