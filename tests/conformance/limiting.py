@@ -1,4 +1,4 @@
-"""Limits and rates per key: what gates let through, who wakes them, and what was set at run time."""
+"""Limits and rates per key: what partitions let through, who wakes them, and what was set at run time."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class LimitFixture(StoreFixture):
         batch: BatchRule | None = None,
         **fields: Any,
     ) -> Op[LimitedAnswer]:
-        """Return one look at the gates under a new lease; for the other fields see `LimitedClaim`."""
-        defaults: dict[str, Any] = {"worker": WORKER, "window": 400, "gates": 200}
+        """Return one poll of the partitions under a new lease; for the other fields see `LimitedClaim`."""
+        defaults: dict[str, Any] = {"worker": WORKER, "window": 400, "partitions": 200}
         claim = LimitedClaim(
             type=MAIL,
             limit=limit,
