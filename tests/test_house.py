@@ -66,15 +66,29 @@ NO_PARTICIPLES = {
     "setting",
     "warning",
     # what a read of the store finds, after its statement
-    *("applied", "blocking", "finished", "held", "kept", "lined", "matching", "resting", "shared"),
-    *("stored", "unhandled", "unlined", "waited", "waiting"),
+    *("applied", "blocking", "finished", "held", "kept", "matching", "paused", "shared"),
+    *("stored", "unhandled", "unqueued", "waited", "waiting"),
     # the words of Celery, of Django's tests and of our own test kit
     *("failed", "finished", "joined", "started", "using"),
 }
 """Names that look like participles, and are none or read well."""
 
+ENGINE = ("core", "worker", "commands")
+
+OWN_WORDS = re.compile(
+    r"_?(most|turn|line_up|lined|unlined|is_resting|rests_until)|.*(gate|wakeup)(s|_.*)?|_?(MOST|LONGEST|HEAVIEST).*"
+    r"|(.*[a-z])?(Gate|Wakeup|Ungated).*"
+)
+"""Of limits: others say partition, queue, poll, round, signal and max."""
+
+COLUMNS = {"gate", "gate_at"}
+"""Fields of records are named as their columns are."""
+
 PROGRAMS = "bench/peers"
 """Programs of their own, in the words of other queues."""
+
+DJANGO_COMMANDS = "contrib/django/management/commands"
+"""Django finds a command by the name `Command`."""
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -101,6 +115,59 @@ def test_no_class_name_occurs_twice() -> None:
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(path.relative_to(ROOT).as_posix())
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+def test_no_alias_has_the_name_of_a_class() -> None:
+    classes = {
+        node.name
+        for folder, path in modules()
+        if folder != PROGRAMS
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef)
+    }
+    assert [
+        f"{path.relative_to(ROOT).as_posix()}: {name}"
+        for folder, path in modules()
+        if folder not in (PROGRAMS, DJANGO_COMMANDS)
+        for name in aliases_in(tree_of(path))
+        if name in classes
+    ] == []
+
+
+def aliases_in(tree: ast.Module) -> Iterator[str]:
+    """The names that a module gives to types, to what it imports, or to anything that looks like a class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (each.asname for each in node.names if each.asname not in (None, each.name))
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            yield from (each.id for each in node.targets if isinstance(each, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+
+
+def test_the_engine_speaks_of_limits_in_the_words_of_the_field() -> None:
+    found = {
+        f"{path.relative_to(ROOT).as_posix()}: {name}"
+        for folder, path in modules()
+        if folder in ENGINE
+        for name in given_names(tree_of(path))
+        if OWN_WORDS.fullmatch(name) and name not in COLUMNS
+    }
+    assert sorted(found) == []
+
+
+def given_names(tree: ast.Module) -> Iterator[str]:
+    """The names that a module gives: to functions, classes, parameters, variables and fields."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
 
 
 def test_no_module_name_occurs_twice_outside_parallel_folders() -> None:

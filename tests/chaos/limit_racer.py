@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.gates import LimitedClaim, WakeupMark, gate_id
+from holdfast.core.partitions import LimitedClaim, SignalMark, partition_id
 from holdfast.core.records import ClaimedJob, Finish, LeaseClass, NewJob
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
@@ -28,7 +28,7 @@ from tests.support.limit_plants import Planted, planted
 
 Part = Literal["claimer", "producer", "operator"]
 
-MARKS = tuple(WakeupMark(priority) for priority in range(10))
+MARKS = tuple(SignalMark(priority) for priority in range(10))
 
 
 class Race(msgspec.Struct):
@@ -88,7 +88,7 @@ class Racer:
     def _job(self) -> NewJob:
         id, type = new_id(), self.random.choice(self.race.types)
         key = f"{self.race.seed}-{self.random.randrange(self.race.keys)}"
-        gate = gate_id(type, key)
+        gate = partition_id(type, key)
         ordered = self.race.bounds.ordered
         priority = 5 if ordered else self.random.randrange(10)
         return NewJob(id, id, type, f'"{key}"', priority=priority, gate=gate, ordered=ordered)
@@ -128,15 +128,15 @@ class Racer:
             type=type,
             limit=self.random.choice((1, 3, 10, 30)),
             lease=LeaseClass(new_id(), race.lease_ms, 0, 10, 50),
-            line=bounds.line(type),
+            per_key=bounds.line(type),
             shared=bounds.shared(type),
             ordered=bounds.ordered,
             holds=bounds.holds,
             marks=MARKS,
             window=self.random.choice((20, 200)),
-            gates=self.random.choice((5, 40)),
+            partitions=self.random.choice((5, 40)),
             allow_crashed=self.random.random() < 0.7,
-            turn=bounds.batch.size if bounds.batch else 1,
+            per_round=bounds.batch.size if bounds.batch else 1,
             batch=bounds.batch,
             calls=bounds.calls,
         )

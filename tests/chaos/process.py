@@ -16,7 +16,7 @@ from holdfast.core.retry import Retry
 from holdfast.storage.database import Database
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.worker import claimer
+from holdfast.worker import capacity
 from holdfast.worker.job import Job
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
@@ -106,7 +106,7 @@ def database_of(url: str) -> Database:
 
 async def main(url: str, scene: Scene) -> int:
     # Everything finished counts as finished just now, so that a process fetches ahead as much as it can.
-    claimer.FINISHED_WINDOW_MS = 60_000
+    capacity.FINISHED_WINDOW_MS = 60_000
     database = database_of(url)
     options = WorkerOptions(slots=scene.slots, idle_min_ms=20, idle_max_ms=20, idle_jitter_ms=0)
     worker = Worker(database, types_of(scene), options, observer=Lines())

@@ -21,7 +21,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from holdfast.core.gates import BatchRule
+from holdfast.core.partitions import BatchRule
 from tests.chaos.limit_racer import Race, Span
 from tests.support.limit_checks import (
     Bounds,
@@ -257,12 +257,12 @@ def overlaps(spans: list[Span], bounds: Bounds) -> list[str]:
 
 def disorder(spans: list[Span]) -> list[str]:
     """Where a job began after one that was started later."""
-    by_gate: dict[str, list[Span]] = {}
+    by_partition: dict[str, list[Span]] = {}
     for each in sorted(spans, key=lambda span: span.begins):
-        by_gate.setdefault(each.gate, []).append(each)
+        by_partition.setdefault(each.gate, []).append(each)
     return [
         f"{later.id} after {earlier.id} at {gate}"
-        for gate, line in by_gate.items()
+        for gate, line in by_partition.items()
         for earlier, later in pairwise(line)
         if later.id < earlier.id
     ]

@@ -102,7 +102,7 @@ def test_a_worker_counts_however_many_came_and_went_after_it(
     url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("health", "workers"):
-        monkeypatch.setattr(f"holdfast.commands.{module}.MOST_WORKERS", 2)
+        monkeypatch.setattr(f"holdfast.commands.{module}.MAX_WORKERS", 2)
     app = Holdfast(request.getfixturevalue(url))
     app.migrate()
     app.declare("mail")

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commands.explain import GateView, Surroundings, explain, why
+from holdfast.commands.explain import PartitionView, Surroundings, explain, why
 from holdfast.core.declared_limits import DeclaredLimits
-from holdfast.core.gates import BatchRule, GatePlace, GateRule, GateState
+from holdfast.core.partitions import BatchRule, PartitionPlace, PartitionRule, PartitionState
 from holdfast.core.records import (
     BlockerRecord,
     Identity,
@@ -80,27 +80,31 @@ def asked_for(due_s: int, latest_s: int | None) -> RevisionRecord:
     return RevisionRecord(NOW + due_s * SECOND, latest, 2)
 
 
-def in_batch(next_s: int) -> GateView:
+def in_batch(next_s: int) -> PartitionView:
     """A job of a tenant that waits for more of them."""
     due = NOW - 8 * SECOND
-    place = GatePlace("j", "resize#7", due, 2, NOW + next_s * SECOND)
+    place = PartitionPlace("j", "resize#7", due, 2, NOW + next_s * SECOND)
     declared = DeclaredLimits("resize", "tenant_id", batch=BatchRule(100, 20_000))
-    return GateView(place, declared, declared.rule(place.gate), GateState(place.gate))
+    return PartitionView(place, declared, declared.rule(place.gate), PartitionState(place.gate))
 
 
-def in_line(rule: GateRule, *holders: str, **state: Any) -> GateView:
+def in_line(rule: PartitionRule, *holders: str, **state: Any) -> PartitionView:
     """A job of a tenant behind a limit, with two before it."""
-    place = GatePlace("j", "resize#7", NOW - 8 * SECOND, 2)
-    declared = DeclaredLimits("resize", "tenant_id", line=rule)
-    return GateView(place, declared, rule, GateState(place.gate, len(holders), [*holders], **state))
+    place = PartitionPlace("j", "resize#7", NOW - 8 * SECOND, 2)
+    declared = DeclaredLimits("resize", "tenant_id", per_key=rule)
+    return PartitionView(
+        place, declared, rule, PartitionState(place.gate, len(holders), [*holders], **state)
+    )
 
 
-def behind_total(rule: GateRule, *holders: str, **state: Any) -> GateView:
+def behind_total(rule: PartitionRule, *holders: str, **state: Any) -> PartitionView:
     """A job of a type, behind a limit of all of its jobs or of a name."""
-    place = GatePlace("j", "resize#", NOW - 8 * SECOND, 0)
+    place = PartitionPlace("j", "resize#", NOW - 8 * SECOND, 0)
     declared = DeclaredLimits("resize", shared=(rule,))
-    total = GateState(rule.id, len(holders), [*holders], **state)
-    return GateView(place, declared, GateRule(place.gate), GateState(place.gate), [(total, rule)])
+    total = PartitionState(rule.id, len(holders), [*holders], **state)
+    return PartitionView(
+        place, declared, PartitionRule(place.gate), PartitionState(place.gate), [(total, rule)]
+    )
 
 
 def starts(*ago_s: int) -> list[list[int]]:
@@ -220,30 +224,34 @@ HANDLED = Surroundings(NOW, workers=[worker()])
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
-            msgspec.structs.replace(HANDLED, gate=in_batch(12)),
+            msgspec.structs.replace(HANDLED, partition=in_batch(12)),
             "Waiting up to 12 s for more jobs of tenant_id 7, for a batch of 100",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
-            msgspec.structs.replace(HANDLED, gate=in_batch(0)),
+            msgspec.structs.replace(HANDLED, partition=in_batch(0)),
             "Due for 8 s; picked up at the next poll",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
-            msgspec.structs.replace(HANDLED, gate=in_line(GateRule("resize", 2), "a", "b")),
+            msgspec.structs.replace(
+                HANDLED, partition=in_line(PartitionRule("resize", 2), "a", "b")
+            ),
             "Waiting for tenant_id 7: 2 of 2 running; 2 ahead of it",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
             msgspec.structs.replace(
-                HANDLED, gate=in_line(GateRule("resize#7", None, 2, 60_000), starts=starts(20, 5))
+                HANDLED,
+                partition=in_line(PartitionRule("resize#7", None, 2, 60_000), starts=starts(20, 5)),
             ),
             "Waiting for tenant_id 7: at most 2/1m, the next can start in 40 s; 2 ahead of it",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
             msgspec.structs.replace(
-                HANDLED, gate=in_line(GateRule("resize#7", None, 2, 60_000), starts=starts(61, 5))
+                HANDLED,
+                partition=in_line(PartitionRule("resize#7", None, 2, 60_000), starts=starts(61, 5)),
             ),
             "Due for 8 s; picked up at the next poll",
         ),
@@ -251,7 +259,7 @@ HANDLED = Surroundings(NOW, workers=[worker()])
             job("pending", available_at=NOW - 8 * SECOND),
             msgspec.structs.replace(
                 HANDLED,
-                gate=behind_total(GateRule("resize", None, 1, 60_000), starts=starts(48)),
+                partition=behind_total(PartitionRule("resize", None, 1, 60_000), starts=starts(48)),
             ),
             "Waiting for resize: at most 1/1m, the next can start in 12 s",
         ),
@@ -259,21 +267,25 @@ HANDLED = Surroundings(NOW, workers=[worker()])
             job("pending", available_at=NOW - 8 * SECOND),
             msgspec.structs.replace(
                 HANDLED,
-                gate=behind_total(GateRule("@openai", None, 2, 60_000), starts=starts(30, 48, 3)),
+                partition=behind_total(
+                    PartitionRule("@openai", None, 2, 60_000), starts=starts(30, 48, 3)
+                ),
             ),
             "Waiting for openai: at most 2/1m, the next can start in 30 s",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
-            msgspec.structs.replace(HANDLED, gate=behind_total(GateRule("resize", 2), "a", "b")),
+            msgspec.structs.replace(
+                HANDLED, partition=behind_total(PartitionRule("resize", 2), "a", "b")
+            ),
             "Waiting for resize: 2 of 2 running",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
             msgspec.structs.replace(
                 HANDLED,
-                gate=in_line(
-                    GateRule("resize#7", 2), rests_until=NOW + 25 * SECOND, reason="Busy: 429"
+                partition=in_line(
+                    PartitionRule("resize#7", 2), paused_until=NOW + 25 * SECOND, reason="Busy: 429"
                 ),
             ),
             "tenant_id 7 is paused for 25 s: Busy: 429",
@@ -345,22 +357,22 @@ def test_a_sentence_says_why(record: JobRecord, around: Surroundings, sentence: 
 
 
 @pytest.mark.parametrize(
-    ("gate", "waits_for", "next_s"),
+    ("partition", "waits_for", "next_s"),
     [
-        (in_line(GateRule("resize#7", 2), "a", "b"), ["a", "b"], None),
-        (behind_total(GateRule("@openai", 2), "a", "b"), ["a", "b"], None),
-        (in_line(GateRule("resize#7", None, 1, 60_000), starts=starts(20)), [], 40),
-        (behind_total(GateRule("resize", None, 1, 60_000), starts=starts(48)), [], 12),
-        (behind_total(GateRule("@openai", None, 1, 60_000), starts=starts(48)), [], 12),
-        (in_line(GateRule("resize#7", 2), "a", rests_until=NOW + 25 * SECOND), [], 25),
-        (behind_total(GateRule("@openai", 2), rests_until=NOW + 25 * SECOND), [], 25),
-        (in_line(GateRule("resize#7", 2), "a"), [], None),
+        (in_line(PartitionRule("resize#7", 2), "a", "b"), ["a", "b"], None),
+        (behind_total(PartitionRule("@openai", 2), "a", "b"), ["a", "b"], None),
+        (in_line(PartitionRule("resize#7", None, 1, 60_000), starts=starts(20)), [], 40),
+        (behind_total(PartitionRule("resize", None, 1, 60_000), starts=starts(48)), [], 12),
+        (behind_total(PartitionRule("@openai", None, 1, 60_000), starts=starts(48)), [], 12),
+        (in_line(PartitionRule("resize#7", 2), "a", paused_until=NOW + 25 * SECOND), [], 25),
+        (behind_total(PartitionRule("@openai", 2), paused_until=NOW + 25 * SECOND), [], 25),
+        (in_line(PartitionRule("resize#7", 2), "a"), [], None),
     ],
 )
 def test_holders_and_the_next_permit_are_named(
-    gate: GateView, waits_for: list[str], next_s: int | None
+    partition: PartitionView, waits_for: list[str], next_s: int | None
 ) -> None:
-    around = msgspec.structs.replace(HANDLED, gate=gate)
+    around = msgspec.structs.replace(HANDLED, partition=partition)
     found = explain(job("pending", available_at=NOW - 8 * SECOND), around)
     assert list(found.waits_for) == waits_for
     expected = None if next_s is None else NOW + next_s * SECOND

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.gates import BatchRule
+from holdfast.core.partitions import BatchRule
 from tests.conformance.harness import SECOND
 from tests.conformance.limiting import LimitedConformance, LimitFixture, by_key
 

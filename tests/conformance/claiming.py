@@ -169,7 +169,7 @@ class ClaimingConformance(Conformance):
         await fixture.start_all([*limited, *others])
         token = fixture.new_id()
         probes = (
-            Probe("a", None, token, 2, *FROM_THE_START, most=2),
+            Probe("a", None, token, 2, *FROM_THE_START, max=2),
             Probe("b", 5, token, 10, *FROM_THE_START),
         )
         lease = LeaseClass(token, 30_000, 25, 1_000, 5_000)

@@ -1,4 +1,4 @@
-"""Limits and rates per key: what gates let through, who wakes them, and what was set at run time."""
+"""Limits and rates per key: what partitions let through, who wakes them, and what was set at run time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.gates import (
+from holdfast.core.partitions import (
     BatchRule,
-    GateRule,
-    GateState,
     LimitedAnswer,
     LimitedClaim,
-    LinedUp,
-    WakeupMark,
+    PartitionRule,
+    PartitionState,
+    QueuedJob,
+    SignalMark,
     every_key,
-    gate_id,
+    partition_id,
 )
 from holdfast.core.records import ClaimedJob, Ending, Finish, LeaseClass, NewJob
 from holdfast.core.worker_presence import WorkerSign
@@ -37,7 +37,7 @@ from tests.conformance.harness import (
 from tests.conformance.workers import counters_equal_rows
 
 CLAIMERS = 8
-EVERY_PRIORITY = tuple(WakeupMark(priority) for priority in range(10))
+EVERY_PRIORITY = tuple(SignalMark(priority) for priority in range(10))
 
 
 def by_key(jobs: list[ClaimedJob]) -> Counter[str]:
@@ -50,7 +50,7 @@ class LimitFixture(StoreFixture):
 
     def at(self, key: str, /, **fields: Any) -> NewJob:
         """Return a job that waits in the line of a key."""
-        return self.job(gate=gate_id(MAIL, key), **fields)
+        return self.job(gate=partition_id(MAIL, key), **fields)
 
     async def put(self, key: str, /, number: int = 1, **fields: Any) -> list[NewJob]:
         """Write jobs of a key."""
@@ -70,17 +70,17 @@ class LimitFixture(StoreFixture):
         batch: BatchRule | None = None,
         **fields: Any,
     ) -> Op[LimitedAnswer]:
-        """Return one look at the gates under a new lease; for the other fields see `LimitedClaim`."""
-        defaults: dict[str, Any] = {"worker": WORKER, "window": 400, "gates": 200}
+        """Return one poll of the partitions under a new lease; for the other fields see `LimitedClaim`."""
+        defaults: dict[str, Any] = {"worker": WORKER, "window": 400, "partitions": 200}
         claim = LimitedClaim(
             type=MAIL,
             limit=limit,
             lease=LeaseClass(self.new_id(), lease_ms, 25, BACKOFF_MS, BACKOFF_CAP_MS),
-            line=GateRule(MAIL, 1 if ordered else allowed, rate, period_ms),
+            per_key=PartitionRule(MAIL, 1 if ordered else allowed, rate, period_ms),
             ordered=ordered is not None,
             holds=ordered == "hold",
             marks=EVERY_PRIORITY,
-            turn=batch.size if batch else 1,
+            per_round=batch.size if batch else 1,
             batch=batch,
             **defaults | fields,
         )
@@ -276,7 +276,7 @@ class LimitConformance(LimitedConformance):
 
     async def test_a_blocked_job_lines_up_when_it_is_opened(self, fixture: LimitFixture) -> None:
         blocking = await fixture.start("other")
-        job = await fixture.start_blocked(blocking.id, gate=gate_id(MAIL, "a"))
+        job = await fixture.start_blocked(blocking.id, gate=partition_id(MAIL, "a"))
         assert (await fixture.read(job.id)).state == "blocked"
         assert await fixture.take(allowed=1) == []
         closed = await fixture.run(fixture.store.blockers.close([(blocking.id, "completed")]))
@@ -290,7 +290,7 @@ class LimitConformance(LimitedConformance):
     ) -> None:
         blocking = await fixture.start("other")
         planned_at = fixture.now + 10 * SECOND
-        job = await fixture.start_blocked(blocking.id, at=planned_at, gate=gate_id(MAIL, "a"))
+        job = await fixture.start_blocked(blocking.id, at=planned_at, gate=partition_id(MAIL, "a"))
         await fixture.run(fixture.store.blockers.close([(blocking.id, "completed")]))
         await fixture.run(fixture.store.blockers.open_jobs([job.id], fixture.now))
         answer = await fixture.look(allowed=1)
@@ -301,7 +301,7 @@ class LimitConformance(LimitedConformance):
     async def test_a_successor_waits_at_its_own_gate(self, fixture: LimitFixture) -> None:
         await fixture.put("a")
         (job,) = await fixture.take(allowed=1)
-        follower = fixture.next_job(job, MAIL, gate=gate_id(MAIL, "b"))
+        follower = fixture.next_job(job, MAIL, gate=partition_id(MAIL, "b"))
         await fixture.finish_as(job, "continue", next=follower)
         (next_job,) = await fixture.take(allowed=1)
         assert (next_job.id, next_job.gate) == (follower.id, "mail#b")
@@ -336,7 +336,7 @@ class LimitConformance(LimitedConformance):
     ) -> None:
         for key in "abcd":
             await fixture.put(key, 3)
-        shared = (GateRule(MAIL, 5),)
+        shared = (PartitionRule(MAIL, 5),)
         first = await fixture.take(allowed=2, shared=shared)
         assert len(first) == 5
         assert max(by_key(first).values()) == 2
@@ -347,10 +347,10 @@ class LimitConformance(LimitedConformance):
 
     async def test_several_limits_of_all_keys_hold_together(self, fixture: LimitFixture) -> None:
         await fixture.put("", 10)
-        shared = (GateRule("@db", 4), GateRule(MAIL, 7))
+        shared = (PartitionRule("@db", 4), PartitionRule(MAIL, 7))
         assert len(await fixture.take(shared=shared)) == 4
-        assert await fixture.take(shared=(GateRule("@db", 4),)) == []
-        assert len(await fixture.take(shared=(GateRule(MAIL, 7),))) == 3
+        assert await fixture.take(shared=(PartitionRule("@db", 4),)) == []
+        assert len(await fixture.take(shared=(PartitionRule(MAIL, 7),))) == 3
 
     async def test_claimers_at_once_never_let_in_more_than_allowed(
         self, fixture: LimitFixture
@@ -404,20 +404,20 @@ class LimitConformance(LimitedConformance):
         await fixture.put("a")
         (job,) = await fixture.take(allowed=1)
         fixture.pass_time(seconds=120)
-        assert await self._sweep_gates(fixture) == 0
+        assert await self._sweep_partitions(fixture) == 0
         await fixture.finish_as(job, "complete")
-        assert await self._sweep_gates(fixture) == 1
+        assert await self._sweep_partitions(fixture) == 1
         await fixture.put("a", 2)
         assert len(await fixture.take(allowed=1)) == 1
 
     async def test_a_shared_gate_stays_while_somebody_is_let_in(
         self, fixture: LimitFixture
     ) -> None:
-        shared = (GateRule("@db", 1),)
+        shared = (PartitionRule("@db", 1),)
         await fixture.put("", 2)
         (job,) = await fixture.take(shared=shared)
         fixture.pass_time(seconds=120)
-        assert await self._sweep_gates(fixture) == 0
+        assert await self._sweep_partitions(fixture) == 0
         assert await fixture.take(shared=shared) == []
         await fixture.finish_as(job, "complete")
         assert len(await fixture.take(shared=shared)) == 1
@@ -428,7 +428,7 @@ class LimitConformance(LimitedConformance):
         (job,) = await fixture.take(**rule)
         await fixture.finish_as(job, "complete")
         fixture.pass_time(seconds=599)
-        assert await self._sweep_gates(fixture) == 0
+        assert await self._sweep_partitions(fixture) == 0
         (second,) = await fixture.put("a")
         assert await fixture.take(**rule) == []
         fixture.pass_time(seconds=1)
@@ -441,11 +441,11 @@ class LimitConformance(LimitedConformance):
         (job,) = await fixture.take(ordered="hold")
         await fixture.finish_as(job, "fail", error="no")
         fixture.pass_time(seconds=120)
-        assert await self._sweep_gates(fixture) == 0
+        assert await self._sweep_partitions(fixture) == 0
         await fixture.put("a", ordered=True)
         assert await fixture.take(ordered="hold") == []
 
-    async def _sweep_gates(self, fixture: LimitFixture) -> int:
+    async def _sweep_partitions(self, fixture: LimitFixture) -> int:
         _, _, removed = await fixture.run(fixture.store.limits.sweep("", fixture.now))
         return removed
 
@@ -488,7 +488,7 @@ class RateConformance(LimitedConformance):
     async def test_a_rate_of_all_keys_says_when_it_opens(self, fixture: LimitFixture) -> None:
         for key in "abc":
             await fixture.put(key, 2)
-        shared = (GateRule("@api", None, 4, 60_000),)
+        shared = (PartitionRule("@api", None, 4, 60_000),)
         assert len(await fixture.take(shared=shared)) == 4
         fixture.pass_time(seconds=20)
         answer = await fixture.look(shared=shared)
@@ -499,7 +499,7 @@ class RateConformance(LimitedConformance):
     async def test_the_time_of_the_next_permit_is_when_one_starts(
         self, fixture: LimitFixture
     ) -> None:
-        shared = (GateRule("@api", None, 5, 10_000),)
+        shared = (PartitionRule("@api", None, 5, 10_000),)
         await fixture.put("a", 9)
         assert len(await fixture.take(2, rate=5, period_ms=10_000, shared=shared)) == 2
         fixture.pass_time(seconds=3)
@@ -507,10 +507,10 @@ class RateConformance(LimitedConformance):
         states = await fixture.run(fixture.store.limits.states(["mail#a", "@api"], 10))
         # Both rates were lowered since: to one that the first two starts keep full, and to one that all of them do.
         for rate, seconds in ((5, 7), (4, 7), (3, 10), (1, 10)):
-            rule = GateRule("any", None, rate, 10_000)
+            rule = PartitionRule("any", None, rate, 10_000)
             times = {each.next_start_at(rule, fixture.now) for each in states}
             assert times == {fixture.now + seconds * SECOND}
-        lowered = (GateRule("@api", None, 3, 10_000),)
+        lowered = (PartitionRule("@api", None, 3, 10_000),)
         fixture.pass_time(ms=9_999)
         assert await fixture.take(rate=5, period_ms=10_000, shared=lowered) == []
         fixture.pass_time(ms=1)
@@ -526,16 +526,16 @@ class RateConformance(LimitedConformance):
         assert by_key(await fixture.take(allowed=5)) == {other: 2}
         (place,) = await fixture.run(fixture.store.limits.place([job.id]))
         (state,) = await fixture.run(fixture.store.limits.states([place.gate], 10))
-        assert (state.rests_until, state.reason) == (fixture.now + 30 * SECOND, "429")
+        assert (state.paused_until, state.reason) == (fixture.now + 30 * SECOND, "429")
         fixture.pass_time(seconds=30)
         assert len(await fixture.take(allowed=5)) == 2
 
     async def test_a_key_rests_until_the_last_rest_that_was_asked_for(
         self, fixture: LimitFixture
     ) -> None:
-        async def rests_until() -> int | None:
+        async def paused_until() -> int | None:
             (state,) = await fixture.run(fixture.store.limits.states(["mail#a"], 10))
-            return state.rests_until
+            return state.paused_until
 
         def rest(job: ClaimedJob, seconds: int) -> Finish:
             return fixture.finish_of(job, "snooze", delay_ms=seconds * 1_000, rest=True)
@@ -544,9 +544,9 @@ class RateConformance(LimitedConformance):
         first, second, third, fourth = await fixture.take(allowed=4)
         longest = fixture.now + 30 * SECOND
         await fixture.finish(rest(first, 10), rest(second, 30), rest(third, 20))
-        assert await rests_until() == longest
+        assert await paused_until() == longest
         await fixture.finish(rest(fourth, 5))
-        assert await rests_until() == longest
+        assert await paused_until() == longest
 
 
 class LimitSettingConformance(LimitedConformance):
@@ -597,14 +597,14 @@ class LimitSettingConformance(LimitedConformance):
         await fixture.run(limits.rest("mail#d", 1_000, now=fixture.now))
         await fixture.run(limits.set("mail#d", rate=3, period_ms=1_000, now=fixture.now))
         fixture.pass_time(seconds=1)
-        resting = await fixture.run(limits.resting(10, fixture.now))
+        resting = await fixture.run(limits.paused(10, fixture.now))
         assert [(each.id, each.reason) for each in resting] == [
             ("mail#c", None),
             ("mail#a", "429"),
             ("mail#b", "429"),
         ]
         fixture.pass_time(seconds=10)
-        resting = await fixture.run(limits.resting(10, fixture.now))
+        resting = await fixture.run(limits.paused(10, fixture.now))
         assert [each.id for each in resting] == ["mail#c"]
         await fixture.run(limits.sweep("", fixture.now))
         left = [each.id for each in await fixture.run(limits.settings())]
@@ -613,14 +613,16 @@ class LimitSettingConformance(LimitedConformance):
     async def test_a_backlog_lines_up_when_a_limit_is_added(self, fixture: LimitFixture) -> None:
         jobs = [fixture.job(), fixture.job(priority=2), fixture.job("other")]
         await fixture.start_all(jobs)
-        found = await fixture.run(fixture.store.limits.unlined(MAIL, 10))
+        found = await fixture.run(fixture.store.limits.unqueued(MAIL, 10))
         assert {each.id for each in found} == {jobs[0].id, jobs[1].id}
-        assert await fixture.run(fixture.store.limits.lined([MAIL, "other"])) == set()
-        moves = [LinedUp(each.id, gate_id(MAIL, "a"), each.available_at) for each in found]
-        assert await fixture.run(fixture.store.limits.line_up(moves, False, fixture.now)) == 2
-        assert await fixture.run(fixture.store.limits.line_up(moves, False, fixture.now)) == 0
-        assert await fixture.run(fixture.store.limits.lined([MAIL, "other"], fixture.now)) == {MAIL}
-        assert await fixture.run(fixture.store.limits.unlined(MAIL, 10)) == []
+        assert await fixture.run(fixture.store.limits.queued_types([MAIL, "other"])) == set()
+        moves = [QueuedJob(each.id, partition_id(MAIL, "a"), each.available_at) for each in found]
+        assert await fixture.run(fixture.store.limits.enqueue(moves, False, fixture.now)) == 2
+        assert await fixture.run(fixture.store.limits.enqueue(moves, False, fixture.now)) == 0
+        assert await fixture.run(
+            fixture.store.limits.queued_types([MAIL, "other"], fixture.now)
+        ) == {MAIL}
+        assert await fixture.run(fixture.store.limits.unqueued(MAIL, 10)) == []
         (first,) = await fixture.take(allowed=1)
         assert first.id == jobs[1].id
 
@@ -645,14 +647,14 @@ class LimitSettingConformance(LimitedConformance):
         workers, types = fixture.store.workers, [MAIL, "other"]
         for sign in (limiting, plain):
             answer = await fixture.run(workers.sign(sign, fixture.now))
-            assert (answer.is_draining, answer.has_gates) == (False, True)
-        assert await fixture.run(fixture.store.limits.lined(types, fixture.now)) == set()
+            assert (answer.is_draining, answer.has_partitions) == (False, True)
+        assert await fixture.run(fixture.store.limits.queued_types(types, fixture.now)) == set()
         await fixture.run(workers.drain("w-1", fixture.now))
-        assert await fixture.run(fixture.store.limits.lined(types, fixture.now)) == {MAIL}
+        assert await fixture.run(fixture.store.limits.queued_types(types, fixture.now)) == {MAIL}
         await fixture.run(workers.sign(msgspec.structs.replace(limiting, id="w-3"), fixture.now))
-        assert await fixture.run(fixture.store.limits.lined(types, fixture.now)) == set()
+        assert await fixture.run(fixture.store.limits.queued_types(types, fixture.now)) == set()
         fixture.pass_time(seconds=20)
-        assert await fixture.run(fixture.store.limits.lined(types, fixture.now)) == {MAIL}
+        assert await fixture.run(fixture.store.limits.queued_types(types, fixture.now)) == {MAIL}
 
     async def test_what_people_see_of_a_type(self, fixture: LimitFixture) -> None:
         first, *_, last = await fixture.put("a", 4)
@@ -674,7 +676,7 @@ class LimitSettingConformance(LimitedConformance):
         line, unused = await fixture.run(fixture.store.limits.states(["mail#a", "mail#z"], 10))
         assert (line.id, line.running, line.holders) == ("mail#a", 2, holders)
         assert line.starts == [[oldest, 2]]
-        assert unused == GateState("mail#z")
+        assert unused == PartitionState("mail#z")
         (few,) = await fixture.run(fixture.store.limits.states(["mail#a"], 1))
         assert (few.running, few.holders) == (2, holders[:1])
         totals, types = await fixture.run(fixture.store.workers.totals(100, fixture.now))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.gates import (
-    gate_id,
+from holdfast.core.partitions import (
+    partition_id,
 )
 from holdfast.core.records import ClaimedJob, Ending, NewJob
 from tests.conformance.harness import (
@@ -72,7 +72,7 @@ class OrderConformance(LimitedConformance):
     ) -> None:
         unhandled = fixture.store.events.unhandled
         blocker = await fixture.start("other")
-        await fixture.start_blocked(blocker.id, gate=gate_id(MAIL, "a"), ordered=True)
+        await fixture.start_blocked(blocker.id, gate=partition_id(MAIL, "a"), ordered=True)
         (plain,) = await fixture.put("a")
         (ordered,) = await fixture.put("b", ordered=True)
         await fixture.put("a", at=fixture.now + 2_000_000)

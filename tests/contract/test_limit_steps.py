@@ -9,8 +9,15 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from holdfast.core.gates import BatchRule, GateRule, LimitedClaim, LinedUp, WakeupMark, gate_id
 from holdfast.core.ids import IdMaker
+from holdfast.core.partitions import (
+    BatchRule,
+    LimitedClaim,
+    PartitionRule,
+    QueuedJob,
+    SignalMark,
+    partition_id,
+)
 from holdfast.core.records import ClaimedJob, Ending, Finish, LeaseClass, NewJob
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
@@ -29,7 +36,7 @@ TYPE = "mail"
 TYPES = (TYPE, "text")
 STEPS = 250
 SECOND = 1_000_000
-MARKS = tuple(WakeupMark(priority) for priority in range(10))
+MARKS = tuple(SignalMark(priority) for priority in range(10))
 
 
 class Fleet:
@@ -102,7 +109,7 @@ class Fleet:
         priority = 5 if self.bounds.ordered else self.random.choice((5, 5, 2))
         place: dict[str, Any] = {}
         if lined:
-            place = {"gate": gate_id(type, key), "ordered": self.bounds.ordered}
+            place = {"gate": partition_id(type, key), "ordered": self.bounds.ordered}
         return NewJob(id, id, type, f'"{key}"', at=at, priority=priority, **place)
 
     def start(self) -> None:
@@ -114,13 +121,13 @@ class Fleet:
 
     def line_up(self) -> None:
         for type in TYPES:
-            found = self.run(self.store.limits.unlined(type, 10))
+            found = self.run(self.store.limits.unqueued(type, 10))
             moves = [
-                LinedUp(each.id, gate_id(type, each.input.strip('"')), each.available_at)
+                QueuedJob(each.id, partition_id(type, each.input.strip('"')), each.available_at)
                 for each in found
             ]
             if moves:
-                self.run(self.store.limits.line_up(moves, self.bounds.ordered, self.now))
+                self.run(self.store.limits.enqueue(moves, self.bounds.ordered, self.now))
 
     def claim(self) -> None:
         told, type = self.told, self.random.choice(TYPES)
@@ -129,15 +136,15 @@ class Fleet:
             type=type,
             limit=self.random.randint(1, 6),
             lease=LeaseClass(self.ids.next(), 5_000, 3, 100, 400),
-            line=told.line(type),
+            per_key=told.line(type),
             shared=told.shared(type),
             ordered=told.ordered,
             holds=told.holds,
             marks=MARKS,
             window=self.random.choice((2, 50)),
-            gates=self.random.choice((1, 50)),
+            partitions=self.random.choice((1, 50)),
             allow_crashed=self.random.random() < 0.8,
-            turn=told.batch.size if told.batch else 1,
+            per_round=told.batch.size if told.batch else 1,
             batch=told.batch,
             calls=self.random.randint(1, 3),
         )
@@ -316,7 +323,11 @@ def test_small_keys_end_within_the_first_five_hundred_beside_twenty_thousand_job
 
     def start(key: str, number: int) -> None:
         ids = [new_id() for _ in range(number)]
-        run(store.jobs.insert([NewJob(id, id, TYPE, "{}", gate=gate_id(TYPE, key)) for id in ids]))
+        run(
+            store.jobs.insert(
+                [NewJob(id, id, TYPE, "{}", gate=partition_id(TYPE, key)) for id in ids]
+            )
+        )
 
     for _ in range(20):
         start("large", 1_000)
@@ -325,7 +336,7 @@ def test_small_keys_end_within_the_first_five_hundred_beside_twenty_thousand_job
     ended = small = 0
     while small < 400:
         lease = LeaseClass(new_id(), 60_000, 3, 100, 400)
-        claim = LimitedClaim("w", TYPE, 30, lease, GateRule(TYPE), marks=MARKS, gates=66)
+        claim = LimitedClaim("w", TYPE, 30, lease, PartitionRule(TYPE), marks=MARKS, partitions=66)
         jobs = run(store.limits.claim(claim)).jobs
         assert jobs
         finishes = [
@@ -334,5 +345,5 @@ def test_small_keys_end_within_the_first_five_hundred_beside_twenty_thousand_job
         ]
         run(store.jobs.finish(finishes, [lease.token]))
         ended += len(jobs)
-        small += sum(job.gate != gate_id(TYPE, "large") for job in jobs)
+        small += sum(job.gate != partition_id(TYPE, "large") for job in jobs)
     assert ended <= 500

@@ -10,14 +10,14 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from holdfast.core.gates import WakeupMark
+from holdfast.core.partitions import SignalMark
 from holdfast.core.records import Finish
 from holdfast.storage.operation import Statement
 from holdfast.storage.postgres.connection import connection_string
 from holdfast.storage.store.jobs import JobStore
 from holdfast.storage.store.limits import LimitStore
 from tests.contract.buffers import execution, measure_prepared, prepare
-from tests.contract.gate_looks import ALLOWED, look_at_gates
+from tests.contract.partition_polls import ALLOWED, poll_partitions
 
 SATURATED = int(os.environ.get("HOLDFAST_SATURATED_JOBS", "100000"))
 KEYS, EACH, LIMIT = 1_000, 10, 50
@@ -40,7 +40,7 @@ select 'mail', 5, min(at), gate, min(at) from made group by gate
 
 def look(limit: int = LIMIT, **fields: Any) -> Statement:
     """One look for jobs of other keys, behind what is known."""
-    return next(LimitStore().claim(look_at_gates(limit, **fields)))
+    return next(LimitStore().claim(poll_partitions(limit, **fields)))
 
 
 def run(connection: Connection[Any], statement: Statement) -> list[Any]:
@@ -82,7 +82,7 @@ def test_a_saturated_key_slows_no_other_and_costs_little_itself(
     connection.execute("delete from holdfast.queue")
     connection.execute("vacuum holdfast.queue, holdfast.wakeup")
     connection.execute(FILL, {"prefix": "mail#big", "keys": 1, "rows": SATURATED})
-    while len(run(connection, look(ALLOWED, window=2 * LIMIT, gates=2 * LIMIT))) > 1:
+    while len(run(connection, look(ALLOWED, window=2 * LIMIT, partitions=2 * LIMIT))) > 1:
         pass
     connection.execute(FILL, {"prefix": "mail#t", "keys": KEYS, "rows": KEYS * EACH})
     assert others(connection) <= 1.2 * without + 20
@@ -97,7 +97,7 @@ def test_a_saturated_key_slows_no_other_and_costs_little_itself(
     )
     for allow_crashed in (True, False):
         # A worker without a free slot looks on, and takes no job that crashed.
-        full = measure_prepared(connection, look(1, gates=8, allow_crashed=allow_crashed))
+        full = measure_prepared(connection, look(1, partitions=8, allow_crashed=allow_crashed))
         assert full.rows == 1
         assert full.blocks <= 40, full.plan
     assert LIMIT * 8 < without < LIMIT * 80
@@ -112,14 +112,14 @@ def test_turns_under_an_old_snapshot_cost_the_same_at_the_end(
     with psycopg.connect(url) as old:
         old.execute("set transaction isolation level repeatable read")
         old.execute("select count(*) from holdfast.gate")
-        mark = WakeupMark(5)
+        mark = SignalMark(5)
         costs = []
         for turn in range(turns):
-            marked = look(1, allowed=1, mark=mark, window=20, gates=8)
+            marked = look(1, allowed=1, mark=mark, window=20, partitions=8)
             if turn in (20, turns - 1):
                 costs.append(measure_prepared(connection, marked).blocks)
             rows = run(connection, marked)
-            mark = WakeupMark(*_marks(rows[0][5])[0])
+            mark = SignalMark(*_marks(rows[0][5])[0])
             ends = [
                 Finish(
                     str(row[6]), str(row[7]), "complete", "w", str(row[6]), 0, "null", gate=row[-1]

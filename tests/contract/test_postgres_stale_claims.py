@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from holdfast.core.gates import LimitedClaim, WakeupMark, gate_id
+from holdfast.core.partitions import LimitedClaim, SignalMark, partition_id
 from holdfast.core.records import LeaseClass, NewJob
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
@@ -16,7 +16,7 @@ from tests.support.limit_plants import Planted, planted
 from tests.support.until import until
 
 TYPE = "mail"
-MARKS = tuple(WakeupMark(priority) for priority in range(10))
+MARKS = tuple(SignalMark(priority) for priority in range(10))
 LATE = "late"
 WAIT = "case when :worker = 'late' then pg_advisory_xact_lock_shared(7) end"
 
@@ -33,7 +33,7 @@ class Claims:
     def start(self, key: str, priority: int = 5) -> None:
         """Start a job."""
         id = new_id()
-        job = NewJob(id, id, TYPE, f'"{key}"', priority=priority, gate=gate_id(TYPE, key))
+        job = NewJob(id, id, TYPE, f'"{key}"', priority=priority, gate=partition_id(TYPE, key))
         self.database.run(self.store.jobs.insert([job]))
 
     def start_used(self, key: str) -> None:

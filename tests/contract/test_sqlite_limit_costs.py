@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.gates import LimitedAnswer
+from holdfast.core.partitions import LimitedAnswer
 from holdfast.core.records import Finish
 from holdfast.storage.operation import run
 from holdfast.storage.sqlite.store import SqliteStore
 from holdfast.storage.sqlite.transaction import SqliteExecutor
-from tests.contract.gate_looks import ALLOWED, look_at_gates
+from tests.contract.partition_polls import ALLOWED, poll_partitions
 
 SATURATED = int(os.environ.get("HOLDFAST_SATURATED_JOBS", "20000"))
 FEW = 1_000
@@ -73,7 +73,7 @@ class Counted:
     def look(self, limit: int) -> LimitedAnswer:
         """Look at gates once."""
         with self.counting():
-            return run(self.store.limits.claim(look_at_gates(limit)), self.executor)
+            return run(self.store.limits.claim(poll_partitions(limit)), self.executor)
 
     def saturate(self, rows: int) -> None:
         """Have so many jobs of one key wait, and as many run as may; then one ends, and the next is let in."""

@@ -761,7 +761,7 @@ async def test_limits_are_set_alike(surfaces: Surfaces, scene: Scene) -> None:
         ):
             assert await set_it(words.split(" "), path, body) == code, (set_it.__name__, words)
         (smtp, own) = scene.database.read(scene.store.limits.settings())
-        assert (own.id, own.allowed, own.rests_until is None) == ("mail.send#42", 9, False)
+        assert (own.id, own.allowed, own.paused_until is None) == ("mail.send#42", 9, False)
         assert (smtp.id, smtp.rate, smtp.period_ms) == ("@smtp", 5, 1_000)
         assert [deed[:2] for deed in scene.deeds()[old:]] == [
             ("limit.set", "limit mail.send 42"),
@@ -805,7 +805,7 @@ async def test_times_are_shown_alike_in_answers_and_in_the_audit_log(
         await client.post(path, json={"since": "2026-01-31"})
         replayed, rest = (await client.get("/api/v1/audit")).json()["items"]
     (until,) = [each["paused_until"] for each in listed if each["key"] == "42"]
-    assert rested["rests_until"] == rest["after"]["rests_until"] == until
+    assert rested["paused_until"] == rest["after"]["paused_until"] == until
     assert replayed["after"]["since"] == "2026-01-31T00:00:00Z"
 
 

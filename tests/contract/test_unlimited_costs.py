@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.core.gates import gate_id
+from holdfast.core.partitions import partition_id
 from holdfast.core.records import Claim, Finish, LeaseClass, NewJob, Probe
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, Statement
@@ -83,7 +83,7 @@ def test_a_plain_job_writes_the_same_log_beside_limited_ones(
     store = Store()
     alone = log_of(connection, store)
     jobs = [
-        NewJob(id, id, "limited", "{}", gate=gate_id("limited", str(number % 50)))
+        NewJob(id, id, "limited", "{}", gate=partition_id("limited", str(number % 50)))
         for number, id in enumerate(new_id() for _ in range(500))
     ]
     for each in sent(store.jobs.insert(jobs), [[]]):

@@ -8,7 +8,7 @@ from holdfast import Fair, Limit, Ordered, Rate
 from holdfast.core.codec import TypeCodec
 from holdfast.core.declared_limits import declared_by, encode_declared
 from holdfast.core.flow import Flow, flow_of
-from holdfast.core.gates import LimitSetting, by_id
+from holdfast.core.partitions import LimitSetting, by_id
 
 
 def flow(**options: Any) -> Flow:

@@ -8,7 +8,7 @@ from holdfast import Busy, Fair, Limit, Ordered, Rate
 from holdfast.core.codec import TypeCodec
 from holdfast.core.errors import InputInvalid, InvalidName, InvalidOption
 from holdfast.core.flow import Flow, flow_of
-from holdfast.core.gates import BatchRule, GateRule, split_gate
+from holdfast.core.partitions import BatchRule, PartitionRule, split_partition
 
 
 def flow(**options: Any) -> Flow:
@@ -28,9 +28,9 @@ def test_limits_and_rates_of_keys_and_of_all_go_together() -> None:
         rates=[Rate(100, "1m", by="tenant"), Rate(7, "1s", name="db")],
         fair=Fair(by="tenant", weights={"a": 3}),
     )
-    assert made.line == GateRule("mail", 3, 100, 60_000)
-    assert made.shared == (GateRule("mail", 50), GateRule("@db", 5, 7, 1_000))
-    assert made.weight_by_gate() == {"mail#a": 3}
+    assert made.per_key == PartitionRule("mail", 3, 100, 60_000)
+    assert made.shared == (PartitionRule("mail", 50), PartitionRule("@db", 5, 7, 1_000))
+    assert made.weight_by_partition() == {"mail#a": 3}
     assert made.has_rate
 
 
@@ -48,21 +48,21 @@ def test_limits_and_rates_of_keys_and_of_all_go_together() -> None:
     ],
 )
 def test_the_key_is_a_field_or_a_function_of_the_input(by: Any, input: str, gate: str) -> None:
-    assert flow(limits=[Limit(1, by=by)]).gate_of(input) == gate
+    assert flow(limits=[Limit(1, by=by)]).partition_of(input) == gate
 
 
 def test_batches_wait_in_the_line_of_their_key_or_of_the_type() -> None:
     keyed = flow(batch=10, batch_by="tenant", batch_wait="5s")
-    assert (keyed.batch, keyed.turn) == (BatchRule(10, 5_000), 10)
-    assert keyed.gate_of('{"tenant": "a"}') == "mail#a"
-    assert flow(batch=10, batch_wait="5s").gate_of('{"tenant": "a"}') == "mail#"
+    assert (keyed.batch, keyed.per_round) == (BatchRule(10, 5_000), 10)
+    assert keyed.partition_of('{"tenant": "a"}') == "mail#a"
+    assert flow(batch=10, batch_wait="5s").partition_of('{"tenant": "a"}') == "mail#"
     assert flow_of("mail", TypeCodec(Any), {"batch": 10, "batch_wait": None}) is None
 
 
 @pytest.mark.parametrize("tenant", ["[1]", "{}", "true", r'"\u0000"', f'"{"x" * 1025}"'])
 def test_what_cannot_be_a_key_is_refused_at_the_start(tenant: str) -> None:
     with pytest.raises(InputInvalid):
-        flow(limits=[Limit(1, by="tenant")]).gate_of(f'{{"tenant": {tenant}}}')
+        flow(limits=[Limit(1, by="tenant")]).partition_of(f'{{"tenant": {tenant}}}')
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_a_name_that_is_none_is_refused() -> None:
 
 
 def test_a_gate_tells_its_type_and_key() -> None:
-    assert split_gate("mail.send#a#b") == ("mail.send", "a#b")
-    assert split_gate("mail.send#") == ("mail.send", "")
-    assert split_gate("@db") == ("db", None)
+    assert split_partition("mail.send#a#b") == ("mail.send", "a#b")
+    assert split_partition("mail.send#") == ("mail.send", "")
+    assert split_partition("@db") == ("db", None)
 
 
 def test_busy_says_whether_it_means_the_key() -> None:

@@ -12,7 +12,7 @@ import pytest
 from holdfast.commands.debounce import DebouncedStart, start_debounced
 from holdfast.commands.retention import Ages
 from holdfast.commands.start import StartRequest, start_chains
-from holdfast.core.gates import GateRule, LimitedAnswer, LimitedClaim, WakeupMark
+from holdfast.core.partitions import LimitedAnswer, LimitedClaim, PartitionRule, SignalMark
 from holdfast.core.records import (
     Claim,
     Debounce,
@@ -537,8 +537,8 @@ async def test_after_the_clock_was_set_back_no_line_waits_for_the_time_it_had_sh
 
     def claim(type: str, ordered: bool = False) -> Op[LimitedAnswer]:
         lease = LeaseClass(new_id(), 60_000, 25, 1_000, 5_000)
-        rule = GateRule(type, 1 if ordered else None)
-        marks = (WakeupMark(5),)
+        rule = PartitionRule(type, 1 if ordered else None)
+        marks = (SignalMark(5),)
         return store.limits.claim(
             LimitedClaim("w-2", type, 1, lease, rule, ordered=ordered, marks=marks), now()
         )

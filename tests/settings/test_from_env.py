@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Holdfast, Job, Lease, from_env
 from holdfast.core.errors import ConfigError, InvalidOption
-from holdfast.core.gates import BatchRule
+from holdfast.core.partitions import BatchRule
 from holdfast.core.schedule import Cron, Interval
 from holdfast.settings import effective_options, read_settings, unknown_variables
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 import psycopg
 
-from holdfast.core.gates import BatchRule, GateRule
+from holdfast.core.partitions import BatchRule, PartitionRule
 
 Counted = Literal["key", "type", "name"]
 SHARED = "everything"
@@ -46,19 +46,19 @@ class Bounds(msgspec.Struct, frozen=True):
     batch: BatchRule | None = None
     calls: int = 1
 
-    def line(self, type: str) -> GateRule:
+    def line(self, type: str) -> PartitionRule:
         """What holds for each key of a type."""
         return self._rule(type, self.allowed, "key")
 
-    def shared(self, type: str) -> tuple[GateRule, ...]:
+    def shared(self, type: str) -> tuple[PartitionRule, ...]:
         """What holds for all keys of a type, and for all types."""
         rules = (self._rule(type, None, "type"), self._rule(f"@{SHARED}", self.total, "name"))
         return tuple(each for each in rules if (each.allowed, each.rate) != (None, None))
 
-    def _rule(self, id: str, allowed: int | None, counted: Counted) -> GateRule:
+    def _rule(self, id: str, allowed: int | None, counted: Counted) -> PartitionRule:
         if self.rate is None or self.counted != counted:
-            return GateRule(id, allowed)
-        return GateRule(id, allowed, self.rate, self.period_ms)
+            return PartitionRule(id, allowed)
+        return PartitionRule(id, allowed, self.rate, self.period_ms)
 
     def crowded(self, starts: Iterable[Start]) -> list[str]:
         """Find more starts in a period than the rate allows."""

@@ -6,7 +6,7 @@ from holdfast import Limit, Ordered, Rate
 from holdfast.core.codec import TypeCodec
 from holdfast.core.declared_limits import encode_declared
 from holdfast.core.flow import Flow, flow_of
-from holdfast.core.gates import LimitedClaim, WakeupMark, gate_id
+from holdfast.core.partitions import LimitedClaim, SignalMark, partition_id
 from holdfast.core.records import ClaimedJob, LeaseClass, NewJob
 from holdfast.storage.id_generator import new_id
 from tests.cli.scene import WORKER, Scene
@@ -47,7 +47,7 @@ class LimitedScene:
         past = self.database.read(self.store.schema.clock()) - ago_s * 1_000_000
         ids = [new_id() for _ in range(count)]
         place: dict[str, Any] = {
-            "gate": gate_id(flow.type, key),
+            "gate": partition_id(flow.type, key),
             "ordered": flow.ordered is not None,
         }
         jobs = [NewJob(id, id, flow.type, '{"to":"ana"}', **place) for id in ids]
@@ -62,11 +62,11 @@ class LimitedScene:
             type=flow.type,
             limit=100,
             lease=LeaseClass(new_id(), 60_000, 25, 1_000, 5_000),
-            line=flow.line,
+            per_key=flow.per_key,
             shared=flow.shared,
             ordered=flow.ordered is not None,
             holds=flow.ordered == "hold",
-            marks=(WakeupMark(5),),
+            marks=(SignalMark(5),),
         )
         found: list[ClaimedJob] = []
         for _ in range(10):

@@ -27,7 +27,7 @@ def test_a_worker_ends_when_nothing_is_left_however_long_its_full_looks_take(
     holdfast: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limited_claims, "COST_FACTOR", 1e9)
-    monkeypatch.setattr(limited_claims, "FULL_LOOK_MAX_S", 3_600.0)
+    monkeypatch.setattr(limited_claims, "FULL_POLL_MAX_S", 3_600.0)
     with app.transaction() as tx:
         app.start_many(tx, charge, [{"customer": "ada"}] * 6)
     holdfast.run_until_idle()

@@ -9,7 +9,7 @@ from holdfast.core.records import NewBlocker, NewJob
 from holdfast.notify.base import Hint
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
-from holdfast.worker.notifications import AWAITED_S, MOST_AWAITED, AwaitedChains
+from holdfast.worker.notifications import AWAITED_S, MAX_AWAITED, AwaitedChains
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.workshop import Workshop
@@ -107,5 +107,5 @@ def test_of_very_many_awaited_chains_none_is_kept_one_by_one() -> None:
     awaited = AwaitedChains()
     for start in range(0, 30_000, 5_000):
         awaited.add(tuple(map(str, range(start, start + 5_000))), now=0)
-    assert len(awaited._until) <= MOST_AWAITED
+    assert len(awaited._until) <= MAX_AWAITED
     assert awaited.take("29999", now=1)

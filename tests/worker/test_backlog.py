@@ -8,10 +8,10 @@ import pytest
 from holdfast.core.registry import JobType, job_type_of
 from holdfast.core.retry import Retry
 from holdfast.worker.attempt import Attempt, Backlog, EffectivePolicy
-from holdfast.worker.claimer import note_call_sizes
+from holdfast.worker.capacity import note_call_sizes
 from holdfast.worker.job import Job
 from tests.support.until import PATIENCE_S
-from tests.worker.test_claim_cursors import found
+from tests.worker.test_plain_claims import found
 
 
 async def handler(job: Job[Any]) -> None: ...

@@ -38,7 +38,7 @@ async def start_for(workshop: Workshop, tenant: str | None, count: int = 1) -> l
     flow = workshop.types["send"].flow
     assert flow is not None
     input = {"tenant": tenant}
-    gate = flow.gate_of(msgspec.json.encode(input).decode())
+    gate = flow.partition_of(msgspec.json.encode(input).decode())
     return await workshop.start("send", input, count, gate=gate)
 
 

@@ -296,7 +296,7 @@ async def test_a_dead_worker_s_jobs_restart_before_the_backlog_behind_them(
     await workshop.start("wait", count=20)
     worker.advance(10)
     await workshop.events.seen("job_reaped", count=3)
-    await until(lambda: worker.worker._claimer._cursors.needs_full_scan(["wait"]))
+    await until(lambda: worker.worker._claimer._plain.cursors.needs_full_scan(["wait"]))
     go.set()
     await workshop.events.seen("job_completed", count=24)
     started = [each.fields["job_id"] for each in workshop.events.of("job_started")]

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Busy, Fair, Limit, Ordered, Permanent, Rate
 from holdfast.commands.attempts import reap_leases
-from holdfast.core.gates import every_key
+from holdfast.core.partitions import every_key
 from holdfast.core.registry import JobType, TypeOptions, job_type_of
 from holdfast.core.retry import Retry
 from holdfast.notify.base import Hint
@@ -58,7 +58,7 @@ async def start(workshop: Workshop, type: str, tenant: str | None, count: int = 
     """Start jobs of a tenant as an application does: in their line."""
     flow = workshop.types[type].flow
     assert flow is not None
-    gate = flow.gate_of('{"tenant": null}' if tenant is None else f'{{"tenant": "{tenant}"}}')
+    gate = flow.partition_of('{"tenant": null}' if tenant is None else f'{{"tenant": "{tenant}"}}')
     ordered = flow.ordered is not None
     return await workshop.start(type, {"tenant": tenant}, count, gate=gate, ordered=ordered)
 

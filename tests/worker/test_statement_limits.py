@@ -14,7 +14,7 @@ from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
-from holdfast.worker.claim_cursors import START
+from holdfast.worker.plain_claims import START
 from holdfast.worker.worker import BACKGROUND_LINKS, LOOP_LINKS
 from tests.worker.workshop import Workshop
 

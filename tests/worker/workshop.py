@@ -25,9 +25,9 @@ from holdfast.notify.local import LocalNotifier
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.worker.claim_cursors import START
 from holdfast.worker.job import Job, Middleware
 from holdfast.worker.options import WorkerOptions
+from holdfast.worker.plain_claims import START
 from holdfast.worker.worker import Worker, WorkerReport
 from tests.support.links import DisturbedDatabase
 from tests.support.manual_clock import ManualClock

@@ -12,8 +12,8 @@ from holdfast.commands.limits import LimitFacts
 from holdfast.core.codec import TypeCodec
 from holdfast.core.declared_limits import encode_declared
 from holdfast.core.flow import Flow, flow_of
-from holdfast.core.gates import HeldLine
 from holdfast.core.lease import Lease
+from holdfast.core.partitions import HeldQueue
 from holdfast.core.statistics import QueueTotals
 from holdfast.core.worker_presence import WorkerRecord
 from holdfast.scheduler.doctor import Finding
@@ -281,7 +281,7 @@ def test_a_key_that_is_full_for_long_is_told_with_its_fix() -> None:
 
 
 def test_an_ordered_key_that_waits_for_a_dead_letter_is_told_with_its_job() -> None:
-    state = LimitState(LATER, [], [HeldLine("order.apply#7", "J", LATER - 7_200_000_000)])
+    state = LimitState(LATER, [], [HeldQueue("order.apply#7", "J", LATER - 7_200_000_000)])
     _, _, held = check_limits(state, [])
     assert (held.verdict, held.measured) == ("warning", "1 key; order.apply 7 for 2 h")
     assert "holdfast dead redrive J" in held.fix

@@ -84,7 +84,7 @@ def _count(work: Work, hold: Hold, tx: Any, items: int) -> None:
     hold.check(run(archiving.count_dropped(hold.manifest.id, hold.token, items, work.now()), tx))
 
 
-Chain = tuple[tuple[str, Print], ...]
+ChainPrints = tuple[tuple[str, Print], ...]
 """Everything a chain consists of: the rows of its tables, in order."""
 
 
@@ -114,7 +114,7 @@ def _drop_chains(work: Work, hold: Hold, readers: dict[str, ParquetFileReader]) 
     return removed
 
 
-def _chains(work: Work, readers: dict[str, ParquetFileReader]) -> Iterator[tuple[str, Chain]]:
+def _chains(work: Work, readers: dict[str, ParquetFileReader]) -> Iterator[tuple[str, ChainPrints]]:
     """Yield the archived chains with all their rows; every file has them in the same order."""
     jobs = _Peekable(_rows(work, readers["job"], "chain_id", "id"))
     others = {
@@ -139,7 +139,7 @@ def _present(
     readers: dict[str, ParquetFileReader],
     shapes: dict[str, Shape],
     chains: Sequence[str],
-) -> dict[str, Chain]:
+) -> dict[str, ChainPrints]:
     """Read the same of the chains as they are in the database; `shapes` keeps what was learned of the tables."""
     found: dict[str, list[tuple[str, Print]]] = {}
     chain_of: dict[Any, str] = {}

@@ -28,9 +28,9 @@ from holdfast_archive.table_access import (
     Print,
     RowSelection,
     Shape,
-    Span,
     TableAccess,
     TableColumn,
+    TimeSpan,
     Unfit,
     check_columns,
     not_unique,
@@ -86,7 +86,7 @@ class PostgresTables(TableAccess):
     def member(self, connection: Any, name: str) -> Shape:
         return self.shape(connection, f"{self._schema}.{name}", MEMBERS[name])
 
-    def first(self, connection: Any, selection: RowSelection, span: Span) -> Instant | None:
+    def first(self, connection: Any, selection: RowSelection, span: TimeSpan) -> Instant | None:
         parts, params = self._range(connection, selection, span)
         params |= {"zone": selection.zone.key, "unit": UNIT_US[selection.unit or "us"]}
         instant = _INSTANTS[parts["at_type"]]
@@ -98,7 +98,7 @@ class PostgresTables(TableAccess):
         connection: Any,
         shape: Shape,
         keys: Sequence[Sequence[Any]],
-        locked_in: tuple[RowSelection, Span] | None = None,
+        locked_in: tuple[RowSelection, TimeSpan] | None = None,
     ) -> list[Row]:
         parts, params = self._keys(shape, keys)
         if locked_in is not None:
@@ -184,7 +184,7 @@ class PostgresTables(TableAccess):
         return parts, {"keys": document([[_key_text(each) for each in key] for key in keys])}
 
     def _range(
-        self, connection: Any, selection: RowSelection, span: Span
+        self, connection: Any, selection: RowSelection, span: TimeSpan
     ) -> tuple[dict[str, str], dict[str, Any]]:
         at_type = self._at_type(connection, selection)
         parts = {

@@ -24,8 +24,8 @@ from holdfast_archive.table_access import (
     Batches,
     RowSelection,
     Shape,
-    Span,
     TableAccess,
+    TimeSpan,
     span_of,
 )
 
@@ -75,7 +75,7 @@ class TableSource:
         """The table."""
         return self.selection.table
 
-    def first(self, access: TableAccess, connection: Any, span: Span) -> Instant | None:
+    def first(self, access: TableAccess, connection: Any, span: TimeSpan) -> Instant | None:
         """Return when the first item of a span is."""
         return access.first(connection, self.selection, span)
 
@@ -124,7 +124,7 @@ class ChainSource:
     keep_ms: int | None
     table: str = field(default="job")
 
-    def first(self, access: TableAccess, connection: Any, span: Span) -> Instant | None:
+    def first(self, access: TableAccess, connection: Any, span: TimeSpan) -> Instant | None:
         """See `TableSource`."""
         ends = (to_instant(span[0]), to_instant(span[1]))
         return access.first_chain(connection, texts(self.states), ends)

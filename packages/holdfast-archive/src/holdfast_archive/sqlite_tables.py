@@ -22,9 +22,9 @@ from holdfast_archive.table_access import (
     Print,
     RowSelection,
     Shape,
-    Span,
     TableAccess,
     TableColumn,
+    TimeSpan,
     check_columns,
     not_unique,
 )
@@ -61,13 +61,13 @@ class SqliteTables(TableAccess):
     def member(self, connection: Any, name: str) -> Shape:
         return self.shape(connection, f"holdfast_{name}", MEMBERS[name])
 
-    def first(self, connection: Any, selection: RowSelection, span: Span) -> Instant | None:
+    def first(self, connection: Any, selection: RowSelection, span: TimeSpan) -> Instant | None:
         parts, params = self._range(connection, selection, span)
         found = self._run(connection, self._statement("first", **parts), params)[0][0]
         return None if found is None else found * int(parts["factor"])
 
     def fit_kinds(
-        self, connection: Any, shape: Shape, selection: RowSelection, span: Span
+        self, connection: Any, shape: Shape, selection: RowSelection, span: TimeSpan
     ) -> Shape:
         parts, params = self._range(connection, selection, span)
         statement = self._statement("types", **parts, types=_types(shape))
@@ -88,7 +88,7 @@ class SqliteTables(TableAccess):
         connection: Any,
         shape: Shape,
         keys: Sequence[Sequence[Any]],
-        locked_in: tuple[RowSelection, Span] | None = None,
+        locked_in: tuple[RowSelection, TimeSpan] | None = None,
     ) -> list[Row]:
         match, columns = _match(shape), self._columns(shape)
         text = self._statement("lookup", table=shape.table, columns=columns, match=match).text
@@ -149,7 +149,7 @@ class SqliteTables(TableAccess):
         return len(found)
 
     def _range(
-        self, connection: Any, selection: RowSelection, span: Span
+        self, connection: Any, selection: RowSelection, span: TimeSpan
     ) -> tuple[dict[str, str], dict[str, Any]]:
         table, at = quote_table(selection.table), quote(selection.at)
         self._describe_table(connection, selection.table, [selection.at])

@@ -112,7 +112,7 @@ class RowSelection:
 Print = Hashable | None
 """Equal for two rows only where not a single bit differs."""
 
-Span = tuple[datetime, datetime]
+TimeSpan = tuple[datetime, datetime]
 """From, inclusive, and until, exclusive; in the zone of the source."""
 
 
@@ -142,21 +142,23 @@ class TableAccess(ABC):
         """Return one of the tables that Holdfast's chains consist of."""
 
     @abstractmethod
-    def first(self, connection: Any, selection: RowSelection, span: Span) -> Instant | None:
+    def first(self, connection: Any, selection: RowSelection, span: TimeSpan) -> Instant | None:
         """Return when the first row of a span is."""
 
-    def count(self, connection: Any, selection: RowSelection, span: Span) -> int:
+    def count(self, connection: Any, selection: RowSelection, span: TimeSpan) -> int:
         """Count the rows of a span."""
         parts, params = self._range(connection, selection, span)
         return int(self._run(connection, self._statement("count", **parts), params)[0][0])
 
     def fit_kinds(
-        self, connection: Any, shape: Shape, selection: RowSelection, span: Span
+        self, connection: Any, shape: Shape, selection: RowSelection, span: TimeSpan
     ) -> Shape:
         """Return the shape with kinds that hold every value of a span."""
         return shape
 
-    def rows(self, connection: Any, shape: Shape, selection: RowSelection, span: Span) -> Batches:
+    def rows(
+        self, connection: Any, shape: Shape, selection: RowSelection, span: TimeSpan
+    ) -> Batches:
         """Read the rows of a span in the order of their keys."""
         parts, params = self._range(connection, selection, span)
         order = ", ".join(map(quote, shape.key))
@@ -169,7 +171,7 @@ class TableAccess(ABC):
         connection: Any,
         shape: Shape,
         keys: Sequence[Sequence[Any]],
-        locked_in: tuple[RowSelection, Span] | None = None,
+        locked_in: tuple[RowSelection, TimeSpan] | None = None,
     ) -> list[Row]:
         """Read rows by their keys; with a span only those in it, and nobody else changes them then."""
 
@@ -215,7 +217,7 @@ class TableAccess(ABC):
 
     @abstractmethod
     def _range(
-        self, connection: Any, selection: RowSelection, span: Span
+        self, connection: Any, selection: RowSelection, span: TimeSpan
     ) -> tuple[dict[str, str], dict[str, Any]]:
         """Return the parts and the parameters of a statement on the rows of a span."""
 
@@ -335,6 +337,6 @@ def not_unique(table: str, key: Sequence[str]) -> ArchiveSourceInvalid:
     )
 
 
-def span_of(period: Period) -> Span:
+def span_of(period: Period) -> TimeSpan:
     """Return the span of a period."""
     return period.start, period.end

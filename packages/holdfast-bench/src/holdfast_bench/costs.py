@@ -204,7 +204,7 @@ def measure_keys_memory(bench: Bench) -> list[Result]:
     keys = bench.scale.keys
     with bench.server.database() as url:
         settled, grown = _growth(WorkerCommand(url, (KEYED,)), fill_keys(url, keys, keys), keys)
-        left = _sweep_gates(url)
+        left = _sweep_partitions(url)
     if left:
         raise RuntimeError(f"{left} rows of gates are left after the sweep")
     return [
@@ -235,7 +235,7 @@ def _growth(command: WorkerCommand, backlog: BacklogIds, jobs: int) -> tuple[flo
     return settled / MIB, (largest - settled) / MIB
 
 
-def _sweep_gates(url: str) -> int:
+def _sweep_partitions(url: str) -> int:
     """Remove what upkeep removes once gates were unused for a while; return how many rows are left."""
     with closing(make_app(url, (KEYED,))) as app:
         store = app.database.store

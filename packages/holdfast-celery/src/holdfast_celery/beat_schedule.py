@@ -12,7 +12,7 @@ from holdfast.core.duration import milliseconds
 from holdfast.core.errors import InvalidSchedule, nearest
 from holdfast_celery.errors import CeleryUnsupported
 
-Field: TypeAlias = str | int | Iterable[int]
+CronField: TypeAlias = str | int | Iterable[int]
 """One field of a crontab, as Celery takes it."""
 
 _NAME = re.compile(r"[a-z]{3,}", re.IGNORECASE)
@@ -44,11 +44,11 @@ class BeatEntry:
 
 
 def crontab(
-    minute: Field = "*",
-    hour: Field = "*",
-    day_of_week: Field = "*",
-    day_of_month: Field = "*",
-    month_of_year: Field = "*",
+    minute: CronField = "*",
+    hour: CronField = "*",
+    day_of_week: CronField = "*",
+    day_of_month: CronField = "*",
+    month_of_year: CronField = "*",
 ) -> CrontabSchedule:
     """Make a schedule from Celery's fields.
 
@@ -64,7 +64,7 @@ def crontab(
     return CrontabSchedule(" ".join(fields))
 
 
-def _cron_field(value: Field) -> str:
+def _cron_field(value: CronField) -> str:
     if isinstance(value, str | int):
         text = str(value)
     else:

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.client.start_options import Id, StartOptions, check_key
 from holdfast.client.start_plan import Start
-from holdfast.core.duration import LONGEST_MS, milliseconds
+from holdfast.core.duration import MAX_DURATION_MS, milliseconds
 from holdfast.core.errors import InvalidOption, PayloadNotEncodable
 from holdfast.core.instants import Instant, to_datetime, to_instant
 from holdfast.core.outcome import Continue
@@ -127,7 +127,7 @@ def _delay_ms(seconds: object) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise InvalidOption(f"{repr(seconds)[:60]} is not a number of seconds")
     # A countdown of Celery's may lie in the past, which means now.
-    return min(LONGEST_MS, milliseconds(max(0.0, float(seconds))))
+    return min(MAX_DURATION_MS, milliseconds(max(0.0, float(seconds))))
 
 
 def _check_task_id(task_id: object) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.admin.access import Caller, NounAdmin
 from holdfast.admin.serializers import plain, rfc3339
 from holdfast.commands.limits import (
-    MOST_KEYS,
+    MAX_KEYS,
     UNSET,
     LimitChange,
     LimitFacts,
@@ -36,7 +36,7 @@ class LimitAdmin(NounAdmin):
         *,
         full: bool = False,
         limit: int = 100,
-        keys: int = MOST_KEYS,
+        keys: int = MAX_KEYS,
     ) -> list[LimitFacts]:
         """Read limits, the fullest of so many keys of each type first; with `full` only what holds work back.
 
@@ -78,8 +78,8 @@ def shown_limit(facts: LimitFacts) -> dict[str, Any]:
         "rate": written_rate(facts),
         "waiting": facts.waiting if facts.scope == "key" else None,
         "oldest_at": rfc3339(facts.oldest_at),
-        "paused_until": rfc3339(facts.rests_until) if facts.is_resting else None,
-        "reason": facts.reason if facts.is_resting else None,
+        "paused_until": rfc3339(facts.paused_until) if facts.is_paused else None,
+        "reason": facts.reason if facts.is_paused else None,
         "full": facts.is_full,
         "set": facts.is_set,
     }
@@ -88,7 +88,7 @@ def shown_limit(facts: LimitFacts) -> dict[str, Any]:
 def limit_record(facts: LimitFacts) -> dict[str, Any]:
     """Return a limit for a terminal or a page."""
     rate, oldest = written_rate(facts), facts.oldest_at
-    rests = format_span((facts.rests_until or 0) - facts.now) if facts.is_resting else None
+    rests = format_span((facts.paused_until or 0) - facts.now) if facts.is_paused else None
     return {
         **shown_limit(facts),
         "key": (facts.key or "(no key)") if facts.scope == "key" else "(all)",

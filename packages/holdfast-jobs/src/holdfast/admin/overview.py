@@ -17,7 +17,7 @@ from holdfast.admin.jobs import dead_groups
 from holdfast.admin.serializers import plain, redact_text, rfc3339
 from holdfast.commands.change import Effect
 from holdfast.commands.cycles import late_us
-from holdfast.commands.explain import MOST_WORKERS, RUN_COUNTS_MS
+from holdfast.commands.explain import MAX_WORKERS, RUN_COUNTS_MS
 from holdfast.commands.health import Health, read_health, summarize, type_gauges
 from holdfast.commands.limits import gauges_of, read_limits
 from holdfast.commands.retention import ages_of, read_progress
@@ -323,7 +323,7 @@ def _patience_with_ticks(store: Store, now: Instant) -> Op[int | None]:
     pauses = [later - earlier for later, earlier in pairwise(starts)]
     patience_us = TICKS_MISSED * max(pauses) if pauses else FIRST_TICK_US
     patience_us = max(patience_us, RUN_COUNTS_MS * 1000)
-    everyone = yield from store.workers.page(MOST_WORKERS)
+    everyone = yield from store.workers.page(MAX_WORKERS)
     went_missing = any(each.stopped_at is None and each.seen_at > starts[0] for each in everyone)
     return None if went_missing or now - starts[0] > patience_us else patience_us
 
@@ -378,7 +378,7 @@ class LegacyStats:
     def _read(self, store: Store) -> Op[dict[str, Any]]:
         health = yield from read_health(store)
         totals = health.totals
-        workers = yield from store.workers.page(MOST_WORKERS, live=True)
+        workers = yield from store.workers.page(MAX_WORKERS, live=True)
         ticks = yield from store.runs.page(MOST_TICKS, RUN_COUNTS_MS, TICK)
         return {
             "generated_at": rfc3339(health.now),

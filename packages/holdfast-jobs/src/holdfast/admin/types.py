@@ -13,11 +13,11 @@ from holdfast.admin.access import Caller, NounAdmin
 from holdfast.admin.jobs import Expected
 from holdfast.admin.serializers import plain, require, rfc3339, version_of
 from holdfast.commands.change import Change
-from holdfast.commands.explain import MOST_WORKERS
+from holdfast.commands.explain import MAX_WORKERS
 from holdfast.commands.health import COUNTED_OF_TYPE
 from holdfast.commands.limits import count_full_keys
 from holdfast.commands.replay import REPLAY_LOOK, ReplayPage, replay_events
-from holdfast.commands.start import MOST_SUBSCRIPTIONS, RemovedSubscription, remove_subscription
+from holdfast.commands.start import MAX_SUBSCRIPTIONS, RemovedSubscription, remove_subscription
 from holdfast.commands.workers import TypeChange, pause_all, pause_type, read_setting, set_type
 from holdfast.core.declared_limits import declared_in_fleet
 from holdfast.core.duration import format_duration, format_span
@@ -99,8 +99,8 @@ def type_facts(store: Store, only: str | None = None) -> Op[dict[str, TypeFacts]
     now = yield from store.schema.clock()
     totals = {each.type: each for each in (yield from store.workers.type_totals())}
     settings = {each.type: each for each in (yield from store.workers.settings())}
-    everyone = yield from store.workers.page(MOST_WORKERS)
-    live = yield from store.workers.page(MOST_WORKERS, live=True)
+    everyone = yield from store.workers.page(MAX_WORKERS)
+    live = yield from store.workers.page(MAX_WORKERS, live=True)
     handled = Counter(type for each in live for type in each.types)
     limits = declared_in_fleet(live)
     asked = [each for each in limits.values() if only in (None, each.type)]
@@ -267,8 +267,8 @@ class SubscriptionAdmin(NounAdmin):
 
 def _subscription_facts(store: Store) -> Op[list[SubscriptionFacts]]:
     now = yield from store.schema.clock()
-    records = yield from store.events.page(MOST_SUBSCRIPTIONS)
-    workers = yield from store.workers.page(MOST_WORKERS, live=True)
+    records = yield from store.events.page(MAX_SUBSCRIPTIONS)
+    workers = yield from store.workers.page(MAX_WORKERS, live=True)
     handled = Counter(type for each in workers for type in each.types)
     live = {each.type: each.live for each in (yield from store.workers.type_totals())}
     return [

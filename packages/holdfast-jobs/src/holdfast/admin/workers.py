@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.admin.access import Caller, NounAdmin
 from holdfast.admin.serializers import plain, redact_text
-from holdfast.commands.explain import MOST_WORKERS
+from holdfast.commands.explain import MAX_WORKERS
 from holdfast.commands.workers import drain_worker
 from holdfast.core.instants import Instant
 from holdfast.core.worker_presence import VANISHED, WorkerRecord
@@ -50,7 +50,7 @@ class WorkerAdmin(NounAdmin):
 
         def op(store: Store) -> Op[list[WorkerFacts]]:
             now = yield from store.schema.clock()
-            leases = yield from store.leases.page(MOST_WORKERS)
+            leases = yield from store.leases.page(MAX_WORKERS)
             held = Counter[str]()
             for each in leases:
                 held[each.worker] += each.jobs

@@ -210,7 +210,7 @@ def _type(each: TypeTotals) -> dict[str, Any]:
 
 def _write_screen(health: Health) -> None:
     from holdfast.commands.health import summarize
-    from holdfast.commands.limits import spoken_gate
+    from holdfast.commands.limits import partition_words
     from holdfast.core.duration import format_span, pluralize
 
     totals, words = health.totals, health.words()
@@ -229,10 +229,10 @@ def _write_screen(health: Health) -> None:
     for setting in health.paused:
         by = f" by {clean(setting.paused_by)}" if setting.paused_by else ""
         click.echo(f"  {'paused':<{width}} {clean(setting.type)}{by}")
-    for rest in health.resting:
-        left = format_span((rest.rests_until or 0) - health.now)
+    for rest in health.paused_keys:
+        left = format_span((rest.paused_until or 0) - health.now)
         why = f": {clean(rest.reason)}" if rest.reason else ""
-        click.echo(f"  {'paused':<{width}} {clean(spoken_gate(rest.id))} for {left}{why}")
+        click.echo(f"  {'paused':<{width}} {clean(partition_words(rest.id))} for {left}{why}")
     if health.types:
         click.echo()
     rows = []

@@ -10,7 +10,7 @@ from typing import Any, overload
 import msgspec
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
-from holdfast.client.client import Client, Command, Conditions, Resource
+from holdfast.client.client import Client, ClientCommand, Conditions, Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length, read_page
 from holdfast.client.start_options import Id, id_text, id_texts
 from holdfast.client.start_targets import Targets
@@ -144,7 +144,7 @@ class ChainCommands(Resource):
             tx, lambda store, _: count_answer(delete_chains(store, chains, cascade))
         )
 
-    def _write(self, tx: Any, chain: str, command: Command[str]) -> Any:
+    def _write(self, tx: Any, chain: str, command: ClientCommand[str]) -> Any:
         """Run a command and return the chain as it is then."""
 
         def op(store: Store, conditions: Conditions) -> Op[Change[Chain]]:

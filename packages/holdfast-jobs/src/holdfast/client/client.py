@@ -54,7 +54,7 @@ class Conditions(msgspec.Struct, frozen=True):
     sealer: Sealer | None = None
 
 
-Command: TypeAlias = Callable[[Store, Conditions], Op[Change[T]]]
+ClientCommand: TypeAlias = Callable[[Store, Conditions], Op[Change[T]]]
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class Client:
         self._to_read = Need(self.store, schema, writes=False)
         self._to_write = Need(self.store, schema, writes=True)
 
-    def write(self, tx: Any, command: Command[T]) -> T | Coroutine[Any, Any, T]:
+    def write(self, tx: Any, command: ClientCommand[T]) -> T | Coroutine[Any, Any, T]:
         """Run a command on the caller's transaction and return its answer; with an async one, an awaitable of it."""
         adapter = adapter_of(tx)
         if isinstance(adapter, AsyncAdapter):
@@ -119,7 +119,7 @@ class Client:
         access = await adapter.open(self._to_read)
         return await run_async(self._check_schema(op), access.executor)
 
-    def _write(self, adapter: SyncAdapter, command: Command[T]) -> T:
+    def _write(self, adapter: SyncAdapter, command: ClientCommand[T]) -> T:
         access = adapter.open(self._to_write)
         spans = self._begin_spans(access)
         op = self._with_hints(command, self._conditions(access, spans))
@@ -127,7 +127,7 @@ class Client:
         self._announce(access, change, spans)
         return change.answer
 
-    async def _write_async(self, adapter: AsyncAdapter, command: Command[T]) -> T:
+    async def _write_async(self, adapter: AsyncAdapter, command: ClientCommand[T]) -> T:
         access = await adapter.open(self._to_write)
         spans = self._begin_spans(access)
         op = self._with_hints(command, self._conditions(access, spans))
@@ -157,7 +157,7 @@ class Client:
         message = f"{error.message} ({self._database().url})"
         return type(error)(message, help=self._how_to_migrate())
 
-    def _with_hints(self, command: Command[T], conditions: Conditions) -> Op[Change[T]]:
+    def _with_hints(self, command: ClientCommand[T], conditions: Conditions) -> Op[Change[T]]:
         """Send the hints within the transaction where its commit cannot be observed."""
         op = command(self.store, conditions)
         return op if conditions.channel is None else self._notify(op, conditions.channel)

@@ -7,20 +7,22 @@ from datetime import datetime
 from inspect import isroutine
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
+import msgspec
+
 from holdfast.client.adapters.base import AsyncTx, SyncTx
-from holdfast.client.client import Client, Command, Conditions
+from holdfast.client.client import Client, ClientCommand, Conditions
 from holdfast.client.start_options import SharedOptions, StartOptions, check_options
 from holdfast.client.start_plan import (
     Start,
     Starter,
-    plain_command,
+    created_event,
     publish_command,
     start_command,
     use_key_command,
 )
 from holdfast.client.start_targets import Targets
 from holdfast.client.views import Chain, OutputT
-from holdfast.commands.change import Change
+from holdfast.commands.change import Change, due_hints
 from holdfast.core.duration import Duration
 from holdfast.core.errors import (
     HoldfastError,
@@ -28,7 +30,10 @@ from holdfast.core.errors import (
     UnknownJobType,
     UnsupportedConnection,
 )
+from holdfast.core.records import NewJob
 from holdfast.core.registry import Target
+from holdfast.storage.after_commit import Witness
+from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -133,11 +138,22 @@ class Producer:
         """
         try:
             if not options:
-                return self._client.write(tx, plain_command(*self._starter.plain(target, input)))
+                return self._client.write(tx, _insert_command(*self._new_job(target, input)))
             batch = self._starter.one(target, input, options)
         except UnknownJobType as error:
             raise _without_transaction(tx, "start", error) from error
         return self._client.write(tx, _only(start_command(batch)))
+
+    def _new_job(self, target: Target, input: Any) -> tuple[NewJob, str]:
+        """Check a start without options; return the job, and its input in clear. Raises: as `start`."""
+        entry = self._targets.entry(target)
+        text = self._targets.encode(entry, input)
+        id = new_id()
+        stored = entry.stored_input(id, text) if entry.sealed else text
+        if entry.flow is None and entry.version is None:
+            return NewJob(id, id, entry.name, stored), text
+        place = entry.place(text)
+        return NewJob(id, id, entry.name, stored, version=entry.version, **place), text
 
     @overload
     def start_many(
@@ -291,7 +307,29 @@ def _without_transaction(tx: Any, method: str, error: HoldfastError) -> Holdfast
     )
 
 
-def _only(command: Command[list[Chain]]) -> Command[Chain]:
+def _insert_command(job: NewJob, input: str) -> ClientCommand[Chain]:
+    """Return the command that starts a chain without options: one insert, and nothing to look up."""
+
+    def command(store: Store, conditions: Conditions) -> Op[Change[Chain]]:
+        new = job
+        if conditions.trace is not None:
+            new = msgspec.structs.replace(job, trace=conditions.trace(job.type))
+        yield from store.jobs.insert_new(new, conditions.channel)
+        chain: Chain = Chain(_id=job.id, type=job.type, state="pending", key=None, _input=input)
+        if conditions.channel and not conditions.has_observers:
+            return Change(chain)
+        return Change(
+            chain,
+            (),
+            () if conditions.channel else due_hints((job.type,)),
+            (created_event(job.id, job.type),) if conditions.has_observers else (),
+            Witness(job.id, "there"),
+        )
+
+    return command
+
+
+def _only(command: ClientCommand[list[Chain]]) -> ClientCommand[Chain]:
     """Return the command that answers with its only chain."""
 
     def only(store: Store, conditions: Conditions) -> Op[Change[Chain]]:

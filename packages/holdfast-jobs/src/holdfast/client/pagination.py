@@ -19,13 +19,13 @@ from holdfast.storage.store.pagination import JobQuery, Listed, Walk
 
 LONGEST_PAGE = 1_000
 
-Conditions: TypeAlias = dict[str, Any]
+QueryTerms: TypeAlias = dict[str, Any]
 
 
 def query_of(filter: str, limit: int, before: str | None) -> JobQuery:
     """Return the query of one page. Raises: FilterError, InvalidOption."""
     check_length(limit)
-    conditions: Conditions = {}
+    conditions: QueryTerms = {}
     for term in parse_filter(filter):
         for name, value in _conditions(term).items():
             if FIELDS[term.field].match == "words":
@@ -45,7 +45,7 @@ def check_length(limit: object, name: str = "limit") -> int:
     return limit
 
 
-def _conditions(term: Term) -> Conditions:
+def _conditions(term: Term) -> QueryTerms:
     """Return the query's parameters that a term sets, by how its field matches."""
     field = FIELDS[term.field]
     match field.match:
@@ -67,7 +67,7 @@ def _conditions(term: Term) -> Conditions:
             return _range(term.operator, int(_single(term)), *field.params, step=step)
 
 
-def _pattern(term: Term, _: str, like: str) -> Conditions | None:
+def _pattern(term: Term, _: str, like: str) -> QueryTerms | None:
     if not any("*" in str(each) for each in term.values):
         return None
     if len(term.values) > 1:
@@ -75,7 +75,7 @@ def _pattern(term: Term, _: str, like: str) -> Conditions | None:
     return {like: _like(str(term.values[0]), "%")}
 
 
-def _range(operator: Operator, value: int, least: str, most: str, *, step: int) -> Conditions:
+def _range(operator: Operator, value: int, least: str, most: str, *, step: int) -> QueryTerms:
     match operator:
         case ":":
             return {least: value, most: value}

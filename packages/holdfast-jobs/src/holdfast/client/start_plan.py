@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.client import Command, Conditions, Trace
+from holdfast.client.client import ClientCommand, Conditions, Trace
 from holdfast.client.start_options import (
     Id,
     SharedOptions,
@@ -74,17 +74,6 @@ class Starter:
 
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
-
-    def plain(self, target: Target, input: Any) -> tuple[NewJob, str]:
-        """Check a start without options; return the job, and its input in clear. Raises: as `one`."""
-        entry = self._targets.entry(target)
-        text = self._targets.encode(entry, input)
-        id = new_id()
-        stored = entry.stored_input(id, text) if entry.sealed else text
-        if entry.flow is None and entry.version is None:
-            return NewJob(id, id, entry.name, stored), text
-        place = entry.place(text)
-        return NewJob(id, id, entry.name, stored, version=entry.version, **place), text
 
     def one(self, target: Target, input: Any, options: StartOptions) -> Batch:
         """Check one start. Raises: the errors of names, payloads and options."""
@@ -290,7 +279,7 @@ def _with_job(request: StartRequest, **changes: Any) -> StartRequest:
     return msgspec.structs.replace(request, job=job)
 
 
-def start_command(batch: Batch) -> Command[list[Chain]]:
+def start_command(batch: Batch) -> ClientCommand[list[Chain]]:
     """Return the command that starts chains."""
 
     def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
@@ -316,28 +305,6 @@ def start_command(batch: Batch) -> Command[list[Chain]]:
     return command
 
 
-def plain_command(job: NewJob, input: str) -> Command[Chain]:
-    """Return the command that starts a chain without options: one insert, and nothing to look up."""
-
-    def command(store: Store, conditions: Conditions) -> Op[Change[Chain]]:
-        new = job
-        if conditions.trace is not None:
-            new = msgspec.structs.replace(job, trace=conditions.trace(job.type))
-        yield from store.jobs.insert_new(new, conditions.channel)
-        chain: Chain = Chain(_id=job.id, type=job.type, state="pending", key=None, _input=input)
-        if conditions.channel and not conditions.has_observers:
-            return Change(chain)
-        return Change(
-            chain,
-            (),
-            () if conditions.channel else due_hints((job.type,)),
-            (_created_event(job.id, job.type),) if conditions.has_observers else (),
-            Witness(job.id, "there"),
-        )
-
-    return command
-
-
 def publish_command(
     targets: Targets,
     name: str,
@@ -346,7 +313,7 @@ def publish_command(
     at: datetime | None = None,
     after: Duration | None = None,
     priority: int = DEFAULT_PRIORITY,
-) -> Command[list[Chain]]:
+) -> ClientCommand[list[Chain]]:
     """Return the command that publishes an event. Raises: the errors of names, payloads and options."""
     text = targets.encode_event(name, input)
     entry = targets.event(name)
@@ -380,7 +347,7 @@ USED = "used "
 """What the scopes of used keys begin with in the database; with a space in it, no job type is called that."""
 
 
-def use_key_command(scope: str, key: str) -> Command[bool]:
+def use_key_command(scope: str, key: str) -> ClientCommand[bool]:
     """Return the command that records the use of a key. Raises: InvalidOption."""
     for each in (scope, key):
         if check_key(each) is None:
@@ -404,12 +371,13 @@ def _change(
         return Change(chains)
     due = () if conditions.channel else {each.type for each in fresh if each.state == "pending"}
     events = (
-        [_created_event(each.id, each.type) for each in fresh] if conditions.has_observers else ()
+        [created_event(each.id, each.type) for each in fresh] if conditions.has_observers else ()
     )
     return Change(chains, (), due_hints(due), events, Witness(fresh[0].id, "there"))
 
 
-def _created_event(id: str, type: str) -> Event:
+def created_event(id: str, type: str) -> Event:
+    """Return the event that a chain was started."""
     return event("job_created", job_id=id, type=type, chain_id=id)
 
 

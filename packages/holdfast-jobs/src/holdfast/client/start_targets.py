@@ -46,7 +46,7 @@ class StartableType(msgspec.Struct, frozen=True):
         """Return where a job with this input waits. Raises: InputInvalid."""
         if self.flow is None:
             return {}
-        return {"gate": self.flow.gate_of(input), "ordered": self.flow.ordered is not None}
+        return {"gate": self.flow.partition_of(input), "ordered": self.flow.ordered is not None}
 
     def check_priority(self, priority: object) -> int:
         """Return the priority of a start. Raises: InvalidOption."""

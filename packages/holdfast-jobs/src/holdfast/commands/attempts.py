@@ -66,7 +66,7 @@ def read_lease_status(store: Store, pairs: Sequence[Held]) -> Op[list[LeaseStatu
 
 BATCH = 100
 POISON_LIMIT = 3
-MOST_WORKERS = MOST_LEASES = 1_000
+MAX_WORKERS = MAX_LEASES = 1_000
 NEWEST_JOBS = 20
 BEAT_SLACK = 1.5
 
@@ -133,14 +133,14 @@ def returning_within_ms(store: Store, grace_ms: int, now: Instant | None = None)
     holders = {each.worker for each in leases if each.expires_at <= present}
     if not holders:
         return 0
-    there = yield from store.workers.page(MOST_WORKERS, ids=sorted(holders), now=now)
+    there = yield from store.workers.page(MAX_WORKERS, ids=sorted(holders), now=now)
     expected = [
         each for each in there if each.is_missing(present) or _has_just_returned(each, present)
     ]
     if not expected:
         return 0
     within_ms = max(grace_ms, *map(_renewal_ms, expected))
-    live = yield from store.workers.page(MOST_WORKERS, live=True, now=now)
+    live = yield from store.workers.page(MAX_WORKERS, live=True, now=now)
     watched_us = max((present - each.steady_since for each in live), default=0)
     return within_ms if watched_us < within_ms * 1000 else 0
 
@@ -160,8 +160,8 @@ AHEAD_US = 60_000_000
 
 def ahead_us(store: Store, now: Instant) -> Op[int]:
     """Return how far the clock is behind what it showed before, by the newest records of each kind."""
-    workers = yield from store.workers.page(MOST_WORKERS)
-    leases = yield from store.leases.page(MOST_LEASES)
+    workers = yield from store.workers.page(MAX_WORKERS)
+    leases = yield from store.leases.page(MAX_LEASES)
     runs = yield from store.runs.page(1, AHEAD_US // 1000)
     jobs = yield from store.jobs.page(JobQuery(NEWEST_JOBS))
     seen = [

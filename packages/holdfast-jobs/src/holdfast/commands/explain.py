@@ -11,8 +11,14 @@ from holdfast.commands.redrives import redrive_sentence
 from holdfast.core.declared_limits import DeclaredLimits, declared_in_fleet, rate_words
 from holdfast.core.duration import format_span
 from holdfast.core.errors import InputUnreadable, SealBroken, SealKeyMissing
-from holdfast.core.gates import GatePlace, GateRule, GateState, by_id, split_gate
 from holdfast.core.instants import Instant
+from holdfast.core.partitions import (
+    PartitionPlace,
+    PartitionRule,
+    PartitionState,
+    by_id,
+    split_partition,
+)
 from holdfast.core.records import (
     BlockerRecord,
     Identity,
@@ -26,15 +32,15 @@ from holdfast.core.retry import SUSPECTED_FROM
 from holdfast.core.worker_presence import GIVES_UP_AFTER, WorkerRecord
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
-from holdfast.storage.store.limits import MOST_COUNTED
+from holdfast.storage.store.limits import MAX_COUNTED
 
 RUN_COUNTS_MS = 60_000
 """A run of a tick or cycle that gave no sign of life for longer than the usual lease has crashed."""
 
-MOST_WORKERS = 1_000
-MOST_HOLDERS = 10
+MAX_WORKERS = 1_000
+MAX_HOLDERS = 10
 """So many of the jobs that hold a limit are named."""
-_LONGEST_REASON = 200
+_MAX_REASON = 200
 
 
 class JobExplanation(msgspec.Struct, frozen=True):
@@ -49,24 +55,24 @@ class JobExplanation(msgspec.Struct, frozen=True):
     next_permit_at: Instant | None = None
 
 
-class GateView(msgspec.Struct, frozen=True):
-    """Where a job of a limited type waits, and what holds there; `totals` are the gates of all keys together."""
+class PartitionView(msgspec.Struct, frozen=True):
+    """Where a job of a limited type waits, and what holds there; `totals` are the partitions of all keys together."""
 
-    place: GatePlace
+    place: PartitionPlace
     declared: DeclaredLimits
-    rule: GateRule
-    state: GateState
-    totals: Sequence[tuple[GateState, GateRule]] = ()
+    rule: PartitionRule
+    state: PartitionState
+    totals: Sequence[tuple[PartitionState, PartitionRule]] = ()
 
     @property
     def name(self) -> str:
-        """What its line is called."""
-        key = split_gate(self.place.gate)[1]
+        """What its queue is called."""
+        key = split_partition(self.place.gate)[1]
         return f"{self.declared.by or 'key'} {key}" if key else self.declared.type
 
     @property
     def before(self) -> str:
-        """Say how many are before it in its line."""
+        """Say how many are before it in its queue."""
         return f"; {_number(self.place.ahead)} ahead of it" if self.place.ahead else ""
 
 
@@ -74,7 +80,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     """What decides about a job besides the job itself; `running` counts what the live workers hold.
 
     `last_error` is how the last attempt of a job ended that is to be tried again, `circle` the chains that wait for one
-    another, if it is one of them, `debounce` until when it waits for quiet, `gate` where its limits hold it back,
+    another, if it is one of them, `debounce` until when it waits for quiet, `partition` where its limits hold it back,
     `unreadable_since` when code first could not read its input, `crashed_before` how many others whose worker died come
     first, `redrive` what is to re-queue a dead letter.
     """
@@ -88,7 +94,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     last_error: str | None = None
     circle: Sequence[str] = ()
     debounce: RevisionRecord | None = None
-    gate: GateView | None = None
+    partition: PartitionView | None = None
     unreadable_since: Instant | None = None
     crashed_before: int = 0
     redrive: RedriveRecord | None = None
@@ -150,8 +156,8 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         return Surroundings(now, redrive=next(iter(redrives), None))
     identity = yield from store.schema.identity()
     settings = yield from store.workers.settings()
-    workers = yield from store.workers.page(MOST_WORKERS, live=True)
-    leases = yield from store.leases.page(MOST_WORKERS)
+    workers = yield from store.workers.page(MAX_WORKERS, live=True)
+    leases = yield from store.leases.page(MAX_WORKERS)
     live = {each.id for each in workers if job.type in each.types}
     last_error = yield from _last_error(store, job)
     is_unreadable = _is_unreadable(last_error)
@@ -164,7 +170,7 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         sum(each.jobs for each in leases if each.worker in live),
         last_error,
         debounce=(yield from _debounce(store, job)),
-        gate=(yield from _gate(store, job, workers)),
+        partition=(yield from _partition(store, job, workers)),
         unreadable_since=(yield from store.unreadable.since(job.id)) if is_unreadable else None,
         crashed_before=(yield from _crashed_before(store, job)),
     )
@@ -176,7 +182,9 @@ def _crashed_before(store: Store, job: JobRecord) -> Op[int]:
     return (yield from store.jobs.crashed_before(job.id))
 
 
-def _gate(store: Store, job: JobRecord, workers: Sequence[WorkerRecord]) -> Op[GateView | None]:
+def _partition(
+    store: Store, job: JobRecord, workers: Sequence[WorkerRecord]
+) -> Op[PartitionView | None]:
     """Read where a job waits, if its type is limited."""
     if job.state != "pending":
         return None
@@ -190,10 +198,10 @@ def _gate(store: Store, job: JobRecord, workers: Sequence[WorkerRecord]) -> Op[G
     known = by_id(settings)
     (place,) = places
     ids = [place.gate, *(each.id for each in declared.shared)]
-    states = {each.id: each for each in (yield from store.limits.states(ids, MOST_HOLDERS))}
+    states = {each.id: each for each in (yield from store.limits.states(ids, MAX_HOLDERS))}
     totals = [(states[each.id], declared.rule(each.id, known)) for each in declared.shared]
     rule = declared.rule(place.gate, known)
-    return GateView(place, declared, rule, states[place.gate], totals)
+    return PartitionView(place, declared, rule, states[place.gate], totals)
 
 
 def _debounce(store: Store, job: JobRecord) -> Op[RevisionRecord | None]:
@@ -272,7 +280,7 @@ def _explain_unhandled(job: JobRecord, around: Surroundings) -> str:
 def _explain_pending(job: JobRecord, around: Surroundings) -> JobExplanation:
     if around.debounce is not None and around.debounce.due_at > around.now:
         return JobExplanation(_explain_debounce(around.debounce, around.now))
-    held = _held_back(around.gate, around.now) if around.gate is not None else None
+    held = _held_back(around.partition, around.now) if around.partition is not None else None
     return held or JobExplanation(_not_held_back(job, around))
 
 
@@ -286,12 +294,12 @@ def _not_held_back(job: JobRecord, around: Surroundings) -> str:
     if job.crashes:
         before = f"; {around.crashed_before} ahead of it" if around.crashed_before else ""
         suspected = job.crashes >= SUSPECTED_FROM
-        turn = (
+        how = (
             "it will run alone"
             if suspected
             else "it waits for a worker that isn't running another such job"
         )
-        return f"Due for {waiting}; {_deaths(job, 'its')}, so {turn}{before}"
+        return f"Due for {waiting}; {_deaths(job, 'its')}, so {how}{before}"
     if all(each.is_short for each in around.handlers(job.type)):
         return f"Due for {waiting}; its workers wait for database connections"
     if around.running >= slots:
@@ -299,37 +307,39 @@ def _not_held_back(job: JobRecord, around: Surroundings) -> str:
     return f"Due for {waiting}; picked up at the next poll"
 
 
-def _held_back(gate: GateView, now: Instant) -> JobExplanation | None:
+def _held_back(partition: PartitionView, now: Instant) -> JobExplanation | None:
     """Say which limit a job waits for; None if none holds it back."""
-    place, state = gate.place, gate.state
-    if state.is_resting(now):
-        return _explain_rest(gate.name, state, now)
+    place, state = partition.place, partition.state
+    if state.is_paused(now):
+        return _explain_rest(partition.name, state, now)
     if place.held_by is not None:
         failed = f"({place.held_by}), which failed: redrive or drop it"
         return JobExplanation(
-            f"Waiting for the previous job in {gate.name} {failed}", [place.held_by]
+            f"Waiting for the previous job in {partition.name} {failed}", [place.held_by]
         )
     if place.gate_at is not None and place.gate_at > now:
         return None
-    if gate.declared.ordered is not None and (state.holders or place.ahead):
+    if partition.declared.ordered is not None and (state.holders or place.ahead):
         running = f" ({state.holders[0]}), which is running" if state.holders else ""
-        sentence = f"Waiting for the previous job in {gate.name}{running}{gate.before}"
+        sentence = f"Waiting for the previous job in {partition.name}{running}{partition.before}"
         return JobExplanation(sentence, state.holders)
     return (
-        _full(gate.name, state, gate.rule, gate.before)
-        or _explain_total(gate, now)
-        or _spent(gate.name, state, gate.rule, now, gate.before)
-        or _explain_batch(gate, now)
+        _full(partition.name, state, partition.rule, partition.before)
+        or _explain_total(partition, now)
+        or _spent(partition.name, state, partition.rule, now, partition.before)
+        or _explain_batch(partition, now)
     )
 
 
-def _explain_rest(name: str, state: GateState, now: Instant) -> JobExplanation:
+def _explain_rest(name: str, state: PartitionState, now: Instant) -> JobExplanation:
     reason = f": {state.reason}" if state.reason else ""
-    wait = format_span((state.rests_until or now) - now)
-    return JobExplanation(f"{name} is paused for {wait}{reason}", next_permit_at=state.rests_until)
+    wait = format_span((state.paused_until or now) - now)
+    return JobExplanation(f"{name} is paused for {wait}{reason}", next_permit_at=state.paused_until)
 
 
-def _full(name: str, state: GateState, rule: GateRule, before: str = "") -> JobExplanation | None:
+def _full(
+    name: str, state: PartitionState, rule: PartitionRule, before: str = ""
+) -> JobExplanation | None:
     if rule.allowed is None or state.running < rule.allowed:
         return None
     sentence = f"Waiting for {name}: {state.running} of {rule.allowed} running{before}"
@@ -337,7 +347,7 @@ def _full(name: str, state: GateState, rule: GateRule, before: str = "") -> JobE
 
 
 def _spent(
-    name: str, state: GateState, rule: GateRule, now: Instant, before: str = ""
+    name: str, state: PartitionState, rule: PartitionRule, now: Instant, before: str = ""
 ) -> JobExplanation | None:
     """Say when a rate lets the next one start, if it lets none start now."""
     at = state.next_start_at(rule, now)
@@ -348,11 +358,11 @@ def _spent(
     return JobExplanation(sentence, next_permit_at=at)
 
 
-def _explain_total(gate: GateView, now: Instant) -> JobExplanation | None:
+def _explain_total(partition: PartitionView, now: Instant) -> JobExplanation | None:
     """Say which limit of all keys holds a job back."""
-    for state, rule in gate.totals:
-        of = split_gate(state.id)[0]
-        if state.is_resting(now):
+    for state, rule in partition.totals:
+        of = split_partition(state.id)[0]
+        if state.is_paused(now):
             return _explain_rest(of, state, now)
         found = _full(of, state, rule) or _spent(of, state, rule, now)
         if found is not None:
@@ -360,20 +370,20 @@ def _explain_total(gate: GateView, now: Instant) -> JobExplanation | None:
     return None
 
 
-def _explain_batch(gate: GateView, now: Instant) -> JobExplanation | None:
+def _explain_batch(partition: PartitionView, now: Instant) -> JobExplanation | None:
     """Say how long a job waits at most for others that are handled with it."""
-    batch, next_at = gate.declared.batch, gate.place.next_at
+    batch, next_at = partition.declared.batch, partition.place.next_at
     if batch is None or not batch.wait_ms or next_at is None or next_at <= now:
         return None
     wait = format_span(next_at - now)
     return JobExplanation(
-        f"Waiting up to {wait} for more jobs of {gate.name}, for a batch of {batch.size}"
+        f"Waiting up to {wait} for more jobs of {partition.name}, for a batch of {batch.size}"
     )
 
 
 def _number(number: int) -> str:
     """Counting stops somewhere."""
-    return f"{number:,} or more" if number >= MOST_COUNTED else f"{number:,}"
+    return f"{number:,} or more" if number >= MAX_COUNTED else f"{number:,}"
 
 
 def _explain_debounce(debounce: RevisionRecord, now: Instant) -> str:
@@ -390,8 +400,8 @@ def _later(job: JobRecord, when: str, around: Surroundings) -> str:
     if job.crashes:
         return f"{_deaths(job)}; next attempt {when}{_alone(job)}"
     if job.attempt:
-        most = job.max_attempts or (around.setting.max_attempts if around.setting else None)
-        return f"Retry {job.attempt}{f' of {most - 1}' if most else ''} {when}"
+        maximum = job.max_attempts or (around.setting.max_attempts if around.setting else None)
+        return f"Retry {job.attempt}{f' of {maximum - 1}' if maximum else ''} {when}"
     return f"Scheduled to start {when}"
 
 
@@ -433,8 +443,8 @@ def _tries(job: JobRecord) -> str:
 def _because(error: str | None) -> str:
     first_line = redact(error or "").strip().partition("\n")[0]
     reason = first_line.removeprefix("Cancelled").lstrip(": ")
-    if len(reason) > _LONGEST_REASON:
-        reason = f"{reason[:_LONGEST_REASON]}…"
+    if len(reason) > _MAX_REASON:
+        reason = f"{reason[:_MAX_REASON]}…"
     return f": {reason}" if reason else ""
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commands.explain import MOST_WORKERS
-from holdfast.commands.limits import spoken_gate
+from holdfast.commands.explain import MAX_WORKERS
+from holdfast.commands.limits import partition_words
 from holdfast.core.duration import format_span
-from holdfast.core.gates import LimitSetting
 from holdfast.core.instants import Instant
+from holdfast.core.partitions import LimitSetting
 from holdfast.core.records import Identity, TypeSetting
 from holdfast.core.statistics import QueueTotals, TypeTotals
 from holdfast.observe.metrics import TypeGauges
@@ -24,7 +24,7 @@ COUNTED = 10_000
 COUNTED_OF_TYPE = 1_000
 """Due jobs of one type are counted up to here: there may be hundreds of types."""
 
-MOST_RESTING = 100
+MAX_PAUSED_KEYS = 100
 
 LATE_US = 60_000_000
 """The summary mentions a due job that has waited longer than this."""
@@ -34,9 +34,9 @@ class Health(msgspec.Struct, frozen=True):
     """The queue at one moment.
 
     `silent` workers stopped sending heartbeats without shutting down; `unhandled` types have due jobs but no live
-    worker; `paused` has the settings of the types that are paused one by one, `resting` of keys and shared limits that
-    let nothing through for a while; `unreadable` jobs wait for code that can read their input; `short` workers wait for
-    connections that the server does not have.
+    worker; `paused` has the settings of the types that are paused one by one, `paused_keys` of keys and shared limits
+    that let nothing through for a while; `unreadable` jobs wait for code that can read their input; `short` workers
+    wait for connections that the server does not have.
     """
 
     now: Instant
@@ -48,7 +48,7 @@ class Health(msgspec.Struct, frozen=True):
     unhandled: Sequence[str]
     identity: Identity | None
     paused: Sequence[TypeSetting] = ()
-    resting: Sequence[LimitSetting] = ()
+    paused_keys: Sequence[LimitSetting] = ()
     unreadable: int = 0
     short: int = 0
 
@@ -90,7 +90,7 @@ class Health(msgspec.Struct, frozen=True):
             "silent": self.silent,
             "unhandled": list(self.unhandled),
             "paused_types": [each.type for each in self.paused],
-            "paused_keys": [spoken_gate(each.id) for each in self.resting],
+            "paused_keys": [partition_words(each.id) for each in self.paused_keys],
             "unreadable": self.unreadable,
             "short": self.short,
         }
@@ -117,11 +117,11 @@ def read_health(store: Store, counted: int | None = None) -> Op[Health]:
     counted = COUNTED if counted is None else counted
     now = yield from store.schema.clock()
     totals, types = yield from store.workers.totals(counted)
-    everyone = yield from store.workers.page(MOST_WORKERS)
+    everyone = yield from store.workers.page(MAX_WORKERS)
     identity = yield from store.schema.identity()
     settings = yield from store.workers.settings()
     # Those that are gone may be newer, and more than a page of them.
-    living = yield from store.workers.page(MOST_WORKERS, live=True)
+    living = yield from store.workers.page(MAX_WORKERS, live=True)
     handled = {type for each in living for type in each.types}
     return Health(
         now=now,
@@ -137,7 +137,7 @@ def read_health(store: Store, counted: int | None = None) -> Op[Health]:
         ],
         identity=identity,
         paused=[each for each in settings if each.paused],
-        resting=(yield from store.limits.resting(MOST_RESTING)),
+        paused_keys=(yield from store.limits.paused(MAX_PAUSED_KEYS)),
         unreadable=(yield from store.unreadable.count(counted)),
         short=sum(each.is_short for each in living),
     )
@@ -203,7 +203,7 @@ def _healthy(totals: QueueTotals) -> str:
 def _pauses(health: Health) -> str:
     paused = [
         *_name_or_count([each.type for each in health.paused], "types"),
-        *_name_or_count([spoken_gate(each.id) for each in health.resting], "keys"),
+        *_name_or_count([partition_words(each.id) for each in health.paused_keys], "keys"),
     ]
     return "".join(f"; {each} paused" for each in paused)
 

@@ -8,22 +8,22 @@ from typing import Literal
 import msgspec
 
 from holdfast.commands.change import Change, Effect
-from holdfast.commands.explain import MOST_WORKERS
+from holdfast.commands.explain import MAX_WORKERS
 from holdfast.core.declared_limits import DeclaredLimits, declared_in_fleet
 from holdfast.core.errors import InvalidOption, UnknownJobType, nearest
-from holdfast.core.flow import LONGEST_KEY, LONGEST_PERIOD_MS, MOST_ALLOWED, is_flow_key
-from holdfast.core.gates import (
-    GateRecord,
-    GateRule,
+from holdfast.core.flow import MAX_ALLOWED, MAX_KEY_BYTES, MAX_PERIOD_MS, is_flow_key
+from holdfast.core.instants import Instant
+from holdfast.core.partitions import (
     LimitSetting,
+    PartitionRecord,
+    PartitionRule,
     by_id,
     every_key,
-    gate_id,
-    named_gate,
-    split_gate,
-    unused_gate,
+    partition_id,
+    shared_partition,
+    split_partition,
+    unused_partition,
 )
-from holdfast.core.instants import Instant
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.observe.metrics import LimitGauges
 from holdfast.storage.operation import Op
@@ -32,11 +32,11 @@ from holdfast.storage.store import Store
 UNSET = -1
 """Resets a number to the one in the code."""
 
-MOST_KEYS = 1_000
-"""So many keys of a type are looked at for the fullest ones."""
+MAX_KEYS = 1_000
+"""So many keys of a type are read for the fullest ones."""
 
-MOST_RATE = 1_000_000
-LONGEST_WAIT_MS = 31 * 86_400_000
+MAX_RATE = 1_000_000
+MAX_WAIT_MS = 31 * 86_400_000
 
 Scope = Literal["key", "each", "total"]
 
@@ -62,7 +62,7 @@ class LimitTarget(msgspec.Struct, frozen=True):
         if not is_flow_key(self.key):
             raise InvalidOption(
                 f"{self.key[:40]!r} cannot be a key",
-                help=f"a key has at most {LONGEST_KEY} bytes and no NUL",
+                help=f"a key has at most {MAX_KEY_BYTES} bytes and no NUL",
             )
 
 
@@ -77,21 +77,21 @@ class LimitChange(msgspec.Struct, frozen=True):
         """Refuse numbers without meaning. Raises: InvalidOption."""
         if self.allowed is None and self.rate is None:
             raise InvalidOption("nothing to set", help="set a limit or a rate")
-        if self.allowed not in (None, UNSET) and not 1 <= int(self.allowed or 0) <= MOST_ALLOWED:
+        if self.allowed not in (None, UNSET) and not 1 <= int(self.allowed or 0) <= MAX_ALLOWED:
             raise InvalidOption(
-                f"a limit of {self.allowed} is not between 1 and {MOST_ALLOWED}",
+                f"a limit of {self.allowed} is not between 1 and {MAX_ALLOWED}",
                 help="to stop a key for a while, use `holdfast limits rest`",
             )
         if self.rate in (None, UNSET):
             return
-        if not 1 <= int(self.rate or 0) <= MOST_RATE:
-            raise InvalidOption(f"a rate of {self.rate} is not between 1 and {MOST_RATE}")
-        if not 100 <= (self.period_ms or 0) <= LONGEST_PERIOD_MS:
+        if not 1 <= int(self.rate or 0) <= MAX_RATE:
+            raise InvalidOption(f"a rate of {self.rate} is not between 1 and {MAX_RATE}")
+        if not 100 <= (self.period_ms or 0) <= MAX_PERIOD_MS:
             raise InvalidOption("a rate needs a period from 100ms to 31d", help="write 100/1m")
 
 
 class LimitFacts(msgspec.Struct, frozen=True):
-    """One gate as people see it: what it lets through, what it holds back, and whether that was set at run time."""
+    """One partition as people see it: what it lets through and holds back, and whether that was set at run time."""
 
     type: str
     key: str | None
@@ -103,15 +103,15 @@ class LimitFacts(msgspec.Struct, frozen=True):
     period_ms: int | None
     waiting: int
     oldest_at: Instant | None
-    rests_until: Instant | None
+    paused_until: Instant | None
     reason: str | None
     is_set: bool
     now: Instant
 
     @property
-    def is_resting(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether it lets nothing through for a while."""
-        return self.rests_until is not None and self.rests_until > self.now
+        return self.paused_until is not None and self.paused_until > self.now
 
     @property
     def is_in_use(self) -> bool:
@@ -125,7 +125,7 @@ class LimitFacts(msgspec.Struct, frozen=True):
             return False
         is_busy = self.allowed is not None and self.running >= self.allowed
         is_spent = self.rate is not None and self.started >= self.rate
-        return is_busy or is_spent or self.is_resting
+        return is_busy or is_spent or self.is_paused
 
 
 def set_limit(
@@ -136,12 +136,12 @@ def set_limit(
     change.check()
     if target.key == "":
         raise InvalidOption("jobs without a key have no limit", help="name a key")
-    id = yield from _gate_of(store, target)
+    id = yield from _partition_of(store, target)
     before = yield from _setting(store, target.owner, id)
     allowed = _merge(before.allowed, change.allowed)
     rate = _merge(before.rate, change.rate)
     period_ms = change.period_ms if change.rate not in (None, UNSET) else before.period_ms
-    if allowed is None and rate is None and before.rests_until is None:
+    if allowed is None and rate is None and before.paused_until is None:
         yield from store.limits.clear(id)
     else:
         period = None if rate is None else period_ms
@@ -154,14 +154,14 @@ def rest_limit(
 ) -> Op[Change[LimitSetting]]:
     """Let nothing of a key start in the fleet for so long; 0 ends that. Raises: UnknownJobType, InvalidOption."""
     target.check()
-    if not 0 <= ms <= LONGEST_WAIT_MS:
+    if not 0 <= ms <= MAX_WAIT_MS:
         raise InvalidOption("a key cannot be paused for longer than 31 days")
     if target.scope == "each" or (target.key is None and not target.owner.startswith("@")):
         raise InvalidOption(
             f"name the key of {target.owner} to pause",
             help=f"for all keys: `holdfast types pause {target.owner}`",
         )
-    id = yield from _gate_of(store, target)
+    id = yield from _partition_of(store, target)
     before = yield from _setting(store, target.owner, id)
     yield from store.limits.rest(id, ms, reason, by)
     return (yield from _setting_change(store, target.owner, id, before))
@@ -183,12 +183,12 @@ def _setting_change(
 ) -> Op[Change[LimitSetting]]:
     after = yield from _setting(store, owner, id)
     hint = LOOK_EVERYWHERE if owner.startswith("@") else Hint("look", owner)
-    return Change(after, [Effect(f"limit {spoken_gate(id)}", before, after)], [hint])
+    return Change(after, [Effect(f"limit {partition_words(id)}", before, after)], [hint])
 
 
-def spoken_gate(id: str) -> str:
-    """Write a gate as people name it: `mail.send 42`, `each key of mail.send`, `mail.send`, `@openai`."""
-    owner, key = split_gate(id)
+def partition_words(id: str) -> str:
+    """Write a partition as people name it: `mail.send 42`, `each key of mail.send`, `mail.send`, `@openai`."""
+    owner, key = split_partition(id)
     if id.startswith("*"):
         return f"each key of {owner}"
     if key is None:
@@ -196,8 +196,8 @@ def spoken_gate(id: str) -> str:
     return f"{owner} {key}" if key else owner
 
 
-def _gate_of(store: Store, target: LimitTarget) -> Op[str]:
-    """Return the gate that a target means, if a limit there has an effect. Raises: UnknownJobType, InvalidOption."""
+def _partition_of(store: Store, target: LimitTarget) -> Op[str]:
+    """Return the partition of a target, if a limit there has an effect. Raises: UnknownJobType, InvalidOption."""
     declared = yield from read_declared(store)
     owner = target.owner
     if owner.startswith("@"):
@@ -207,11 +207,11 @@ def _gate_of(store: Store, target: LimitTarget) -> Op[str]:
                 f"no live worker has a limit named {owner[1:61]!r}",
                 help=nearest(owner, names) or "see `holdfast limits list`",
             )
-        return named_gate(owner[1:])
-    return _gate_of_type(target, declared)
+        return shared_partition(owner[1:])
+    return _partition_of_type(target, declared)
 
 
-def _gate_of_type(target: LimitTarget, declared: dict[str, DeclaredLimits]) -> str:
+def _partition_of_type(target: LimitTarget, declared: dict[str, DeclaredLimits]) -> str:
     owner = target.owner
     known = declared.get(owner)
     if known is None:
@@ -225,7 +225,7 @@ def _gate_of_type(target: LimitTarget, declared: dict[str, DeclaredLimits]) -> s
             raise InvalidOption(
                 f"the limits of {owner} have no keys", help="omit the key, or add by= in code"
             )
-        return gate_id(owner, target.key)
+        return partition_id(owner, target.key)
     scope = target.scope or _only_scope(known)
     if scope == "total" and known.total is None:
         raise InvalidOption(
@@ -246,16 +246,16 @@ def _only_scope(known: DeclaredLimits) -> Scope:
 
 def read_declared(store: Store) -> Op[dict[str, DeclaredLimits]]:
     """Read what the types of the live workers declare."""
-    workers = yield from store.workers.page(MOST_WORKERS, live=True)
+    workers = yield from store.workers.page(MAX_WORKERS, live=True)
     return declared_in_fleet(workers)
 
 
 def read_limits(
-    store: Store, type: str | None = None, most: int = MOST_KEYS
+    store: Store, type: str | None = None, max_keys: int = MAX_KEYS
 ) -> Op[list[LimitFacts]]:
     """Read what the limits of a type, or of all, let through and hold back: the fullest keys first.
 
-    Of each type at most `most` keys are looked at. Raises: UnknownJobType.
+    Of each type at most `max_keys` keys are read. Raises: UnknownJobType.
     """
     declared = yield from read_declared(store)
     if type is not None and type not in declared:
@@ -274,7 +274,7 @@ def read_limits(
         seen.update(each.id for each in fresh)
         for each in fresh:
             found.append((yield from _read_shared(store, declared[name], each.id, settings, now)))
-        found += yield from _lines(store, declared[name], settings, now, most)
+        found += yield from _queues(store, declared[name], settings, now, max_keys)
     return found
 
 
@@ -283,15 +283,15 @@ def count_full_keys(
 ) -> Op[dict[str, int]]:
     """Count the keys of each type that hold work back.
 
-    Of each type at most MOST_KEYS are looked at, and of each key only its first jobs, where those that run are.
+    Of each type at most MAX_KEYS are read, and of each key only its first jobs, where those that run are.
     """
     found: dict[str, int] = {}
     for each in declared:
         if each.by:
             settings = by_id((yield from store.limits.settings(each.type)))
-            allowed = each.rule(gate_id(each.type, "?"), settings).allowed or 1
-            lines = yield from _lines(store, each, settings, now, MOST_KEYS, max(100, 2 * allowed))
-            found[each.type] = sum(line.is_full for line in lines)
+            allowed = each.rule(partition_id(each.type, "?"), settings).allowed or 1
+            queues = yield from _queues(store, each, settings, now, MAX_KEYS, max(100, 2 * allowed))
+            found[each.type] = sum(each_key.is_full for each_key in queues)
     return found
 
 
@@ -314,54 +314,54 @@ def _read_shared(
     settings: Mapping[str, LimitSetting],
     now: Instant,
 ) -> Op[LimitFacts]:
-    """Read the gate of a type as a whole, or of a name that types share."""
+    """Read the partition of a type as a whole, or of a name that types share."""
     rule = declared.rule(id, settings)
     records = yield from store.limits.shared([id], rule.period_ms or 0)
     own = settings.get(id, LimitSetting(id))
-    return _facts(records[0] if records else unused_gate(own), rule, now, "total")
+    return _facts(records[0] if records else unused_partition(own), rule, now, "total")
 
 
-def _lines(
+def _queues(
     store: Store,
     declared: DeclaredLimits,
     settings: Mapping[str, LimitSetting],
     now: Instant,
-    most: int,
+    max_keys: int,
     counted: int = 1_000,
 ) -> Op[list[LimitFacts]]:
     if not declared.by:
-        return (yield from _resting_line(store, declared.type, settings, now))
-    every = declared.rule(gate_id(declared.type, "?"), settings)
+        return (yield from _paused_queue(store, declared.type, settings, now))
+    every = declared.rule(partition_id(declared.type, "?"), settings)
     records = yield from store.limits.page(
-        declared.type, most, period_ms=every.period_ms or 0, most=counted
+        declared.type, max_keys, period_ms=every.period_ms or 0, max_count=counted
     )
     listed = {each.id for each in records}
-    idle = [each for each in settings.values() if split_gate(each.id)[1] is not None]
+    idle = [each for each in settings.values() if split_partition(each.id)[1] is not None]
     found = [
         _facts(each, declared.rule(each.id, settings), now, "key")
-        for each in (*records, *(unused_gate(each) for each in idle if each.id not in listed))
+        for each in (*records, *(unused_partition(each) for each in idle if each.id not in listed))
     ]
     # Jobs without a key are bound by no limit, unless their handler said that none should start for a while.
-    found = [each for each in found if each.is_resting or (each.key and each.is_in_use)]
+    found = [each for each in found if each.is_paused or (each.key and each.is_in_use)]
     return sorted(
         found, key=lambda each: (not each.is_full, -each.waiting, -each.running, each.key or "")
     )
 
 
-def _resting_line(
+def _paused_queue(
     store: Store, type: str, settings: Mapping[str, LimitSetting], now: Instant
 ) -> Op[list[LimitFacts]]:
-    """Read the line of a type without keys, if a handler said that no job of it should start for a while."""
-    id = gate_id(type, "")
+    """Read the queue of a type without keys, if a handler said that no job of it should start for a while."""
+    id = partition_id(type, "")
     own = settings.get(id)
-    if own is None or (own.rests_until or 0) <= now:
+    if own is None or (own.paused_until or 0) <= now:
         return []
     records = yield from store.limits.page(type, 1)
-    return [_facts(records[0] if records else unused_gate(own), GateRule(id), now, "key")]
+    return [_facts(records[0] if records else unused_partition(own), PartitionRule(id), now, "key")]
 
 
-def _facts(record: GateRecord, rule: GateRule, now: Instant, scope: Scope) -> LimitFacts:
-    owner, key = split_gate(record.id)
+def _facts(record: PartitionRecord, rule: PartitionRule, now: Instant, scope: Scope) -> LimitFacts:
+    owner, key = split_partition(record.id)
     return LimitFacts(
         type=f"@{owner}" if record.id.startswith("@") else owner,
         key=key,
@@ -373,7 +373,7 @@ def _facts(record: GateRecord, rule: GateRule, now: Instant, scope: Scope) -> Li
         period_ms=rule.period_ms,
         waiting=record.waiting,
         oldest_at=record.oldest_at,
-        rests_until=record.rests_until,
+        paused_until=record.paused_until,
         reason=record.reason,
         is_set=(record.allowed, record.rate) != (None, None),
         now=now,

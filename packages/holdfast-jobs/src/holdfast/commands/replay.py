@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.commands.change import Change, Effect, due_hints
-from holdfast.commands.start import MOST_SUBSCRIPTIONS, no_such_subscription
+from holdfast.commands.start import MAX_SUBSCRIPTIONS, no_such_subscription
 from holdfast.core.duration import milliseconds
 from holdfast.core.ids import delivery_id, id_at
 from holdfast.core.instants import Instant, parse_since, to_datetime
@@ -94,7 +94,7 @@ def replay_events(
     Raises: SubscriptionNotFound, InvalidOption, InvalidDuration.
     """
     begins = since if isinstance(since, int) else (yield from read_since(store, since))
-    records = yield from store.events.page(MOST_SUBSCRIPTIONS)
+    records = yield from store.events.page(MAX_SUBSCRIPTIONS)
     found = next((each for each in records if each.job_type == subscription.job_type), None)
     if found is None:
         raise no_such_subscription(subscription, records)

@@ -20,7 +20,7 @@ _NEVER: Instant = 0
 """Nothing ended before this."""
 
 _RATE_US = 600_000_000
-_MOST_WAITING = 10_000
+_MAX_WAITING = 10_000
 """Old jobs that still wait are counted up to here: they are no backlog."""
 
 SILENT_ARCHIVE_DAYS = 7
@@ -123,7 +123,7 @@ def read_progress(
     # The tally's steps are days once they are eight days old, and hours before.
     step_us = _DAY_US if ages.chains >= 8 else _DAY_US // 24
     backlog, removed = yield from store.retention.progress(
-        id_at(until), until - step_us, instant - _RATE_US, _MOST_WAITING
+        id_at(until), until - step_us, instant - _RATE_US, _MAX_WAITING
     )
     return RetentionProgress(backlog, removed * 1_000_000 / _RATE_US)
 

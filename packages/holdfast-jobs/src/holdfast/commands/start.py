@@ -294,7 +294,7 @@ def deliver_waiting(store: Store, event: str, now: Instant | None = None) -> Op[
     return Delivery(len(waiting), tuple(each.job_type for each in subscriptions), end)
 
 
-MOST_SUBSCRIPTIONS = 10_000
+MAX_SUBSCRIPTIONS = 10_000
 
 
 class RemovedSubscription(msgspec.Struct, frozen=True):
@@ -322,7 +322,7 @@ def remove_subscription(store: Store, event: str, handler: str) -> Op[Change[Rem
     """Stop delivering an event to a handler; what was delivered stays. Raises: SubscriptionNotFound."""
     removed = yield from store.events.unsubscribe([Subscription(event, handler)])
     if not removed:
-        known = yield from store.events.page(MOST_SUBSCRIPTIONS)
+        known = yield from store.events.page(MAX_SUBSCRIPTIONS)
         raise no_such_subscription(Subscription(event, handler), known)
     (was,) = removed
     left = yield from store.events.subscriptions([event])

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.commands.change import Change, Effect
-from holdfast.commands.explain import MOST_WORKERS
+from holdfast.commands.explain import MAX_WORKERS
 from holdfast.core.errors import InvalidOption, UnknownJobType, WorkerNotFound, nearest
 from holdfast.core.lease import (
-    LONGEST_REAPER_INTERVAL_MS,
-    LONGEST_SHUTDOWN_MS,
+    MAX_REAPER_INTERVAL_MS,
+    MAX_SHUTDOWN_MS,
     Timing,
     check_timing,
     default_heartbeat_ms,
@@ -26,7 +26,7 @@ from holdfast.storage.store import Store
 def drain_worker(store: Store, id: str) -> Op[Change[None]]:
     """Ask a worker to take nothing new, finish what it runs, and exit. Raises: WorkerNotFound."""
     if not (yield from store.workers.drain(id)):
-        workers = yield from store.workers.page(MOST_WORKERS, live=True)
+        workers = yield from store.workers.page(MAX_WORKERS, live=True)
         raise no_such_worker(id, [each.id for each in workers])
     effect = Effect(f"worker {id}", {"draining": False}, {"draining": True})
     # A worker that checks its leases also checks whether it is to drain.
@@ -41,8 +41,8 @@ def no_such_worker(id: str, known: Iterable[str]) -> WorkerNotFound:
 UNSET = -1
 """Resets a setting to the value in the code."""
 
-_LONGEST_MS = 86_400_000
-_MOST = 1_000_000
+_MAX_MS = 86_400_000
+_MAX = 1_000_000
 
 
 class TypeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,9 +60,9 @@ class TypeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not given:
             raise InvalidOption("nothing to set")
         for name, value in given.items():
-            most = _LONGEST_MS if name.endswith("_ms") else _MOST
-            if value != UNSET and not 1 <= value <= most:
-                raise InvalidOption(f"{name}={value} is not between 1 and {most}")
+            maximum = _MAX_MS if name.endswith("_ms") else _MAX
+            if value != UNSET and not 1 <= value <= maximum:
+                raise InvalidOption(f"{name}={value} is not between 1 and {maximum}")
         if self.lease_ms is not None and 0 <= self.lease_ms < 100:
             raise InvalidOption(f"a lease of {self.lease_ms} ms is too short; the minimum is 100")
 
@@ -79,7 +79,7 @@ def set_type(store: Store, type: str, change: TypeChange) -> Op[Change[TypeSetti
     change.check()
     before = yield from read_setting(store, type)
     if change.lease_ms is not None and change.lease_ms != UNSET:
-        workers = yield from store.workers.page(MOST_WORKERS, live=True)
+        workers = yield from store.workers.page(MAX_WORKERS, live=True)
         check_lease(type, change.lease_ms, workers)
     yield from store.workers.set_type(type, **msgspec.structs.asdict(change))
     return (yield from _setting_change(store, type, before))
@@ -91,9 +91,9 @@ def check_lease(type: str, lease_ms: int, workers: Iterable[WorkerRecord]) -> No
     They keep the shutdown timeout and the reaper interval that they started with; without workers, the defaults count.
     """
     handlers = [each for each in workers if type in each.types]
-    shutdown = _longest("WORKER_SHUTDOWN_TIMEOUT_MS", "shutdown_ms", LONGEST_SHUTDOWN_MS, handlers)
-    reaper = _longest(
-        "OUTBOX_REAPER_INTERVAL_MS", "reaper_interval_ms", LONGEST_REAPER_INTERVAL_MS, handlers
+    shutdown = _max_of("WORKER_SHUTDOWN_TIMEOUT_MS", "shutdown_ms", MAX_SHUTDOWN_MS, handlers)
+    reaper = _max_of(
+        "OUTBOX_REAPER_INTERVAL_MS", "reaper_interval_ms", MAX_REAPER_INTERVAL_MS, handlers
     )
     # Their heartbeat follows.
     heartbeat = Timing("OUTBOX_LEASE_HEARTBEAT_MS", default_heartbeat_ms(lease_ms))
@@ -101,7 +101,7 @@ def check_lease(type: str, lease_ms: int, workers: Iterable[WorkerRecord]) -> No
     check_timing([lease], heartbeat, shutdown, reaper)
 
 
-def _longest(name: str, key: str, default: int, workers: Iterable[WorkerRecord]) -> Timing:
+def _max_of(name: str, key: str, default: int, workers: Iterable[WorkerRecord]) -> Timing:
     found = [Timing(name, each.timings.get(key, default), each.id) for each in workers]
     return max(found, key=lambda each: each.ms, default=Timing(name, default, "default"))
 
@@ -119,8 +119,8 @@ def read_setting(store: Store, type: str) -> Op[TypeSetting]:
     settings = {each.type: each for each in (yield from store.workers.settings())}
     if type not in settings:
         totals = yield from store.workers.type_totals()
-        workers = yield from store.workers.page(MOST_WORKERS)
-        workers += yield from store.workers.page(MOST_WORKERS, live=True)
+        workers = yield from store.workers.page(MAX_WORKERS)
+        workers += yield from store.workers.page(MAX_WORKERS, live=True)
         known = {*(each.type for each in totals), *(each for one in workers for each in one.types)}
         if type not in known:
             raise unknown_type(type, known)

@@ -101,7 +101,7 @@ def _short(number: bytes) -> str:
     return text if len(text) <= 30 else f"{text[:12]}…, {len(text)} digits"
 
 
-Role = Literal["input", "output"]
+PayloadRole = Literal["input", "output"]
 
 _PATH = re.compile(r"(.*) - at `(\$.*)`", re.DOTALL)
 
@@ -111,10 +111,10 @@ class TypeCodec:
 
     __slots__ = ("_as_model", "_dump", "_load", "_type", "_untyped", "name", "role")
 
-    def __init__(self, type_: Any, role: Role = "input") -> None:
+    def __init__(self, type_: Any, role: PayloadRole = "input") -> None:
         """Prepare the codec, or raise HandlerInvalid when the type has no JSON form."""
         self.name = type_name(type_)
-        self.role: Role = role
+        self.role: PayloadRole = role
         self._type = type_
         self._untyped = type_ is Any or type_ is object or isinstance(type_, TypeVar)
         self._dump: Callable[[Any], bytes] = _ENCODER.encode

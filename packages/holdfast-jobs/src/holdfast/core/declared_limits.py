@@ -8,7 +8,14 @@ import msgspec
 
 from holdfast.core.duration import format_duration
 from holdfast.core.flow import Flow, OnFailure
-from holdfast.core.gates import BatchRule, GateRule, LimitSetting, every_key, gate_id, split_gate
+from holdfast.core.partitions import (
+    BatchRule,
+    LimitSetting,
+    PartitionRule,
+    every_key,
+    partition_id,
+    split_partition,
+)
 from holdfast.core.worker_presence import WorkerRecord
 
 ANY_FUNCTION = "key"
@@ -20,28 +27,28 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
 
     type: str
     by: str = ""
-    line: GateRule | None = None
-    shared: tuple[GateRule, ...] = ()
+    per_key: PartitionRule | None = msgspec.field(default=None, name="line")
+    shared: tuple[PartitionRule, ...] = ()
     ordered: OnFailure | None = None
     fair: bool = False
     batch: BatchRule | None = None
 
     @property
-    def total(self) -> GateRule | None:
+    def total(self) -> PartitionRule | None:
         """What holds for the type as a whole."""
         return next((each for each in self.shared if each.id == self.type), None)
 
-    def rule(self, id: str, known: Mapping[str, LimitSetting] | None = None) -> GateRule:
-        """Return what holds at a gate: what was set for it, else for every key, else what the code says."""
+    def rule(self, id: str, known: Mapping[str, LimitSetting] | None = None) -> PartitionRule:
+        """Return what holds in a partition: what was set for it, else for every key, else what the code says."""
         code = next((each for each in self.shared if each.id == id), None)
-        has_key = split_gate(id)[1]
+        has_key = split_partition(id)[1]
         known = known or {}
-        found: list[GateRule | LimitSetting | None] = [known.get(id)]
+        found: list[PartitionRule | LimitSetting | None] = [known.get(id)]
         if has_key:
-            found += [known.get(every_key(self.type)), self.line]
+            found += [known.get(every_key(self.type)), self.per_key]
         elif code is not None:
             found.append(code)
-        return GateRule(
+        return PartitionRule(
             id,
             next((each.allowed for each in found if each and each.allowed is not None), None),
             next((each.rate for each in found if each and each.rate is not None), None),
@@ -51,16 +58,16 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def words(self) -> str:
         """Say it in a line, such as `3 per tenant_id · 50 in total · 100/1m per tenant_id`."""
-        line = self.line or GateRule(gate_id(self.type, ""))
+        per_key = self.per_key or PartitionRule(partition_id(self.type, ""))
         parts = []
         if self.ordered is not None:
             parts.append(f"in order per {self.by}")
-        elif line.allowed is not None:
-            parts.append(f"{line.allowed} per {self.by}")
-        if line.rate is not None:
-            parts.append(f"{rate_words(line)} per {self.by}")
+        elif per_key.allowed is not None:
+            parts.append(f"{per_key.allowed} per {self.by}")
+        if per_key.rate is not None:
+            parts.append(f"{rate_words(per_key)} per {self.by}")
         for each in self.shared:
-            of = "in total" if each.id == self.type else f"for {split_gate(each.id)[0]}"
+            of = "in total" if each.id == self.type else f"for {split_partition(each.id)[0]}"
             if each.allowed is not None:
                 parts.append(f"{each.allowed} {of}")
             if each.rate is not None:
@@ -77,7 +84,7 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"batches of {batch.size}{of}{within}"
 
 
-def rate_words(rule: GateRule) -> str:
+def rate_words(rule: PartitionRule) -> str:
     """Write a rate as people do: `100/1m`."""
     return f"{rule.rate}/{format_duration(rule.period_ms or 0)}"
 
@@ -85,11 +92,11 @@ def rate_words(rule: GateRule) -> str:
 def declared_by(flow: Flow) -> DeclaredLimits:
     """Return what a type's flow says, without its code."""
     by = flow.by if isinstance(flow.by, str) else getattr(flow.by, "__name__", "")
-    is_bare = flow.line.allowed is None and flow.line.rate is None and flow.ordered is None
+    is_bare = flow.per_key.allowed is None and flow.per_key.rate is None and flow.ordered is None
     return DeclaredLimits(
         type=flow.type,
         by="" if flow.by is None else by.strip("<>").replace("lambda", "") or ANY_FUNCTION,
-        line=flow.line if flow.by is not None else None,
+        per_key=flow.per_key if flow.by is not None else None,
         shared=flow.shared,
         ordered=flow.ordered,
         fair=bool(flow.weights) or (flow.by is not None and is_bare and flow.batch is None),

@@ -11,7 +11,7 @@ from holdfast.core.errors import InvalidDuration
 Duration: TypeAlias = str | float | timedelta
 """A text with units, a number of seconds, or a timedelta."""
 
-LONGEST_MS = 36_525 * 86_400_000
+MAX_DURATION_MS = 36_525 * 86_400_000
 """A hundred years: longer ones are mistakes, and would leave the range of the databases' times."""
 
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
@@ -26,7 +26,7 @@ def milliseconds(value: Duration) -> int:
     """Return the duration in whole milliseconds, or raise InvalidDuration."""
     exact = _exact_ms(value)
     # A NaN fails both comparisons and is refused with the rest.
-    if not 0 <= exact <= LONGEST_MS:
+    if not 0 <= exact <= MAX_DURATION_MS:
         raise InvalidDuration(f"{repr(value)[:60]} is not between 0 and 100 years")
     return round(exact)
 

@@ -17,8 +17,8 @@ from holdfast.core.errors import FilterError, InvalidDuration, InvalidId, neares
 from holdfast.core.ids import parse_id
 from holdfast.core.lifecycle import STATES
 
-LONGEST_FILTER = 1_000
-MOST_TERMS = 20
+MAX_FILTER_LENGTH = 1_000
+MAX_TERMS = 20
 LARGEST_NUMBER = 2**31 - 1
 
 Operator: TypeAlias = Literal[":", ">", ">=", "<", "<="]
@@ -159,13 +159,15 @@ def parse_filter(text: str, words: bool = True) -> tuple[Term, ...]:
     `words=False` refuses words without a key, and no terms at all: what changes jobs should not follow from a mistyped
     id, or from a variable that is empty.
     """
-    if len(text) > LONGEST_FILTER:
-        raise FilterError(f"the filter has {len(text)} characters, the limit is {LONGEST_FILTER}")
+    if len(text) > MAX_FILTER_LENGTH:
+        raise FilterError(
+            f"the filter has {len(text)} characters, the limit is {MAX_FILTER_LENGTH}"
+        )
     if _UNSTORABLE.search(text):
         raise FilterError("the filter contains a control character")
     terms = tuple(_terms(text, words))
-    if len(terms) > MOST_TERMS:
-        raise FilterError(f"the filter has {len(terms)} terms, the limit is {MOST_TERMS}")
+    if len(terms) > MAX_TERMS:
+        raise FilterError(f"the filter has {len(terms)} terms, the limit is {MAX_TERMS}")
     if not terms and not words:
         raise FilterError("the filter is empty", help="to choose all of them, name their state")
     return terms

@@ -16,21 +16,21 @@ import msgspec
 from holdfast.core.codec import TypeCodec
 from holdfast.core.duration import Duration, format_duration, milliseconds
 from holdfast.core.errors import InputInvalid, InvalidName, InvalidOption
-from holdfast.core.gates import BatchRule, GateRule, gate_id, named_gate
+from holdfast.core.partitions import BatchRule, PartitionRule, partition_id, shared_partition
 
 By: TypeAlias = str | Callable[[Any], object]
 """A field of the input, as "tenant_id" or "order.customer", or a function of it. None is no key."""
 
 OnFailure = Literal["hold", "skip"]
 
-MOST_ALLOWED = 10_000
-"""What one gate lets in at most: it looks up each of those it let in."""
-LONGEST_PERIOD_MS = 31 * 86_400_000
-HEAVIEST = 100
-LONGEST_TURN = 10
-"""So many jobs of a key are taken at once where nothing is said about turns: a turn costs more than a job."""
-LONGEST_KEY = 1_024
-LONGEST_BATCH_WAIT_MS = 86_400_000
+MAX_ALLOWED = 10_000
+"""What one partition lets in at most: it looks up each of those it let in."""
+MAX_PERIOD_MS = 31 * 86_400_000
+MAX_WEIGHT = 100
+MAX_PER_ROUND = 10
+"""So many jobs of a key are taken at once where nothing else is said: a round costs more than a job."""
+MAX_KEY_BYTES = 1_024
+MAX_BATCH_WAIT_MS = 86_400_000
 
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 
@@ -39,13 +39,13 @@ _NAME = re.compile(r"\w[\w.-]{0,99}")
 class Limit:
     """Limits how many jobs run at once in the fleet: per key, per type, or for all types that share a name."""
 
-    most: int
+    max: int
     by: By | None
     name: str | None
 
-    def __init__(self, most: int, *, by: By | None = None, name: str | None = None) -> None:
+    def __init__(self, max: int, *, by: By | None = None, name: str | None = None) -> None:
         """Take the number and, where it is not for the whole type, what it is counted by. Raises: InvalidOption."""
-        object.__setattr__(self, "most", _check_number("Limit", most, MOST_ALLOWED))
+        object.__setattr__(self, "max", _check_number("Limit", max, MAX_ALLOWED))
         object.__setattr__(self, "by", _check_by("Limit", by, name))
         object.__setattr__(self, "name", _check_name(name))
 
@@ -57,22 +57,22 @@ class Rate:
     Every attempt counts, by the database's clock, from the moment a worker takes it.
     """
 
-    most: int
+    max: int
     period_ms: int
     by: By | None
     name: str | None
 
     def __init__(
-        self, most: int, per: Duration, *, by: By | None = None, name: str | None = None
+        self, max: int, per: Duration, *, by: By | None = None, name: str | None = None
     ) -> None:
         """Take the number, the period and what it is counted by. Raises: InvalidOption, InvalidDuration."""
         period_ms = milliseconds(per)
-        if not 100 <= period_ms <= LONGEST_PERIOD_MS:
+        if not 100 <= period_ms <= MAX_PERIOD_MS:
             raise InvalidOption(
                 f"a rate per {format_duration(period_ms)} is not supported",
                 help="use a period from 100ms to 31d",
             )
-        object.__setattr__(self, "most", _check_number("Rate", most, 1_000_000))
+        object.__setattr__(self, "max", _check_number("Rate", max, 1_000_000))
         object.__setattr__(self, "period_ms", period_ms)
         object.__setattr__(self, "by", _check_by("Rate", by, name))
         object.__setattr__(self, "name", _check_name(name))
@@ -80,17 +80,17 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Fair:
-    """Keys take turns, so a large backlog of one key doesn't delay the others. A key of weight 3 gets three a turn."""
+    """Keys take turns, so a large backlog of one key doesn't delay the others. A key of weight 3 gets three a round."""
 
     by: By
     weights: Mapping[str, int]
 
     def __init__(self, *, by: By, weights: Mapping[str, int] | None = None) -> None:
-        """Take what the turns are by, and the weights that are not 1. Raises: InvalidOption."""
+        """Take what the rounds are by, and the weights that are not 1. Raises: InvalidOption."""
         for key, weight in (weights or {}).items():
             if not isinstance(key, str):
                 raise InvalidOption(f"weights are by key, a text, not {repr(key)[:60]}")
-            _check_number(f"the weight of {key[:60]!r}", weight, HEAVIEST)
+            _check_number(f"the weight of {key[:60]!r}", weight, MAX_WEIGHT)
         object.__setattr__(self, "by", _check_by("Fair", by, None))
         object.__setattr__(self, "weights", MappingProxyType(dict(weights or {})))
 
@@ -116,9 +116,11 @@ class Ordered:
         object.__setattr__(self, "on_failure", on_failure)
 
 
-def _check_number(what: str, number: object, most: int) -> int:
-    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= most:
-        raise InvalidOption(f"{what}: {repr(number)[:60]} is not a whole number from 1 to {most}")
+def _check_number(what: str, number: object, maximum: int) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= maximum:
+        raise InvalidOption(
+            f"{what}: {repr(number)[:60]} is not a whole number from 1 to {maximum}"
+        )
     return number
 
 
@@ -146,29 +148,29 @@ def _check_name(name: object) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Everything a job type says about its flow. `line` is what holds for each key, `shared` what holds for all.
+    """Everything a job type says about its flow. `per_key` is what holds for each key, `shared` what holds for all.
 
-    `turn` is how many jobs of a key are taken at once; a `batch` is handled in one call.
+    `per_round` is how many jobs of a key are taken at once; a `batch` is handled in one call.
     """
 
     type: str
     codec: TypeCodec
     by: By | None
-    line: GateRule
-    shared: tuple[GateRule, ...] = ()
+    per_key: PartitionRule
+    shared: tuple[PartitionRule, ...] = ()
     ordered: OnFailure | None = None
     weights: Mapping[str, int] = field(default_factory=dict)
-    turn: int = 1
+    per_round: int = 1
     batch: BatchRule | None = None
 
     @property
     def has_rate(self) -> bool:
         """Whether starts are counted, so that no job may be taken before there is a slot for it."""
-        return any(each.rate is not None for each in (self.line, *self.shared))
+        return any(each.rate is not None for each in (self.per_key, *self.shared))
 
-    def gate_of(self, text: str) -> str:
-        """Return the gate where a job with this stored input waits. Raises: InputInvalid."""
-        return gate_id(self.type, self.key_of(text))
+    def partition_of(self, text: str) -> str:
+        """Return the partition where a job with this stored input waits. Raises: InputInvalid."""
+        return partition_id(self.type, self.key_of(text))
 
     def key_of(self, text: str) -> str:
         """Return the key of an input as it is stored, "" without one. Raises: InputInvalid."""
@@ -180,9 +182,9 @@ class Flow:
             value = self.by(self.codec.decode(text))
         return _key_text(self.type, value)
 
-    def weight_by_gate(self) -> dict[str, int]:
-        """Return the weights that are not 1, by gate."""
-        return {gate_id(self.type, key): weight for key, weight in self.weights.items()}
+    def weight_by_partition(self) -> dict[str, int]:
+        """Return the weights that are not 1, by partition."""
+        return {partition_id(self.type, key): weight for key, weight in self.weights.items()}
 
 
 def _walk(value: Any, path: str) -> object:
@@ -196,7 +198,7 @@ def _walk(value: Any, path: str) -> object:
 def is_flow_key(text: str) -> bool:
     """Whether a text can be the key of a limit: both databases keep it exactly."""
     try:
-        return "\0" not in text and len(text.encode()) <= LONGEST_KEY
+        return "\0" not in text and len(text.encode()) <= MAX_KEY_BYTES
     except UnicodeEncodeError:
         return False
 
@@ -213,7 +215,7 @@ def _key_text(type: str, value: object) -> str:
     if not is_flow_key(key):
         raise InputInvalid(
             f"{type} is limited by a key, and {repr(key)[:60]} cannot be one",
-            help=f"a key has at most {LONGEST_KEY} bytes and no NUL; use a hash of it",
+            help=f"a key has at most {MAX_KEY_BYTES} bytes and no NUL; use a hash of it",
         )
     return key
 
@@ -237,32 +239,32 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
         bys.append(batch_by)
     if any(each != bys[0] for each in bys):
         raise InvalidOption(
-            f"job type {type} is limited by two different keys, but a job waits in one line only",
+            f"job type {type} is limited by two different keys, but a job waits in one queue only",
             help="use the same by= everywhere, or a limit with a name= for one of the two",
         )
-    line = _rule(
+    per_key = _rule(
         type,
         "",
         [each for each in limits if each.by is not None],
         [each for each in rates if each.by is not None],
     )
     if ordered is not None:
-        line = msgspec.structs.replace(line, allowed=1)
+        per_key = msgspec.structs.replace(per_key, allowed=1)
     return Flow(
         type=type,
         codec=codec,
         by=bys[0] if bys else None,
-        line=line,
+        per_key=per_key,
         shared=_shared_rules(type, limits, rates),
         ordered=ordered.on_failure if ordered else None,
         weights=fair.weights if fair else {},
-        turn=batch.size if batch else _turn(line, fair),
+        per_round=batch.size if batch else _per_round(per_key, fair),
         batch=batch,
     )
 
 
-def _turn(line: GateRule, fair: Fair | None) -> int:
-    return min(LONGEST_TURN, line.allowed or 1) if fair is None else 1
+def _per_round(per_key: PartitionRule, fair: Fair | None) -> int:
+    return min(MAX_PER_ROUND, per_key.allowed or 1) if fair is None else 1
 
 
 def _batch_rule(type: str, options: Mapping[str, Any]) -> BatchRule | None:
@@ -276,7 +278,7 @@ def _batch_rule(type: str, options: Mapping[str, Any]) -> BatchRule | None:
             f"job type {type} sets {option} but takes one job at a time", help="add batch="
         )
     wait_ms = 0 if wait is None else milliseconds(wait)
-    if not 0 <= wait_ms <= LONGEST_BATCH_WAIT_MS:
+    if not 0 <= wait_ms <= MAX_BATCH_WAIT_MS:
         raise InvalidOption(
             f"job type {type} cannot wait {format_duration(wait_ms)} for a batch",
             help="use a batch_wait of at most 1d",
@@ -299,13 +301,13 @@ def _check_batch(
         )
     if by is None and bys:
         raise InvalidOption(
-            f"job type {type} is limited by a key, and its batches wait in the line of that key",
+            f"job type {type} is limited by a key, and its batches wait in the queue of that key",
             help="add batch_by= with the same key, or omit batch_wait=",
         )
     for each in bounds:
-        if each.most < batch.size:
+        if each.max < batch.size:
             raise InvalidOption(
-                f"a batch of {batch.size} {type} jobs never fits in a limit or rate of {each.most}: "
+                f"a batch of {batch.size} {type} jobs never fits in a limit or rate of {each.max}: "
                 "each job counts",
                 help=f"raise the limit to at least {batch.size}, or make the batch smaller",
             )
@@ -339,7 +341,8 @@ def _check_ordered(
         )
     if fair is not None:
         raise InvalidOption(
-            f"job type {type} is ordered, so its keys already take turns", help="omit fair="
+            f"job type {type} is ordered, so its keys already take turns",
+            help="omit fair=",
         )
     if batch is not None:
         raise InvalidOption(
@@ -350,13 +353,13 @@ def _check_ordered(
 
 def _shared_rules(
     type: str, limits: Sequence[Limit], rates: Sequence[Rate]
-) -> tuple[GateRule, ...]:
+) -> tuple[PartitionRule, ...]:
     """The rules of all keys together: the type's own, then those with a name."""
     declared: list[Limit | Rate] = [*limits, *rates]
     names = dict.fromkeys(each.name for each in declared if each.by is None)
     return tuple(
         _rule(
-            type if name is None else named_gate(name),
+            type if name is None else shared_partition(name),
             "" if name is None else name,
             [each for each in limits if each.by is None and each.name == name],
             [each for each in rates if each.by is None and each.name == name],
@@ -365,7 +368,7 @@ def _shared_rules(
     )
 
 
-def _rule(id: str, name: str, limits: Sequence[Limit], rates: Sequence[Rate]) -> GateRule:
+def _rule(id: str, name: str, limits: Sequence[Limit], rates: Sequence[Rate]) -> PartitionRule:
     for word, given in (("limits", limits), ("rates", rates)):
         if len(given) > 1:
             of = f"with the name {name}" if name else "of one kind"
@@ -373,9 +376,9 @@ def _rule(id: str, name: str, limits: Sequence[Limit], rates: Sequence[Rate]) ->
                 f"there are {len(given)} {word} {of}, but only one can apply",
                 help="keep the smaller one, or give each its own name=",
             )
-    return GateRule(
+    return PartitionRule(
         id,
-        limits[0].most if limits else None,
-        rates[0].most if rates else None,
+        limits[0].max if limits else None,
+        rates[0].max if rates else None,
         rates[0].period_ms if rates else None,
     )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from holdfast.core.duration import Duration, format_duration, milliseconds
 from holdfast.core.errors import ConfigError, HeartbeatTooSlow, ReaperTooSlow, ShutdownTooLong
 
-LONGEST_HEARTBEAT_MS = 15_000
-LONGEST_SHUTDOWN_MS = 30_000
-LONGEST_REAPER_INTERVAL_MS = 10_000
+MAX_HEARTBEAT_MS = 15_000
+MAX_SHUTDOWN_MS = 30_000
+MAX_REAPER_INTERVAL_MS = 10_000
 SHORTEST_LEASE_MS = 100
 TIMEOUT_IN_LEASES = 3
 SHORTEST_SIGN_MS = 5_000
@@ -70,7 +70,7 @@ class Timing:
 
 def default_heartbeat_ms(lease_ms: int) -> int:
     """Return the heartbeat of a lease when nobody set one."""
-    return min(LONGEST_HEARTBEAT_MS, lease_ms * 3 // 10)
+    return min(MAX_HEARTBEAT_MS, lease_ms * 3 // 10)
 
 
 def live_ms(heartbeat_ms: int) -> int:
@@ -80,12 +80,12 @@ def live_ms(heartbeat_ms: int) -> int:
 
 def default_shutdown_ms(lease_ms: int) -> int:
     """Return the shutdown timeout of a lease when nobody set one."""
-    return min(LONGEST_SHUTDOWN_MS, lease_ms)
+    return min(MAX_SHUTDOWN_MS, lease_ms)
 
 
 def default_reaper_interval_ms(lease_ms: int) -> int:
     """Return the reaper's interval for a lease when nobody set one."""
-    return min(LONGEST_REAPER_INTERVAL_MS, lease_ms // 2)
+    return min(MAX_REAPER_INTERVAL_MS, lease_ms // 2)
 
 
 def local_deadline_ms(started_ms: int, lease_ms: int) -> int:

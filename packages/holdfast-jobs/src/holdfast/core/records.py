@@ -25,7 +25,7 @@ KeyScope = Literal["open", "any"]
 class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job to be written. Its fields are the columns that the insert statement reads.
 
-    A job of a limited type waits at `gate`; if its line is `ordered`, it keeps its place there. The input
+    A job of a limited type waits at `gate`; if its queue is `ordered`, it keeps its place there. The input
     of a `debounced` one may be replaced until it starts.
     """
 
@@ -118,7 +118,7 @@ class Probe(msgspec.Struct, frozen=True):
     """Where one look of a claim begins: a type, a priority and the low-water mark behind which nothing is expected.
 
     Without a priority it means all that the type has, each taken in its turn. `share` is what it gives before the
-    other probes of the same priority are asked, `room` what it gives at most. `most` limits what is taken of a type in
+    other probes of the same priority are asked, `room` what it gives at most. `max` limits what is taken of a type in
     all its priorities together; it is the same in each of its probes.
     """
 
@@ -128,7 +128,7 @@ class Probe(msgspec.Struct, frozen=True):
     room: int
     after: Instant
     after_id: str
-    most: int | None = None
+    max: int | None = None
     share: int | None = None
 
 

@@ -45,7 +45,7 @@ from holdfast.core.signatures import (
 )
 from holdfast.core.upgrades import Upgrade, check_version, upgrade_input
 
-Executor = Literal["loop", "thread", "process"]
+ExecutorKind = Literal["loop", "thread", "process"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class JobType:
     concurrency: int | None = None
     batch: int | None = None
     atomic: bool = False
-    executor: Executor = "loop"
+    executor: ExecutorKind = "loop"
     event: str | None = None
     entry: bool = True
     continues_to: tuple[str, ...] | None = None
@@ -138,7 +138,7 @@ class TypeOptions(TypedDict, total=False):
     """Whether the handler runs in the transaction that completes the job, `job.tx`; by default False. For short work in
     the database only."""
 
-    executor: Executor
+    executor: ExecutorKind
     """Where the handler runs: on the event loop (`"loop"`, for `async def`), in a thread (`"thread"`, for `def`), or in
     its own process (`"process"`), which is killed at its timeout and keeps CPU-bound work away from others."""
 
@@ -405,9 +405,9 @@ def _check_options(options: Mapping[str, object]) -> None:
         check_kind(option, value, known_option.kinds)
 
 
-def _executor(handler: Handler, options: Mapping[str, Any]) -> Executor:
-    natural: Executor = "loop" if is_async(handler) else "thread"
-    chosen: Executor = options.get("executor", natural)
+def _executor(handler: Handler, options: Mapping[str, Any]) -> ExecutorKind:
+    natural: ExecutorKind = "loop" if is_async(handler) else "thread"
+    chosen: ExecutorKind = options.get("executor", natural)
     if chosen == "process" and options.get("atomic", False):
         raise InvalidOption(
             'an atomic handler cannot run with executor="process"',

@@ -9,7 +9,7 @@ from holdfast.core.duration import Duration, format_duration, milliseconds
 from holdfast.core.errors import ConfigError
 
 SHORTEST_DELAY_MS = 100
-MOST_ATTEMPTS = 2**31 - 1
+MAX_ATTEMPTS = 2**31 - 1
 """What a column of either database holds."""
 
 CRASH_BASE_MS = 1_000
@@ -80,7 +80,7 @@ class Retry:
 
 def is_attempt_limit(value: object) -> bool:
     """Say whether a value limits attempts in a way that both databases keep."""
-    return type(value) is int and 1 <= value <= MOST_ATTEMPTS
+    return type(value) is int and 1 <= value <= MAX_ATTEMPTS
 
 
 def _number(multiplier: object) -> float:

@@ -22,7 +22,7 @@ from holdfast.core.errors import InvalidDuration, InvalidSchedule
 from holdfast.core.instants import Instant, to_instant
 
 SHORTEST_INTERVAL_MS = 1_000
-LONGEST_EXPRESSION = 100
+MAX_EXPRESSION_LENGTH = 100
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1_000}
@@ -137,9 +137,9 @@ def parse_schedule(text: str, tz: str = "UTC") -> Schedule:
 
 
 def _parse_cron(expression: str) -> CronSim:
-    if len(expression) > LONGEST_EXPRESSION:
+    if len(expression) > MAX_EXPRESSION_LENGTH:
         raise InvalidSchedule(
-            f"the cron expression has {len(expression)} characters, the limit is {LONGEST_EXPRESSION}"
+            f"the cron expression has {len(expression)} characters, the limit is {MAX_EXPRESSION_LENGTH}"
         )
     if len(expression.split()) != 5:
         raise InvalidSchedule(f"the cron expression {expression!r} does not have five fields")

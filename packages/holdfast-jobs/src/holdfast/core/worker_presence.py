@@ -90,11 +90,11 @@ class WorkerSign(msgspec.Struct, frozen=True):
 class SignAnswer(msgspec.Struct, frozen=True):
     """What a worker learns at each heartbeat.
 
-    Whether it was asked to drain, whether jobs may wait at gates, and whether a redrive is under way.
+    Whether it is to drain, whether jobs may wait in partitions, and whether a redrive is under way.
     """
 
     is_draining: bool
-    has_gates: bool
+    has_partitions: bool
     has_redrives: bool = False
 
 

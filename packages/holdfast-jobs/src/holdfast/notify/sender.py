@@ -91,7 +91,7 @@ def _merge_ids(known: _Ids, ids: tuple[str, ...]) -> _Ids:
     return known
 
 
-Wait = Callable[[threading.Condition, float], object]
+WaitForBatch = Callable[[threading.Condition, float], object]
 
 
 class Publisher(Protocol):
@@ -126,7 +126,7 @@ class CoalescingSender:
         make_publisher: Callable[[], Publisher],
         timings: SenderTimings | None = None,
         clock: Callable[[], float] = time.monotonic,
-        wait: Wait = threading.Condition.wait,
+        wait: WaitForBatch = threading.Condition.wait,
     ) -> None:
         self._make_publisher = make_publisher
         self._timings = timings or SenderTimings()

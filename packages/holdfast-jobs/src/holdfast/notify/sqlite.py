@@ -15,7 +15,7 @@ from holdfast.notify.local import Hub, LocalListener
 from holdfast.notify.sender import BufferedNotifier
 from holdfast.storage.sqlite.pool import FileId, file_at, watch_forks
 
-Wait = Callable[[threading.Event, float], bool]
+WaitForPoll = Callable[[threading.Event, float], bool]
 
 Version = tuple[int, int]
 """The count of openings and the `data_version` that SQLite reported, which is only comparable within an opening."""
@@ -128,7 +128,7 @@ class FileWatcher:
         path: Path,
         on_hint: OnHint,
         timings: WatchTimings | None = None,
-        wait: Wait = threading.Event.wait,
+        wait: WaitForPoll = threading.Event.wait,
     ) -> None:
         self._file = FileVersion(path)
         self._on_hint = safe_callback(on_hint)

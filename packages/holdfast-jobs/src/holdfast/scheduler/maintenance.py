@@ -342,10 +342,10 @@ class RetentionRunner:
         while folded == FOLD_AT_ONCE and not context.budget.is_exhausted(context.now_ms()):
             op = self._store.workers.fold_tally(FOLD_AT_ONCE, context.now())
             folded = await context.link.run_atomic(op)
-        await self._sweep_gates(context)
+        await self._sweep_partitions(context)
 
-    async def _sweep_gates(self, context: RunnerContext) -> None:
-        """Remove gates nobody needs, page by page."""
+    async def _sweep_partitions(self, context: RunnerContext) -> None:
+        """Remove partitions nobody needs, page by page."""
         after: str | None = ""
         while after is not None and not context.budget.is_exhausted(context.now_ms()):
             op = self._store.limits.sweep(after, context.now())

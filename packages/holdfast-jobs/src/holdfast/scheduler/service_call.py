@@ -24,7 +24,7 @@ TIMEOUT_S = 30.0
 MAX_RESPONSE = 1 << 20
 
 _CHUNK = 1 << 16
-_LONGEST_REASON = 500
+_MAX_REASON = 500
 _ANYTHING = TypeCodec(Any)
 
 T = TypeVar("T")
@@ -171,7 +171,7 @@ def _judge(what: str, response: HTTPResponse, text: bytes) -> None:
     """Return for work that is done already; raise for everything else. Raises: ServiceCallFailed."""
     status = response.status
     if 300 <= status < 400:
-        target = clean_text(response.headers.get("location") or "nowhere", _LONGEST_REASON)
+        target = clean_text(response.headers.get("location") or "nowhere", _MAX_REASON)
         raise ServiceCallFailed(
             f"{what} got status {status}: it was redirected to {target}",
             status=status,
@@ -224,7 +224,7 @@ def _problem_of(text: bytes) -> ResponseProblem:
 
 def _words(said: object) -> str:
     text = said if isinstance(said, str) else msgspec.json.encode(said).decode()
-    return " ".join(clean_text(text, _LONGEST_REASON).split())
+    return " ".join(clean_text(text, _MAX_REASON).split())
 
 
 def _decode(what: str, text: bytes, returns: Any) -> Any:

@@ -9,7 +9,7 @@ from string import Formatter
 from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
-from holdfast.core.duration import LONGEST_MS, milliseconds
+from holdfast.core.duration import MAX_DURATION_MS, milliseconds
 from holdfast.core.errors import ConfigError, InvalidDuration, InvalidSchedule
 from holdfast.core.schedule import Cron
 from holdfast.core.schemes import FILE_SCHEMES
@@ -36,13 +36,13 @@ class Integer:
     """An integer within bounds, as digits or as a number."""
 
     low: int = 0
-    high: int = LONGEST_MS
+    high: int = MAX_DURATION_MS
     in_ms: bool = False
 
     @property
     def expected(self) -> str:
         unit = " of milliseconds" if self.in_ms else ""
-        if self.high == LONGEST_MS:
+        if self.high == MAX_DURATION_MS:
             return f"a whole number{unit}, at least {self.low}"
         return f"a whole number{unit} from {self.low} to {self.high}"
 

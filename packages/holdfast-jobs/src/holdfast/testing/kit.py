@@ -22,8 +22,8 @@ from holdfast.testing.cycle_runs import run_requested
 from holdfast.testing.fresh_state import clear_in_transaction, prepare_fresh_state
 from holdfast.testing.joined import JoinedDatabase
 from holdfast.testing.test_clock import TimedDatabase
-from holdfast.worker.limited_claims import LimitedClaims
-from holdfast.worker.options import WorkerOptions
+from holdfast.worker.limited_claims import TypePolls
+from holdfast.worker.options import PollBackoff, WorkerOptions
 from holdfast.worker.worker import Worker, WorkerReport
 
 T = TypeVar("T")
@@ -197,10 +197,11 @@ class Kit:
         worker = f"dead-{token[-6:]}"
         lease = LeaseClass(token, _DEAD_WORKERS_LEASE_MS, 0, 100, 1_000)
         database = TimedDatabase(self.app.database, self._instant)
-        limited = LimitedClaims({each.name: each for each in self.app.registry}, WorkerOptions())
-        if type in limited:
-            look = limited.claim(type, 1, worker, lease, True, "auto", 0.0)
-            claimed = database.run(database.store.limits.claim(look)).jobs
+        flow = next((each.flow for each in self.app.registry if each.name == type), None)
+        if flow is not None:
+            polls = TypePolls(type, flow, PollBackoff(WorkerOptions()))
+            request = polls.request(1, worker, lease, True, "auto", 0.0)
+            claimed = database.run(database.store.limits.claim(request)).jobs
         else:
             probes = tuple(Probe(type, priority, token, 1, 0, _NIL) for priority in PRIORITIES)
             claim = Claim(worker=worker, limit=1, probes=probes, classes=(lease,))

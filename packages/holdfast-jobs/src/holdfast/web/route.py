@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.web.app import Site
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
-Place = Literal["path", "query"]
+ParamPlace = Literal["path", "query"]
 Kind = Literal["text", "id", "number", "flag", "duration"]
 
 Handler = Callable[["BoundRequest"], Awaitable["ApiResponse | Response"]]
@@ -40,7 +40,7 @@ class Param:
     """One parameter: where it is, what it must look like, and its default."""
 
     name: str
-    place: Place
+    place: ParamPlace
     kind: Kind = "text"
     text: str = ""
     default: Any = None

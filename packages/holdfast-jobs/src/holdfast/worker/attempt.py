@@ -31,7 +31,7 @@ AbortReason = Literal[
     "shutdown",
 ]
 
-Writer = Literal["slot", "heartbeat"]
+EndedBy = Literal["slot", "heartbeat"]
 
 LOST: frozenset[AbortReason] = frozenset(
     {"taken_by_another_worker", "already_completed", "not_found", "cancelled"}
@@ -64,7 +64,7 @@ class Attempt(msgspec.Struct, eq=False):
     timeout_at: float | None = None
     abort_reason: AbortReason | None = None
     aborted_at: float | None = None
-    ended_by: Writer | None = None
+    ended_by: EndedBy | None = None
     task: asyncio.Task[None] | None = None
     on_interrupt: Callable[[], None] | None = None
     call_size: int | None = None
@@ -103,7 +103,7 @@ class Attempt(msgspec.Struct, eq=False):
         """Whether its outcome is being written."""
         return self.ended_by is not None
 
-    def take_ending(self, writer: Writer) -> bool:
+    def take_ending(self, writer: EndedBy) -> bool:
         """Claim the right to write how this attempt ended; False when another writer has it. From any thread."""
         with _lock:
             if self.ended_by is None:
@@ -280,13 +280,13 @@ class Backlog:
     def _more_like(self, first: Attempt, count: int) -> list[Attempt]:
         """Take what else is there of a batch handler's type, or of the key; no call waits for its batch to fill."""
         name = first.type.name
-        gate = first.claimed.gate if first.call_size is not None else None
+        partition = first.claimed.gate if first.call_size is not None else None
         taken: list[Attempt] = []
 
         def keep(queue: deque[Attempt]) -> deque[Attempt]:
             kept: deque[Attempt] = deque()
             for each in queue:
-                is_like = each.type.name == name and gate in (None, each.claimed.gate)
+                is_like = each.type.name == name and partition in (None, each.claimed.gate)
                 (taken if is_like and len(taken) < count else kept).append(each)
             return kept
 

@@ -124,7 +124,7 @@ class Recorder:
         """Emit the event of a recorded outcome and send the hints that follow from it."""
         self._emitter.emit_finished(attempt, finish)
         if finish.gate is not None:
-            # Its place at the gate is free: for us, or for another worker with a free slot.
+            # Its place in the partition is free: for us, or for another worker with a free slot.
             self._claimer.hint(attempt.type.name)
             self._hints.send_soon(Hint("due", attempt.type.name))
         match finish.kind:
@@ -530,12 +530,14 @@ def size_of(finish: Finish) -> int:
     return size
 
 
-def split_batches(pending: Iterable[PendingOutcome], most: int) -> Iterator[list[PendingOutcome]]:
+def split_batches(
+    pending: Iterable[PendingOutcome], max_size: int
+) -> Iterator[list[PendingOutcome]]:
     """Split outcomes into batches that one statement may carry, each job at most once in a batch."""
     batch: dict[str, PendingOutcome] = {}
     size = 0
     for each in pending:
-        is_full = len(batch) >= most or size + each.size > STATEMENT_MAX_BYTES
+        is_full = len(batch) >= max_size or size + each.size > STATEMENT_MAX_BYTES
         if batch and (is_full or each.finish.id in batch):
             yield list(batch.values())
             batch, size = {}, 0

@@ -11,10 +11,10 @@ from holdfast.storage.database import Database
 from holdfast.worker.clock import Clock
 from holdfast.worker.held_leases import HeldLeases
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 10.0
 """Between two questions for another connection, and of a rest."""
 
-MOST_QUIET_S = 10
+MAX_QUIET_S = 10
 
 REST_AFTER = 3
 """After so many refusals in a row, a worker that has no connection for handlers lets go of all others."""
@@ -45,7 +45,7 @@ class HandlerConnections:
         self._refusals = 0
         self._rests = 0
         self._ask_at = 0.0
-        self._rests_until = 0.0
+        self._paused_until = 0.0
         self._wants_rest = False
         self.is_short = False
 
@@ -79,7 +79,7 @@ class HandlerConnections:
         if in_hand is None:
             return math.inf
         if name in self._foreign:
-            quiet_s = min(self._clock.monotonic() - self._foreign[name], MOST_QUIET_S)
+            quiet_s = min(self._clock.monotonic() - self._foreign[name], MAX_QUIET_S)
             return int(2**quiet_s) - self._count({name})
         return in_hand - self._count(self._ours)
 
@@ -115,13 +115,13 @@ class HandlerConnections:
     def rest(self) -> None:
         """Leave the connections to others for a while, as soon as no job is held."""
         now = self._clock.monotonic()
-        if now < self._rests_until:
+        if now < self._paused_until:
             return
         self._wants_rest = len(self._held_leases) > 0
         if not self._wants_rest:
             pause = self._pause_s(self._rests)
             self._database.rest(pause)
-            self._ask_at = self._rests_until = now + pause
+            self._ask_at = self._paused_until = now + pause
             self._rests, self._refusals = self._rests + 1, 0
 
     def _end(self) -> None:
@@ -132,7 +132,7 @@ class HandlerConnections:
             self._emit("connections_enough")
 
     def _pause_s(self, times: int) -> float:
-        longest = min(FIRST_PAUSE_S * 2.0**times, LONGEST_PAUSE_S)
+        longest = min(FIRST_PAUSE_S * 2.0**times, MAX_PAUSE_S)
         return longest * (0.5 + self._clock.random() / 2)
 
     def _count(self, names: set[str]) -> int:

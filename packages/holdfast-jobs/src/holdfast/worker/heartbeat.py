@@ -377,7 +377,7 @@ class HeartbeatEvents:
     ) -> None:
         """Settings were read that may have changed at run time, and the answer to the worker's sign of life."""
         self._to_loop(self._configure, settings, identity)
-        self._to_loop(self._claimer.note_gates, answer.has_gates)
+        self._to_loop(self._claimer.note_partitions, answer.has_partitions)
         if answer.has_redrives:
             self._on_redrives()
         if answer.is_draining:

@@ -10,7 +10,7 @@ from holdfast.worker.background_loops import call_on
 
 AWAITED_S = 60.0
 """A waiting client repeats its hint before this is over."""
-MOST_AWAITED = 10_000
+MAX_AWAITED = 10_000
 """With more, every chain counts as awaited."""
 
 
@@ -27,7 +27,7 @@ class AwaitedChains:
     def add(self, ids: tuple[str, ...], now: float) -> None:
         """Remember chains for a while; without ids, or with too many, all of them."""
         self._until = {id: until for id, until in self._until.items() if until > now}
-        if not ids or len(self._until) + len(ids) > MOST_AWAITED:
+        if not ids or len(self._until) + len(ids) > MAX_AWAITED:
             self._all_until = now + AWAITED_S
         else:
             self._until.update(dict.fromkeys(ids, now + AWAITED_S))

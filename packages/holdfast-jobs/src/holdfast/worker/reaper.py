@@ -226,7 +226,7 @@ class LateDeliveries(BackgroundLoop):
                 await self._deliver(self._link)
                 await self._replay(self._link)
 
-    async def _replay(self, link: Link, most: int | None = None) -> None:
+    async def _replay(self, link: Link, max_pages: int | None = None) -> None:
         """Give new subscriptions the events from before them, batch after batch; others pay nothing for this."""
         for subscription in self._replays:
             for number in count():
@@ -234,7 +234,7 @@ class LateDeliveries(BackgroundLoop):
                 if page is None:
                     break
                 self._report(Delivery(page.copied, (subscription.job_type,), NOTHING.end))
-                if page.is_last or number + 1 == most or self._stopping.is_set():
+                if page.is_last or number + 1 == max_pages or self._stopping.is_set():
                     break
 
     async def _deliver(self, link: Link) -> None:

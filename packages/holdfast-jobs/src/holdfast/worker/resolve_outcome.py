@@ -13,7 +13,7 @@ import msgspec
 from holdfast.client.start_options import check_attempts, check_priority, check_time, id_texts
 from holdfast.client.start_targets import Targets
 from holdfast.commands.blockers import check_waits
-from holdfast.core.duration import LONGEST_MS, format_duration, milliseconds
+from holdfast.core.duration import MAX_DURATION_MS, format_duration, milliseconds
 from holdfast.core.errors import (
     Busy,
     HoldfastError,
@@ -176,7 +176,7 @@ class OutcomeResolver:
         if getattr(error, "retryable", True) is False or not has_attempts_left(attempt):
             return make_finish(attempt, self._worker, "fail", **values)
         delay_ms = getattr(error, "retry_after_ms", None)
-        if type(delay_ms) is not int or not 0 <= delay_ms <= LONGEST_MS:
+        if type(delay_ms) is not int or not 0 <= delay_ms <= MAX_DURATION_MS:
             policy = attempt.policy.retry
             delay_ms = policy.delay_ms(attempt.claimed.attempt, self._clock.random())
         return make_finish(attempt, self._worker, "retry", delay_ms=delay_ms, **values)

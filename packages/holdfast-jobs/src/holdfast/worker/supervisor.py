@@ -11,7 +11,7 @@ from holdfast.core.events import Observer, event
 from holdfast.worker.clock import SystemClock
 
 FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
+MAX_PAUSE_S = 30.0
 HEALTHY_S = 60.0
 
 
@@ -71,7 +71,7 @@ class Supervisor:
             if self._clock.monotonic() - began >= HEALTHY_S:
                 pause = FIRST_PAUSE_S
             await self._clock.wait(self._stopping, pause)
-            pause = min(LONGEST_PAUSE_S, pause * 2)
+            pause = min(MAX_PAUSE_S, pause * 2)
         return 0
 
 

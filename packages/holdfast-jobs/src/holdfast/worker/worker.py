@@ -1,7 +1,7 @@
 """A worker: claims, runs and records jobs of some types in one process, until it is stopped.
 
-claim   `Claimer` claims due jobs under a lease and puts them into the `Backlog`; `ClaimCursors` know where to look, and
-        `Quarantine` has a job whose workers keep dying run alone.
+claim   `Claimer` claims due jobs under a lease and puts them into the `Backlog`. `PlainClaims` and `LimitedClaims`
+        know what to ask for, and `Quarantine` has a job whose workers keep dying run alone.
 run     `Slots` take attempts from the backlog, and `Executor` calls the handler. `OutcomeResolver` turns what the
         handler returns or raises into the write that records it.
 record  `Completer` flushes these writes in batches, `SlowCompleter` those that may wait for locks. After the commit

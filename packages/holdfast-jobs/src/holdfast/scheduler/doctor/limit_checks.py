@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.commands.limits import LimitFacts, read_declared, read_limits, spoken_gate
+from holdfast.commands.limits import LimitFacts, partition_words, read_declared, read_limits
 from holdfast.core.declared_limits import declared_in
 from holdfast.core.duration import format_span, pluralize
-from holdfast.core.gates import HeldLine, split_gate
 from holdfast.core.instants import Instant
+from holdfast.core.partitions import HeldQueue, split_partition
 from holdfast.core.worker_presence import WorkerRecord
 from holdfast.scheduler.doctor import Finding, ok, warning
 from holdfast.storage.operation import Op
@@ -28,7 +28,7 @@ class LimitState(msgspec.Struct, frozen=True):
 
     now: Instant
     limits: list[LimitFacts]
-    held: list[HeldLine]
+    held: list[HeldQueue]
 
 
 def read_limit_state(store: Store) -> Op[LimitState]:
@@ -70,13 +70,13 @@ def _check_full(state: LimitState) -> Finding:
         for each in state.limits
         if each.is_full and each.oldest_at is not None and state.now - each.oldest_at > LONG_US
     ]
-    resting = [each for each in state.limits if each.is_resting]
+    resting = [each for each in state.limits if each.is_paused]
     if not full:
         paused = f", {pluralize(len(resting), 'key')} paused" if resting else ""
         return ok("full_keys", f"no key has been full for long{paused}")
     worst = min(full, key=lambda each: each.oldest_at or state.now)
     waited = format_span(state.now - (worst.oldest_at or state.now))
-    if worst.is_resting:
+    if worst.is_paused:
         return _check_paused(worst, len(resting), state.now)
     return warning(
         "full_keys",
@@ -88,7 +88,7 @@ def _check_full(state: LimitState) -> Finding:
 
 
 def _check_paused(key: LimitFacts, count: int, now: Instant) -> Finding:
-    left = format_span((key.rests_until or now) - now)
+    left = format_span((key.paused_until or now) - now)
     why = f": {key.reason}" if key.reason else ""
     return warning(
         "full_keys",
@@ -102,11 +102,11 @@ def _check_held(state: LimitState) -> Finding:
     if not state.held:
         return ok("ordered_keys", "no ordered key is waiting for a dead letter")
     first = state.held[0]
-    type = split_gate(first.gate)[0]
+    type = split_partition(first.gate)[0]
     since = format_span(state.now - first.since)
     return warning(
         "ordered_keys",
-        f"{pluralize(len(state.held), 'key')}; {spoken_gate(first.gate)} for {since}",
+        f"{pluralize(len(state.held), 'key')}; {partition_words(first.gate)} for {since}",
         "a job of each of these keys failed; the jobs behind it wait until it is redriven or dropped",
         f"holdfast dead list type:{type}; holdfast dead redrive {first.job_id}",
     )

@@ -14,7 +14,7 @@ from psycopg import sql
 from holdfast.core.errors import InvalidOption
 from holdfast.storage.migrations import load_migrations
 
-Role: TypeAlias = Literal["producer", "worker", "operator", "readonly"]
+GrantedRole: TypeAlias = Literal["producer", "worker", "operator", "readonly"]
 
 _WRITE: LiteralString = "select, insert, update, delete"
 _STATE = (
@@ -35,7 +35,7 @@ _STATE = (
 _VIEWS = ("jobs", "outbox", "archive_exports")
 
 # In each line what is granted on which tables. A privilege on some columns is enough to lock a row.
-GRANTS: Mapping[Role, tuple[tuple[LiteralString, tuple[str, ...]], ...]] = {
+GRANTS: Mapping[GrantedRole, tuple[tuple[LiteralString, tuple[str, ...]], ...]] = {
     "producer": (
         ("select, insert", ("job", "queue", "blocker", "chain_key", "revision")),
         ("insert", ("tally", "wakeup")),
@@ -61,8 +61,8 @@ GRANTS: Mapping[Role, tuple[tuple[LiteralString, tuple[str, ...]], ...]] = {
         ("select", (*_STATE, *_VIEWS, "type_setting", "identity", "schema_version", "audit")),
     ),
 }
-_WIDEST_FIRST: tuple[Role, ...] = ("operator", "worker", "producer", "readonly")
-_TEXT: Mapping[Role, str] = {
+_WIDEST_FIRST: tuple[GrantedRole, ...] = ("operator", "worker", "producer", "readonly")
+_TEXT: Mapping[GrantedRole, str] = {
     "producer": "starts jobs, publishes events, reads chains and waits for them",
     "worker": "runs jobs and cycles; has no access to tokens and the audit log",
     "operator": "also changes type settings and tokens, and writes the audit log",
@@ -110,7 +110,7 @@ class MissingGrants:
     """What a role lacks that it needs for what it was made for."""
 
     role: str
-    kind: Role
+    kind: GrantedRole
     grants: tuple[tuple[LiteralString, str], ...]
 
     def __str__(self) -> str:

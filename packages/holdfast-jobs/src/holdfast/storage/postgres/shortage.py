@@ -38,7 +38,7 @@ class Shortage:
         self._lock = threading.Lock()
         self._holders: WeakSet[GivesWay] = WeakSet()
         self._until = 0.0
-        self._rests_until = 0.0
+        self._paused_until = 0.0
         self._pause_s = 0.0
         self.ask_at = 0.0
 
@@ -72,12 +72,12 @@ class Shortage:
 
     def rest(self, seconds: float) -> None:
         """Give up every connection that nothing runs on, and open none for so long."""
-        self._rests_until = time.monotonic() + seconds
+        self._paused_until = time.monotonic() + seconds
         self._give_way(None, entirely=True)
 
     def check_rest(self) -> None:
         """Raises: NoConnection while the process rests."""
-        left = self._rests_until - time.monotonic()
+        left = self._paused_until - time.monotonic()
         if left > 0:
             raise NoConnection(
                 "the server has no room for all workers; this one leaves its place to others "

@@ -30,11 +30,11 @@ CLOSE_S = 1.0
 _ENCRYPTION_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 """The first words of libpq to any server, which answers them with a letter."""
 
-Address: TypeAlias = tuple[str, int]
+SocketAddress: TypeAlias = tuple[str, int]
 C = TypeVar("C", bound=Connection[Any] | AsyncConnection[Any])
 
 
-def is_answering(address: Address) -> bool:
+def is_answering(address: SocketAddress) -> bool:
     """Say whether a server reacts to a new connection; a refusal is an answer too."""
     try:
         with closing(_connect(*address)) as line:
@@ -91,9 +91,9 @@ class LentConnections(Generic[C]):
     def __len__(self) -> int:
         return len(self._since)
 
-    def overdue(self) -> dict[Address, list[tuple[C, float]]]:
+    def overdue(self) -> dict[SocketAddress, list[tuple[C, float]]]:
         """Return what has been lent for long, by its server."""
-        found: dict[Address, list[tuple[C, float]]] = defaultdict(list)
+        found: dict[SocketAddress, list[tuple[C, float]]] = defaultdict(list)
         before = time.monotonic() - SILENT_S
         for connection, since in self._since.copy().items():
             if since <= before:
@@ -103,7 +103,7 @@ class LentConnections(Generic[C]):
                     found[info.hostaddr or info.host, info.port].append((connection, since))
         return found
 
-    def give_up(self, address: Address, lent: list[tuple[C, float]]) -> None:
+    def give_up(self, address: SocketAddress, lent: list[tuple[C, float]]) -> None:
         """End the waits on connections to a server that hangs, unless they are back by now."""
         for connection, since in lent:
             if self._since.get(connection) == since:

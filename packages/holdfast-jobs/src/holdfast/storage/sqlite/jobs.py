@@ -195,7 +195,7 @@ def _find_due(claim: Claim, now: Instant) -> Op[list[Row]]:
     Lines of one priority are asked in turn, each for its share and then for the rest, until there are enough.
     """
     chosen: list[Row] = []
-    left = {probe.type: probe.most for probe in claim.probes if probe.most is not None}
+    left = {probe.type: probe.max for probe in claim.probes if probe.max is not None}
     lines = yield from _lines(claim.probes)
     for _, level in groupby(sorted(lines, key=itemgetter(0)), itemgetter(0)):
         found: list[Row] = []

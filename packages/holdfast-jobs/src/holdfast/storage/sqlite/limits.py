@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.core.gates import (
+from holdfast.core.instants import Instant
+from holdfast.core.partitions import (
     AHEAD_US,
     BatchRule,
-    GateRule,
     LimitedAnswer,
     LimitedClaim,
-    LinedUp,
+    PartitionRule,
+    QueuedJob,
     every_key,
-    gate_id,
+    partition_id,
     step_us,
 )
-from holdfast.core.instants import Instant
 from holdfast.core.records import ClaimedJob, Finish, JobRef
 from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.sqlite.tally import resolve_now
@@ -70,8 +70,8 @@ class OpenGate:
     """A gate while a claim looks at it: its rule as it holds now, its state, and what this look does to it."""
 
     id: str
-    rule: GateRule
-    rests_until: Instant
+    rule: PartitionRule
+    paused_until: Instant
     mask: int = 0
     holders: list[str] = field(default_factory=list)
     spent: list[list[int]] = field(default_factory=list)
@@ -102,7 +102,7 @@ class OpenGate:
 
     def room_for(self, most: int, now: Instant) -> int:
         """How many of `most` it lets in."""
-        if self.rests_until > now:
+        if self.paused_until > now:
             return 0
         if self.rule.allowed is not None:
             most = min(most, self.rule.allowed - len(self.holders))
@@ -125,8 +125,8 @@ class OpenGate:
 
     def opens_at(self, now: Instant) -> Instant | None:
         """When it lets the next one in, if that is a matter of time."""
-        if self.rests_until > now:
-            return self.rests_until
+        if self.paused_until > now:
+            return self.paused_until
         rule = self.rule
         if rule.rate is not None and rule.period_ms is not None and self.started >= rule.rate:
             return self.spent[0][0] + rule.period_ms * 1000
@@ -170,14 +170,14 @@ class SqliteLimitStore(LimitStore):
             jobs, len(called), asked, left + more, min(nexts) - now if nexts else None
         )
 
-    def line_up(
-        self, jobs: Sequence[LinedUp], ordered: bool, now: Instant | None = None
+    def enqueue(
+        self, jobs: Sequence[QueuedJob], ordered: bool, now: Instant | None = None
     ) -> Op[int]:
         rows = yield Statement("limit_line_up", {"rows": document(jobs), "ordered": ordered})
         yield from wake_placed([row[0] for row in rows])
         return len(rows)
 
-    def _wake_lines(self, id: str, now: Instant | None) -> Op[None]:
+    def _signal_queues(self, id: str, now: Instant | None) -> Op[None]:
         yield Statement("limit_wake_set", {"id": id, "now": now})
 
     def sweep(self, after: str, now: Instant | None = None) -> Op[tuple[str | None, int, int]]:
@@ -203,14 +203,14 @@ def _settings(ids: Iterable[str]) -> Op[dict[str, Row]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def _open_gate(rule: GateRule, setting: Row | None) -> OpenGate:
+def _open_gate(rule: PartitionRule, setting: Row | None) -> OpenGate:
     """A gate with what was set for it at run time in the place of the code's own numbers."""
     if setting is None:
         return OpenGate(rule.id, rule, 0)
-    *given, rests_until = setting
+    *given, paused_until = setting
     code = (rule.allowed, rule.rate, rule.period_ms)
     numbers = (own if new is None else new for own, new in zip(code, given, strict=True))
-    return OpenGate(rule.id, GateRule(rule.id, *numbers), rests_until or 0)
+    return OpenGate(rule.id, PartitionRule(rule.id, *numbers), paused_until or 0)
 
 
 def _read_states(gates: Sequence[OpenGate], holds: bool, now: Instant) -> Op[None]:
@@ -249,22 +249,22 @@ def _read_wakeups(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
 
 
 def _open_lines(claim: LimitedClaim, called: Sequence[Row], now: Instant) -> Op[list[OpenGate]]:
-    ids = list(dict.fromkeys(row[3] for row in called))[: claim.gates]
+    ids = list(dict.fromkeys(row[3] for row in called))[: claim.partitions]
     if not ids:
         return []
     every = every_key(claim.type)
     settings = yield from _settings([*ids, every])
-    keyed = _open_gate(claim.line, settings.get(every)).rule
-    unkeyed = gate_id(claim.type, "")
+    keyed = _open_gate(claim.per_key, settings.get(every)).rule
+    unkeyed = partition_id(claim.type, "")
     gates = {}
     for id in ids:
-        rule = GateRule(id) if id == unkeyed else msgspec.structs.replace(keyed, id=id)
+        rule = PartitionRule(id) if id == unkeyed else msgspec.structs.replace(keyed, id=id)
         gates[id] = _open_gate(rule, settings.get(id))
     yield from _read_states(list(gates.values()), claim.holds, now)
     for _, priority, at, id, _ in reversed(called):
         if id in gates:
             gates[id].priority, gates[id].at = priority, at
-            gates[id].weight = claim.weights.get(id, claim.turn)
+            gates[id].weight = claim.weights.get(id, claim.per_round)
     # All wakeups of these gates are answered, not only those that called: many starts of a key are one turn.
     for n, priority, id, since in (
         yield Statement("limit_called_of", {"ids": texts(ids), "now": now})

@@ -230,7 +230,7 @@ def _are_completions_of_one(finishes: Sequence[Finish]) -> bool:
 def _is_of_known_lines(claim: Claim) -> bool:
     """Whether a claim is as it mostly is: all priorities known, no type with a limit, and one kind of lease."""
     return len(claim.classes) == 1 and all(
-        each.priority is not None and each.most is None for each in claim.probes
+        each.priority is not None and each.max is None for each in claim.probes
     )
 
 
@@ -250,7 +250,7 @@ def _probe_params(probes: Sequence[Probe]) -> dict[str, Value]:
     return {
         **_lines(probes),
         "type_tokens": array([each.token for each in probes]),
-        "mosts": _numbers(each.most for each in probes),
+        "mosts": _numbers(each.max for each in probes),
     }
 
 

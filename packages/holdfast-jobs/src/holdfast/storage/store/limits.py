@@ -1,4 +1,4 @@
-"""Limits of the whole fleet: claims through gates, what was set at run time, and what people ask about."""
+"""Limits of the whole fleet: claims through partitions, what was set at run time, and what people ask about."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.gates import (
-    GatePlace,
-    GateRecord,
-    GateState,
-    HeldLine,
+from holdfast.core.instants import Instant
+from holdfast.core.partitions import (
+    HeldQueue,
     LimitedAnswer,
     LimitedClaim,
     LimitSetting,
-    LinedUp,
-    UngatedJob,
-    WakeupMark,
+    PartitionPlace,
+    PartitionRecord,
+    PartitionState,
+    QueuedJob,
+    SignalMark,
+    UnqueuedJob,
 )
-from holdfast.core.instants import Instant
 from holdfast.core.records import ClaimedJob
 from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.store.params import (
@@ -32,33 +32,33 @@ from holdfast.storage.store.params import (
     texts,
 )
 
-MOST_COUNTED = 10_000
-"""Where counts of a line stop."""
+MAX_COUNTED = 10_000
+"""Where counts of a queue stop."""
 
 
 class LimitStore:
-    """Gates: who may run, who waits, and what was set for them."""
+    """Partitions: who may run, who waits, and what was set for them."""
 
     def claim(self, claim: LimitedClaim, now: Instant | None = None) -> Op[LimitedAnswer]:
-        """Look at the gates of a type that have wakeups, and take what they let through. One statement.
+        """Poll the partitions of a type that have signals, and take what they let through. One statement.
 
-        Concurrency: gates, jobs and wakeups that others hold are left to another look, and nothing waits for them.
+        Concurrency: partitions, jobs and signals that others hold are left to another poll, and nothing waits for them.
         """
         rows = yield Statement("limit_claim", {**_params(claim), "now": now})
         return answer_of(rows)
 
-    def unlined(self, type: str, limit: int) -> Op[list[UngatedJob]]:
-        """Read jobs of a limited type that wait at no gate yet. One statement."""
-        return fetch(UngatedJob, "limit_unlined", type=type, limit=limit)
+    def unqueued(self, type: str, limit: int) -> Op[list[UnqueuedJob]]:
+        """Read jobs of a limited type that wait in no partition yet. One statement."""
+        return fetch(UnqueuedJob, "limit_unlined", type=type, limit=limit)
 
-    def line_up(
-        self, jobs: Sequence[LinedUp], ordered: bool, now: Instant | None = None
+    def enqueue(
+        self, jobs: Sequence[QueuedJob], ordered: bool, now: Instant | None = None
     ) -> Op[int]:
         """Give such jobs their places; return how many had not been moved since. One statement."""
         return fetch_value("limit_line_up", rows=document(jobs), ordered=ordered, now=now)
 
-    def lined(self, types: Sequence[str], now: Instant | None = None) -> Op[set[str]]:
-        """Return those of these types that have jobs at gates, and no live worker that limits them. One statement."""
+    def queued_types(self, types: Sequence[str], now: Instant | None = None) -> Op[set[str]]:
+        """Return which of these types have jobs in partitions, and no live worker that limits them. One statement."""
         return fetch_set("limit_lined", types=texts(types), now=now)
 
     def page(
@@ -68,48 +68,48 @@ class LimitStore:
         *,
         after: str | None = None,
         period_ms: int = 0,
-        most: int = 1_000,
+        max_count: int = 1_000,
         now: Instant | None = None,
-    ) -> Op[list[GateRecord]]:
-        """Read the lines of a type by key; counts of a line stop at `most`. One statement."""
+    ) -> Op[list[PartitionRecord]]:
+        """Read the queues of a type by key; counts stop at `max_count`. One statement."""
         return fetch(
-            GateRecord,
+            PartitionRecord,
             "limit_page",
             type=type,
             limit=limit,
             after=after,
             period_ms=period_ms,
-            most=most,
+            most=max_count,
             now=now,
         )
 
     def shared(
         self, ids: Sequence[str], period_ms: int = 0, now: Instant | None = None
-    ) -> Op[list[GateRecord]]:
-        """Read gates of whole types and shared names that have been used. One statement."""
-        return fetch(GateRecord, "limit_shared", ids=texts(ids), period_ms=period_ms, now=now)
+    ) -> Op[list[PartitionRecord]]:
+        """Read partitions of whole types and shared names that have been used. One statement."""
+        return fetch(PartitionRecord, "limit_shared", ids=texts(ids), period_ms=period_ms, now=now)
 
-    def place(self, job_ids: Sequence[str]) -> Op[list[GatePlace]]:
-        """Read where jobs wait; those at no gate are left out. One statement."""
-        return fetch(GatePlace, "limit_place", ids=texts(job_ids), most=MOST_COUNTED)
+    def place(self, job_ids: Sequence[str]) -> Op[list[PartitionPlace]]:
+        """Read where jobs wait; those in no partition are left out. One statement."""
+        return fetch(PartitionPlace, "limit_place", ids=texts(job_ids), most=MAX_COUNTED)
 
-    def states(self, ids: Sequence[str], few: int) -> Op[list[GateState]]:
-        """Read gates, used or not, with the first `few` of the jobs that run there. One statement."""
-        return fetch(GateState, "limit_states", ids=texts(ids), few=few)
+    def states(self, ids: Sequence[str], few: int) -> Op[list[PartitionState]]:
+        """Read partitions, used or not, with the first `few` of the jobs that run there. One statement."""
+        return fetch(PartitionState, "limit_states", ids=texts(ids), few=few)
 
-    def held(self, types: Sequence[str], limit: int) -> Op[list[HeldLine]]:
+    def held(self, types: Sequence[str], limit: int) -> Op[list[HeldQueue]]:
         """Read the keys of ordered types where jobs wait for one that failed, the longest first. One statement.
 
         Of all failed jobs, the newest `limit` are looked at.
         """
-        return fetch(HeldLine, "limit_held", types=texts(types), limit=limit)
+        return fetch(HeldQueue, "limit_held", types=texts(types), limit=limit)
 
     def settings(self, type: str | None = None, limit: int = 1_000) -> Op[list[LimitSetting]]:
         """Read what was set at run time, for everything or for a type and its keys. One statement."""
         return fetch(LimitSetting, "limit_settings", type=type, limit=limit)
 
-    def resting(self, limit: int, now: Instant | None = None) -> Op[list[LimitSetting]]:
-        """Read the gates that let nothing through for a while, the longest first. One statement."""
+    def paused(self, limit: int, now: Instant | None = None) -> Op[list[LimitSetting]]:
+        """Read the partitions that let nothing through for a while, the longest first. One statement."""
         return fetch(LimitSetting, "limit_resting", limit=limit, now=now)
 
     def set(
@@ -122,15 +122,15 @@ class LimitStore:
         by: str | None = None,
         now: Instant | None = None,
     ) -> Op[None]:
-        """Set the numbers of a gate, or of every key of a type; None is the code's own. One statement."""
+        """Set the numbers of a partition, or of every key of a type; None is the code's own. One statement."""
         params: dict[str, Value] = {"id": id, "allowed": allowed, "rate": rate, "by": by}
         yield Statement("limit_set", {**params, "period_ms": period_ms, "now": now})
-        yield from self._wake_lines(id, now)
+        yield from self._signal_queues(id, now)
 
     def clear(self, id: str, now: Instant | None = None) -> Op[bool]:
         """Return to the code's own numbers and end a rest; False when nothing was set. One statement."""
         was_set = yield from has_rows("limit_clear", id=id, now=now)
-        yield from self._wake_lines(id, now)
+        yield from self._signal_queues(id, now)
         return was_set
 
     def rest(
@@ -141,18 +141,18 @@ class LimitStore:
         by: str | None = None,
         now: Instant | None = None,
     ) -> Op[None]:
-        """Let nothing through a gate for so long; 0 ends that. One statement."""
+        """Let nothing through a partition for so long; 0 ends that. One statement."""
         params: dict[str, Value] = {"id": id, "ms": ms, "reason": reason, "by": by}
         yield Statement("limit_rest", {**params, "now": now})
-        yield from self._wake_lines(id, now)
+        yield from self._signal_queues(id, now)
 
     def sweep(self, after: str, now: Instant | None = None) -> Op[tuple[str | None, int, int]]:
-        """Remove gates nobody needs, in a page by id; return the last id, and how many were seen and removed."""
+        """Remove partitions nobody needs, in a page by id; return the last id, and how many were seen and removed."""
         ((last, seen, removed),) = yield Statement("limit_sweep", {"after": after, "now": now})
         return last, seen, removed
 
-    def _wake_lines(self, id: str, now: Instant | None) -> Op[None]:
-        """Have the lines looked at that a setting concerns, where its own statement does not."""
+    def _signal_queues(self, id: str, now: Instant | None) -> Op[None]:
+        """Have the queues polled that a setting concerns, where its own statement does not."""
         yield from ()
 
 
@@ -162,15 +162,15 @@ def _params(claim: LimitedClaim) -> dict[str, Value]:
         "worker": claim.worker,
         "limit": claim.limit,
         "window": claim.window,
-        "gates": claim.gates,
-        "allowed": claim.line.allowed,
-        "rate": claim.line.rate,
-        "period_ms": claim.line.period_ms,
+        "gates": claim.partitions,
+        "allowed": claim.per_key.allowed,
+        "rate": claim.per_key.rate,
+        "period_ms": claim.per_key.period_ms,
         "shared": document(claim.shared),
         "ordered": claim.ordered,
         "holds": claim.holds,
         "weights": document(claim.weights),
-        "turn": claim.turn,
+        "turn": claim.per_round,
         "batch": claim.batch.size if claim.batch else None,
         "batch_wait_ms": claim.batch.wait_ms if claim.batch else 0,
         "calls": claim.calls,
@@ -184,15 +184,15 @@ def _params(claim: LimitedClaim) -> dict[str, Value]:
 
 
 def answer_of(rows: Sequence[Row]) -> LimitedAnswer:
-    """Read a look: every row repeats what it says of the whole, and a row without a job says nothing else."""
-    called, gates, left, room, next_us, marks = rows[0][:6]
+    """Read a poll: every row repeats what it says of the whole, and a row without a job says nothing else."""
+    signals, partitions, left, room, next_us, marks = rows[0][:6]
     return LimitedAnswer(
         [ClaimedJob(*row[6:]) for row in rows if row[6] is not None],
-        called,
-        gates,
+        signals,
+        partitions,
         left,
         next_us,
         held_back=room == 0,
         busy=room < 0,
-        marks=tuple(WakeupMark(*each) for each in lists(marks)),
+        marks=tuple(SignalMark(*each) for each in lists(marks)),
     )

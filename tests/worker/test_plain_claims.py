@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.records import DEFAULT_PRIORITY, PRIORITIES, ClaimedJob
-from holdfast.worker.claim_cursors import (
+from holdfast.worker.plain_claims import (
     FULL_SCAN_MAX_S,
     FULL_SCAN_MIN_S,
     PEEKED_TYPES,

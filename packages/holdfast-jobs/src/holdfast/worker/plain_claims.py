@@ -1,4 +1,4 @@
-"""Claim cursors: which types and priorities a claim probes, where each probe begins, and when to scan from the start.
+"""Claims jobs of types without limits: which types and priorities a claim probes, and where each probe begins.
 
 What is probed follows what was found, so that a claim costs what it takes and not what there could be: a worker of two
 hundred types probes a handful of them while it drains a backlog.
@@ -6,14 +6,30 @@ hundred types probes a handful of them while it drains a backlog.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+import msgspec
+
 from holdfast.core.instants import Instant
-from holdfast.core.records import DEFAULT_PRIORITY, PRIORITIES, ClaimedJob
+from holdfast.core.records import (
+    DEFAULT_PRIORITY,
+    PRIORITIES,
+    Claim,
+    ClaimedJob,
+    LeaseClass,
+    Probe,
+)
+from holdfast.storage.database import Link
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
+from holdfast.worker.claims import ClaimRoom, PlannedClaim
+from holdfast.worker.options import PollBackoff
+from holdfast.worker.worker_context import WorkerContext
 
 START: tuple[Instant, str] = (0, "00000000-0000-0000-0000-000000000000")
 
@@ -31,6 +47,13 @@ SHARING_PROBES = 8
 PROBES_A_PRIORITY = 16
 """So many types of a priority are probed, productive and uncertain ones each, while claims come back cut: some will be
 empty."""
+
+EVER_US = 10**15
+LOOK_BACK_US = 1_000
+"""For clocks that do not quite agree."""
+
+CRASHED_EVERY_S = 5.0
+"""So often at least, nothing is claimed ahead until a slot is free: only then may a job be taken whose worker died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +90,178 @@ class ProbePlan:
     def was_cut(self, jobs: Sequence[ClaimedJob]) -> bool:
         """Whether there may be more: the limit was reached, or a job came of which only one is taken at a time."""
         return len(jobs) >= self.limit or any(each.crashes for each in jobs)
+
+
+class PlainClaims:
+    """The types of a worker that have no limits: one claim probes all of them. On the loop."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        link: Link,
+        room: ClaimRoom,
+        backoff: PollBackoff,
+        wake: asyncio.Event,
+    ) -> None:
+        """`wake` is set when something happened that is worth another claim."""
+        self._context = context
+        self._clock = context.clock
+        self._link = link
+        self._room = room
+        self._backoff = backoff
+        self._wake = wake
+        self._types = {name: each for name, each in context.types.items() if each.flow is None}
+        self._batched = [name for name, each in context.types.items() if each.batch]
+        self.cursors = ClaimCursors()
+        self._plan: ProbePlan | None = None
+        self._has_more = False
+        self._is_hinted = False
+        self._was_hinted = False
+        self._sent_at = 0.0
+        self._paused_until = -math.inf
+        self._crashed_due = -math.inf
+
+    def hint(self, type: str | None, full_scan: bool) -> None:
+        """Expect jobs of a type, or of any; released ones lie before the cursor."""
+        if type is not None and type not in self._types:
+            return
+        if full_scan:
+            self.cursors.request_full_scan(type)
+            self._crashed_due = -math.inf
+        elif type is not None:
+            self.cursors.hint(type)
+        self._is_hinted = True
+
+    def plan(self, is_last: bool) -> Iterator[PlannedClaim[Claim]]:
+        """Plan a claim of every type that may run now, each with its own room and cursor."""
+        now = self._clock.monotonic()
+        if now < self._paused_until:
+            return
+        self._plan = self._plan_probes(now)
+        if self._plan is not None:
+            self._was_hinted, self._is_hinted = self._is_hinted, False
+            yield self._request(self._plan)
+
+    def _plan_probes(self, now: float) -> ProbePlan | None:
+        free_slots, slots = self._room.free_slots, self._room.slots(now)
+        is_crashed_turn = now >= self._crashed_due and self._room.holds_no_crashed
+        if is_crashed_turn:
+            slots = min(slots, free_slots)
+        if slots <= 0:
+            return None
+        if is_crashed_turn:
+            self.cursors.request_full_scan()
+
+        def room_of(name: str) -> int:
+            return self._room.of(name, slots, now, free_slots)
+
+        # For a batch handler's type one slot takes many.
+        limit = self._room.cap(max(math.ceil(slots), *map(room_of, self._batched), 0))
+        plan = self.cursors.plan(self._types, room_of, limit, now)
+        return plan if plan.probes else None
+
+    def _request(self, plan: ProbePlan) -> PlannedClaim[Claim]:
+        tokens: dict[LeaseClass, str] = {}
+        probes = tuple(self._probe(each, tokens) for each in plan.probes)
+        leases = tuple(msgspec.structs.replace(each, token=token) for each, token in tokens.items())
+        claim = Claim(
+            worker=self._context.id,
+            limit=plan.limit,
+            probes=probes,
+            classes=leases,
+            allow_crashed=self._room.takes_crashed,
+            commit=self._context.options.claims,
+        )
+        return PlannedClaim(claim, leases)
+
+    def _probe(self, planned: PlannedProbe, tokens: dict[LeaseClass, str]) -> Probe:
+        policies = self._context.policies
+        key = policies.lease_class(planned.type)
+        token = tokens.get(key)
+        if token is None:
+            token = tokens[key] = new_id()
+        return Probe(
+            planned.type,
+            planned.priority,
+            token,
+            planned.room,
+            planned.after,
+            planned.after_id,
+            None if policies.limit(planned.type) is None else planned.room,
+            planned.share if planned.share < planned.room else None,
+        )
+
+    def claim(self, request: Claim) -> Op[list[ClaimedJob]]:
+        """Return the operation of a claim."""
+        return self._context.store.jobs.claim(request)
+
+    def note(
+        self, request: Claim, answer: list[ClaimedJob], sent_at: float, now: float
+    ) -> list[ClaimedJob]:
+        """Move the cursors; return the jobs."""
+        plan = self._plan
+        assert plan is not None
+        is_cut = plan.was_cut(answer)
+        self._sent_at = sent_at
+        self.cursors.advance(plan, answer, is_cut, now, now - sent_at)
+        self._room.is_contended = is_cut
+        is_full = plan.is_full_scan
+        if request.allow_crashed and is_full and not any(each.crashes for each in answer):
+            self._crashed_due = now + CRASHED_EVERY_S
+        self._backoff.note_found(len(answer))
+        self._has_more = is_cut or not plan.is_whole
+        if self._has_more:
+            self._paused_until = now + self._context.options.next_job_delay_ms / 1000
+        elif self._was_hinted and not answer:
+            self._scan_before_cursors(plan, now)
+        return answer
+
+    def _scan_before_cursors(self, plan: ProbePlan, now: float) -> None:
+        """A hinted row may lie before the cursor, if its transaction began before our last find."""
+        scanned = plan.fully_scanned
+        for name in plan.rooms:
+            if name not in scanned and self.cursors.allows_full_scan(name, now):
+                self.cursors.request_full_scan(name)
+
+    def is_exhausted(self) -> bool:
+        """Whether the last claim scanned all types from the start and found nothing; if not, the next one does."""
+        if self._plan is None or (self._plan.is_full_scan and not self._has_more):
+            return True
+        if not self._has_more:
+            self.cursors.request_full_scan()
+        return False
+
+    async def next_at(self, has_found: bool) -> float:
+        """When something may be due behind the cursors, or a full scan or the poll is."""
+        plan = self._plan
+        if plan is None:
+            return math.inf
+        if self._has_more:
+            return self._paused_until
+        if self.cursors.needs_full_scan(plan.rooms):
+            return -math.inf
+        wait = self._backoff.poll_s(self._clock.random())
+        if not plan.is_full_scan:
+            due_at = min(map(self.cursors.full_scan_due, plan.rooms))
+            return min(self._clock.monotonic() + wait, due_at)
+        if not self._wake.is_set():
+            wait = min(wait, await self._next_due(list(plan.rooms)))
+        return self._clock.monotonic() + wait
+
+    async def _next_due(self, types: list[str]) -> float:
+        """In how many seconds to claim again; at once, if something became due after the last claim was sent."""
+        back_us = int((self._clock.monotonic() - self._sent_at) * 1_000_000) + LOOK_BACK_US
+        try:
+            delay = await self._link.run(self._context.store.jobs.next_due(types, back_us))
+        except Exception as error:
+            self._context.health.report_error(self._link.purpose, error)
+            return math.inf
+        return math.inf if delay is None else delay / 1_000_000
+
+    async def has_due(self, types: list[str]) -> bool:
+        """Whether a job of one of these types is due."""
+        delay = await self._link.run(self._context.store.jobs.next_due(types, EVER_US))
+        return delay is not None and delay <= 0
 
 
 @dataclass(slots=True)

@@ -1,0 +1,85 @@
+"""How many partitions a poll asks for: as many as fill its claim, whatever each of them lets through."""
+
+from typing import Any
+
+import pytest
+
+from holdfast import Limit
+from holdfast.core.codec import TypeCodec
+from holdfast.core.flow import flow_of
+from holdfast.core.partitions import LimitedAnswer, LimitedClaim
+from holdfast.core.records import ClaimedJob, LeaseClass
+from holdfast.worker.limited_claims import (
+    MAX_PARTITIONS,
+    MIN_PER_PARTITION,
+    SPARE_PARTITIONS,
+    TypePolls,
+)
+from holdfast.worker.options import PollBackoff, WorkerOptions
+
+WANTED = 100
+TYPE = "mail"
+
+
+@pytest.fixture
+def claims() -> TypePolls:
+    plain = TypeCodec(Any, "input")
+    flow = flow_of(TYPE, plain, {"limits": [Limit(3, by="tenant")]})
+    return TypePolls(TYPE, flow, PollBackoff(WorkerOptions()))
+
+
+def job(number: int, key: int) -> ClaimedJob:
+    """A job of a tenant."""
+    id = str(number)
+    return ClaimedJob(
+        id, "", TYPE, 5, 0, 1, None, 0, 1, id, 0, "{}", 0, None, None, 0, 0, gate=f"{TYPE}#{key}"
+    )
+
+
+def asked(claims: TypePolls, limit: int) -> LimitedClaim:
+    """What the next poll asks for."""
+    lease = LeaseClass("", 60_000, 25, 1_000, 5_000)
+    return claims.request(limit, "w", lease, True, "auto", 0.0)
+
+
+def poll(claims: TypePolls, each: int, waiting: int) -> LimitedClaim:
+    """Poll once, where `waiting` partitions let through so many jobs each."""
+    claim = asked(claims, WANTED)
+    partitions = min(claim.partitions, waiting)
+    jobs = (
+        [job(number, number // each) for number in range(min(WANTED, partitions * each))]
+        if each
+        else []
+    )
+    answer = LimitedAnswer(jobs, waiting, waiting, waiting - partitions)
+    claims.note(claim, answer, 0.0, 0.0, True, 0.0)
+    return claim
+
+
+def test_a_first_poll_fills_its_claim_where_each_key_has_one_job(claims: TypePolls) -> None:
+    assert poll(claims, 1, 200).partitions == WANTED + SPARE_PARTITIONS
+
+
+def test_polls_are_of_few_partitions_where_each_lets_several_jobs_through(
+    claims: TypePolls,
+) -> None:
+    for _ in range(8):
+        poll(claims, 3, 200)
+    assert poll(claims, 3, 200).partitions in range(WANTED // 3, WANTED // 3 + SPARE_PARTITIONS + 3)
+
+
+def test_polls_reach_further_where_queues_are_empty_but_not_without_end(
+    claims: TypePolls,
+) -> None:
+    for _ in range(8):
+        poll(claims, 0, 1_000)
+    assert poll(claims, 0, 1_000).partitions == WANTED / MIN_PER_PARTITION + SPARE_PARTITIONS
+
+
+def test_a_poll_that_found_nothing_waiting_changes_nothing(claims: TypePolls) -> None:
+    before = poll(claims, 0, 0).partitions
+    assert poll(claims, 0, 0).partitions == before
+
+
+def test_no_poll_is_so_wide_that_it_keeps_others_waiting(claims: TypePolls) -> None:
+    assert asked(claims, 10_000).partitions == MAX_PARTITIONS
