@@ -55,8 +55,8 @@ from holdfast_archive.sources import (
     tables_of,
 )
 from holdfast_archive.table_access import RowSelection, Unit
+from holdfast_files.file_stores import open_files
 from holdfast_files.files import Files
-from holdfast_files.open_files import open_files
 
 if TYPE_CHECKING:
     from holdfast_archive.work import Work

@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from holdfast_files.backend import ListedFile as ListedFile
     from holdfast_files.backend import StoredFile as StoredFile
     from holdfast_files.content import Data as Data
+    from holdfast_files.file_stores import open_files as open_files
     from holdfast_files.files import AsyncFiles as AsyncFiles
     from holdfast_files.files import Files as Files
     from holdfast_files.keys import check_key as check_key
     from holdfast_files.keys import content_key as content_key
-    from holdfast_files.open_files import open_files as open_files
 
 __getattr__ = lazy_names(
     __name__,
@@ -21,6 +21,6 @@ __getattr__ = lazy_names(
         "content": ("Data",),
         "files": ("AsyncFiles", "Files"),
         "keys": ("check_key", "content_key"),
-        "open_files": ("open_files",),
+        "file_stores": ("open_files",),
     },
 )

@@ -22,6 +22,7 @@ from holdfast.core.duration import format_span
 from holdfast.core.errors import MigrationBlocked
 from holdfast.core.redaction import redact
 from holdfast.storage.migrations import Tell
+from holdfast.storage.postgres.qualify import qualify
 
 LOCK_MS = 200
 """How long others may queue behind a statement of ours."""
@@ -48,51 +49,64 @@ _TARGET = re.compile(
 )
 _LITERAL = re.compile(r"'(?:[^']|'')*'?|\$(\w*)\$.*?(?:\$\1\$|\Z)", re.DOTALL)
 
-_NO_LIMITS = """
+# All of it is qualified: whatever a role's search path has before pg_catalog, it is not called.
+_NO_LIMITS = qualify("""
 select set_config(name, '0', true) from pg_settings
  where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')
-"""
-_TRY_LOCK = "select pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
-_LIMITS = """
+""")
+_TRY_LOCK = qualify(
+    "select pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"
+)
+_LIMITS = qualify("""
 select set_config('lock_timeout', %s, true), set_config('statement_timeout', '0', true),
        -- A server that crashes may lose the last statements, and with them the note that they were done.
        set_config('synchronous_commit', 'off', true),
        -- What rows are compared by is that of pg_catalog, as where a schema is new.
        set_config('search_path', 'pg_catalog', true)
-"""
-_COLUMNS = sql.SQL("""
-  l.pid, coalesce(nullif(a.application_name, ''), a.usename, ''), coalesce(a.query, ''), a.xact_start::text,
-  coalesce(extract(epoch from clock_timestamp() - a.xact_start), 0)::float8""")
+""")
+_COLUMNS = """
+  l.pid, case when a.application_name <> '' then a.application_name else coalesce(a.usename, '') end,
+  coalesce(a.query, ''), a.xact_start::text,
+  coalesce(extract(epoch from clock_timestamp() - a.xact_start), 0)::float8"""
 # The first that came among those with a lock on the table, or on the table of the index.
-_HOLDERS = sql.SQL("""
+_HOLDERS = qualify(
+    """
 select distinct on (l.pid, a.xact_start) {columns}
   from pg_locks l left join pg_stat_activity a on a.pid = l.pid
  where l.locktype = 'relation' and l.granted and l.pid <> pg_backend_pid()
    and l.database = (select oid from pg_database where datname = current_database())
    and l.relation = coalesce(
-         (select i.indrelid from pg_index i where i.indexrelid = to_regclass(%(table)s)), to_regclass(%(table)s))
+         (select i.indrelid from pg_index i where i.indexrelid = pg_catalog.to_regclass(%(table)s)),
+         pg_catalog.to_regclass(%(table)s))
    and (%(all)s or l.mode not in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))
  order by a.xact_start, l.pid
-""").format(columns=_COLUMNS)
+""".replace("{columns}", _COLUMNS)
+)
 # Of a session that builds an index, also through a pooler, which hides its number.
-_BUILD_WAITS_FOR = sql.SQL("""
+_BUILD_WAITS_FOR = qualify(
+    """
 select distinct on (l.pid, a.xact_start) {columns}
-  from pg_stat_progress_create_index p, unnest(pg_blocking_pids(p.pid)) as l (pid)
+  from pg_stat_progress_create_index p, unnest(pg_catalog.pg_blocking_pids(p.pid)) as l (pid)
   left join pg_stat_activity a on a.pid = l.pid
- where p.datname = current_database() and p.relid = to_regclass(%(table)s)
+ where p.datname = current_database() and p.relid = pg_catalog.to_regclass(%(table)s)
  order by a.xact_start, l.pid
-""").format(columns=_COLUMNS)
+""".replace("{columns}", _COLUMNS)
+)
 # Of an advisory lock that is named by one number, `classid` is the upper half.
-_ADVISORY = sql.SQL("""
+_ADVISORY = qualify(
+    """
 select {columns} from pg_locks l left join pg_stat_activity a on a.pid = l.pid
  where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.pid <> pg_backend_pid()
    and l.database = (select oid from pg_database where datname = current_database())
-   and ((l.classid::bigint << 32) | l.objid::bigint) = hashtextextended(%(key)s, 0)
-""").format(columns=_COLUMNS)
-_INDEX_STATE = "select i.indisvalid from pg_index i where i.indexrelid = to_regclass(%s)"
+   and ((l.classid::bigint << 32) | l.objid::bigint) = pg_catalog.hashtextextended(%(key)s, 0)
+""".replace("{columns}", _COLUMNS)
+)
+_INDEX_STATE = qualify(
+    "select i.indisvalid from pg_index i where i.indexrelid = pg_catalog.to_regclass(%s)"
+)
 _LOCK = sql.SQL("lock table {} in share update exclusive mode")
 _DROP = sql.SQL("drop index {}")
-_SIZE = "select coalesce(pg_relation_size(to_regclass(%s)), 0)"
+_SIZE = qualify("select coalesce(pg_relation_size(pg_catalog.to_regclass(%s)), 0)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +180,9 @@ class BlockerWatch:
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
 
-    def ask(self, query: sql.Composed, **values: object) -> list[Blocker]:
-        return [Blocker(*row) for row in self._connection.execute(query, values).fetchall()]
+    def ask(self, query: str, **values: object) -> list[Blocker]:
+        rows = self._connection.execute(query.encode(), values).fetchall()
+        return [Blocker(*row) for row in rows]
 
 
 class MigrationLock:
@@ -194,8 +209,8 @@ class MigrationLock:
 
     def _try(self) -> bool:
         self._connection.execute("begin isolation level read committed")
-        self._connection.execute(_NO_LIMITS)
-        row = self._connection.execute(_TRY_LOCK, [self._key]).fetchone()
+        self._connection.execute(_NO_LIMITS.encode())
+        row = self._connection.execute(_TRY_LOCK.encode(), [self._key]).fetchone()
         if row is None or not row[0]:
             self._connection.execute("rollback")
             return False
@@ -273,7 +288,7 @@ class OnlineDdl:
 
     def _limit(self, lock_ms: int) -> None:
         self._lock_ms = lock_ms
-        self._connection.execute(_LIMITS, [str(lock_ms)])
+        self._connection.execute(_LIMITS.encode(), [str(lock_ms)])
 
     def _wait(self, table: str, seconds: float) -> None:
         """Wait for the transactions that are in the way now: before they end, another try would be in vain."""
@@ -308,7 +323,7 @@ class OnlineDdl:
         def look() -> None:
             nonlocal state
             self._keep_vacuum_out(table)
-            state = self._connection.execute(_INDEX_STATE, [self._quote(index)]).fetchone()
+            state = self._connection.execute(_INDEX_STATE.encode(), [self._quote(index)]).fetchone()
             if state == (False,):
                 self._limit(LOCK_MS)
                 self._connection.execute(_DROP.format(self._identifier(index)))
@@ -326,7 +341,7 @@ class OnlineDdl:
         building.result()
 
     def _size(self, table: str) -> int:
-        row = self._connection.execute(_SIZE, [self._quote(table)]).fetchone()
+        row = self._connection.execute(_SIZE.encode(), [self._quote(table)]).fetchone()
         return int(row[0]) if row else 0
 
     def _lock_on(self, table: str) -> str:
