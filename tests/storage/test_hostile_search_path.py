@@ -23,6 +23,8 @@ from tests.storage.hostile import plant
 STATEMENTS = load_statements(PACKAGE)
 NOT_IN_A_FUNCTION = {"sweep"}
 """VACUUM names only tables of ours."""
+PLANNED_OTHERWISE = {"privileges"}
+"""It reads a few rows of the catalogue, which can be grouped in either of two ways."""
 PROBED = """
 select p.proname from pg_depend d join pg_proc p on p.oid = d.refobjid and d.refclassid = 'pg_proc'::regclass
  where d.objid = 'public.probe'::regproc and p.pronamespace = 'hostile'::regnamespace
@@ -106,7 +108,7 @@ def test_a_qualified_statement_has_the_plan_it_had(connection: Connection[Any]) 
         return connection.execute(explain.encode()).fetchall()
 
     for name, text in STATEMENTS.items():
-        if name not in NOT_IN_A_FUNCTION:
+        if name not in NOT_IN_A_FUNCTION | PLANNED_OTHERWISE:
             assert plan(qualify(text)) == plan(text), name
 
 

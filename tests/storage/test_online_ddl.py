@@ -227,7 +227,10 @@ def test_four_commands_at_once_through_a_pooler_end_well_and_leave_no_lock(
         assert [each.returncode for each in running] == [0] * 4, answers
         known = [str(each.version) for each in load_migrations(PACKAGE)]
         assert sorted(out.split() for out, _ in answers) == [[], [], [], known[2:]]
-        locks = "select pid from pg_locks where locktype = 'advisory'"
+        locks = (
+            "select pid from pg_locks l join pg_database d on d.oid = l.database"
+            " where l.locktype = 'advisory' and d.datname = current_database()"
+        )
         assert connection.execute(locks).fetchall() == []
     assert_is_present(connection, postgres_url)
 

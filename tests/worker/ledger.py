@@ -24,6 +24,9 @@ class Ledger(Protocol):
     def expire(self, worker: str | None = None) -> None:
         """Let the leases of a worker, or all of them, have ended a minute ago."""
 
+    def postpone(self, job_ids: list[str]) -> None:
+        """Let jobs be due in an hour, so that nobody claims them meanwhile."""
+
     def leases(self) -> list[str]:
         """Read who holds leases that bear jobs."""
 
@@ -84,6 +87,13 @@ class PostgresLedger:
             "update holdfast.lease set expires_at = now() - interval '1 minute'"
             " where %(worker)s::text is null or worker = %(worker)s",
             {"worker": worker},
+        )
+
+    def postpone(self, job_ids: list[str]) -> None:
+        self._connection.execute(
+            "update holdfast.queue set available_at = now() + interval '1 hour'"
+            " where job_id = any (%s::uuid[])",
+            [job_ids],
         )
 
     def leases(self) -> list[str]:
@@ -168,6 +178,13 @@ class SqliteLedger:
             "update holdfast_lease set expires_at = (select now from holdfast_clock) - 60000000"
             " where :worker is null or worker = :worker",
             {"worker": worker},
+        )
+
+    def postpone(self, job_ids: list[str]) -> None:
+        self._connection.executemany(
+            "update holdfast_queue set available_at = (select now from holdfast_clock) + 3600000000"
+            " where job_id = ?",
+            [(each,) for each in job_ids],
         )
 
     def leases(self) -> list[str]:

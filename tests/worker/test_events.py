@@ -81,7 +81,9 @@ async def test_every_event_of_a_job_is_emitted_after_its_commit(workshop: Worksh
     await worker.stop()
     assert {name for name, _ in witness.seen} >= set(STATES) - {"job_released", "job_unblocked"}
     for name, state in witness.seen:
-        assert state == STATES[name], f"{name} was told while the job was {state}"
+        # A job that was taken back is due at once, and may run again by now.
+        expected = {STATES[name]} | ({"running"} if name == "job_reaped" else set())
+        assert state in expected, f"{name} was told while the job was {state}"
     assert witness.unknown == []
 
 

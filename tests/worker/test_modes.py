@@ -413,7 +413,7 @@ async def test_a_preparation_does_not_begin_once_the_job_is_lost(
     job_id = await workshop.start_one("order")
     worker = workshop.begin(ManualClock())
     await workshop.events.seen("job_started", job_id=job_id)
-    assert await workshop.reap_as_if_later() == [job_id]
+    assert await workshop.reap_as_if_later(postponed=True) == [job_id]
     lost.set()
     await workshop.events.seen("write_refused", job_id=job_id)
     await worker.stop()
@@ -449,7 +449,7 @@ async def test_a_preparation_whose_job_is_lost_meanwhile_is_undone(
     job_id = await workshop.start_one("order")
     worker = workshop.begin(ManualClock())
     await until(written.is_set)
-    assert await workshop.reap_as_if_later() == [job_id]
+    assert await workshop.reap_as_if_later(postponed=True) == [job_id]
     lost.set()
     await workshop.events.seen("write_refused", job_id=job_id)
     await worker.stop()
@@ -507,7 +507,7 @@ async def test_an_atomic_handler_whose_job_is_lost_before_it_began_is_not_called
     job_id = await workshop.start_one("pay")
     worker = workshop.begin(ManualClock(), notifier=workshop.notifier, database=database)
     await until(database.asked.is_set)
-    assert await workshop.reap_as_if_later() == [job_id]
+    assert await workshop.reap_as_if_later(postponed=True) == [job_id]
     workshop.have_leases_checked(worker)
     await workshop.events.seen("lease_lost", job_id=job_id)
     database.may_open.set()

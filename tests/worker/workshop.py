@@ -227,11 +227,17 @@ class Workshop:
         claimed = await self.run(self.store.jobs.claim(Claim("nobody", 100, (probe,), (lease,))))
         return [each.id for each in claimed]
 
-    async def reap_as_if_later(self) -> list[str]:
-        """Reap as if all leases had ended, before anybody can renew them; return the jobs taken back."""
+    async def reap_as_if_later(self, postponed: bool = False) -> list[str]:
+        """Reap as if all leases had ended, before anybody can renew them; return the jobs taken back.
+
+        They are due at once, unless they are to be postponed by an hour.
+        """
         now = await self.run(self.store.schema.clock())
         report = await self.run(reap_leases(self.store, now=now + AN_HOUR))
-        return [each.id for each in report.page.reaped]
+        reaped = [each.id for each in report.page.reaped]
+        if postponed:
+            self.ledger.postpone(reaped)
+        return reaped
 
     def handle_quick(self) -> None:
         """Register a type that takes no time."""
