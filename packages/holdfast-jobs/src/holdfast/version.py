@@ -1,3 +1,3 @@
 """The version, said here and nowhere else."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
