@@ -129,7 +129,7 @@ check: setup ## Check format, lint, types, layers, scripts and styles.
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
 	@$(BIN)/oxlint --deny-warnings $(SCRIPTS)
-	@$(BIN)/python -m tests.support.lint_styles $(join $(SCRIPTS),$(addprefix =,$(dir $(SCRIPTS))))
+	@$(BIN)/python -m tests.support.lint_styles $(foreach each,$(SCRIPTS),$(each)=$(firstword $(subst /, ,$(each))))
 
 format: setup ## Format the code and apply the linter's fixes.
 	@$(BIN)/ruff format .

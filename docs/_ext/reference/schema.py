@@ -42,7 +42,7 @@ PURPOSES = {
 }
 
 _LEXERS = {"PostgreSQL": "postgresql", "SQLite": "sql"}
-_TABLE = re.compile(r"^create table (?:holdfast[._])?(\w+)", re.MULTILINE)
+_TABLE = re.compile(r"^create table (?:holdfast[._])?(\w+)(?=\s*\()", re.MULTILINE)
 _VIEW = re.compile(r"^create view (holdfast[._]\w+)", re.MULTILINE)
 
 
