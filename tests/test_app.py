@@ -91,7 +91,7 @@ def test_what_cannot_be_used_is_refused_at_once() -> None:
         Holdfast("mysql://host/shop")
     with pytest.raises(InvalidIdentifier):
         Holdfast(schema='bad"name')
-    with pytest.raises(ConfigError, match="there is no notifier"):
+    with pytest.raises(ConfigError, match="HOLDFAST_NOTIFIER is invalid"):
         _ = Holdfast(notifier="carrier-pigeon://").notifier
 
 

@@ -56,7 +56,7 @@ def test_figures_of_the_dashboard_are_skipped_without_its_packages(
     assert [each["name"] for each in report["results"]] == ["import_holdfast"]
     (skipped,) = report["skipped"]
     assert skipped.startswith("pages_sqlite: the dashboard and the archive's pages needs jinja2")
-    assert 'pip install "holdfast-jobs[web]"' in skipped
+    assert 'pip install "holdfast-jobs[web,archive]"' in skipped
 
 
 def test_what_needs_no_server_is_measured_where_there_is_none(

@@ -13,7 +13,9 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from holdfast import Holdfast
-from holdfast.notify.base import Hint
+from holdfast.app import application
+from holdfast.core.errors import MissingExtra
+from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.encoding import channel_name, decode
 from tests.client.conftest import KINDS, Heard
 from tests.client.connection_types.alchemy import driver_url, sync_engine
@@ -235,10 +237,19 @@ def test_hints_of_many_transactions_are_sent_once_at_the_end_of_a_batch(
     assert heard.types == ["report"]
 
 
+def refuse_notifier(*_: object, **__: object) -> Notifier:
+    """A notifier whose package is not installed."""
+    raise MissingExtra("redis is not installed")
+
+
 def test_a_notifier_that_cannot_be_made_is_told_once_and_undoes_nothing(
-    url: str, app: Holdfast, caplog: pytest.LogCaptureFixture
+    url: str,
+    app: Holdfast,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mistaken = Holdfast(url, notifier="pigeon://post", open_types=True)
+    monkeypatch.setattr(application, "open_notifier", refuse_notifier)
+    mistaken = Holdfast(url, notifier="redis://127.0.0.1:1", open_types=True)
     for _ in range(2):
         with mistaken.transaction() as tx:
             mistaken.start(tx, "report")

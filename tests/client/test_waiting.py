@@ -11,11 +11,18 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
+from holdfast.app import application
 from holdfast.client import waiting
 from holdfast.commands.chains import end_chain
 from holdfast.core.duration import Duration
-from holdfast.core.errors import ChainCancelled, ChainNotFound, WaitTimeout, WrongDatabase
-from holdfast.notify.base import Hint
+from holdfast.core.errors import (
+    ChainCancelled,
+    ChainNotFound,
+    MissingExtra,
+    WaitTimeout,
+    WrongDatabase,
+)
+from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.local import LocalNotifier
 from tests.support.proxy import Proxy
 from tests.support.until import until
@@ -131,10 +138,16 @@ async def test_a_wait_in_a_database_without_tables_ends_with_what_to_do(
     await empty.aclose()
 
 
+def refuse_notifier(*_: object, **__: object) -> Notifier:
+    """A notifier whose package is not installed."""
+    raise MissingExtra("redis is not installed")
+
+
 def test_with_a_notifier_that_cannot_be_made_the_next_look_finds_the_end(
-    url: str, app: Holdfast
+    url: str, app: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mistaken = Holdfast(url, notifier="pigeon://post", open_types=True)
+    monkeypatch.setattr(application, "open_notifier", refuse_notifier)
+    mistaken = Holdfast(url, notifier="redis://127.0.0.1:1", open_types=True)
     with app.transaction() as tx:
         chain = app.start(tx, "report")
         app.chains.complete(tx, chain.id, "done")

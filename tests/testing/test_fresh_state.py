@@ -109,7 +109,7 @@ def test_workers_of_xdist_share_a_database_without_seeing_one_another(postgres_u
 def test_every_table_is_emptied(dialect: str) -> None:
     folder = {"sqlite": "sqlite", "postgresql": "postgres"}[dialect]
     text = "\n".join(each.text for each in load_migrations(f"holdfast.storage.{folder}"))
-    tables = set(re.findall(r"create table holdfast[._](\w+)", text)) - KEPT
+    tables = set(re.findall(r"create table holdfast[._](\w+)(?=\s*\()", text)) - KEPT
     source = Path(prepare_fresh_state.__code__.co_filename).parent / "sql" / "fresh.sql"
     assert set(re.findall(r"delete from holdfast\.(\w+)", source.read_text())) == tables
 

@@ -7,10 +7,11 @@ import secrets
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigError
-from holdfast.settings import load_settings
-from holdfast.settings.fields import FilesUrl, Secret, parse_variable
-from holdfast_files.links import MIN_SECRET
+from holdfast.settings import FilesUrl, Secret, load_settings, parse_variable
 from invoicing.mail import parse_mail_url
+
+MIN_SECRET = 32
+"""Characters of the secret that signs download links, as `open_files` demands."""
 
 
 @dataclass(frozen=True, slots=True)

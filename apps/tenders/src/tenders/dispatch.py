@@ -14,8 +14,7 @@ from sqlalchemy import Row, and_, bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun, from_env
-from holdfast_leases import PUSH_BACKOFF, Claimed, LeasedTable, RowRetry
-from holdfast_leases.kept_rows import AsyncKeptRows
+from holdfast_leases import PUSH_BACKOFF, AsyncKeptRows, Claimed, LeasedTable, RowRetry
 from tenders.deliveries import (
     Changes,
     Device,

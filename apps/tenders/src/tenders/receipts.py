@@ -16,8 +16,7 @@ from sqlalchemy import Row, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun, Retry, from_env
-from holdfast_leases import PUSH_BACKOFF, Claimed, LeasedTable, RowRetry
-from holdfast_leases.kept_rows import AsyncKeptRows
+from holdfast_leases import PUSH_BACKOFF, AsyncKeptRows, Claimed, LeasedTable, RowRetry
 from tenders.deliveries import (
     Changes,
     Device,

@@ -8,8 +8,7 @@ from datetime import timedelta
 from urllib.parse import urlencode
 
 from holdfast.errors import ConfigError, InvalidDuration
-from holdfast.settings import load_settings, milliseconds
-from holdfast.settings.fields import FilesUrl, HttpUrl, parse_variable
+from holdfast.settings import FilesUrl, HttpUrl, load_settings, milliseconds, parse_variable
 
 TIME_ZONE = "America/Santiago"
 """The days of the cycles and of the sources are Chile's."""

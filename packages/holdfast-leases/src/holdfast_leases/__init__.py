@@ -1,7 +1,7 @@
 """Leases for rows of your own tables, by the rules that jobs follow."""
 
 from holdfast_leases.kept_rows import AsyncKeptRows, KeptRows
-from holdfast_leases.leases import (
+from holdfast_leases.leased_table import (
     PUSH_BACKOFF,
     AsyncLeasedTable,
     Claimed,

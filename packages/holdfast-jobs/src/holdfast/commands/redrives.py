@@ -23,7 +23,7 @@ from holdfast.storage.store import Store
 AHEAD_US = 250_000
 """Jobs are re-queued so long before they are due, and as many may be late: more than that never start together."""
 
-MOST_AT_ONCE = 1_000
+MAX_AT_ONCE = 1_000
 
 
 class RedriveStep(NamedTuple):
@@ -92,8 +92,8 @@ def count_due(in_us: int, spacing_us: int, waiting: int) -> int:
     """How many jobs to re-queue now, when the next is due in so long and others wait for their start."""
     if in_us > AHEAD_US:
         return 0
-    most = 2 * AHEAD_US // spacing_us + 1
-    return max(0, min((AHEAD_US - in_us) // spacing_us + 1, most - waiting, MOST_AT_ONCE))
+    allowed = 2 * AHEAD_US // spacing_us + 1
+    return max(0, min((AHEAD_US - in_us) // spacing_us + 1, allowed - waiting, MAX_AT_ONCE))
 
 
 def rate_text(spacing_us: int) -> str:

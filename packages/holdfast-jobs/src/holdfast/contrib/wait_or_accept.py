@@ -77,7 +77,7 @@ Found: TypeAlias = Ready[T] | Failed | None
 Look: TypeAlias = Callable[[], Awaitable[Found[T]]]
 """Looks once. It opens its own short session: one held while waiting would take a connection from the pool."""
 
-Start: TypeAlias = Callable[[], Awaitable[Id]]
+StartWork: TypeAlias = Callable[[], Awaitable[Id]]
 """Starts a chain, in a transaction of its own, and returns it."""
 
 WaitedState = Literal["ready", "pending", "failed", "rejected"]
@@ -131,7 +131,7 @@ class Waited(Generic[T]):
 async def wait_or_accept(
     request: Request,
     jobs: Holdfast,
-    chain: Id | Start,
+    chain: Id | StartWork,
     *,
     wait_ms: int | str | None = None,
     default_ms: int = DEFAULT_MS,
@@ -142,7 +142,7 @@ async def wait_or_accept(
 async def wait_or_accept(
     request: Request,
     jobs: Holdfast | None = None,
-    chain: Id | Start | None = None,
+    chain: Id | StartWork | None = None,
     *,
     look: Look[T],
     key: Hashable | None = None,
@@ -154,7 +154,7 @@ async def wait_or_accept(
 async def wait_or_accept(
     request: Request,
     jobs: Holdfast | None = None,
-    chain: Id | Start | None = None,
+    chain: Id | StartWork | None = None,
     *,
     look: Look[Any] | None = None,
     key: Hashable | None = None,
@@ -227,7 +227,10 @@ class _MeasuredWait:
 
 
 def _check_target(
-    jobs: Holdfast | None, chain: Id | Start | None, look: Look[Any] | None, key: Hashable | None
+    jobs: Holdfast | None,
+    chain: Id | StartWork | None,
+    look: Look[Any] | None,
+    key: Hashable | None,
 ) -> None:
     if chain is None and look is None:
         raise InvalidOption("there is nothing to wait for", help="pass a chain, a look, or both")

@@ -2,7 +2,16 @@
 
 from holdfast.core.duration import milliseconds
 from holdfast.settings.definitions import GROUPS, Settings
-from holdfast.settings.fields import Integer, Variable, setting, variables_of
+from holdfast.settings.fields import (
+    FilesUrl,
+    HttpUrl,
+    Integer,
+    Secret,
+    Variable,
+    parse_variable,
+    setting,
+    variables_of,
+)
 from holdfast.settings.load import (
     SettingsFile,
     effective,
@@ -23,7 +32,10 @@ from holdfast.settings.rules import (
 
 __all__ = [
     "GROUPS",
+    "FilesUrl",
+    "HttpUrl",
     "Integer",
+    "Secret",
     "Settings",
     "SettingsFile",
     "Variable",
@@ -36,6 +48,7 @@ __all__ = [
     "load_settings",
     "load_some",
     "milliseconds",
+    "parse_variable",
     "read_settings",
     "setting",
     "timing_if_set",

@@ -269,7 +269,8 @@ class ChildFailure(msgspec.Struct, tag="failure", tag_field="message_kind"):
 Message = JobRequest | ReadyForJobs | ProgressUpdate | ChildResult | ChildFailure
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Message)
+# Not strict: SQLite's booleans are numbers.
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Message, strict=False)
 
 
 class ChildError(Exception):

@@ -35,7 +35,7 @@ UNKNOWN_TYPE = "other chain"
 """The title of blockers whose type is unknown, because the tree was cut before them."""
 
 Tree = Mapping[str, Any]
-Url = Callable[[str], str]
+MakeUrl = Callable[[str], str]
 
 _NODE_WIDTH, _NODE_HEIGHT = 176, 42
 _GAP_X, _GAP_Y, _EDGE = 46, 14, 4
@@ -267,7 +267,7 @@ def _note(job: Tree) -> str:
     return f"{job['state']}{tries}"
 
 
-def draw_graph(graph: Graph, url: Url) -> Markup:
+def draw_graph(graph: Graph, url: MakeUrl) -> Markup:
     """Draw jobs as boxes, with arrows from what must end before them."""
     width = graph.columns * (_NODE_WIDTH + _GAP_X) - _GAP_X + 2 * _EDGE
     height = graph.rows * (_NODE_HEIGHT + _GAP_Y) - _GAP_Y + 2 * _EDGE
@@ -285,7 +285,7 @@ def _corner(node: Node) -> tuple[float, float]:
     return x, _EDGE + node.row * (_NODE_HEIGHT + _GAP_Y)
 
 
-def _node(node: Node, url: Url, kind: str) -> Markup:
+def _node(node: Node, url: MakeUrl, kind: str) -> Markup:
     x, y = _corner(node)
     href = url(f"/jobs/{node.job_id}") if node.job_id else url(f"/chains/{node.chain_id}")
     title = node.title
@@ -345,7 +345,7 @@ def _rows(tree: Tree, now: Instant) -> Iterator[TimelineRow]:
                 yield from _rows(edge["chain"], now)
 
 
-def draw_timeline(rows: Sequence[TimelineRow], url: Url) -> Markup:
+def draw_timeline(rows: Sequence[TimelineRow], url: MakeUrl) -> Markup:
     """Draw when each job waited and ran."""
     shown = rows[:MAX_TIMELINE_ROWS]
     start = min(each.created for each in shown)
@@ -366,7 +366,9 @@ def draw_timeline(rows: Sequence[TimelineRow], url: Url) -> Markup:
     return picture(_ROW_WIDTH, height, f"Timeline of {len(shown)} jobs", parts)
 
 
-def _draw_row(row: TimelineRow, y: float, place: Callable[[Instant], float], url: Url) -> Markup:
+def _draw_row(
+    row: TimelineRow, y: float, place: Callable[[Instant], float], url: MakeUrl
+) -> Markup:
     waited_until = row.started if row.started is not None else row.ended
     parts = [
         text(0, y + 15, row.type[:30], kind="title"),
