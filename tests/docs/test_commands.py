@@ -87,7 +87,9 @@ def test_every_printed_command_is_understood() -> None:
 
 def test_every_command_that_a_sentence_mentions_is_understood() -> None:
     # A sentence may name a command or an option without what follows it.
-    assert misunderstood(mentioned(), click.MissingParameter, click.BadOptionUsage) == {}
+    found = misunderstood(mentioned(), click.MissingParameter, click.BadOptionUsage)
+    # The command of the extension that its page writes.
+    assert found.keys() == {("docs/do/extensions.md", "holdfast backlog")}
 
 
 @pytest.mark.parametrize("line", ["holdfast jobs lst", "holdfast worker app:app --slot 3"])

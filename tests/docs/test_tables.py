@@ -43,4 +43,7 @@ async def test_the_checklist_names_what_doctor_looks_at(postgres_url: str, sqlit
         looked_at |= {each.check for each in await run_checks(app.database, read_settings({}))}
         await app.aclose()
     cells = re.findall(r"^\| (`.+?) \|", page("docs/run/checklist.md"), re.MULTILINE)
-    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == looked_at
+    # Of the driver there is something to say only where it lacks a part.
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == looked_at | {
+        "driver"
+    }
