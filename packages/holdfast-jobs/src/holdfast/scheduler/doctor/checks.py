@@ -21,7 +21,6 @@ from holdfast.scheduler.doctor.declared_schema import newest_version
 from holdfast.scheduler.doctor.failover import check_replication
 from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet
 from holdfast.scheduler.doctor.limit_checks import check_limits, read_limit_state
-from holdfast.scheduler.doctor.postgres import check_postgres, check_privileges
 from holdfast.scheduler.doctor.sqlite import check_sqlite
 from holdfast.settings import (
     Settings,
@@ -136,6 +135,9 @@ async def _check_database(
 ) -> list[Finding]:
     if database.store.dialect == "sqlite":
         return check_sqlite(server.document, database.url.removeprefix("sqlite:///"))
+    # Here, because it needs the driver, which those with a SQLite file alone do not have.
+    from holdfast.scheduler.doctor.postgres import check_postgres, check_privileges
+
     found = check_postgres(server.document, settings, await database.is_pooled(), workers)
     found.append(check_privileges(server.privileges))
     if server.replication is not None:
