@@ -19,7 +19,7 @@ from holdfast.cli.session import (
     with_database,
 )
 from holdfast.core.duration import pluralize
-from holdfast.core.errors import (
+from holdfast.core.errors import (, MissingExtra
     InvalidOption,
     NotConfirmed,
     SchemaTooNew,
@@ -168,7 +168,12 @@ def grants(roles: tuple[str, ...], spec: str | None, url: str | None, schema: st
     holdfast_producer and so on. Nothing is connected to. Run it as the owner, or let
     `holdfast migrate` repeat it for roles that had it.
     """
-    from holdfast.storage.postgres.grants import GRANTS, grants_sql
+    try:
+        from holdfast.storage.postgres.grants import GRANTS, grants_sql
+    except ImportError as error:
+        raise MissingExtra(
+            "grants need psycopg", help='pip install "holdfast-jobs[postgres]"'
+        ) from error
 
     names = dict(each.partition("=")[::2] for each in roles)
     if not all(names.values()):
