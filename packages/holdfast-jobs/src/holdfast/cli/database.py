@@ -19,8 +19,9 @@ from holdfast.cli.session import (
     with_database,
 )
 from holdfast.core.duration import pluralize
-from holdfast.core.errors import (, MissingExtra
+from holdfast.core.errors import (
     InvalidOption,
+    MissingExtra,
     NotConfirmed,
     SchemaTooNew,
     SchemaTooOld,
