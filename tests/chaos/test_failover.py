@@ -316,7 +316,7 @@ ONLY_READS = (
     "pg_logical_emit_message(true, 'holdfast', '')",
     "set_config('synchronous_commit', 'local', true)",
 )
-NO_STANDBY = "current_setting('synchronous_standby_names') = ''"
+NO_STANDBY = "(pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.=) '')"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ pytestmark = [pytest.mark.packaging, pytest.mark.timeout(2 * PATIENCE_S)]
 def installation(wheel: Path, section: str) -> list[str]:
     """The lines of the page that install something, in the block that mentions a text, from the wheel."""
     (block,) = [each for each in blocks(tutorial.PAGE) if section in each.text]
-    lines = block.text.replace(PACKAGE, f"{wheel}[").splitlines()
+    text = block.text.replace(PACKAGE, f"{wheel}[")
+    # Our other packages come from the wheel's folder.
+    lines = text.replace("pip install ", f"pip install --find-links {wheel.parent} ").splitlines()
     assert any(str(wheel) in each for each in lines)
     return lines
 
