@@ -33,7 +33,9 @@ FILTERS: Final = (
     *("type:mail.*", "error:domain", "fingerprint:timeout", "age>23h", "age<10m", "key:order-1"),
 )
 WHOLE: Final = {
-    **{path.strip("/") or "overview": path for path in ("/", "/jobs", "/chains", "/dead", "/types")},
+    **{
+        path.strip("/") or "overview": path for path in ("/", "/jobs", "/chains", "/dead", "/types")
+    },
     **{path.strip("/"): path for path in ("/workers", "/cycles", "/audit", "/system", "/tail")},
     "one type": f"/types/{TYPES[0]}",
     "rare type": f"/types/{RARE_TYPE}",
