@@ -1,7 +1,9 @@
 """Command lines run in this process, against a migrated database of either store."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
@@ -25,7 +27,17 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run() -> Run:
+def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget afterwards what a command has imported from the test's folder: the next test has a `shop` of its own."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name, module in list(sys.modules.items()):
+        if tmp_path in Path(getattr(module, "__file__", None) or "").parents:
+            del sys.modules[name]
+
+
+@pytest.fixture
+def run(own_modules: None) -> Run:
     """Run a command line in this process, without a terminal."""
 
     def run(*arguments: str, input: str | None = None) -> Result:

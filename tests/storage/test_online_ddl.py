@@ -40,13 +40,15 @@ FILL_KEYS = """
 insert into earlier.chain_key (type, key, chain_id)
 select 'mail', repeat('k', 100) || n, gen_random_uuid() from generate_series(1, 12000) n
 """
-BUILDING = (
-    "select pid from pg_stat_progress_create_index where command = 'CREATE INDEX CONCURRENTLY'"
-)
+BUILDING = """
+select pid from pg_stat_progress_create_index
+ where command = 'CREATE INDEX CONCURRENTLY' and datname = current_database()
+"""
 # A build that met a snapshot of the session with the migration's lock would wait for the end of the migration.
 LOCK_IS_QUIET = """
 select l.query_start < b.query_start from pg_stat_activity l, pg_stat_activity b
- where l.application_name = 'holdfast migrate lock' and b.pid = (select pid from pg_stat_progress_create_index)
+ where l.application_name = 'holdfast migrate lock' and l.datname = current_database()
+   and b.pid = (select pid from pg_stat_progress_create_index where datname = current_database())
 """
 INDEX = """
 select i.indisvalid from pg_index i join pg_class c on c.oid = i.indexrelid

@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 import msgspec
@@ -441,18 +443,18 @@ async def test_a_reader_that_leaves_frees_its_stream(app: Holdfast) -> None:
     with serve(create(app, settings=read_settings(env))) as address:
         async with httpx.AsyncClient(base_url=address, timeout=PATIENCE_S) as client:
             for _ in range(3):
-                async with client.stream("GET", "/api/v1/live") as stream:
-                    assert stream.status_code == 200
+                async with served_stream(client, "/api/v1/live"):
                     assert (await client.get("/api/v1/live")).status_code == 503
-                await wait_until_served(client, "/api/v1/live")
 
 
-async def wait_until_served(client: httpx.AsyncClient, path: str) -> None:
-    """Wait until a stream is served again."""
+@asynccontextmanager
+async def served_stream(client: httpx.AsyncClient, path: str) -> AsyncIterator[None]:
+    """Open a stream, as soon as the server has noticed that the one before was left."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             async with client.stream("GET", path) as stream:
                 if stream.status_code == 200:
+                    yield
                     return
             await asyncio.sleep(0.05)
 
