@@ -183,6 +183,7 @@ def test_wrong_options_are_refused_in_words(
     complaint: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHOP_URL", "set by the command, and restored after the test")
     result = CliRunner().invoke(cli, ["demo", "--headless", "--exit", *QUICK, *words])
     assert result.exit_code == code, result.stderr
     assert complaint in result.stderr

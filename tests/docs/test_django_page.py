@@ -145,7 +145,7 @@ def test_five_commands_lead_to_a_task_on_the_dashboard(tmp_path: Path) -> None:
 @pytest.mark.timeout(2 * PATIENCE_S)
 def test_the_rest_of_the_page_about_tasks_works_too(tmp_path: Path) -> None:
     follow(tmp_path, page=TASKS_PAGE)
-    assert "Ran 35 tests" in run(tmp_path, "bash", "-c", "python manage.py test 2>&1")
+    assert "Ran 2 tests" in run(tmp_path, "bash", "-c", "python manage.py test 2>&1")
 
 
 @pytest.mark.timeout(2 * PATIENCE_S)

@@ -96,11 +96,13 @@ def test_careless_handlers_are_found_out(tmp_path: Path) -> None:
     words = ("--headless", "--exit", "--invoices", "6")
     result = run(tmp_path, "-c", WITH_CARELESS_WORKERS, *words)
     assert result.returncode == 1, result.stdout + result.stderr
-    found = re.search(r" (\d+) missing · (\d+) doubled · 0 wrong", result.stdout)
+    sums = r"(\d+) twice, same Message-ID.* (\d+) missing · (\d+) doubled · 0 wrong"
+    found = re.search(sums, result.stdout)
     assert found is not None, result.stdout
-    missing, doubled = map(int, found.groups())
+    twice, missing, doubled = map(int, found.groups())
     assert missing > 1  # a snapshot of each quarter, and what two workers forgot
-    assert doubled > 6  # a copy of each PDF, and what was sent twice
+    # A copy of each PDF, and what was sent twice; a busy machine's second attempts excuse some of that.
+    assert doubled + twice > 6
     assert re.search(r"^  (missing|doubled): ", result.stdout, re.MULTILINE)
 
 
