@@ -15,8 +15,8 @@ from tests.packaging.environment import PATIENCE_S, Environment, installed
 EXTRAS = {
     "postgres": ("holdfast.storage.postgres.database", "holdfast.notify.postgres"),
     "web": ("holdfast.web.app",),
-    "redis": ("holdfast.notify.redis",),
-    "nats": ("holdfast.notify.nats",),
+    "redis": ("holdfast_brokers.redis",),
+    "nats": ("holdfast_brokers.nats",),
     "files": ("holdfast_files.s3",),
     "leases": ("holdfast_leases",),
     "archive": ("holdfast_files.s3", "holdfast_archive.exporter"),

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from holdfast.core.errors import UnknownVariable
-from holdfast.core.schemes import NATS_SCHEMES, POSTGRES_SCHEMES, REDIS_SCHEMES
+from holdfast.core.schemes import POSTGRES_SCHEMES
 from holdfast.settings.fields import (
     Boolean,
     HttpUrl,
     Integer,
     Names,
+    NotifierUrl,
     OneOf,
     Secret,
     SettingsGroup,
@@ -152,11 +153,7 @@ class HoldfastSettings:
         Text(), None, "File to read instead of holdfast.toml or pyproject.toml."
     )
     notifier: str | None = setting(
-        Url(
-            (*POSTGRES_SCHEMES, *REDIS_SCHEMES, *NATS_SCHEMES),
-            "local, none, or a postgresql://, redis:// or nats:// URL",
-            words=("local", "none"),
-        ),
+        NotifierUrl(),
         None,
         "local, none, or a postgresql://, redis:// or nats:// URL; unset: the database.",
     )
