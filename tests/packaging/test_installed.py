@@ -19,6 +19,7 @@ EXTRAS = {
     "nats": ("holdfast_brokers.nats",),
     "files": ("holdfast_files.s3",),
     "leases": ("holdfast_leases",),
+    "calls": ("holdfast_calls.service_client", "holdfast_calls.service_guard"),
     "archive": ("holdfast_files.s3", "holdfast_archive.exporter"),
     "celery": ("holdfast_celery", "holdfast_celery.analysis"),
     "bench": ("holdfast_bench.command",),

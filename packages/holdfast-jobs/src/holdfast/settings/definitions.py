@@ -10,12 +10,10 @@ from holdfast.core.errors import UnknownVariable
 from holdfast.core.schemes import POSTGRES_SCHEMES
 from holdfast.settings.fields import (
     Boolean,
-    HttpUrl,
     Integer,
     Names,
     NotifierUrl,
     OneOf,
-    Secret,
     SettingsGroup,
     Text,
     Url,
@@ -68,15 +66,6 @@ class WorkerSettings:
     tick_loop_max_jitter_ms: int = setting(_MS, 2_000, "Jitter added to that pause.")
     shutdown_timeout_ms: int = setting(
         _MS, 30_000, "How long a stopping worker waits for its handlers; unset: at most the lease."
-    )
-    api_base_url: str | None = setting(
-        HttpUrl(), None, "Base URL of the API that cycles call (service calls)."
-    )
-    api_service_token: str | None = setting(
-        Secret(), None, "Token for service calls, sent as x-service-token.", secret=True
-    )
-    api_service_token_previous: str | None = setting(
-        Secret(), None, "Previous token, still accepted during a rotation.", secret=True
     )
 
 
