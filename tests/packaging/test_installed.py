@@ -171,4 +171,5 @@ def test_everything_together_works_and_every_extension_is_found(
     told = shop.succeed("holdfast", "--help")
     for command in ("archive", "bench", "demo", "migrate-from", "top"):
         assert re.search(rf"^  {command} ", told, re.MULTILINE), command
-    assert "HF110" in shop.succeed("holdfast", "explain", "HF110")
+    for code in ("HF084", "HF110"):
+        assert code in shop.succeed("holdfast", "explain", code)
