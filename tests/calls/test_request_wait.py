@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -22,7 +24,7 @@ from starlette.routing import Route
 from holdfast import Chain, Holdfast, Job
 from holdfast.client import waiting
 from holdfast.contrib.starlette import lifespan
-from holdfast.core.errors import InvalidOption
+from holdfast.core.errors import InvalidOption, MissingExtra
 from holdfast.observe.prometheus import PrometheusObserver
 from holdfast.settings import load_settings
 from holdfast.storage.id_generator import new_id
@@ -607,3 +609,10 @@ def test_values_of_many_kinds_become_json() -> None:
     answer = waited.response(ready=lambda value: {"id": id, "invoice": value})
     assert bytes(answer.body) == b'{"id":"%b","invoice":{"total":7}}' % str(id).encode()
     assert bytes(waited.response().body) == b'{"total":7}'
+
+
+def test_without_starlette_the_error_names_the_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "starlette.requests", None)
+    monkeypatch.delitem(sys.modules, request_wait.__name__)
+    with pytest.raises(MissingExtra, match=r'pip install "holdfast-jobs\[calls,web\]"'):
+        importlib.import_module(request_wait.__name__)
