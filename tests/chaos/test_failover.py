@@ -14,12 +14,13 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job, errors
-from holdfast.contrib.service_calls import ServiceCall
 from holdfast.storage.database import Link
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.store import postgres_statements
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA, Compiled
 from holdfast.worker.completer import UNRECORDED_MAX
+from holdfast_calls import ServiceCall
+from holdfast_calls.errors import CallAlreadyDone
 from tests.chaos.standby import WAITING, Pair
 from tests.chaos.test_lost_claims import claim_on, complete_on
 from tests.support.until import SLOWNESS, TEST_TIMEOUT_S, until
@@ -145,7 +146,7 @@ def use_key(app: Holdfast, id: UUID) -> None:
 
 
 def serve(app: Holdfast, id: UUID) -> None:
-    with suppress(errors.CallAlreadyDone), app.transaction() as tx:
+    with suppress(CallAlreadyDone), app.transaction() as tx:
         ServiceCall(app, "bills", "k").once(tx)
 
 

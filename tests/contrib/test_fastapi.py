@@ -17,15 +17,14 @@ from holdfast.admin.access import Principal, Role
 from holdfast.contrib import fastapi as module
 from holdfast.contrib.fastapi import (
     AsyncTransaction,
-    WaitMs,
     lifespan,
     mount_dashboard,
     problem_handler,
     session,
     transaction,
-    wait_or_accept,
 )
 from holdfast.core.errors import InvalidOption, MissingExtra, UnsupportedConnection
+from holdfast_calls import WaitMs, wait_or_accept
 from tests.contrib.conftest import ASYNC_DRIVERS, alchemy_url
 from tests.support.serving import serve
 from tests.support.until import PATIENCE_S

@@ -167,7 +167,8 @@ import os
 from starlette.applications import Starlette
 from starlette.routing import Route
 from holdfast import Holdfast
-from holdfast.contrib.starlette import lifespan, mount_dashboard, wait_or_accept
+from holdfast.contrib.starlette import lifespan, mount_dashboard
+from holdfast_calls import wait_or_accept
 
 jobs = Holdfast(os.environ["DATABASE"], open_types=True)
 

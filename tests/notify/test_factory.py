@@ -2,16 +2,20 @@
 
 import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast import extensions
 from holdfast.core.errors import ConfigError, MissingExtra
 from holdfast.notify.base import Hint
 from holdfast.notify.factory import open_notifier
 from holdfast.notify.local import LocalNotifier, NullNotifier
 from holdfast.notify.server_notifier import ServerNotifier
 from holdfast.notify.sqlite import SqliteNotifier
+from holdfast.settings import read_settings
 
 POSTGRES = "postgresql://user@localhost/shop"
 SQLITE = "sqlite:///shop.db"
@@ -51,22 +55,76 @@ def test_an_unknown_url_is_refused_without_showing_its_password(url: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("extra", "package", "url"),
+    ("extra", "package", "module", "url"),
     [
-        ("postgres", "psycopg", POSTGRES),
-        ("redis", "redis.asyncio", "redis://localhost"),
-        ("nats", "nats.aio.client", "nats://localhost"),
+        ("postgres", "psycopg", "holdfast.notify.postgres", POSTGRES),
+        ("redis", "redis.asyncio", "holdfast_brokers.redis", "redis://localhost"),
+        ("nats", "nats.aio.client", "holdfast_brokers.nats", "nats://localhost"),
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(
-    extra: str, package: str, url: str, monkeypatch: pytest.MonkeyPatch
+    extra: str, package: str, module: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"holdfast.notify.{extra}", raising=False)
+    monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(MissingExtra, match=rf'pip install "holdfast-jobs\[{extra}\]"'):
         open_notifier(url, database_url=SQLITE)
     monkeypatch.undo()
-    importlib.import_module(f"holdfast.notify.{extra}")
+    importlib.import_module(module)
+
+
+@pytest.mark.parametrize(
+    ("url", "extra"),
+    [("redis://localhost", "redis"), ("rediss://localhost", "redis"), ("tls://localhost", "nats")],
+)
+def test_without_the_package_of_brokers_a_url_names_the_extra_that_brings_it(
+    url: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extensions, "find_extensions", tuple)
+    assert read_settings({"HOLDFAST_NOTIFIER": url}).holdfast.notifier == url
+    with pytest.raises(MissingExtra, match=rf'pip install "holdfast-jobs\[{extra}\]"'):
+        open_notifier(url, database_url=SQLITE)
+
+
+BUS = """
+from holdfast.extensions import Extension
+from holdfast.notify.local import LocalNotifier
+
+class BusNotifier(LocalNotifier):
+    def __init__(self, *given):
+        super().__init__()
+        self.given = given
+
+EXTENSION = Extension(notifiers={"bus": "bus_of_ours:BusNotifier"})
+"""
+
+
+@pytest.fixture
+def bus_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed package that registers a scheme."""
+    (tmp_path / "bus_of_ours.py").write_text(BUS)
+    registry = tmp_path / "bus-1.dist-info" / "entry_points.txt"
+    registry.parent.mkdir()
+    registry.write_text("[holdfast.extensions]\nbus = bus_of_ours:EXTENSION\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    extensions.find_extensions.cache_clear()
+    yield
+    monkeypatch.undo()
+    extensions.find_extensions.cache_clear()
+
+
+@pytest.mark.usefixtures("bus_package")
+def test_a_package_of_one_s_own_registers_a_scheme() -> None:
+    url = "bus://here/topic"
+    assert read_settings({"HOLDFAST_NOTIFIER": url}).holdfast.notifier == url
+    notifier: Any = open_notifier(url, database_url=SQLITE, schema="shop", listen_url=POSTGRES)
+    assert notifier.given == (url, "shop", POSTGRES)
+    notifier.close()
+
+
+def test_a_scheme_that_nobody_registered_is_refused_as_a_setting() -> None:
+    with pytest.raises(ConfigError, match="local, none, or a postgresql://, redis:// or nats://"):
+        read_settings({"HOLDFAST_NOTIFIER": "bus://here/topic"})
 
 
 def test_silence_sends_nothing_hears_nothing_and_is_not_alive() -> None:

@@ -15,10 +15,11 @@ from tests.packaging.environment import PATIENCE_S, Environment, installed
 EXTRAS = {
     "postgres": ("holdfast.storage.postgres.database", "holdfast.notify.postgres"),
     "web": ("holdfast.web.app",),
-    "redis": ("holdfast.notify.redis",),
-    "nats": ("holdfast.notify.nats",),
+    "redis": ("holdfast_brokers.redis",),
+    "nats": ("holdfast_brokers.nats",),
     "files": ("holdfast_files.s3",),
     "leases": ("holdfast_leases",),
+    "calls": ("holdfast_calls.service_client", "holdfast_calls.service_guard"),
     "archive": ("holdfast_files.s3", "holdfast_archive.exporter"),
     "celery": ("holdfast_celery", "holdfast_celery.analysis"),
     "bench": ("holdfast_bench.command",),
@@ -170,4 +171,5 @@ def test_everything_together_works_and_every_extension_is_found(
     told = shop.succeed("holdfast", "--help")
     for command in ("archive", "bench", "demo", "migrate-from", "top"):
         assert re.search(rf"^  {command} ", told, re.MULTILINE), command
-    assert "HF110" in shop.succeed("holdfast", "explain", "HF110")
+    for code in ("HF084", "HF110"):
+        assert code in shop.succeed("holdfast", "explain", code)

@@ -27,7 +27,6 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.contrib.service_calls import ServiceClient, ServiceGuard
 from holdfast.core.errors import DatabaseUnreachable, HoldfastError
 from holdfast.core.instants import Instant
 from holdfast.core.records import Claim, LeaseClass, NewJob, Probe
@@ -43,6 +42,7 @@ from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.web.app import create
 from holdfast.worker.clock import SystemClock
 from holdfast_archive import add_archive
+from holdfast_calls import ServiceClient, ServiceGuard
 from tests.client.conftest import Heard
 from tests.scheduler.ticks import FunctionRunner
 from tests.support.pgbouncer import pooled

@@ -9,8 +9,8 @@ from apps.invoicing.tests.conftest import Login, an_invoice
 from apps.invoicing.tests.test_pdf import RENDER, break_logo, renders
 from tests.support.until import breath, until
 
-from holdfast.contrib import wait_or_accept
 from holdfast.testing.kit import Kit
+from holdfast_calls import request_wait
 
 __all__ = ["renders"]
 
@@ -68,7 +68,7 @@ async def test_fifty_requests_for_one_pdf_render_it_once_and_are_all_answered(
 async def test_a_client_that_leaves_ends_its_wait(seeded: Kit, login: Login) -> None:
     invoice = await an_invoice()
     waiting = asyncio.create_task(login(0).get(f"/invoices/{invoice.id}/pdf"))
-    watches = wait_or_accept._WATCHES.setdefault(asyncio.get_running_loop(), {})
+    watches = request_wait._WATCHES.setdefault(asyncio.get_running_loop(), {})
     await until(lambda: watches)
     waiting.cancel()
     await until(lambda: not watches)

@@ -14,18 +14,16 @@ from sqlalchemy.orm import joinedload
 from starlette.types import Receive, Scope, Send
 
 from holdfast import HoldfastError
-from holdfast.contrib.fastapi import (
+from holdfast.contrib.fastapi import lifespan, mount_dashboard, problem_handler, session
+from holdfast_calls import (
     Failed,
     Found,
     Ready,
+    ServiceGuard,
     WaitMs,
-    lifespan,
-    mount_dashboard,
-    problem_handler,
-    session,
+    service_call,
     wait_or_accept,
 )
-from holdfast.contrib.service_calls import ServiceGuard, service_call
 from invoicing.billing import bill_classes
 from invoicing.database import Session
 from invoicing.emails import request_email

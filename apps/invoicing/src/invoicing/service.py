@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from holdfast import CycleRun
-from holdfast.contrib.service_calls import ServiceClient
+from holdfast_calls import ServiceClient
 
 T = TypeVar("T")
 

@@ -61,6 +61,9 @@ class Extension:
     settings: str = ""
     """Groups of settings: classes as in `settings.definitions`."""
 
+    notifiers: Mapping[str, str] = field(default_factory=dict)
+    """Notifiers by the scheme of their URL: functions as `notify.factory.OpenNotifier` in "module:NAME"."""
+
     errors: str = ""
     """The module of its errors: subclasses of `HoldfastError` with codes of their own."""
 
@@ -77,14 +80,14 @@ class Extension:
 @cache
 def find_extensions() -> Sequence[Extension]:
     """Return the extensions of the installed packages, in the order of their names."""
-    return [_import(target) for _, target in sorted(set(_entry_points()))]
+    return [import_name(target) for _, target in sorted(set(_entry_points()))]
 
 
 @cache
 def rows(table: str) -> Sequence[Any]:
     """Return what extensions add to a table, in their order."""
     found = [getattr(each, table) for each in find_extensions()]
-    return [row for name in found if name for row in _import(name)]
+    return [row for name in found if name for row in import_name(name)]
 
 
 def merge(table: str) -> Mapping[str, Any]:
@@ -119,7 +122,8 @@ def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[st
     return find
 
 
-def _import(target: str) -> Any:
+def import_name(target: str) -> Any:
+    """Return what "module:NAME" names."""
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)
 

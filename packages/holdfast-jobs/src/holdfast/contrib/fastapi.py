@@ -10,32 +10,20 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import MissingExtra, UnsupportedConnection
 
 try:
-    from fastapi import Depends, Query
+    from fastapi import Depends
     from fastapi import __version__ as fastapi_version
-    from pydantic import WithJsonSchema
 except ImportError as error:
     raise MissingExtra(
         "holdfast.contrib.fastapi needs FastAPI", help="pip install fastapi"
     ) from error
 
 from holdfast.app import Holdfast
-from holdfast.contrib.starlette import (
-    Failed,
-    Found,
-    Look,
-    Ready,
-    Waited,
-    lifespan,
-    mount_dashboard,
-    problem_handler,
-    wait_or_accept,
-)
-from holdfast.contrib.wait_or_accept import DEFAULT_MS, MAX_MS, PARAMETER
+from holdfast.contrib.starlette import lifespan, mount_dashboard, problem_handler
 from holdfast.storage.database import AsyncTransaction
 
 if TYPE_CHECKING:
@@ -44,31 +32,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncTransaction",
-    "Failed",
-    "Found",
-    "Look",
-    "Ready",
-    "WaitMs",
-    "Waited",
     "lifespan",
     "mount_dashboard",
     "problem_handler",
     "session",
     "transaction",
-    "wait_or_accept",
 ]
-
-WaitMs = Annotated[
-    str | None,
-    Query(
-        alias=PARAMETER,
-        description=f"How long to wait, in milliseconds, by default {DEFAULT_MS:,}; more than {MAX_MS:,} counts as"
-        f" {MAX_MS:,}, and 0 looks once.",
-    ),
-    # No maximum: a client that checks what it sends would refuse what is accepted.
-    WithJsonSchema({"type": "integer", "minimum": 0}),
-]
-"""The type of a parameter that you pass on as `wait_ms`, so that OpenAPI shows it; it is checked there."""
 
 
 def transaction(jobs: Holdfast) -> Any:

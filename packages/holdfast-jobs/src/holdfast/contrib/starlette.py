@@ -1,4 +1,4 @@
-"""Holdfast in a Starlette application: its lifespan, the dashboard, problem documents, and requests that wait."""
+"""Holdfast in a Starlette application: its lifespan, the dashboard, and problem documents."""
 
 from __future__ import annotations
 
@@ -20,32 +20,12 @@ except ImportError as error:
     ) from error
 
 from holdfast.app import Holdfast
-from holdfast.contrib.wait_or_accept import (
-    Failed,
-    Found,
-    Look,
-    Ready,
-    Waited,
-    wait_or_accept,
-)
 from holdfast.settings import Settings
 from holdfast.web.app import Site, create
 from holdfast.web.authentication import Hook
 from holdfast.web.disconnect import before_stop, stop_event
 from holdfast.web.middleware import given_request_id
 from holdfast.web.problems import problem_response
-
-__all__ = [
-    "Failed",
-    "Found",
-    "Look",
-    "Ready",
-    "Waited",
-    "lifespan",
-    "mount_dashboard",
-    "problem_handler",
-    "wait_or_accept",
-]
 
 
 def lifespan(

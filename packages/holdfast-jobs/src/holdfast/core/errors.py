@@ -71,13 +71,7 @@ HoldfastError
 │   └── InvalidSchedule            HF081
 ├── CycleError
 │   ├── CycleNotFound              HF082
-│   ├── DuplicateCycle             HF083
-│   └── ServiceCallFailed          HF084  retryable
-├── ServiceCallRejected
-│   ├── ServiceTokenUnset          HF085
-│   ├── ServiceTokenWrong          HF086
-│   ├── IdempotencyKeyMissing      HF087
-│   └── CallAlreadyDone            HF088
+│   └── DuplicateCycle             HF083
 ├── RequestError
 │   ├── BadRequest                 HF074
 │   ├── BodyTooLarge               HF075
@@ -117,7 +111,6 @@ __all__ = [
     "BadRequest",
     "BodyTooLarge",
     "Busy",
-    "CallAlreadyDone",
     "ChainCancelled",
     "ChainDeleted",
     "ChainError",
@@ -145,7 +138,6 @@ __all__ = [
     "HandlerInvalid",
     "HeartbeatTooSlow",
     "HoldfastError",
-    "IdempotencyKeyMissing",
     "InputInvalid",
     "InputUnreadable",
     "InvalidCursor",
@@ -183,10 +175,6 @@ __all__ = [
     "SealBroken",
     "SealError",
     "SealKeyMissing",
-    "ServiceCallFailed",
-    "ServiceCallRejected",
-    "ServiceTokenUnset",
-    "ServiceTokenWrong",
     "ShardPairInvalid",
     "ShutdownTooLong",
     "StillReferenced",
@@ -1045,85 +1033,6 @@ class DuplicateCycle(CycleError):
 
     code = "HF083"
     fix = "rename one of them"
-
-
-class ServiceCallFailed(CycleError):
-    """A service call failed.
-
-    Cycles may call an API with a service token and an idempotency key that is the same for every
-    run of a slot, so a call is safe to repeat.
-    """
-
-    code = "HF084"
-    fix = "check WORKER_API_BASE_URL and WORKER_API_SERVICE_TOKEN, and the API's own log"
-    retryable = True
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        problem_code: str | None = None,
-        help: str | None = None,
-    ) -> None:
-        """Also give the response's status and the code in its problem document; None without a response."""
-        super().__init__(message, help=help)
-        self.status = status
-        self.problem_code = problem_code
-
-
-class ServiceCallRejected(HoldfastError):
-    """The guard of an API rejected a service call; `status` is the response's."""
-
-    status: ClassVar[int] = 403
-
-
-class ServiceTokenUnset(ServiceCallRejected):
-    """The API has no service token.
-
-    Without a token the guard could not tell your callers from anyone else, so it rejects every call
-    until one is set.
-    """
-
-    code = "HF085"
-    fix = "set WORKER_API_SERVICE_TOKEN in the API's environment, the same as in the worker's"
-    status = 503
-
-
-class ServiceTokenWrong(ServiceCallRejected):
-    """The service token is missing or wrong.
-
-    Service calls carry the token in the header x-service-token. During a rotation the guard also
-    accepts WORKER_API_SERVICE_TOKEN_PREVIOUS.
-    """
-
-    code = "HF086"
-    fix = "set the same WORKER_API_SERVICE_TOKEN for the worker and for the API"
-    status = 401
-
-
-class IdempotencyKeyMissing(ServiceCallRejected):
-    """A service call has no usable idempotency key.
-
-    The key is recorded with the work, so that a repeated call does nothing. Without one, every retry
-    would do the work again.
-    """
-
-    code = "HF087"
-    fix = "send the header Idempotency-Key, the same for every try: ServiceClient sends run.key"
-    status = 400
-
-
-class CallAlreadyDone(ServiceCallRejected):
-    """The work of this idempotency key has already been done.
-
-    The key was recorded in the transaction that did the work. ServiceClient treats this response as
-    success, so a slot whose first response was lost still completes.
-    """
-
-    code = "HF088"
-    fix = "nothing to do; send another key for other work"
-    status = 409
 
 
 class QueryError(HoldfastError):

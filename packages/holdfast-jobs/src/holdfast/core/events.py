@@ -311,15 +311,6 @@ CATALOGUE: dict[str, EventSpec] = {
             "A slot was due but another replica holds the cycle or the slot.",
             ("worker", "cycle", "reason"),
         ),
-        EventSpec(
-            "wait_started", "debug", "A request began to wait in wait_or_accept.", ("waiting",)
-        ),
-        EventSpec(
-            "wait_finished",
-            "debug",
-            "A request's wait ended: ready, pending, failed or rejected.",
-            ("waiting", "state", "duration_ms"),
-        ),
     )
 }
 

@@ -1,6 +1,9 @@
-"""The schemes of URLs for hints and files: which ones a setting accepts, and which module opens them."""
+"""The schemes of URLs for hints and files: which ones a setting accepts, and what opens them."""
 
 POSTGRES_SCHEMES = ("postgresql", "postgres")
-REDIS_SCHEMES = ("redis", "rediss", "unix")
-NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 FILE_SCHEMES = ("file", "s3")
+BROKER_EXTRAS = {
+    **dict.fromkeys(("redis", "rediss", "unix"), "redis"),
+    **dict.fromkeys(("nats", "tls", "ws", "wss"), "nats"),
+}
+"""Schemes of hints that need an extra, and which."""

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
-from holdfast.core.errors import ConfigError
-from holdfast.core.schemes import NATS_SCHEMES, POSTGRES_SCHEMES, REDIS_SCHEMES
+from holdfast.core.errors import ConfigError, MissingExtra
+from holdfast.core.schemes import BROKER_EXTRAS, POSTGRES_SCHEMES
+from holdfast.extensions import import_name, merge
 from holdfast.notify.base import Notifier
 from holdfast.notify.local import LocalNotifier, NullNotifier
 from holdfast.notify.sqlite import SqliteNotifier
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 from holdfast.storage.url import without_driver
+
+OpenNotifier: TypeAlias = Callable[[str, str, str | None], Notifier]
+"""Opens a notifier, given its URL, the schema and HOLDFAST_LISTEN_URL; it connects at its first use."""
+
+NOTIFIERS = dict.fromkeys(POSTGRES_SCHEMES, "holdfast.notify.postgres:postgres_notifier")
+"""Their `OpenNotifier`, by scheme; extensions add to it."""
 
 
 def open_notifier(
@@ -42,18 +51,15 @@ def open_notifier(
 def _server_notifier(url: str, schema: str, listen_url: str | None) -> Notifier:
     """Import only what the URL asks for: each notifier has an extra of its own."""
     scheme = _scheme(url)
-    if scheme in POSTGRES_SCHEMES:
-        from holdfast.notify.postgres import postgres_notifier
-
-        return postgres_notifier(url, schema, listen_url=listen_url)
-    if scheme in REDIS_SCHEMES:
-        from holdfast.notify.redis import redis_notifier
-
-        return redis_notifier(url, schema)
-    if scheme in NATS_SCHEMES:
-        from holdfast.notify.nats import nats_notifier
-
-        return nats_notifier(url, schema)
+    target = {**NOTIFIERS, **merge("notifiers")}.get(scheme)
+    if target is not None:
+        open: OpenNotifier = import_name(target)
+        return open(url, schema, listen_url)
+    if scheme in BROKER_EXTRAS:
+        extra = BROKER_EXTRAS[scheme]
+        raise MissingExtra(
+            f"hints over {scheme}:// need an extra", help=f'pip install "holdfast-jobs[{extra}]"'
+        )
     # The rest of the URL may hold a password.
     raise ConfigError(
         f"there is no notifier for {scheme or 'a URL without a scheme'!r}",

@@ -34,8 +34,8 @@ PUBLISH = SQL("notify {channel}, {payload}")
 def postgres_notifier(
     url: str,
     schema: str,
-    *,
     listen_url: str | None = None,
+    *,
     timings: ListenerTimings | None = None,
 ) -> ServerNotifier:
     """Return a notifier on this server; `listen_url` bypasses a pooler that does not support LISTEN."""

@@ -180,16 +180,6 @@ FLEET_REAPING = Metric(
     "1 while a reaper is running, as in /readyz.",
     of_database=True,
 )
-REQUESTS_WAITING = Metric(
-    "holdfast.request.waiting", "gauge", "Requests in this process waiting in wait_or_accept."
-)
-REQUEST_WAIT = Metric(
-    "holdfast.request.wait_duration",
-    "histogram",
-    "How long requests waited, by result.",
-    ("state",),
-    "s",
-)
 
 METRICS: tuple[Metric, ...] = (
     *(each for each in tuple(globals().values()) if isinstance(each, Metric)),
@@ -422,11 +412,6 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _measure(CYCLE_RUNS),
         _measure(CYCLE_DURATION, "duration_ms"),
         _cycle_success,
-    ),
-    "wait_started": (_measure(REQUESTS_WAITING, "waiting"),),
-    "wait_finished": (
-        _measure(REQUESTS_WAITING, "waiting"),
-        _measure(REQUEST_WAIT, "duration_ms"),
     ),
 }
 for _each in rows("metrics"):

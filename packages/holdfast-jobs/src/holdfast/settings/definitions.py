@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from holdfast.core.errors import UnknownVariable
-from holdfast.core.schemes import NATS_SCHEMES, POSTGRES_SCHEMES, REDIS_SCHEMES
+from holdfast.core.schemes import POSTGRES_SCHEMES
 from holdfast.settings.fields import (
     Boolean,
-    HttpUrl,
     Integer,
     Names,
+    NotifierUrl,
     OneOf,
-    Secret,
     SettingsGroup,
     Text,
     Url,
@@ -67,15 +66,6 @@ class WorkerSettings:
     tick_loop_max_jitter_ms: int = setting(_MS, 2_000, "Jitter added to that pause.")
     shutdown_timeout_ms: int = setting(
         _MS, 30_000, "How long a stopping worker waits for its handlers; unset: at most the lease."
-    )
-    api_base_url: str | None = setting(
-        HttpUrl(), None, "Base URL of the API that cycles call (service calls)."
-    )
-    api_service_token: str | None = setting(
-        Secret(), None, "Token for service calls, sent as x-service-token.", secret=True
-    )
-    api_service_token_previous: str | None = setting(
-        Secret(), None, "Previous token, still accepted during a rotation.", secret=True
     )
 
 
@@ -152,11 +142,7 @@ class HoldfastSettings:
         Text(), None, "File to read instead of holdfast.toml or pyproject.toml."
     )
     notifier: str | None = setting(
-        Url(
-            (*POSTGRES_SCHEMES, *REDIS_SCHEMES, *NATS_SCHEMES),
-            "local, none, or a postgresql://, redis:// or nats:// URL",
-            words=("local", "none"),
-        ),
+        NotifierUrl(),
         None,
         "local, none, or a postgresql://, redis:// or nats:// URL; unset: the database.",
     )

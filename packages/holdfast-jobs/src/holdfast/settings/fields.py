@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from holdfast.core.duration import MAX_DURATION_MS, milliseconds
 from holdfast.core.errors import ConfigError, InvalidDuration, InvalidSchedule
 from holdfast.core.schedule import Cron
-from holdfast.core.schemes import FILE_SCHEMES
+from holdfast.core.schemes import BROKER_EXTRAS, FILE_SCHEMES, POSTGRES_SCHEMES
+from holdfast.extensions import merge
 
 Value = str | int | bool | tuple[str, ...] | None
 
@@ -155,18 +156,31 @@ class HttpUrl:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A URL of one of these schemes, with or without the driver that SQLAlchemy names, or one of a few words."""
+    """A URL of one of these schemes, with or without the driver that SQLAlchemy names."""
 
     schemes: tuple[str, ...]
     expected: str
-    words: tuple[str, ...] = ()
 
     def parse(self, raw: object) -> str:
         url = Text().parse(raw)
         scheme, _, rest = url.partition("://")
-        if url not in self.words and not (rest and scheme.partition("+")[0] in self.schemes):
+        if not (rest and scheme.partition("+")[0] in self.schemes):
             raise ValueError
         return url
+
+
+@dataclass(frozen=True, slots=True)
+class NotifierUrl:
+    """What carries hints; extensions add schemes."""
+
+    expected: str = "local, none, or a postgresql://, redis:// or nats:// URL"
+
+    def parse(self, raw: object) -> str:
+        url = Text().parse(raw)
+        if url in ("local", "none"):
+            return url
+        schemes = (*POSTGRES_SCHEMES, *BROKER_EXTRAS, *merge("notifiers"))
+        return Url(schemes, self.expected).parse(url)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ STATUSES: dict[type[HoldfastError], int] = {
     errors.PayloadError: 422,
     errors.RateLimited: 429,
     errors.StreamsFull: 503,
-    **{each: each.status for each in errors.ServiceCallRejected.__subclasses__()},
     errors.RequestError: 400,
     errors.QueryError: 400,
     errors.InvalidOption: 400,

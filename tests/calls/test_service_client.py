@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.contrib.service_calls import ServiceClient
-from holdfast.core.errors import ConfigError, ServiceCallFailed
-from holdfast.scheduler import service_call
+from holdfast.core.errors import ConfigError
 from holdfast.settings import read_settings
+from holdfast_calls import ServiceClient, service_client
+from holdfast_calls.errors import ServiceCallFailed
 
 
 class Api:
@@ -195,7 +195,7 @@ def test_a_call_ends_in_time_even_if_the_headers_drip(api: Api) -> None:
 
 
 def test_a_response_has_a_largest_size(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_call, "MAX_RESPONSE", 100)
+    monkeypatch.setattr(service_client, "MAX_RESPONSE", 100)
     api.answer = b'"' + b"x" * 200 + b'"'
     with pytest.raises(ServiceCallFailed, match="larger than 100 bytes"):
         ServiceClient(api.url, "s3cret").call_sync("x", key="k")
@@ -207,10 +207,6 @@ def test_a_call_needs_a_key_and_a_client_a_timeout(api: Api) -> None:
     with pytest.raises(ConfigError, match="timeout above 0"):
         ServiceClient(api.url, "s3cret", timeout_s=0)
     assert api.asked == []
-
-
-def test_the_earlier_address_of_the_client_still_works() -> None:
-    assert service_call.ServiceClient is ServiceClient
 
 
 async def test_an_answer_that_is_not_json_is_an_error(api: Api) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.core.errors import ConfigError
-from holdfast.notify.redis import redis_notifier
 from holdfast.testing.conformance.notifier import MakeNotifier, NotifierServerConformance
+from holdfast_brokers.redis import redis_notifier
 from tests.notify.servers import LeashedServer, redis_server
 from tests.notify.timings import FAST
 

@@ -17,8 +17,16 @@ from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+
+from holdfast.core.errors import MissingExtra
+
+try:
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import Response
+except ImportError as error:
+    raise MissingExtra(
+        "wait_or_accept needs starlette", help='pip install "holdfast-jobs[calls,web]"'
+    ) from error
 
 from holdfast.app import Holdfast
 from holdfast.client.start_options import Id, id_text
@@ -34,10 +42,11 @@ from holdfast.core.errors import (
     InvalidOption,
     WaitTimeout,
 )
-from holdfast.core.events import event
+from holdfast.core.events import EventSpec
 from holdfast.web.disconnect import while_connected
 from holdfast.web.middleware import given_request_id
 from holdfast.web.problems import problem_response
+from holdfast_calls.events import WAIT_FINISHED, WAIT_STARTED
 
 T = TypeVar("T")
 
@@ -207,23 +216,23 @@ class _MeasuredWait:
         self.state: WaitedState = "pending"
 
     def __enter__(self) -> Self:
-        self._tell(1, "wait_started")
+        self._tell(1, WAIT_STARTED)
         return self
 
     def __exit__(self, *_: object) -> None:
         taken_ms = int((time.monotonic() - self._began) * 1000)
-        self._tell(-1, "wait_finished", state=self.state, duration_ms=taken_ms)
+        self._tell(-1, WAIT_FINISHED, state=self.state, duration_ms=taken_ms)
 
     def reject(self, request: Request, error: Exception) -> Waited[Any]:
         """End the wait because of what was asked for."""
         self.state = "rejected"
         return Waited("rejected", error=error, request_id=given_request_id(request))
 
-    def _tell(self, change: int, name: str, **fields: Any) -> None:
+    def _tell(self, change: int, kind: EventSpec, **fields: Any) -> None:
         if self._jobs is not None:
             waiting = self._waiting.get(self._jobs, 0) + change
             self._waiting[self._jobs] = waiting
-            self._jobs.tell([event(name, waiting=waiting, **fields)])
+            self._jobs.tell([kind(waiting=waiting, **fields)])
 
 
 def _check_target(

@@ -1,6 +1,6 @@
-"""Service calls, both sides: the client that a cycle uses, and the guard of the API that does the work.
+"""The guard of an API that does the work of service calls.
 
-The guard checks token and key before anything else happens, and records the key in the transaction of the work: both
+It checks token and key before anything else happens, and records the key in the transaction of the work: both
 commit together, so a call whose first try was rolled back can come again, and one that was done cannot.
 """
 
@@ -15,22 +15,19 @@ from typing import Any, overload
 from holdfast.app import Holdfast
 from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import AsyncAdapter, AsyncTx, SyncTx
-from holdfast.core.errors import (
+from holdfast.core.errors import InvalidOption, MissingExtra
+from holdfast.settings import load_some
+from holdfast_calls.errors import (
     CallAlreadyDone,
     IdempotencyKeyMissing,
-    InvalidOption,
-    MissingExtra,
     ServiceCallRejected,
     ServiceTokenUnset,
     ServiceTokenWrong,
 )
-from holdfast.scheduler.service_call import KEY_HEADER, TOKEN_HEADER, ServiceClient
-from holdfast.settings import load_some
+from holdfast_calls.service_client import KEY_HEADER, TOKEN_HEADER
 
 with suppress(ImportError):  # only the FastAPI dependency needs it
     from starlette.requests import Request
-
-__all__ = ["ServiceCall", "ServiceClient", "ServiceGuard", "service_call"]
 
 LONGEST_KEY = 255
 _VARIABLES = ("WORKER_API_SERVICE_TOKEN", "WORKER_API_SERVICE_TOKEN_PREVIOUS")

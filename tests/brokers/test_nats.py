@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.notify.nats import nats_notifier
 from holdfast.testing.conformance.notifier import MakeNotifier, NotifierServerConformance
+from holdfast_brokers.nats import nats_notifier
 from tests.notify.servers import LeashedServer, nats_server
 from tests.notify.timings import FAST
 

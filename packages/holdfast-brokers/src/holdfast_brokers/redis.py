@@ -23,7 +23,7 @@ ANSWER_TIMEOUT_S = 5.0
 
 
 def redis_notifier(
-    url: str, schema: str, *, timings: ListenerTimings | None = None
+    url: str, schema: str, listen_url: str | None = None, *, timings: ListenerTimings | None = None
 ) -> ServerNotifier:
     """Return a notifier on this server.
 

@@ -16,18 +16,17 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from holdfast import Holdfast
 from holdfast.contrib.fastapi import problem_handler, session
-from holdfast.contrib.service_calls import ServiceCall, ServiceClient, ServiceGuard, service_call
-from holdfast.core.errors import (
+from holdfast.core.errors import HoldfastError, InvalidOption
+from holdfast.scheduler.cycle_run import CycleRun
+from holdfast.settings import read_settings
+from holdfast_calls import ServiceCall, ServiceClient, ServiceGuard, service_call
+from holdfast_calls.errors import (
     CallAlreadyDone,
-    HoldfastError,
     IdempotencyKeyMissing,
-    InvalidOption,
     ServiceCallFailed,
     ServiceTokenUnset,
     ServiceTokenWrong,
 )
-from holdfast.scheduler.cycle_run import CycleRun
-from holdfast.settings import read_settings
 from tests.contrib.conftest import ASYNC_DRIVERS, alchemy_url
 from tests.support.serving import serve
 

@@ -14,9 +14,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.core.codec import TypeCodec
-from holdfast.core.errors import CallAlreadyDone, ConfigError, HoldfastError, ServiceCallFailed
+from holdfast.core.errors import ConfigError, HoldfastError
 from holdfast.core.redaction import clean_error, clean_text
 from holdfast.settings import Settings, load_settings
+from holdfast_calls.errors import CallAlreadyDone, ServiceCallFailed
+from holdfast_calls.settings import CallSettings
 
 TOKEN_HEADER = "x-service-token"
 KEY_HEADER = "idempotency-key"
@@ -58,10 +60,10 @@ class ServiceClient:
 
         Raises: ConfigError when URL or token is unset.
         """
-        own = (settings or load_settings()).worker
-        if own.api_base_url is None:
+        own: CallSettings = (settings or load_settings()).others[CallSettings]
+        if own.base_url is None:
             raise ConfigError("service calls need a base URL", help="set WORKER_API_BASE_URL")
-        return cls(own.api_base_url, own.api_service_token or "", timeout_s)
+        return cls(own.base_url, own.service_token or "", timeout_s)
 
     @overload
     async def call(self, path: str, *, key: str, body: Any = None, method: str = "POST") -> Any: ...
@@ -178,7 +180,7 @@ def _judge(what: str, response: HTTPResponse, text: bytes) -> None:
             help="set WORKER_API_BASE_URL to the final address; redirects are not followed",
         )
     problem = _problem_of(text)
-    if status == CallAlreadyDone.status and problem.code == CallAlreadyDone.code:
+    if status == CallAlreadyDone.http_status and problem.code == CallAlreadyDone.code:
         return
     raise ServiceCallFailed(
         f"{what} got status {status}{f': {problem.text}' if problem.text else ''}",

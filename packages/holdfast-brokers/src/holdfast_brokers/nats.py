@@ -23,7 +23,7 @@ LOST = "the connection to NATS was lost"
 
 
 def nats_notifier(
-    url: str, schema: str, *, timings: ListenerTimings | None = None
+    url: str, schema: str, listen_url: str | None = None, *, timings: ListenerTimings | None = None
 ) -> ServerNotifier:
     """Return a notifier on these servers, several separated by commas."""
     subject = channel_name(schema)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -21,12 +23,12 @@ from starlette.routing import Route
 
 from holdfast import Chain, Holdfast, Job
 from holdfast.client import waiting
-from holdfast.contrib import wait_or_accept as module
-from holdfast.contrib.starlette import Failed, Found, Ready, lifespan, wait_or_accept
-from holdfast.core.errors import InvalidOption
+from holdfast.contrib.starlette import lifespan
+from holdfast.core.errors import InvalidOption, MissingExtra
 from holdfast.observe.prometheus import PrometheusObserver
 from holdfast.settings import load_settings
 from holdfast.storage.id_generator import new_id
+from holdfast_calls import Failed, Found, Ready, request_wait, wait_or_accept
 from tests.support.serving import authorities, serve
 from tests.support.until import PATIENCE_S, until
 
@@ -76,7 +78,7 @@ class Shop:
 
     @property
     def watches(self) -> int:
-        return sum(len(each) for each in module._WATCHES.values())
+        return sum(len(each) for each in request_wait._WATCHES.values())
 
     @property
     def served(self) -> Starlette:
@@ -115,8 +117,8 @@ async def client(address: str) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look only when there is a reason to."""
-    monkeypatch.setattr(module, "SHORTEST_S", 600.0)
-    monkeypatch.setattr(module, "LONGEST_S", 600.0)
+    monkeypatch.setattr(request_wait, "SHORTEST_S", 600.0)
+    monkeypatch.setattr(request_wait, "LONGEST_S", 600.0)
 
 
 def complete(shop: Shop, chain: Chain, output: Any = None) -> None:
@@ -361,14 +363,17 @@ async def test_work_is_started_only_once_the_request_has_been_checked(
 )
 def test_waits_have_a_default_and_a_limit(query: str, wait_ms: int) -> None:
     request = Request({"type": "http", "query_string": query.encode(), "headers": []})
-    assert module._milliseconds(request, None, module.DEFAULT_MS, module.MAX_MS) == wait_ms
+    assert (
+        request_wait._milliseconds(request, None, request_wait.DEFAULT_MS, request_wait.MAX_MS)
+        == wait_ms
+    )
 
 
 def test_the_default_and_the_limit_can_be_others() -> None:
     request = Request({"type": "http", "query_string": b"", "headers": []})
-    assert module._milliseconds(request, None, 200, 500) == 200
-    assert module._milliseconds(request, 900, 200, 500) == 500
-    assert module._milliseconds(request, "40", 200, 500) == 40
+    assert request_wait._milliseconds(request, None, 200, 500) == 200
+    assert request_wait._milliseconds(request, 900, 200, 500) == 500
+    assert request_wait._milliseconds(request, "40", 200, 500) == 40
 
 
 async def test_what_makes_no_sense_is_refused(shop: Shop) -> None:
@@ -387,7 +392,7 @@ async def test_what_makes_no_sense_is_refused(shop: Shop) -> None:
 async def test_requests_with_one_key_share_their_looks(
     shop: Shop, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SHORTEST_S", 600.0)
+    monkeypatch.setattr(request_wait, "SHORTEST_S", 600.0)
     shop.key, chain = "invoice:7", shop.start()
     asking = [
         asyncio.create_task(client.get(f"/condition/{chain.id}?waitMs=30000")) for _ in range(100)
@@ -412,15 +417,17 @@ async def test_a_hundred_things_that_are_waited_for_are_looked_at_twenty_times_a
         looks.append(loop.time())
         return None
 
-    waits = [asyncio.create_task(module._find(None, None, look, None, 3.0)) for _ in range(100)]
+    waits = [
+        asyncio.create_task(request_wait._find(None, None, look, None, 3.0)) for _ in range(100)
+    ]
     await asyncio.gather(*waits)
-    assert 100 <= len(looks) <= 100 + 3 * module.LOOKS_PER_S
+    assert 100 <= len(looks) <= 100 + 3 * request_wait.LOOKS_PER_S
 
 
 async def test_the_pauses_between_looks_grow_to_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
-    async def pause(self: module.SharedLook[str], seconds: float) -> bool:
+    async def pause(self: request_wait.SharedLook[str], seconds: float) -> bool:
         pauses.append(seconds)
         await asyncio.sleep(0)
         return False
@@ -428,8 +435,8 @@ async def test_the_pauses_between_looks_grow_to_a_second(monkeypatch: pytest.Mon
     async def look() -> Found[str]:
         return Ready("found") if len(pauses) == 10 else None
 
-    monkeypatch.setattr(module.SharedLook, "_pause", pause)
-    assert await module._find(None, None, look, None, 20.0) is not None
+    monkeypatch.setattr(request_wait.SharedLook, "_pause", pause)
+    assert await request_wait._find(None, None, look, None, 20.0) is not None
     assert pauses[:3] == pytest.approx([0.1, 0.15, 0.225])
     assert pauses == sorted(pauses)
     assert pauses[-2:] == [1.0, 1.0]
@@ -445,10 +452,10 @@ async def test_a_request_that_joins_is_not_answered_from_an_older_look() -> None
         await go_on.wait()
         return seen
 
-    first = asyncio.create_task(module._find(None, None, look, "key", 20.0))
+    first = asyncio.create_task(request_wait._find(None, None, look, "key", 20.0))
     await begun.wait()
     found = Ready("since")
-    second = asyncio.create_task(module._find(None, None, look, "key", 0.0))
+    second = asyncio.create_task(request_wait._find(None, None, look, "key", 0.0))
     await asyncio.sleep(0)
     go_on.set()
     assert await second == Ready("since")
@@ -459,14 +466,14 @@ async def test_what_a_look_raises_reaches_all_who_wait() -> None:
     async def look() -> Found[str]:
         raise LookupError("no table")
 
-    waits = [module._find(None, None, look, "key", 5.0) for _ in range(3)]
+    waits = [request_wait._find(None, None, look, "key", 5.0) for _ in range(3)]
     raised = await asyncio.gather(*waits, return_exceptions=True)
     assert [type(each) for each in raised] == [LookupError] * 3
-    assert not module._WATCHES[asyncio.get_running_loop()]
+    assert not request_wait._WATCHES[asyncio.get_running_loop()]
 
 
-def _all_watches() -> list[module.SharedLook[Any]]:
-    return [each for watches in module._WATCHES.values() for each in list(watches.values())]
+def _all_watches() -> list[request_wait.SharedLook[Any]]:
+    return [each for watches in request_wait._WATCHES.values() for each in list(watches.values())]
 
 
 class Leaver:
@@ -494,7 +501,7 @@ class Leaver:
 async def test_a_client_that_disconnects_leaves_nothing_behind(
     shop: Shop, address: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST_S", 0.1)
+    monkeypatch.setattr(request_wait, "LONGEST_S", 0.1)
     chain = shop.start()
     reads = count_reads(shop.jobs)
     leaver = await Leaver.ask(address, f"/{path}/{chain.id}?waitMs=30000")
@@ -505,7 +512,7 @@ async def test_a_client_that_disconnects_leaves_nothing_behind(
     await until(lambda: shop.jobs.aio.chains._waiting._thread is None)
     looks, asked = shop.looks, reads()
     # So long that a request which still waited would have looked twice.
-    await asyncio.sleep(2.5 * module.LONGEST_S)
+    await asyncio.sleep(2.5 * request_wait.LONGEST_S)
     assert (shop.looks, reads()) == (looks, asked)
 
 
@@ -598,7 +605,14 @@ def test_values_of_many_kinds_become_json() -> None:
         total: int
 
     id = UUID(new_id())
-    waited = module.Waited("ready", value=Invoice(total=7))
+    waited = request_wait.Waited("ready", value=Invoice(total=7))
     answer = waited.response(ready=lambda value: {"id": id, "invoice": value})
     assert bytes(answer.body) == b'{"id":"%b","invoice":{"total":7}}' % str(id).encode()
     assert bytes(waited.response().body) == b'{"total":7}'
+
+
+def test_without_starlette_the_error_names_the_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "starlette.requests", None)
+    monkeypatch.delitem(sys.modules, request_wait.__name__)
+    with pytest.raises(MissingExtra, match=r'pip install "holdfast-jobs\[calls,web\]"'):
+        importlib.import_module(request_wait.__name__)

@@ -1,0 +1,1 @@
+"""Hints over Redis and NATS, against real servers."""

@@ -1,0 +1,1 @@
+"""Service calls, and requests that wait."""
