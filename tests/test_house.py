@@ -47,10 +47,6 @@ PARALLEL = (
 CIRCLES = (
     # an error says when the job runs again, and durations raise errors
     {"core.duration", "core.errors", "core.instants", "core.outcome"},
-    # `holdfast.contrib.django:app` is made at its first use
-    {"contrib.django", "contrib.django.application"},
-    # a task's type knows the function that runs it, which asks the types for the task
-    {"contrib.django.task_results", "contrib.django.task_runs", "contrib.django.task_types"},
 )
 """Modules that need one another when they run, and why; nothing else imports in a circle."""
 
@@ -87,7 +83,7 @@ COLUMNS = {"gate", "gate_at"}
 PROGRAMS = "bench/peers"
 """Programs of their own, in the words of other queues."""
 
-DJANGO_COMMANDS = "contrib/django/management/commands"
+DJANGO_COMMANDS = "django/management/commands"
 """Django finds a command by the name `Command`."""
 
 
@@ -233,7 +229,7 @@ def test_tests_skip_only_for_what_is_named_at_the_end_of_the_run() -> None:
         if path
         not in (
             ROOT / "tests/support/absent.py",
-            ROOT / "tests/contrib/django/task_contract.py",
+            ROOT / "tests/django/task_contract.py",
         )
         for name, line in referred_names(tree_of(path))
         if name in silent

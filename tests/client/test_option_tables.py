@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.cli.jobs import start
 from holdfast.client.start_options import StartOptions
-from holdfast.contrib.django.tasks import DjangoTaskOptions
 from holdfast.core.registry import TYPE_OPTIONS, JobType, TypeOptions
 from holdfast.core.start_table import START_OPTIONS
 from holdfast.web.api.chains import NewChain
 from holdfast.web.pages.start_form import _OPTIONS as FORM_OPTIONS
+from holdfast_django.tasks import DjangoTaskOptions
 
 ONLY_PYTHON = {"blockers", "exclude", "id", "on_blocker_failure"}
 """What takes ids of other chains; the command line and HTTP start one chain at a time."""

@@ -14,7 +14,7 @@ from time import monotonic
 import httpx
 import pytest
 
-from tests.contrib.django.project import Project
+from tests.django.project import Project
 from tests.docs.newcomer import PATIENCE_S, run
 from tests.docs.snippets import Block, blocks
 from tests.support.until import SLOWNESS, wait_until
@@ -29,7 +29,7 @@ DATABASES = {"default": {
 """
 COMMITTED = """
 import pytest
-from holdfast.contrib.django import database_url
+from holdfast_django import database_url
 
 @pytest.fixture
 def holdfast_app():

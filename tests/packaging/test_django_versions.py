@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.contrib.django.project import PATIENCE_S, Project, make_project
-from tests.contrib.django.test_contract import TESTS as CONTRACT
-from tests.contrib.django.test_pages import TESTS as PAGES
-from tests.contrib.django.test_pages import with_pages
-from tests.contrib.django.test_tasks import prepared
+from tests.django.project import PATIENCE_S, Project, make_project
+from tests.django.test_contract import TESTS as CONTRACT
+from tests.django.test_pages import TESTS as PAGES
+from tests.django.test_pages import with_pages
+from tests.django.test_tasks import prepared
 from tests.packaging.environment import installed
 from tests.support.absent import skip_because_absent
 
@@ -73,7 +73,7 @@ ENQUEUED = """
 """
 FOUND = """
 from pathlib import Path
-from holdfast.contrib.django.tasks_api import task_backends
+from holdfast_django.tasks_api import task_backends
 from shop.models import Order
 found = [task_backends["default"].get_result(each) for each in ids]
 answer([

@@ -20,6 +20,7 @@ EXTRAS = {
     "files": ("holdfast_files.s3",),
     "leases": ("holdfast_leases",),
     "calls": ("holdfast_calls.service_client", "holdfast_calls.service_guard"),
+    "django": ("django", "holdfast_django"),
     "archive": ("holdfast_files.s3", "holdfast_archive.exporter"),
     "celery": ("holdfast_celery", "holdfast_celery.analysis"),
     "bench": ("holdfast_bench.command",),

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.contrib.django.project import described
+from tests.django.project import described
 from tests.packaging.environment import PATIENCE_S, Environment, installed
 from tests.packaging.test_django_versions import NEWEST, VERSIONS, find_python
 from tests.support.command import run_command
@@ -44,11 +44,11 @@ CANNOT_HOLD = {
 
 SETTINGS = """
 import __main__  # runtests.py, whose own list takes the place of INSTALLED_APPS
-__main__.ALWAYS_INSTALLED_APPS += ["holdfast.contrib.django", "stand_ins.StandIns"]
+__main__.ALWAYS_INSTALLED_APPS += ["holdfast_django", "stand_ins.StandIns"]
 SECRET_KEY = "of a test"
 USE_TZ = False
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-TASKS = {"default": {"BACKEND": "holdfast.contrib.django.tasks.HoldfastBackend"}}
+TASKS = {"default": {"BACKEND": "holdfast_django.tasks.HoldfastBackend"}}
 DATABASES = {"default": %r}
 if "sqlite" in DATABASES["default"]["ENGINE"]:
     DATABASES["default"]["OPTIONS"]["transaction_mode"] = "IMMEDIATE"
@@ -60,7 +60,7 @@ from django.apps import AppConfig
 from django.db import connection
 
 def run_what_is_due():
-    from holdfast.contrib.django import app, database_url
+    from holdfast_django import app, database_url
     from holdfast.testing.kit import Kit
 
     kit = Kit(app, database_url(), prepare=lambda app: None)
@@ -70,14 +70,14 @@ def run_what_is_due():
         kit.close()
 
 def clear_jobs():
-    from holdfast.contrib.django import app, database_url
+    from holdfast_django import app, database_url
     from holdfast.testing.fresh_state import clear_in_transaction
     from holdfast.testing.kit import Kit
 
     Kit(app, database_url(), prepare=clear_in_transaction).close()
 
 def make_stand_ins():
-    from holdfast.contrib.django.tasks import HoldfastBackend
+    from holdfast_django.tasks import HoldfastBackend
 
     class DummyBackend(HoldfastBackend):
         # No worker runs. What enqueue returns has this process's time, what is stored the database's: refreshed,
@@ -143,7 +143,7 @@ configure = LazySettings.configure
 def configure_with_holdfast(settings, **given):
     given |= {
         "SECRET_KEY": "of a test",
-        "INSTALLED_APPS": ["holdfast.contrib.django"],
+        "INSTALLED_APPS": ["holdfast_django"],
         "DATABASES": {"default": {
             "ENGINE": "django.db.backends.sqlite3", "NAME": "huey.db",
             "OPTIONS": {"timeout": 30, "transaction_mode": "IMMEDIATE"}}}}
@@ -160,7 +160,7 @@ class MemoryHuey:
 from collections import namedtuple
 from types import SimpleNamespace
 
-from holdfast.contrib.django import app, database_url
+from holdfast_django import app, database_url
 from holdfast.testing.fresh_state import clear_in_transaction
 from holdfast.testing.kit import Kit
 
@@ -196,7 +196,7 @@ HUEY = SimpleNamespace(
     pending_count=lambda: len(waiting()), result_count=lambda: len(list(app.jobs.list())))
 """,
     "huey/contrib/djhuey/tasks_backend.py": """
-from holdfast.contrib.django.tasks import HoldfastBackend
+from holdfast_django.tasks import HoldfastBackend
 from huey.contrib.djhuey import HUEY, dequeue
 
 class HueyBackend(HoldfastBackend):

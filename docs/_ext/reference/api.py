@@ -85,11 +85,11 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.contrib.sqlalchemy_url.open_async_engine",
     ),
     "Django": (
-        "holdfast.contrib.django.database_url",
-        "holdfast.contrib.django.tasks.HoldfastBackend",
-        "holdfast.contrib.django.tasks.DjangoTaskOptions",
-        "holdfast.contrib.django.tasks.task",
-        "holdfast.testing.django_cases.RunsTasks",
+        "holdfast_django.database_url",
+        "holdfast_django.tasks.HoldfastBackend",
+        "holdfast_django.tasks.DjangoTaskOptions",
+        "holdfast_django.tasks.task",
+        "holdfast_django.test_cases.RunsTasks",
     ),
     "From Celery": (
         "holdfast_celery.Celery",

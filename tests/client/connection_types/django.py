@@ -10,11 +10,11 @@ from unittest.mock import patch
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-import django
 from django.conf import settings
 from django.db import connections, transaction
 from django.utils.connection import ConnectionProxy
 
+import django
 from holdfast import Holdfast
 from tests.client.connection_types.drivers import file_of
 from tests.client.connection_types.held import Held, Kind, Opened, Undo

@@ -72,14 +72,3 @@ def holdfast(
         kit = Kit.joined(holdfast_app, holdfast_connection)
     yield kit
     kit.close()
-
-
-@pytest.fixture
-def holdfast_tasks(request: pytest.FixtureRequest) -> Iterator[Kit]:
-    """The testing kit for the tasks and jobs of a Django project, in the database that pytest-django gives the test."""
-    request.getfixturevalue("db")
-    from holdfast.testing.django_cases import open_django_kit
-
-    kit = open_django_kit()
-    yield kit
-    kit.close()

@@ -1,0 +1,373 @@
+"""Tasks of a Django project: enqueued in its transactions, run by `manage.py holdfast worker`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.django.project import PATIENCE_S, Project
+from tests.support.until import wait_until
+
+pytestmark = pytest.mark.timeout(4 * PATIENCE_S)
+
+TASKS = """
+    import os, time
+    from pathlib import Path
+    from django.db import connection
+    from holdfast import Limit, Permanent, Rate, Retry
+    from holdfast_django.tasks import task
+    from shop.models import Order
+
+    @task
+    def add(a, b):
+        return a + b
+
+    @task(takes_context=True, retry=Retry(base="100ms", max_attempts=3))
+    def third_time(context, name):
+        if context.attempt < 3:
+            raise ValueError(f"not yet: {context.attempt}")
+        return [context.attempt, len(context.task_result.errors), name]
+
+    @task(retry=Retry(base="100ms", max_attempts=2))
+    def never():
+        raise LookupError("never")
+
+    @task(retry=Retry(base="1h", cap="1h"))
+    def hopeless():
+        raise Permanent("no use")
+
+    @task(queue_name="mail")
+    async def count_orders():
+        return await Order.objects.acount()
+
+    @task(atomic=True)
+    def place(name, fails=False):
+        order = Order.objects.create(name=name)
+        if fails:
+            raise RuntimeError("after the insert")
+        return order.pk
+
+    @task(key="report:{year}")
+    def report(year, pages=1):
+        return [year, pages]
+
+    @task(limits=[Limit(1, by="tenant")], rates=[Rate(100, "1s", name="all")])
+    def alone(tenant, number=0):
+        Path(f"running.{tenant}").mkdir()
+        time.sleep(0.1)  # another one has the time to begin beside it
+        Path(f"running.{tenant}").rmdir()
+        return tenant
+
+    @task(timeout="300ms", retry=Retry(base="100ms", max_attempts=1))
+    def sleep():
+        time.sleep(5)  # far beyond its timeout
+
+    @task
+    def wait_for(path):
+        Path(f"{path}.{os.getpid()}").touch()
+        while not Path(path).exists():
+            time.sleep(0.02)
+        return "went on"
+
+    @task
+    def sign(path):
+        own = f"{path}.{os.getpid()}"
+        Path(own).touch()
+        while not Path(f"{own}.go").exists():
+            time.sleep(0.02)
+        Path(f"{own}.ended").touch()
+        return os.getpid()
+"""
+SHOWN = """
+    from holdfast_django.tasks_api import task_backends
+    def show(id):
+        found = task_backends["default"].get_result(id)
+        return {
+            "status": str(found.status), "value": found._return_value, "attempts": found.attempts,
+            "errors": [each.exception_class_path for each in found.errors],
+            "text": "".join(each.traceback for each in found.errors)}
+"""
+
+
+@pytest.fixture
+def shop(project: Project) -> Project:
+    """A project with tasks, migrated."""
+    return prepared(project)
+
+
+def prepared(project: Project) -> Project:
+    project.write("shop/tasks.py", TASKS)
+    project.manage("migrate", "--run-syncdb")
+    return project
+
+
+def test_a_worker_runs_what_was_enqueued(shop: Project) -> None:
+    ids = shop.evaluate(
+        """
+        from shop.tasks import *
+        from holdfast_django.tasks import priority_level
+        ids = [each.id for each in (
+            add.enqueue(1, b=2), third_time.enqueue("x"), never.enqueue(), hopeless.enqueue(),
+            count_orders.enqueue(), place.enqueue("kept"), place.enqueue("undone", fails=True),
+            sleep.enqueue(), add.using(queue_name="mail", priority=40).enqueue(2, 2))]
+        once, again, other = report.enqueue(2026), report.enqueue(2026, pages=2), report.enqueue(2027)
+        assert once.id == again.id != other.id, (once, again, other)
+        assert again.args == [2026] and again.kwargs == {}
+        answer([*ids, once.id])
+        """
+    )
+    shop.write("shown.py", SHOWN)
+    for _ in range(3):
+        # A task that waits for its next attempt is not due, and a drained worker does not wait for it.
+        said = shop.manage("holdfast", "worker", "--drain")
+        found = shop.evaluate(
+            f"from shown import show\nfrom shop.models import Order\n"
+            f"answer([[show(each) for each in {ids!r}], list(Order.objects.values_list('name', flat=True))])"
+        )
+        if all(each["status"] in ("SUCCESSFUL", "FAILED") for each in found[0]):
+            break
+    assert "state=RUNNING" not in said
+    results, orders = found
+    added, third, never, hopeless, counted, kept, undone, slept, mailed, report = results
+    assert (added["status"], added["value"], added["attempts"]) == ("SUCCESSFUL", 3, 1)
+    assert (third["value"], third["attempts"]) == ([3, 2, "x"], 3)
+    assert third["errors"] == ["builtins.ValueError"] * 2
+    assert "not yet: 1" in third["text"]
+    assert (never["status"], never["errors"]) == ("FAILED", ["builtins.LookupError"] * 2)
+    assert (hopeless["status"], hopeless["attempts"]) == ("FAILED", 1)
+    assert hopeless["errors"] == ["holdfast.core.errors.Permanent"]
+    assert counted["value"] in (0, 1)
+    assert kept["status"] == "SUCCESSFUL"
+    assert undone["errors"] == ["builtins.RuntimeError"]
+    assert orders == ["kept"]
+    assert slept["status"] == "FAILED"
+    assert "stopped after" in slept["text"]
+    assert mailed["value"] == 4
+    assert report["value"] == [2026, 1]
+
+
+def test_a_task_exists_if_and_only_if_its_transaction_commits(shop: Project) -> None:
+    answer = shop.evaluate(
+        """
+        from django.db import transaction
+        from shop.models import Order
+        from shop.tasks import *
+        ids = []
+        try:
+            with transaction.atomic():
+                Order.objects.create(name="undone")
+                ids.append(add.enqueue(1, 1).id)
+                raise InterruptedError
+        except InterruptedError:
+            pass
+        with transaction.atomic():
+            Order.objects.create(name="kept")
+            ids.append(add.enqueue(2, 2).id)
+            try:
+                with transaction.atomic():
+                    ids.append(add.enqueue(3, 3).id)
+                    raise InterruptedError
+            except InterruptedError:
+                pass
+            inside = add.get_result(ids[1]).status
+        answer([inside, ids])
+        """
+    )
+    inside, (undone, kept, savepoint) = answer
+    assert inside == "READY"
+    shop.manage("holdfast", "worker", "--drain")
+    jobs = shop.manage("holdfast", "jobs", "list", "-o", "json")
+    assert kept in jobs
+    assert undone not in jobs
+    assert savepoint not in jobs
+
+
+def test_the_task_of_a_killed_worker_is_run_by_another(shop: Project, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    id = shop.evaluate(
+        f"from shop.tasks import wait_for\nanswer(wait_for.enqueue({str(gate)!r}).id)"
+    )
+    words = ("holdfast", "worker", "--name", "first")
+    with shop.running(*words) as worker:
+        wait_until(lambda: list(tmp_path.glob("gate.*")))
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    gate.touch()
+    shop.manage("holdfast", "jobs", "list", "state:running")
+    expire_leases(shop)
+    shop.manage("holdfast", "reap")
+    shop.manage("holdfast", "jobs", "run-now", id)
+    shop.manage("holdfast", "worker", "--drain", "--name", "second")
+    shop.write("shown.py", SHOWN)
+    found = shop.evaluate(
+        f"""
+        from shown import show
+        from shop.tasks import wait_for
+        answer([show({id!r}), wait_for.get_result({id!r}).worker_ids])
+        """
+    )
+    assert (found[0]["status"], found[0]["value"]) == ("SUCCESSFUL", "went on")
+    assert [each.split("-")[0] for each in found[1]] == ["first", "second"]
+
+
+def test_a_worker_that_comes_back_after_its_lease_changes_nothing_of_its_task(
+    shop: Project, tmp_path: Path
+) -> None:
+    id = shop.evaluate(f"from shop.tasks import sign\nanswer(sign.enqueue('{tmp_path}/task').id)")
+    with shop.running("holdfast", "worker", "--name", "first") as first:
+        wait_until((tmp_path / f"task.{first.pid}").exists)
+        freeze(shop, first)
+        expire_leases(shop)
+        shop.manage("holdfast", "reap")
+        with shop.running("holdfast", "worker", "--name", "second") as second:
+            wait_until((tmp_path / f"task.{second.pid}").exists)
+            running = whole_result(shop, id)
+            first.send_signal(signal.SIGCONT)
+            (tmp_path / f"task.{first.pid}.go").touch()
+            wait_until((tmp_path / f"task.{first.pid}.ended").exists)
+            # A worker that stops writes what its tasks have returned, or learns that it may not.
+            first.terminate()
+            assert first.wait(PATIENCE_S) == 0
+            assert whole_result(shop, id) == running
+            (tmp_path / f"task.{second.pid}.go").touch()
+            wait_until(lambda: whole_result(shop, id)["status"] == "SUCCESSFUL")
+    assert (running["status"], running["value"]) == ("RUNNING", None)
+    result = whole_result(shop, id)
+    assert result["value"] == second.pid
+    assert result["worker_ids"] == running["worker_ids"]
+    assert [each.split("-")[0] for each in result["worker_ids"]] == ["first", "second"]
+
+
+def freeze(shop: Project, worker: subprocess.Popen[str]) -> None:
+    """Stop a worker while it has no lock on a SQLite file: nobody else could write until it goes on."""
+    file = shop.folder / "shop.sqlite3"
+    with closing(sqlite3.connect(file if file.exists() else ":memory:", PATIENCE_S)) as ours:
+        ours.execute("begin exclusive")
+        worker.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+def whole_result(shop: Project, id: str) -> dict[str, Any]:
+    """Everything that a task's result says."""
+    found: dict[str, Any] = shop.evaluate(
+        f"""
+        from holdfast_django.tasks_api import task_backends
+        found = task_backends["default"].get_result({id!r})
+        names = ("status", "attempts", "worker_ids", "enqueued_at", "started_at", "last_attempted_at", "finished_at")
+        errors = [[each.exception_class_path, each.traceback] for each in found.errors]
+        answer({{"value": found._return_value, "errors": errors}} | {{name: getattr(found, name) for name in names}})
+        """
+    )
+    return found
+
+
+def expire_leases(shop: Project) -> None:
+    """Let the time of every lease run out, as it would within a minute."""
+    shop.evaluate(
+        """
+        from django.db import connection
+        with connection.cursor() as cursor:
+            if connection.vendor == "sqlite":
+                cursor.execute("update holdfast_lease set expires_at = 0")
+                cursor.execute("update holdfast_worker set seen_at = 0")
+            else:
+                cursor.execute("update holdfast.lease set expires_at = now() - interval '1 hour'")
+                cursor.execute("update holdfast.worker set seen_at = now() - interval '1 hour'")
+        answer(None)
+        """
+    )
+
+
+def test_a_worker_of_one_queue_leaves_the_others_alone(sqlite_project: Project) -> None:
+    shop = prepared(sqlite_project)
+    ids = shop.evaluate(
+        "from shop.tasks import *\n"
+        "answer([add.enqueue(1, 1).id, add.using(queue_name='mail').enqueue(2, 2).id])"
+    )
+    shop.manage("holdfast", "worker", "--drain", "--types", "mail:*")
+    states = shop.evaluate(
+        f"from shop.tasks import add\nanswer([str(add.get_result(each).status) for each in {ids!r}])"
+    )
+    assert states == ["READY", "SUCCESSFUL"]
+
+
+def test_tasks_are_limited_by_an_argument(sqlite_project: Project) -> None:
+    shop = prepared(sqlite_project)
+    refused = shop.evaluate(
+        """
+        from holdfast import Limit
+        from holdfast_django.tasks import task
+        from holdfast_django.tasks_api import InvalidTask
+        from shop.tasks import alone
+        import copy, shop.tasks
+        ids = [alone.enqueue("a", number=n).id for n in range(3)] + [alone.enqueue("b").id]
+        assert copy.deepcopy(alone) == alone
+        try:
+            task(limits=[Limit(1, by="customer")])(shop.tasks.add.func)
+        except InvalidTask as error:
+            answer(str(error))
+        """
+    )
+    assert "by='customer' is not an argument of the task, which has a, b" in refused
+    shop.manage("holdfast", "worker", "--drain")
+    assert shop.manage("holdfast", "jobs", "list", "state:completed", "-o", "id").count("-") == 16
+
+
+def test_several_processes_run_tasks(sqlite_project: Project) -> None:
+    shop = prepared(sqlite_project)
+    shop.evaluate("from shop.tasks import *\nanswer([add.enqueue(n, n).id for n in range(20)])")
+    said = shop.manage("holdfast", "worker", "--processes", "2", "--drain", "--settings", "config")
+    assert "worker process" in said
+    assert "20" in shop.manage("holdfast", "status")
+
+
+def test_a_worker_with_reload_picks_up_a_change(sqlite_project: Project) -> None:
+    shop = prepared(sqlite_project)
+    with shop.running("holdfast", "worker", "--reload") as worker:
+        wait_until(lambda: "worker_started" in shop.log)
+        shop.write("shop/tasks.py", TASKS.replace("return a + b", "return [a, b, 'changed']"))
+        wait_until(lambda: shop.log.count("worker_started") == 2)
+        id = shop.evaluate("from shop.tasks import add\nanswer(add.enqueue(1, 2).id)")
+        wait_until(
+            lambda: (
+                shop.evaluate(
+                    f"from shop.tasks import add\nanswer(str(add.get_result({id!r}).status))"
+                )
+                == "SUCCESSFUL"
+            )
+        )
+        worker.terminate()
+        assert worker.wait(PATIENCE_S) == 0
+    assert "changed" in shop.manage("holdfast", "jobs", "show", id)
+
+
+def test_two_backends_keep_their_results_apart(sqlite_project: Project) -> None:
+    shop = prepared(sqlite_project)
+    shop.configure('TASKS["bulk"] = TASKS["default"] | {"QUEUES": []}\n')
+    answer = shop.evaluate(
+        """
+        from holdfast_django.tasks_api import TaskResultDoesNotExist, task_backends
+        from shop.tasks import add
+        id = add.using(backend="bulk", queue_name="any queue at all").enqueue(1, 2).id
+        try:
+            task_backends["default"].get_result(id)
+        except TaskResultDoesNotExist:
+            answer(id)
+        """
+    )
+    shop.manage("holdfast", "worker", "--drain")
+    found = shop.evaluate(
+        f"""
+        from holdfast_django.tasks_api import task_backends
+        found = task_backends["bulk"].get_result({answer!r})
+        answer([found.backend, found.task.queue_name, found.return_value])
+        """
+    )
+    assert found == ["bulk", "any queue at all", 3]
