@@ -433,29 +433,3 @@ for _each in rows("metrics"):
     RULES[_each.event] = (*RULES.get(_each.event, ()), _measure(_each.metric, _each.value))
 
 MEASURED = frozenset(RULES)
-UNMEASURED = frozenset(
-    {
-        "job_created",
-        "job_released",
-        "job_unreadable",
-        "job_unblocked",
-        "job_redriven",
-        "slot_stuck",
-        "loop_lagged",
-        "type_unhandled",
-        "job_missing",
-        "database_unreachable",
-        "database_back",
-        "connections_short",
-        "connections_enough",
-        "worker_summary",
-        "worker_stopping",
-        "child_died",
-        "tick_failed",
-        "runner_finished",
-        "runner_skipped",
-        "cycle_started",
-        "cycle_skipped",
-        *({each.name for each in rows("events")} - MEASURED),
-    }
-)
