@@ -202,7 +202,7 @@ Rule = Callable[[Fields, float], "Measurement | None"]
 """From an event's fields and the Unix time."""
 
 
-MOST_SERIES = 40
+MAX_SERIES = 40
 """Counters of one cycle with a label of their own; a run has at most 4 and 32 of its own."""
 
 OTHER = "other"
@@ -281,7 +281,7 @@ class MetricsObserver(ABC):
             return measurement
         cycle, counter = measurement.labels
         known = self._counters.setdefault(cycle, set())
-        if counter not in known and len(known) >= MOST_SERIES:
+        if counter not in known and len(known) >= MAX_SERIES:
             return measurement._replace(labels=(cycle, OTHER))
         known.add(counter)
         return measurement
