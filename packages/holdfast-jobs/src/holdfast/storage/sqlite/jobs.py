@@ -75,10 +75,8 @@ class SqliteJobStore(JobStore):
         yield from tally.write(now)
         return written
 
-    def insert_new(
-        self, job: NewJob, channel: str | None = None, now: Instant | None = None
-    ) -> Op[None]:
-        yield from self.insert([job], channel, now)
+    def insert_new(self, job: NewJob, channel: str | None = None) -> Op[None]:
+        yield from self.insert([job], channel)
 
     def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
         # The write lock is held from the first poll on.

@@ -94,12 +94,10 @@ class JobStore(Lists[JobRecord]):
             rows = yield Statement("job_insert", {"rows": document(jobs), **shared})
         return {row[0] for row in rows}
 
-    def insert_new(
-        self, job: NewJob, channel: str | None = None, now: Instant | None = None
-    ) -> Op[None]:
+    def insert_new(self, job: NewJob, channel: str | None = None) -> Op[None]:
         """Write a job that begins a chain and has no options, under an id just made. One statement."""
         if job.gate is not None or job.version is not None:
-            yield from self.insert([job], channel, now)
+            yield from self.insert([job], channel)
             return
         yield Statement(
             "job_insert_new",
@@ -109,7 +107,7 @@ class JobStore(Lists[JobRecord]):
                 "input": job.input,
                 "trace": job.trace,
                 "channel": channel,
-                "now": now,
+                "now": None,
             },
         )
 

@@ -83,11 +83,9 @@ class LimitStore:
             now=now,
         )
 
-    def shared(
-        self, ids: Sequence[str], period_ms: int = 0, now: Instant | None = None
-    ) -> Op[list[PartitionRecord]]:
+    def shared(self, ids: Sequence[str], period_ms: int = 0) -> Op[list[PartitionRecord]]:
         """Read partitions of whole types and shared names that have been used. One statement."""
-        return fetch(PartitionRecord, "limit_shared", ids=texts(ids), period_ms=period_ms, now=now)
+        return fetch(PartitionRecord, "limit_shared", ids=texts(ids), period_ms=period_ms, now=None)
 
     def place(self, job_ids: Sequence[str]) -> Op[list[PartitionPlace]]:
         """Read where jobs wait; those in no partition are left out. One statement."""
