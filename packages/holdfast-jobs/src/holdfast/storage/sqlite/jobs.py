@@ -39,11 +39,11 @@ from holdfast.storage.sqlite.limits import (
     signal_placed,
     signal_returned,
 )
-from holdfast.storage.sqlite.tally import Tally, page_params, resolve_now
+from holdfast.storage.sqlite.tally import Tally, page_params
 from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.jobs import DebounceStore, JobStore
 from holdfast.storage.store.pagination import JobQuery
-from holdfast.storage.store.params import document, lists, records_of, texts
+from holdfast.storage.store.params import document, lists, records_of, resolve_now, texts
 
 READ_AT_ONCE = 200
 """So many inputs of the largest size, escaped, still fit into one text."""

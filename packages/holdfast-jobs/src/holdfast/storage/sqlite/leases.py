@@ -12,9 +12,9 @@ from holdfast.core.records import HealPage, JobRef, Reaped, ReapPage
 from holdfast.core.retry import suspected_from
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.sqlite.limits import signal_leaving, signal_placed, signal_returned
-from holdfast.storage.sqlite.tally import Tally, resolve_now
+from holdfast.storage.sqlite.tally import Tally
 from holdfast.storage.store.leases import LeaseStore
-from holdfast.storage.store.params import document, texts
+from holdfast.storage.store.params import document, resolve_now, texts
 from holdfast.storage.store.workers import WorkerStore
 
 _MINUTE_US = 60_000_000

@@ -24,9 +24,8 @@ from holdfast.core.partitions import (
 )
 from holdfast.core.records import ClaimedJob, Finish, JobRef
 from holdfast.storage.operation import Op, Row, Statement, Value
-from holdfast.storage.sqlite.tally import resolve_now
 from holdfast.storage.store.limits import LimitStore
-from holdfast.storage.store.params import document, lists, texts
+from holdfast.storage.store.params import document, lists, resolve_now, texts
 
 CRASHED_AGAIN_US = 250_000
 """When a job is polled again that only a worker without other such jobs may take."""

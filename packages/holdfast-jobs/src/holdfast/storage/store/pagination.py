@@ -15,7 +15,14 @@ from holdfast.core.instants import Instant
 from holdfast.core.records import ChainRecord, JobRecord, JobRef
 from holdfast.core.statistics import TypeTotals
 from holdfast.storage.operation import Op, Value
-from holdfast.storage.store.params import fetch, fetch_column, fetch_value, has_rows, texts
+from holdfast.storage.store.params import (
+    fetch,
+    fetch_column,
+    fetch_value,
+    has_rows,
+    resolve_now,
+    texts,
+)
 
 _RUNNING = frozenset(("running",))
 _BLOCKED = frozenset(("blocked",))
@@ -193,7 +200,7 @@ def _bounds(query: JobQuery, now: Instant | None) -> Op[tuple[str | None, Instan
     youngest, oldest = query.age_min_ms, query.age_max_ms
     if youngest is None and oldest is None:
         return query.before, None
-    instant: Instant = (yield from fetch_value("clock")) if now is None else now
+    instant = yield from resolve_now(now)
     before = query.before
     if youngest is not None:
         first = id_at(instant - youngest * 1000 + _SKEW_US)
