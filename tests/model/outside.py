@@ -48,11 +48,11 @@ class Outside(Machine):
         if over:
             return
         for job in jobs:
-            at = self.model.tail(chain_id).new.id
-            self.model.end_outside([Ending(at, "completed", next=job)], self.now)
+            last_id = self.model.tail(chain_id).new.id
+            self.model.end_outside([Ending(last_id, "completed", next=job)], self.now)
         if ends:
-            at = self.model.tail(chain_id).new.id
-            self.model.end_outside([Ending(at, "completed", "5")], self.now)
+            last_id = self.model.tail(chain_id).new.id
+            self.model.end_outside([Ending(last_id, "completed", "5")], self.now)
 
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data())
