@@ -69,7 +69,7 @@ NO_PARTICIPLES = {
 }
 """Names that look like participles, and are none or read well."""
 
-ENGINE = ("core", "worker", "commands")
+ENGINE = ("app", "client", "commands", "core", "notify", "observe", "settings", "storage", "worker")
 
 OWN_WORDS = re.compile(
     r"_?(most|turn|line_up|lined|unlined|is_resting|rests_until)|.*(gate|wakeup)(s|_.*)?|_?(MOST|LONGEST|HEAVIEST).*"
@@ -146,11 +146,26 @@ def test_the_engine_speaks_of_limits_in_the_words_of_the_field() -> None:
     found = {
         f"{path.relative_to(ROOT).as_posix()}: {name}"
         for folder, path in modules()
-        if folder in ENGINE
+        if folder.partition("/")[0] in ENGINE
         for name in given_names(tree_of(path))
         if OWN_WORDS.fullmatch(name) and name not in COLUMNS
     }
     assert sorted(found) == []
+
+
+def test_statements_speak_of_limits_in_the_words_of_the_field() -> None:
+    """Tables and columns keep the names that they were made with."""
+    heading = re.compile(r"-- (?:name|fragment): (.*)")
+    own = re.compile(
+        r"(?<![.\w])(gates?|wakeups?|woken|wake_\w+|\w+_(lines?|looks?|gates?)|lined)\b"
+    )
+    found = []
+    for path in sorted(SOURCE.glob("storage/*/sql/*.sql")):
+        for line in path.read_text().splitlines():
+            text = match[1] if (match := heading.match(line)) else line.partition("--")[2]
+            if own.search(re.sub(r"\[.*?\]", "", text)):
+                found.append(f"{path.relative_to(ROOT).as_posix()}: {line}")
+    assert found == []
 
 
 def given_names(tree: ast.Module) -> Iterator[str]:

@@ -270,8 +270,8 @@ async def test_a_chain_that_is_missing_is_seen_without_time_to_wait(
 async def test_a_request_that_joins_sees_that_the_chain_has_failed(
     shop: Shop, any_url: str, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "SHORTEST_S", 600.0)
-    monkeypatch.setattr(waiting, "LONGEST_S", 600.0)
+    monkeypatch.setattr(waiting, "MIN_PAUSE_S", 600.0)
+    monkeypatch.setattr(waiting, "MAX_PAUSE_S", 600.0)
     shop.key, chain = "invoice:7", shop.start()
     first = asyncio.create_task(client.get(f"/condition/{chain.id}?waitMs=30000"))
     await until(lambda: shop.jobs.aio.chains._waiting._seen)

@@ -323,13 +323,13 @@ NO_STANDBY = "(pg_catalog.current_setting('synchronous_standby_names') operator(
 @pytest.mark.parametrize(
     ("scene", "statements", "correct", "wrong", "found"),
     [
-        (lost_claim, ["job_claim", "job_claim_lines"], NO_STANDBY, "true", []),
+        (lost_claim, ["job_claim", "job_claim_queues"], NO_STANDBY, "true", []),
         (repeated_start, *ONLY_READS, NAMES),
         (awaited_end, *ONLY_READS, ["wait"]),
         (completion_done_by_us, *ONLY_READS, ["processed"]),
         (
             fence_of_a_late_clock,
-            ["job_claim", "job_claim_lines"],
+            ["job_claim", "job_claim_queues"],
             "(select lowest_fence from clock)",
             "(select us / 1000 from clock)",
             [],

@@ -9,6 +9,7 @@ from holdfast.cli.exit_codes import Exit
 from holdfast.commands.jobs import cancel_jobs
 from holdfast.commands.redrives import continue_redrive
 from holdfast.core.duration import milliseconds
+from holdfast.storage.operation import at
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 
@@ -58,11 +59,11 @@ def test_redriving_spreads_letters_at_the_rate(run: Run, scene: Scene) -> None:
     gap = milliseconds("30s") * 1000
     began = now = scene.database.read(scene.store.schema.clock())
     for _ in range(3):
-        step = scene.database.run(continue_redrive(scene.store, redrive.id, ["mail.send"], now))
+        step = scene.database.run(at(continue_redrive(scene.store, redrive.id, ["mail.send"]), now))
         assert step is not None
         assert len(step.change.answer) == 1
         now = step.next_at
-        again = continue_redrive(scene.store, redrive.id, ["mail.send"], now)
+        again = at(continue_redrive(scene.store, redrive.id, ["mail.send"]), now)
         held_up = scene.database.run(again)
         assert held_up is None or held_up.is_held_up, "one waits for its start"
         scene.database.run(cancel_jobs(scene.store, step.change.answer))

@@ -63,8 +63,8 @@ def app(url: str, relay: Relay) -> Iterator[Holdfast]:
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look once; after that only a hint leads to another look."""
-    monkeypatch.setattr(waiting, "SHORTEST_S", 600.0)
-    monkeypatch.setattr(waiting, "LONGEST_S", 600.0)
+    monkeypatch.setattr(waiting, "MIN_PAUSE_S", 600.0)
+    monkeypatch.setattr(waiting, "MAX_PAUSE_S", 600.0)
 
 
 @pytest.mark.usefixtures("no_polls")

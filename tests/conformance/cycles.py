@@ -30,7 +30,7 @@ from holdfast.core.cycle import (
     slot_at,
 )
 from holdfast.core.errors import CycleNotFound
-from holdfast.storage.operation import Op
+from holdfast.storage.operation import Op, at
 from tests.conformance.harness import (
     LEASE_MS,
     SECOND,
@@ -84,7 +84,7 @@ class CycleFixture(StoreFixture):
 
     async def pause(self, name: str = CLEANUP, paused: bool = True) -> Sequence[str]:
         by = "ana" if paused else None
-        change = await self.run(pause_cycle(self.store, name, paused, by, self.now))
+        change = await self.run(at(pause_cycle(self.store, name, paused, by), self.now))
         return change.answer
 
     async def runs(self, name: str | None = CLEANUP) -> Sequence[RunRecord]:
@@ -151,7 +151,9 @@ class CycleConformance(CycleConformanceBase):
         with pytest.raises(CycleNotFound):
             await cycles.pause("nothing")
         with pytest.raises(CycleNotFound):
-            await cycles.run(request_cycle(cycles.store, "nothing", cycles.new_id(), cycles.now))
+            await cycles.run(
+                at(request_cycle(cycles.store, "nothing", cycles.new_id()), cycles.now)
+            )
 
     async def test_a_request_runs_once_even_when_paused_and_decides_no_slot(
         self, cycles: CycleFixture
@@ -160,7 +162,7 @@ class CycleConformance(CycleConformanceBase):
         began = cycles.now
         await cycles.pause()
         cycles.pass_time(seconds=1)
-        await cycles.run(request_cycle(cycles.store, CLEANUP, "me", cycles.now))
+        await cycles.run(at(request_cycle(cycles.store, CLEANUP, "me"), cycles.now))
         (request,) = (await cycles.state()).requests
         assert request == Slot("now-me", cycles.now, True)
         held = await cycles.hold(request)

@@ -18,7 +18,7 @@ from holdfast.core.records import (
     NewRevision,
     Settled,
 )
-from holdfast.storage.operation import Op
+from holdfast.storage.operation import Op, at
 from tests.conformance.harness import (
     MAIL,
     MILLISECOND,
@@ -214,7 +214,7 @@ class DebounceConformance(Conformance):
         again = await _ask(fixture, "2")
         assert (again.id, again.is_new, again.state) == (job.id, False, "failed")
         assert await _take(fixture) is None
-        await fixture.run(redrive_jobs(fixture.store, [job.id], now=fixture.now))
+        await fixture.run(at(redrive_jobs(fixture.store, [job.id]), fixture.now))
         redriven = await _take_one(fixture)
         assert (redriven.id, redriven.input) == (job.id, "2")
 
@@ -229,7 +229,7 @@ class DebounceConformance(Conformance):
 
     async def test_a_cancelled_one_does_not_run(self, fixture: StoreFixture) -> None:
         chain = await _ask(fixture, "1", "2")
-        await fixture.run(cancel_jobs(fixture.store, [chain.id], now=fixture.now))
+        await fixture.run(at(cancel_jobs(fixture.store, [chain.id]), fixture.now))
         fixture.pass_time(seconds=QUIET_S)
         assert await _take(fixture) is None
 
@@ -240,7 +240,7 @@ class DebounceConformance(Conformance):
         (other,) = await fixture.run(_ask_again(fixture, "3", key="another"))
         quiet_at = fixture.now + QUIET_S * SECOND
         fixture.pass_time(seconds=1)
-        await fixture.run(run_jobs_now(fixture.store, [chain.id], fixture.now))
+        await fixture.run(at(run_jobs_now(fixture.store, [chain.id]), fixture.now))
         assert (await _take_one(fixture)).input == "2"
         waiting = await fixture.run(fixture.store.debounce.of_job(other.id))
         assert waiting is not None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.lifecycle import MOVES, Move, transition
+from holdfast.core.lifecycle import Move, sources
 from holdfast.core.records import STATES, ClaimedJob, FinishKind, NewKey, State
 from holdfast.core.subscriptions import Subscription
 from holdfast.core.worker_presence import WorkerSign
@@ -19,12 +19,7 @@ from tests.conformance.harness import (
     Conformance,
     StoreFixture,
 )
-from tests.conformance.lifecycle import MAKE, reach
-
-
-def _first_state(move: Move) -> State:
-    """A state from which this move is allowed."""
-    return next(state for state in STATES if transition(state, move))
+from tests.conformance.lifecycle import MAKE, MOVES, reach
 
 
 def _touch_everything_else(fixture: StoreFixture) -> Op[None]:
@@ -45,7 +40,7 @@ class AtomicityConformance(Conformance):
     async def test_a_move_that_is_rolled_back_never_happened(
         self, fixture: StoreFixture, move: Move
     ) -> None:
-        subject = await fixture.run(reach(fixture, _first_state(move)))
+        subject = await fixture.run(reach(fixture, sources(move)[0]))
         before = await fixture.harness.contents()
         transaction = await fixture.harness.begin()
         assert await transaction.run(MAKE[move](fixture, subject))

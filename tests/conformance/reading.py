@@ -10,6 +10,7 @@ from holdfast.commands.attempts import reap_leases
 from holdfast.commands.jobs import redrive_jobs
 from holdfast.core.records import AuditRecord, ChainRecord, FinishKind, NewJob, Tail
 from holdfast.core.statistics import DeadGroup, WaitStep
+from holdfast.storage.operation import at
 from holdfast.storage.store.pagination import JobQuery
 from tests.conformance.harness import (
     LEASE_MS,
@@ -160,7 +161,7 @@ class WalkConformance(Conformance):
     ) -> None:
         job = await fixture.finish_new("fail", "render", error="ValueError: no")
         fixture.pass_time(seconds=3_600)
-        await fixture.run(redrive_jobs(fixture.store, [job.id], now=fixture.now))
+        await fixture.run(at(redrive_jobs(fixture.store, [job.id]), fixture.now))
         await fixture.finish_next("complete", "render", started_at=fixture.now)
         (found,) = await fixture.run(fixture.store.statistics.finished("render", 10, 100))
         assert (found.attempts, found.was_tried, found.waited_us) == (1, True, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.commands.redrives import continue_redrive, redrive_dead_letters
 from holdfast.core.ids import id_at
 from holdfast.core.records import RedriveRecord
+from holdfast.storage.operation import at
 from tests.conformance.harness import MAIL, SECOND, Conformance, StoreFixture
 
 
@@ -14,12 +15,12 @@ class PacedRedriveConformance(Conformance):
     async def _plan(self, fixture: StoreFixture, count: int, rate: float) -> str:
         ids = [(await fixture.finish_new("fail", error="Boom: no")).id for _ in range(count)]
         redrive_id = fixture.new_id()
-        op = redrive_dead_letters(fixture.store, ids, rate, redrive_id, fixture.now)
+        op = at(redrive_dead_letters(fixture.store, ids, rate, redrive_id), fixture.now)
         assert sorted((await fixture.run(op)).answer) == sorted(ids)
         return redrive_id
 
     async def _step(self, fixture: StoreFixture, id: str, *types: str) -> int | None:
-        op = continue_redrive(fixture.store, id, types or (MAIL,), fixture.now)
+        op = at(continue_redrive(fixture.store, id, types or (MAIL,)), fixture.now)
         step = await fixture.run(op)
         return None if step is None else len(step.change.answer)
 
@@ -57,7 +58,9 @@ class PacedRedriveConformance(Conformance):
         before = await fixture.harness.contents()
         redrive_id = fixture.new_id()
         job = await fixture.finish_new("fail", error="Boom: no")
-        await fixture.run(redrive_dead_letters(fixture.store, [job.id], 1, redrive_id, fixture.now))
+        await fixture.run(
+            at(redrive_dead_letters(fixture.store, [job.id], 1, redrive_id), fixture.now)
+        )
         drop = fixture.store.retention.drop_redrives
         assert await fixture.run(drop(redrive_id, 10)) == 0
         later = id_at(fixture.now + 10**6 * SECOND)

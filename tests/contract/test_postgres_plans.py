@@ -52,10 +52,10 @@ def mode(request: pytest.FixtureRequest) -> PlanMode:
     return mode
 
 
-@pytest.fixture(params=["job_claim_lines", "job_claim"])
+@pytest.fixture(params=["job_claim_queues", "job_claim"])
 def leases(request: pytest.FixtureRequest) -> tuple[LeaseClass, ...]:
     """As many kinds of leases as either statement is for."""
-    kinds = 1 if request.param == "job_claim_lines" else 2
+    kinds = 1 if request.param == "job_claim_queues" else 2
     return tuple(
         LeaseClass(token, 60_000, 25, 1_000, 5_000) for token in (TOKEN, OTHER_TOKEN)[:kinds]
     )
@@ -66,7 +66,7 @@ def claim(
 ) -> Statement:
     probes = tuple(Probe(type, 5, TOKEN, limit, *MARK, share=share) for type in types)
     statement = only(JobStore().claim(Claim("worker", limit, probes, leases), NOW))
-    assert statement.name == ("job_claim_lines" if len(leases) == 1 else "job_claim")
+    assert statement.name == ("job_claim_queues" if len(leases) == 1 else "job_claim")
     return statement
 
 

@@ -16,10 +16,9 @@ from holdfast.commands.chains import (
 )
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now
 from holdfast.core.errors import StillReferenced, WrongState
-from holdfast.core.instants import Instant
 from holdfast.core.records import TERMINAL, Ending, NewJob
 from holdfast.storage.id_generator import new_id
-from holdfast.storage.operation import Op
+from holdfast.storage.operation import Op, at
 from holdfast.storage.store import Store
 from tests.model.machine import Machine
 
@@ -43,17 +42,17 @@ class Outside(Machine):
             )
             for place in range(steps)
         ]
-        answers = self.both(lambda store: _walk(store, chain_id, jobs, ends, self.now))
+        answers = self.both(lambda store: at(_walk(store, chain_id, jobs, ends), self.now))
         over = tail.state in TERMINAL and bool(steps or ends)
         assert [each is WrongState for each in answers] == [over, over]
         if over:
             return
         for job in jobs:
-            at = self.model.tail(chain_id).new.id
-            self.model.end_outside([Ending(at, "completed", next=job)], self.now)
+            last_id = self.model.tail(chain_id).new.id
+            self.model.end_outside([Ending(last_id, "completed", next=job)], self.now)
         if ends:
-            at = self.model.tail(chain_id).new.id
-            self.model.end_outside([Ending(at, "completed", "5")], self.now)
+            last_id = self.model.tail(chain_id).new.id
+            self.model.end_outside([Ending(last_id, "completed", "5")], self.now)
 
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data())
@@ -61,7 +60,7 @@ class Outside(Machine):
         chain_id = data.draw(st.sampled_from(self.model.chains))
         tail = self.model.tail(chain_id)
         over = tail.state in TERMINAL
-        answers = self.both(lambda store: cancel_chain(store, chain_id, now=self.now))
+        answers = self.both(lambda store: at(cancel_chain(store, chain_id), self.now))
         assert [each is WrongState for each in answers] == [over, over]
         self.model.end_outside([Ending(tail.new.id, "cancelled")], self.now)
 
@@ -69,7 +68,7 @@ class Outside(Machine):
     @rule(data=st.data())
     def cancel_jobs(self, data: st.DataObject) -> None:
         ids = self.draw_some(data, sorted(self.model.jobs), 1)
-        reports = self.both(lambda store: cancel_jobs(store, ids, now=self.now))
+        reports = self.both(lambda store: at(cancel_jobs(store, ids), self.now))
         ended = self.model.end_outside([Ending(each, "cancelled") for each in ids], self.now)
         told = [set() if each is WrongState else set(each.answer) for each in reports]
         assert told == [set(ended)] * 2
@@ -78,7 +77,7 @@ class Outside(Machine):
     @rule(data=st.data())
     def run_jobs_now(self, data: st.DataObject) -> None:
         ids = self.draw_some(data, sorted(self.model.jobs), 1)
-        answers = self.both(lambda store: run_jobs_now(store, ids, self.now))
+        answers = self.both(lambda store: at(run_jobs_now(store, ids), self.now))
         moved = {each for each in ids if self.model.trigger([each], self.now)}
         told = [set() if each is WrongState else set(each.answer) for each in answers]
         assert told == [moved] * 2
@@ -87,7 +86,7 @@ class Outside(Machine):
     @rule(data=st.data())
     def trigger_a_chain(self, data: st.DataObject) -> None:
         chain_id = data.draw(st.sampled_from(self.model.chains))
-        answers = self.both(lambda store: run_chain_now(store, chain_id, self.now))
+        answers = self.both(lambda store: at(run_chain_now(store, chain_id), self.now))
         moved = self.model.trigger([self.model.tail(chain_id).new.id], self.now)
         assert [each is not WrongState for each in answers] == [moved, moved]
 
@@ -95,7 +94,7 @@ class Outside(Machine):
     @rule(data=st.data())
     def redrive(self, data: st.DataObject) -> None:
         ids = self.draw_some(data, sorted(self.model.jobs), 1)
-        answers = self.both(lambda store: redrive_jobs(store, ids, self.now))
+        answers = self.both(lambda store: at(redrive_jobs(store, ids), self.now))
         moved = {each for each in ids if self.model.redrive(each, self.now)}
         told = [set() if each is WrongState else set(each.answer) for each in answers]
         assert told == [moved] * 2
@@ -104,7 +103,7 @@ class Outside(Machine):
     @rule(data=st.data())
     def retry_a_chain(self, data: st.DataObject) -> None:
         chain_id = data.draw(st.sampled_from(self.model.chains))
-        answers = self.both(lambda store: retry_chain(store, chain_id, self.now))
+        answers = self.both(lambda store: at(retry_chain(store, chain_id), self.now))
         moved = self.model.redrive(self.model.tail(chain_id).new.id, self.now)
         assert [each is not WrongState for each in answers] == [moved, moved]
 
@@ -113,7 +112,7 @@ class Outside(Machine):
     def delete(self, cascade: bool, data: st.DataObject) -> None:
         chains = set(self.draw_some(data, self.model.chains, 1))
         answers = self.both(
-            lambda store: delete_chains(store, sorted(chains), cascade, now=self.now)
+            lambda store: at(delete_chains(store, sorted(chains), cascade), self.now)
         )
         doomed = self.model.below(chains) if cascade else chains
         refused = self.model.waiting_for(doomed)
@@ -126,10 +125,8 @@ class Outside(Machine):
             self.model.delete(chain)
 
 
-def _walk(
-    store: Store, chain_id: str, jobs: Sequence[NewJob], ends: bool, now: Instant
-) -> Op[None]:
+def _walk(store: Store, chain_id: str, jobs: Sequence[NewJob], ends: bool) -> Op[None]:
     for job in jobs:
-        yield from end_chain(store, chain_id, "completed", next=job, now=now)
+        yield from end_chain(store, chain_id, "completed", next=job)
     if ends:
-        yield from end_chain(store, chain_id, "completed", output="5", now=now)
+        yield from end_chain(store, chain_id, "completed", output="5")

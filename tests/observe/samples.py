@@ -3,7 +3,9 @@
 from typing import Any
 
 from holdfast.core.events import Event
+from holdfast.extensions import rows
 from holdfast.observe.logging import CATALOGUE
+from holdfast.observe.metrics import MEASURED
 
 CANARY = "canary-7f3a"
 
@@ -22,6 +24,34 @@ VALUES: dict[str, Any] = {
     "counters": {"processed": 7, "sent": 3},
 }
 IDS_AND_TEXTS = {"job_id", "chain_id", "run_id", "error", "reason", "slot", "by"}
+
+UNMEASURED = frozenset(
+    {
+        "job_created",
+        "job_released",
+        "job_unreadable",
+        "job_unblocked",
+        "job_redriven",
+        "slot_stuck",
+        "loop_lagged",
+        "type_unhandled",
+        "job_missing",
+        "database_unreachable",
+        "database_back",
+        "connections_short",
+        "connections_enough",
+        "worker_summary",
+        "worker_stopping",
+        "child_died",
+        "tick_failed",
+        "runner_finished",
+        "runner_skipped",
+        "cycle_started",
+        "cycle_skipped",
+        *({each.name for each in rows("events")} - MEASURED),
+    }
+)
+"""The events that no metric measures: of a new one, its author says so here."""
 
 
 def sample(name: str, **changes: Any) -> Event:

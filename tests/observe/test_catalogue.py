@@ -5,9 +5,10 @@ import logging
 from prometheus_client import CollectorRegistry
 
 from holdfast.observe.logging import CATALOGUE, LoggingObserver
-from holdfast.observe.metrics import MEASURED, UNMEASURED
+from holdfast.observe.metrics import MEASURED
 from holdfast.observe.otel import OtelObserver
 from holdfast.observe.prometheus import PrometheusObserver
+from tests.observe.samples import UNMEASURED
 
 
 def test_every_event_measures_something_or_is_named_as_one_that_does_not() -> None:

@@ -11,9 +11,9 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 from holdfast.core.errors import MissingExtra
 from holdfast.core.statistics import RetentionProgress
 from holdfast.observe.logging import CATALOGUE
-from holdfast.observe.metrics import MEASURED, METRICS, UNMEASURED, LimitGauges, TypeGauges
+from holdfast.observe.metrics import MEASURED, METRICS, LimitGauges, TypeGauges
 from holdfast.observe.otel import OtelObserver
-from tests.observe.samples import CANARY, all_samples, sample
+from tests.observe.samples import CANARY, UNMEASURED, all_samples, sample
 from tests.observe.test_prometheus import TOTALS
 
 HANDLED = MEASURED | {"job_created"}

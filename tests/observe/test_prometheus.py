@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.core.errors import MissingExtra
 from holdfast.core.statistics import QueueTotals
 from holdfast.observe.logging import CATALOGUE
-from holdfast.observe.metrics import MEASURED, METRICS, UNMEASURED, LimitGauges
+from holdfast.observe.metrics import MEASURED, METRICS, LimitGauges
 from holdfast.observe.prometheus import PrometheusObserver
-from tests.observe.samples import CANARY, all_samples, sample
+from tests.observe.samples import CANARY, UNMEASURED, all_samples, sample
 
 NAMES = {
     "holdfast_job_attempts_total": ("type", "outcome"),

@@ -23,6 +23,7 @@ from holdfast.scheduler.background import Background, BackgroundReport
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.settings import read_settings
 from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import at
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
 from tests.scheduler.scene import ManualClock, Recorder, soon
@@ -164,7 +165,7 @@ async def test_a_request_for_a_cycle_wakes_the_loop(
     running = start(cycle_spec(work, "cleanup", every="1d"))
     await running.ticked(1)
     await clock.asleep()
-    op = request_cycle(app.database.store, "cleanup", "ana", clock.now())
+    op = at(request_cycle(app.database.store, "cleanup", "ana"), clock.now())
     await app.database.run_async(op)
     app.notifier.send([cycle_hint("cleanup")])
     await running.ticked(2)

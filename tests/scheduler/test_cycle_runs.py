@@ -15,6 +15,7 @@ from holdfast.core.cycle import HeldSlot, cycle_spec
 from holdfast.core.errors import DatabaseUnreachable, LeaseLost
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.storage.database import Database
+from holdfast.storage.operation import at
 from tests.scheduler.conftest import MakeReplica
 from tests.scheduler.scene import LEASE_MS, ManualClock, Replica, soon
 from tests.support.links import DisturbedDatabase
@@ -131,7 +132,7 @@ async def test_a_run_that_was_asked_for_and_failed_is_tried_again_under_its_key(
 
     made = replica(cycle_spec(fails_once, "cleanup", every="1h"))
     await made.run()
-    await database.run_async(request_cycle(database.store, "cleanup", "1", clock.now()))
+    await database.run_async(at(request_cycle(database.store, "cleanup", "1"), clock.now()))
     assert (await made.run()).failed_runners == ["cleanup"]
     clock.advance(MINUTE)
     await made.run()

@@ -14,6 +14,7 @@ from holdfast.scheduler.cycle_run import CycleRun, Shard
 from holdfast.scheduler.runner import Mode, RunnerReport
 from holdfast.scheduler.tick import TickOptions
 from holdfast.storage.database import Database
+from holdfast.storage.operation import at
 from tests.scheduler.conftest import MakeReplica
 from tests.scheduler.scene import ManualClock, soon
 from tests.support.until import breath
@@ -310,15 +311,15 @@ async def test_a_paused_cycle_rests_and_is_run_when_asked(
     made = replica(diary.spec())
     await made.run()
     store = database.store
-    await database.run_async(pause_cycle(store, "cleanup", True, "ana", clock.now()))
+    await database.run_async(at(pause_cycle(store, "cleanup", True, "ana"), clock.now()))
     clock.advance(MINUTE)
     await made.run()
     assert diary.keys == []
-    await database.run_async(request_cycle(store, "cleanup", "by-ana", clock.now()))
+    await database.run_async(at(request_cycle(store, "cleanup", "by-ana"), clock.now()))
     await made.run()
     await made.run()
     assert diary.keys == ["cleanup:now-by-ana"]
-    await database.run_async(pause_cycle(store, "cleanup", False, None, clock.now()))
+    await database.run_async(at(pause_cycle(store, "cleanup", False, None), clock.now()))
     await made.run()
     assert len(diary.keys) == 1
     clock.advance(MINUTE)
@@ -338,7 +339,7 @@ async def test_a_cycle_that_is_not_a_singleton_runs_on_every_replica(
     await asyncio.gather(one.run(), two.run())
     assert diary.keys == ["dispatch:2025-01-01T12:01:00Z"] * 2
     assert {each.worker for each in await one.runs("dispatch")} == {"w-1", "w-2"}
-    await database.run_async(request_cycle(database.store, "dispatch", "me", clock.now()))
+    await database.run_async(at(request_cycle(database.store, "dispatch", "me"), clock.now()))
     await asyncio.gather(one.run(), two.run())
     assert diary.keys[2:] == ["dispatch:now-me"]
 

@@ -68,7 +68,7 @@ async def test_links_share_what_the_server_gives_and_say_so_once(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link_module, "SHORTEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(link_module, "MIN_PAUSE_S", 0.01)
     database = PostgresDatabase(two_sessions.url)
     purposes = ("complete", "claim", "fan-in", "heartbeat", "reaper")
     links = [database.link(each) for each in purposes]

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from holdfast.core.instants import Instant
 from holdfast.storage.postgres import store as postgres_store
-from holdfast.storage.sqlite.limits import OpenGate
+from holdfast.storage.sqlite.limits import OpenPartition
 
 Planted: TypeAlias = Literal[
     "", "no freshness check", "older turn accepted", "starts forgotten early"
@@ -64,18 +64,18 @@ def planted(mistake: Planted, stop: str | None = None) -> Iterator[None]:
             texts["limit_claim"] = texts["limit_claim"].replace(old, new)
         return texts
 
-    expire = OpenGate.expire
+    expire = OpenPartition.expire
 
-    def forget(gate: OpenGate, bearing: set[str], now: Instant) -> None:
-        expire(gate, bearing, now)
-        half = (gate.rule.period_ms or 0) * 500
-        gate.spent = [each for each in gate.spent if each[0] > now - half]
+    def forget(partition: OpenPartition, bearing: set[str], now: Instant) -> None:
+        expire(partition, bearing, now)
+        half = (partition.rule.period_ms or 0) * 500
+        partition.spent = [each for each in partition.spent if each[0] > now - half]
 
     changed: Any = forget if mistake == "starts forgotten early" else expire
     postgres_store.postgres_statements.cache_clear()
     with (
         patch.object(postgres_store, "dialect_statements", broken),
-        patch.object(OpenGate, "expire", changed),
+        patch.object(OpenPartition, "expire", changed),
     ):
         try:
             yield

@@ -25,8 +25,8 @@ BEAT = {
     "type_setting_list",
 } | {"worker_put"}
 REAPER = {"clock", "lease_list", "lease_reap", "lease_free", "unreadable_page", "redrive_find"}
-CLAIM = {"job_claim", "job_claim_lines", "job_next_due"}
-CLAIM_SQLITE = {"job_claim_look", "job_claim_take", "job_claim_lease", "job_claim_read"}
+CLAIM = {"job_claim", "job_claim_queues", "job_next_due"}
+CLAIM_SQLITE = {"job_claim_poll", "job_claim_take", "job_claim_lease", "job_claim_read"}
 END = {"job_complete"}
 END_SQLITE = {"job_finish_end", "job_finish_held", "queue_drop", "lease_drop", "tally_add"}
 PLAIN = BEAT | REAPER | CLAIM | CLAIM_SQLITE | END | END_SQLITE
@@ -122,10 +122,10 @@ async def test_a_worker_asks_for_lines_once_a_job_waits_at_a_gate(
     await until(lambda: running.worker.counters.heartbeats > 0)
     await workshop.start("other", gate="other#a")
     await running.advance_to_a_beat(15)
-    await until(lambda: sent.names["limit_lined"] > 0)
+    await until(lambda: sent.names["limit_queued_types"] > 0)
     await idle_for_minutes(workshop, running)
     # Once a minute, and once a second at most where hints find nothing.
-    assert sent.names["limit_lined"] <= 22
+    assert sent.names["limit_queued_types"] <= 22
     assert sent.names["limit_claim"] == 0
 
 

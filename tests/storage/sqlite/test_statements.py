@@ -14,15 +14,15 @@ from holdfast.storage.sqlite.store import sqlite_statements
 STATEMENTS = sqlite_statements()
 # What PostgreSQL does in one statement begins with these here.
 FIRST_STEPS = {
-    "job_claim": "job_claim_look",
-    "job_claim_lines": "job_claim_look",
+    "job_claim": "job_claim_poll",
+    "job_claim_queues": "job_claim_poll",
     "job_complete": "job_finish_end",
-    "job_complete_limited": "limit_wake_leaving",
+    "job_complete_limited": "limit_signal_leaving",
     "job_finish": "job_finish_end",
     "job_insert_limited": "limit_insert_queue",
     "job_insert_new": "job_insert_alike",
     "job_insert_one": "job_insert_alike",
-    "limit_claim": "limit_called",
+    "limit_claim": "limit_signals",
     "revision_settle": "revision_newest",
 }
 # They walk along a key and stop at a limit.

@@ -5,7 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.settings.fields import CronText, FilesUrl, setting
+from holdfast.core.errors import InvalidSchedule
+from holdfast.core.schedule import Cron
+from holdfast.settings.fields import FilesUrl, Text, setting
+
+
+@dataclass(frozen=True, slots=True)
+class CronText:
+    """A cron expression of five fields."""
+
+    expected: str = 'a cron expression like "47 3 * * *"'
+
+    def parse(self, raw: object) -> str:
+        try:
+            return Cron(Text().parse(raw), "UTC").expression
+        except InvalidSchedule as error:
+            raise ValueError from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.client.adapters import is_of_library
 from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidOption, UnsupportedConnection
@@ -324,7 +323,7 @@ class _TransactionExecutor:
 
     def __init__(self, connection: Any) -> None:
         """Take our own transaction or a driver's connection. Raises: UnsupportedConnection."""
-        if not any(is_of_library(connection, each) for each in _LIBRARIES):
+        if not any(_is_of_library(connection, each) for each in _LIBRARIES):
             raise UnsupportedConnection(
                 f"rows cannot be leased through {type(connection).__qualname__}",
                 help="use app.transaction(), or psycopg, sqlite3 or aiosqlite, with or without SQLAlchemy",
@@ -341,12 +340,17 @@ class _TransactionExecutor:
 _LIBRARIES = ("holdfast", "psycopg", "sqlite3", "aiosqlite")
 
 
+def _is_of_library(connection: Any, library: str) -> bool:
+    """Whether a connection is of a library, or of a class made from one of it; imports nothing."""
+    return any(f"{each.__module__}.".startswith(f"{library}.") for each in type(connection).__mro__)
+
+
 class _Executor(_TransactionExecutor):
     @classmethod
     def of(cls, tx: Any) -> _Executor:
-        if not is_of_library(tx, "sqlalchemy"):
+        if not _is_of_library(tx, "sqlalchemy"):
             return cls(tx)
-        from holdfast.client.adapters.sqlalchemy import driver_below
+        from holdfast_leases.driver_connections import driver_below
 
         return cls(driver_below(tx))
 
@@ -358,9 +362,9 @@ class _Executor(_TransactionExecutor):
 class _AsyncExecutor(_TransactionExecutor):
     @classmethod
     async def of(cls, tx: Any) -> _AsyncExecutor:
-        if not is_of_library(tx, "sqlalchemy"):
+        if not _is_of_library(tx, "sqlalchemy"):
             return cls(tx)
-        from holdfast.client.adapters.sqlalchemy_async import driver_below_async
+        from holdfast_leases.driver_connections import driver_below_async
 
         return cls(await driver_below_async(tx))
 

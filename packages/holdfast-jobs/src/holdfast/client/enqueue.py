@@ -92,14 +92,10 @@ class Producer:
     def start(
         self,
         tx: SyncTx,
-        target: BatchHandler[InputT],
+        target: BatchHandler[InputT] | str,
         input: InputT = ...,
         **options: Unpack[StartOptions],
     ) -> Chain[Any]: ...
-    @overload
-    def start(
-        self, tx: SyncTx, target: str, input: Any = None, **options: Unpack[StartOptions]
-    ) -> Chain: ...
     @overload
     def start(
         self,
@@ -120,14 +116,10 @@ class Producer:
     def start(
         self,
         tx: AsyncTx,
-        target: BatchHandler[InputT],
+        target: BatchHandler[InputT] | str,
         input: InputT = ...,
         **options: Unpack[StartOptions],
     ) -> Coroutine[Any, Any, Chain[Any]]: ...
-    @overload
-    def start(
-        self, tx: AsyncTx, target: str, input: Any = None, **options: Unpack[StartOptions]
-    ) -> Coroutine[Any, Any, Chain]: ...
     def start(
         self, tx: Any, target: Target, input: Any = None, **options: Unpack[StartOptions]
     ) -> Chain | Coroutine[Any, Any, Chain]:
@@ -179,22 +171,12 @@ class Producer:
     def start_many(
         self,
         tx: SyncTx,
-        target: BatchHandler[InputT],
+        target: BatchHandler[InputT] | str,
         inputs: Iterable[InputT],
         *,
         keys: Iterable[str | None] | None = None,
         **options: Unpack[SharedOptions],
     ) -> list[Chain[Any]]: ...
-    @overload
-    def start_many(
-        self,
-        tx: SyncTx,
-        target: str,
-        inputs: Iterable[Any],
-        *,
-        keys: Iterable[str | None] | None = None,
-        **options: Unpack[SharedOptions],
-    ) -> list[Chain]: ...
     @overload
     def start_many(
         self,
@@ -219,22 +201,12 @@ class Producer:
     def start_many(
         self,
         tx: AsyncTx,
-        target: BatchHandler[InputT],
+        target: BatchHandler[InputT] | str,
         inputs: Iterable[InputT],
         *,
         keys: Iterable[str | None] | None = None,
         **options: Unpack[SharedOptions],
     ) -> Coroutine[Any, Any, list[Chain[Any]]]: ...
-    @overload
-    def start_many(
-        self,
-        tx: AsyncTx,
-        target: str,
-        inputs: Iterable[Any],
-        *,
-        keys: Iterable[str | None] | None = None,
-        **options: Unpack[SharedOptions],
-    ) -> Coroutine[Any, Any, list[Chain]]: ...
     def start_many(
         self,
         tx: Any,

@@ -17,7 +17,7 @@ from holdfast.core.ids import parse_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store.pagination import JobQuery, Listed, Walk
 
-LONGEST_PAGE = 1_000
+MAX_PAGE = 1_000
 
 QueryTerms: TypeAlias = dict[str, Any]
 
@@ -38,10 +38,8 @@ def query_of(filter: str, limit: int, before: str | None) -> JobQuery:
 
 def check_length(limit: object, name: str = "limit") -> int:
     """Return how many a page may hold. Raises: InvalidOption."""
-    if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
-        raise InvalidOption(
-            f"{name}={repr(limit)[:60]} is not a whole number from 1 to {LONGEST_PAGE}"
-        )
+    if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
+        raise InvalidOption(f"{name}={repr(limit)[:60]} is not a whole number from 1 to {MAX_PAGE}")
     return limit
 
 
@@ -75,18 +73,18 @@ def _pattern(term: Term, _: str, like: str) -> QueryTerms | None:
     return {like: _like(str(term.values[0]), "%")}
 
 
-def _range(operator: Operator, value: int, least: str, most: str, *, step: int) -> QueryTerms:
+def _range(operator: Operator, value: int, lowest: str, highest: str, *, step: int) -> QueryTerms:
     match operator:
         case ":":
-            return {least: value, most: value}
+            return {lowest: value, highest: value}
         case ">":
-            return {least: value + step}
+            return {lowest: value + step}
         case ">=":
-            return {least: value}
+            return {lowest: value}
         case "<":
-            return {most: value - step}
+            return {highest: value - step}
         case "<=":
-            return {most: value}
+            return {highest: value}
 
 
 def _single(term: Term) -> Value:

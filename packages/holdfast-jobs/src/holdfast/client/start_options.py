@@ -16,7 +16,7 @@ from holdfast.core.retry import is_attempt_limit
 
 T = TypeVar("T")
 
-LONGEST_KEY = 1024
+MAX_KEY = 1024
 """Bytes: type and key together have to fit into an entry of PostgreSQL's index."""
 
 
@@ -153,9 +153,9 @@ def check_key(key: object) -> str | None:
         raise InvalidOption("the key contains a lone surrogate") from None
     if "\0" in key:
         raise InvalidOption("the key contains a NUL character")
-    if size > LONGEST_KEY:
+    if size > MAX_KEY:
         raise InvalidOption(
-            f"the key has {size} bytes, the limit is {LONGEST_KEY}",
+            f"the key has {size} bytes, the limit is {MAX_KEY}",
             help="use a shorter one, or its hash",
         )
     return key

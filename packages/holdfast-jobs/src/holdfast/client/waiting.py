@@ -28,8 +28,8 @@ from holdfast.storage.store import Store
 
 log = logging.getLogger("holdfast.client")
 
-SHORTEST_S = 0.02
-LONGEST_S = 0.5
+MIN_PAUSE_S = 0.02
+MAX_PAUSE_S = 0.5
 GROWTH = 1.5
 BATCH = 500
 AGAIN_S = 20.0
@@ -119,7 +119,7 @@ class Waiting:
         notifier = self._usable_notifier()
         listener = None if notifier is None else notifier.listen(self._on_hint)
         announced: dict[str, float] = {}
-        pause = SHORTEST_S
+        pause = MIN_PAUSE_S
         try:
             while True:
                 self._wake.clear()
@@ -131,9 +131,9 @@ class Waiting:
                 if notifier is not None:
                     announced = _announce(notifier, wanted, announced)
                 ended = self._look(wanted)
-                pause = SHORTEST_S if ended else min(LONGEST_S, pause * GROWTH)
+                pause = MIN_PAUSE_S if ended else min(MAX_PAUSE_S, pause * GROWTH)
                 if self._wake.wait(pause):
-                    pause = SHORTEST_S
+                    pause = MIN_PAUSE_S
         finally:
             if listener is not None:
                 listener.close()
@@ -160,7 +160,7 @@ class Waiting:
                 with self._lock:
                     for chain in batch:
                         self._mark(chain)
-                time.sleep(SHORTEST_S)
+                time.sleep(MIN_PAUSE_S)
                 continue
             for chain in batch:
                 answered += self._answer(chain, found.get(chain) or missing[chain])

@@ -21,7 +21,6 @@ from holdfast.commands.change import (
 )
 from holdfast.commands.jobs import EndReport, end_jobs, redrive_jobs, refuse, run_jobs_now
 from holdfast.core.errors import ChainNotFound, DatabaseBusy, StillReferenced
-from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import CANCEL, COMPLETE, DROP
 from holdfast.core.records import TERMINAL, Ending, JobRecord, NewJob, TerminalState
 from holdfast.core.redaction import clean_error
@@ -39,28 +38,23 @@ def complete_chain(
     store: Store,
     chain_id: str,
     output: str,
-    now: Instant | None = None,
     seal: SealOutput | None = None,
 ) -> Op[Change[str]]:
     """Complete a chain with an output, whichever worker holds its job. Raises: ChainNotFound, WrongState."""
-    report = yield from end_chain(store, chain_id, "completed", output=output, now=now, seal=seal)
+    report = yield from end_chain(store, chain_id, "completed", output=output, seal=seal)
     return _end_change(chain_id, "completed", report)
 
 
-def continue_chain(
-    store: Store, chain_id: str, next: NewJob, now: Instant | None = None
-) -> Op[Change[str]]:
+def continue_chain(store: Store, chain_id: str, next: NewJob) -> Op[Change[str]]:
     """Complete a chain's present job and continue with another. Raises: ChainNotFound, WrongState."""
-    report = yield from end_chain(store, chain_id, "completed", next=next, now=now)
+    report = yield from end_chain(store, chain_id, "completed", next=next)
     return _end_change(chain_id, "completed", report, next_type=next.type)
 
 
-def cancel_chain(
-    store: Store, chain_id: str, reason: str = "", now: Instant | None = None
-) -> Op[Change[str]]:
+def cancel_chain(store: Store, chain_id: str, reason: str = "") -> Op[Change[str]]:
     """Cancel the live job of a chain, whichever it is by then. Raises: ChainNotFound, WrongState."""
     error = clean_error("Cancelled", reason)
-    report = yield from end_chain(store, chain_id, "cancelled", error=error, now=now)
+    report = yield from end_chain(store, chain_id, "cancelled", error=error)
     return _end_change(chain_id, "cancelled", report, reason)
 
 
@@ -91,7 +85,6 @@ def end_chain(
     output: str | None = None,
     error: str | None = None,
     next: NewJob | None = None,
-    now: Instant | None = None,
     seal: SealOutput | None = None,
 ) -> Op[EndReport]:
     """End a chain's live job from outside, or continue it with `next`, whose place in the chain is set here.
@@ -115,26 +108,26 @@ def end_chain(
             found = yield from store.jobs.get([tail.job_id])
             text = seal(found[0], output) if found else None
         ending = Ending(id=tail.job_id, state=state, output=text, error=error, next=successor)
-        report = yield from end_jobs(store, [ending], now)
+        report = yield from end_jobs(store, [ending])
         if report.ended:
             return report
     raise DatabaseBusy(f"chain {chain_id} continued faster than it could be locked")
 
 
-def run_chain_now(store: Store, chain_id: str, now: Instant | None = None) -> Op[Change[str]]:
+def run_chain_now(store: Store, chain_id: str) -> Op[Change[str]]:
     """Make the pending job of a chain due now. Raises: ChainNotFound, WrongState."""
     tail = yield from tail_of(store, chain_id)
-    return (yield from run_jobs_now(store, [tail.job_id], now)).with_answer(chain_id)
+    return (yield from run_jobs_now(store, [tail.job_id])).with_answer(chain_id)
 
 
-def retry_chain(store: Store, chain_id: str, now: Instant | None = None) -> Op[Change[str]]:
+def retry_chain(store: Store, chain_id: str) -> Op[Change[str]]:
     """Resume a failed chain from its failed job. Raises: ChainNotFound, WrongState."""
     tail = yield from tail_of(store, chain_id)
-    return (yield from redrive_jobs(store, [tail.job_id], now)).with_answer(chain_id)
+    return (yield from redrive_jobs(store, [tail.job_id])).with_answer(chain_id)
 
 
 def delete_chains(
-    store: Store, chain_ids: Sequence[str], cascade: bool = False, now: Instant | None = None
+    store: Store, chain_ids: Sequence[str], cascade: bool = False
 ) -> Op[Change[list[str]]]:
     """Delete chains with all their jobs; return the ids of the jobs. A running handler is aborted with `not_found`.
 
@@ -160,7 +153,7 @@ def delete_chains(
             waiting,
         )
     held = (yield from store.jobs.get(live)) if live else []
-    removed = yield from store.chains.delete(sorted(doomed), now)
+    removed = yield from store.chains.delete(sorted(doomed))
     states = {tail.chain_id: tail.state for tail in tails}
     return Change(
         removed,

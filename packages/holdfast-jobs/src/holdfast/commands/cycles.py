@@ -102,12 +102,10 @@ def _decide(store: Store, held: HeldSlot) -> Op[None]:
         yield from store.cycles.advance(held.cycle, held.slot)
 
 
-def pause_cycle(
-    store: Store, name: str, paused: bool, by: str | None, now: Instant | None = None
-) -> Op[Change[list[str]]]:
+def pause_cycle(store: Store, name: str, paused: bool, by: str | None) -> Op[Change[list[str]]]:
     """Pause or resume a cycle with all its shards. Raises: CycleNotFound."""
     was = {each.name: each.paused for each in (yield from store.cycles.page())}
-    names = yield from store.cycles.pause(name, paused, by, now)
+    names = yield from store.cycles.pause(name, paused, by)
     if not names:
         raise no_such_cycle(name, was)
     effects = [
@@ -120,7 +118,6 @@ def request_cycle(
     store: Store,
     name: str,
     request_id: str,
-    now: Instant | None = None,
     declared: Mapping[str, CycleSpec] = {},
 ) -> Op[Change[list[str]]]:
     """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound.
@@ -128,10 +125,10 @@ def request_cycle(
     One that is declared here and that no tick has registered yet is registered, so that the first tick runs it. Of one
     with shards only the workers know how many there are.
     """
-    names = yield from store.cycles.request(name, f"{REQUESTED}{request_id}", now)
+    names = yield from store.cycles.request(name, f"{REQUESTED}{request_id}")
     if not names and name in declared and not declared[name].sharded:
-        yield from store.cycles.register(new_cycles({name: declared[name]}), now)
-        names = yield from store.cycles.request(name, f"{REQUESTED}{request_id}", now)
+        yield from store.cycles.register(new_cycles({name: declared[name]}))
+        names = yield from store.cycles.request(name, f"{REQUESTED}{request_id}")
     if not names:
         raise no_such_cycle(name, [each.name for each in (yield from store.cycles.page())])
     effects = [Effect(f"cycle {each}", None, {"run": "now"}) for each in names]

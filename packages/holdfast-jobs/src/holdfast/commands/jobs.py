@@ -107,16 +107,14 @@ def fail_unhandled(
     return (yield from end_jobs(store, endings, now))
 
 
-def cancel_jobs(
-    store: Store, ids: Sequence[str], reason: str = "", now: Instant | None = None
-) -> Op[Change[list[str]]]:
+def cancel_jobs(store: Store, ids: Sequence[str], reason: str = "") -> Op[Change[list[str]]]:
     """Cancel those of the jobs that are live; running handlers get their abort signal. Return their ids.
 
     Raises: JobNotFound, WrongState when none is.
     """
     error = clean_error("Cancelled", reason)
     endings = [Ending(id=each, state="cancelled", error=error) for each in ids]
-    report = yield from end_jobs(store, endings, now)
+    report = yield from end_jobs(store, endings)
     if ids and not report.ended:
         yield from refuse(store, ids, CANCEL)
     return Change(
@@ -131,15 +129,13 @@ def cancel_jobs(
     )
 
 
-def run_jobs_now(
-    store: Store, ids: Sequence[str], now: Instant | None = None
-) -> Op[Change[list[str]]]:
+def run_jobs_now(store: Store, ids: Sequence[str]) -> Op[Change[list[str]]]:
     """Make those of the jobs due now that are pending; return their ids.
 
     Raises: JobNotFound, WrongState when none is.
     """
     wanted = sorted(set(ids))
-    moved = yield from store.jobs.trigger(wanted, now)
+    moved = yield from store.jobs.trigger(wanted)
     if moved:
         yield from store.debounce.hurry([each.id for each in moved])
     if wanted and not moved:
@@ -152,10 +148,7 @@ def run_jobs_now(
 
 
 def redrive_jobs(
-    store: Store,
-    ids: Sequence[str],
-    now: Instant | None = None,
-    command: Command = RETRY,
+    store: Store, ids: Sequence[str], command: Command = RETRY
 ) -> Op[Change[list[str]]]:
     """Put those of the jobs that failed back into the queue; return their ids.
 
@@ -164,7 +157,7 @@ def redrive_jobs(
     wanted = sorted(set(ids))
     # Should one fail again, a redrive that is under way must not take it for the dead letter it was.
     yield from store.redrives.forget(wanted)
-    moved = yield from requeue(store, wanted, 0, now)
+    moved = yield from requeue(store, wanted)
     if wanted and not moved:
         yield from refuse(store, wanted, command)
     return Change(
@@ -177,7 +170,7 @@ def redrive_jobs(
 
 
 def requeue(
-    store: Store, ids: Sequence[str], spacing_us: int, now: Instant | None
+    store: Store, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
 ) -> Op[list[JobRef]]:
     """Take failed jobs back into the queue, `spacing_us` apart.
 

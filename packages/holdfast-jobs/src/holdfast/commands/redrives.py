@@ -43,7 +43,6 @@ def redrive_dead_letters(
     ids: Sequence[str],
     rate: float | None = None,
     redrive_id: str | None = None,
-    now: Instant | None = None,
 ) -> Op[Change[list[str]]]:
     """Re-queue dead letters, or plan that at most `rate` of them a second are; return their ids.
 
@@ -51,9 +50,9 @@ def redrive_dead_letters(
     """
     spacing = spacing_us(rate)
     if rate is None:
-        return (yield from redrive_jobs(store, ids, now, REDRIVE))
+        return (yield from redrive_jobs(store, ids, REDRIVE))
     wanted = sorted(set(ids))
-    planned = yield from store.redrives.add(redrive_id or new_id(), wanted, spacing, now)
+    planned = yield from store.redrives.add(redrive_id or new_id(), wanted, spacing)
     if wanted and not planned:
         yield from refuse(store, wanted, REDRIVE)
     pace = rate_text(spacing)
@@ -65,14 +64,12 @@ def redrive_dead_letters(
     )
 
 
-def continue_redrive(
-    store: Store, id: str, types: Sequence[str], now: Instant | None = None
-) -> Op[RedriveStep | None]:
+def continue_redrive(store: Store, id: str, types: Sequence[str]) -> Op[RedriveStep | None]:
     """Re-queue the next jobs of these types of a redrive.
 
     None when it has ended, or another worker continues it. Concurrency: of several workers one does it at a time.
     """
-    pace = yield from store.redrives.lock(id, now)
+    pace = yield from store.redrives.lock(id)
     if pace is None:
         return None
     waiting = yield from store.redrives.count_waiting(id)

@@ -120,7 +120,7 @@ def continue_replay(
     replaying = yield from store.events.lock_replay(subscription)
     if replaying is None:
         return None
-    instant = (yield from store.schema.clock()) if now is None else now
+    instant = yield from store.schema.clock(now)
     subscribed = replaying.created_at
     until = id_at(subscribed + SETTLE_US)
     page = yield from replay_page(store, subscription, replaying.after, until, now=now)

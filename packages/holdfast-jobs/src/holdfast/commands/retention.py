@@ -54,7 +54,7 @@ def remove_chains(
     store: Store, ages: Ages, after: str, limit: int, now: Instant | None = None
 ) -> Op[RetentionPage]:
     """Remove those of the next `limit` completed or cancelled chains that are old enough and that no job needs."""
-    instant = yield from _instant(store, now)
+    instant = yield from store.schema.clock(now)
     before = instant - ages.chains * _DAY_US
     found = yield from store.retention.page(after, id_at(before), limit)
     if not found:
@@ -70,7 +70,7 @@ def remove_dead_letters(
 
     A walk of its own, because dead letters may be kept for a shorter time than all the completed chains around them.
     """
-    instant = yield from _instant(store, now)
+    instant = yield from store.schema.clock(now)
     dead_before = instant - ages.dead_letters * _DAY_US
     found = yield from store.retention.dead_page(after, id_at(dead_before), limit)
     if not found:
@@ -107,7 +107,7 @@ def chains_are_archived(store: Store, ages: Ages, now: Instant | None = None) ->
     latest = yield from store.retention.latest_archived()
     if latest is None:
         return False
-    instant = yield from _instant(store, now)
+    instant = yield from store.schema.clock(now)
     days = ages.chains or ages.dead_letters
     return instant - latest < (days + SILENT_ARCHIVE_DAYS) * _DAY_US
 
@@ -118,7 +118,7 @@ def read_progress(
     """Estimate what retention has left to do; None where it removes no chains."""
     if not ages.chains or (yield from chains_are_archived(store, ages, now)):
         return None
-    instant = yield from _instant(store, now)
+    instant = yield from store.schema.clock(now)
     until = instant - ages.chains * _DAY_US
     # The tally's steps are days once they are eight days old, and hours before.
     step_us = _DAY_US if ages.chains >= 8 else _DAY_US // 24
@@ -130,7 +130,7 @@ def read_progress(
 
 def remove_records(store: Store, ages: Ages, limit: int, now: Instant | None = None) -> Op[int]:
     """Remove old runs, slots, workers, keys and redrives; return how many rows went."""
-    instant = yield from _instant(store, now)
+    instant = yield from store.schema.clock(now)
     before = instant - ages.runs * _DAY_US
     runs = yield from store.retention.drop_runs(id_at(before), limit)
     slots = yield from store.retention.drop_slots(before, limit)
@@ -141,9 +141,3 @@ def remove_records(store: Store, ages: Ages, limit: int, now: Instant | None = N
     dead_before = instant - ages.dead_letters * _DAY_US
     redrives = yield from store.retention.drop_redrives(id_at(dead_before), limit)
     return runs + slots + workers + keys + redrives
-
-
-def _instant(store: Store, now: Instant | None) -> Op[Instant]:
-    if now is not None:
-        return now
-    return (yield from store.schema.clock())

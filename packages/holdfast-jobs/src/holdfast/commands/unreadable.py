@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast.core.errors import InputUnreadable, SealError
-from holdfast.core.instants import Instant
 from holdfast.core.records import LIVE, JobRecord, UnreadableJob
 from holdfast.core.registry import JobType
 from holdfast.core.sealing import key_id, open_input
@@ -28,15 +27,13 @@ class Reread(msgspec.Struct, frozen=True):
     last: str
 
 
-def reread_jobs(
-    store: Store, types: Mapping[str, JobType], after: str, now: Instant | None = None
-) -> Op[Reread]:
+def reread_jobs(store: Store, types: Mapping[str, JobType], after: str) -> Op[Reread]:
     """Make jobs due whose input this code can read, and forget those that have ended."""
     found = yield from store.unreadable.page(list(types), after, REREAD_BATCH)
     if not found:
         return Reread(0, (), after)
     readable = [each.id for each in found if each.waits and is_readable(types[each.type], each)]
-    due = (yield from store.jobs.trigger(readable, now)) if readable else []
+    due = (yield from store.jobs.trigger(readable)) if readable else []
     # One that a worker holds at this moment is about to be put back, and is looked at again later.
     done = [each.id for each in due] + [each.id for each in found if not each.waits]
     if done:

@@ -127,11 +127,11 @@ def read_setting(store: Store, type: str) -> Op[TypeSetting]:
     return settings.get(type) or TypeSetting(type)
 
 
-def unknown_type(type: str, known: Iterable[str], help: str | None = None) -> UnknownJobType:
+def unknown_type(type: str, known: Iterable[str]) -> UnknownJobType:
     """Return the refusal of a type that was never started, handled or set, with the name that was probably meant."""
     return UnknownJobType(
         f"no job type {type[:60]!r} in this database",
-        help=nearest(type, known) or help or "see `holdfast types list`",
+        help=nearest(type, known) or "see `holdfast types list`",
     )
 
 

@@ -254,9 +254,9 @@ def encode_any(value: Any, limit: int = SIZE_LIMIT) -> str:
     return _ANY.encode(value, limit)
 
 
-def encode_output(value: Any, limit: int = SIZE_LIMIT) -> str:
+def encode_output(value: Any) -> str:
     """Return an output of any type as JSON text; what is wrong with it is said of the output."""
-    return _ANY_OUTPUT.encode(value, limit)
+    return _ANY_OUTPUT.encode(value)
 
 
 def decode_any(text: str | bytes) -> Any:

@@ -67,15 +67,6 @@ TRANSITIONS: tuple[Transition, ...] = (
     *(Transition(state, "delete", None) for state in STATES),
 )
 
-MOVES: tuple[Move, ...] = tuple(dict.fromkeys(t.move for t in TRANSITIONS))
-
-_BY_SOURCE = {(t.source, t.move): t for t in TRANSITIONS}
-
-
-def transition(source: State, move: Move) -> Transition | None:
-    """Return the transition a move makes from a state, or None where it is refused."""
-    return _BY_SOURCE.get((source, move))
-
 
 def sources(move: Move) -> tuple[State, ...]:
     """Return the states that a move is allowed from."""

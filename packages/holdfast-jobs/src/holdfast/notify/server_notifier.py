@@ -13,7 +13,6 @@ import random
 import secrets
 import threading
 import time
-import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -327,16 +326,3 @@ class _SharedListener:
 def _new_runner() -> asyncio.Runner:
     # psycopg needs a selector, which is not Windows' default.
     return asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
-
-
-class LineNotifier(ServerNotifier):
-    """Deprecated: the old name of `ServerNotifier`, with its old argument names."""
-
-    def __init__(
-        self,
-        dial: Connect,
-        pace: SenderTimings | None = None,
-        patience: ListenerTimings | None = None,
-    ) -> None:
-        warnings.warn("LineNotifier is now ServerNotifier", DeprecationWarning, stacklevel=2)
-        super().__init__(dial, pace, patience)

@@ -192,7 +192,7 @@ Rule = Callable[[Fields, float], "Measurement | None"]
 """From an event's fields and the Unix time."""
 
 
-MOST_SERIES = 40
+MAX_SERIES = 40
 """Counters of one cycle with a label of their own; a run has at most 4 and 32 of its own."""
 
 OTHER = "other"
@@ -271,7 +271,7 @@ class MetricsObserver(ABC):
             return measurement
         cycle, counter = measurement.labels
         known = self._counters.setdefault(cycle, set())
-        if counter not in known and len(known) >= MOST_SERIES:
+        if counter not in known and len(known) >= MAX_SERIES:
             return measurement._replace(labels=(cycle, OTHER))
         known.add(counter)
         return measurement
@@ -418,29 +418,3 @@ for _each in rows("metrics"):
     RULES[_each.event] = (*RULES.get(_each.event, ()), _measure(_each.metric, _each.value))
 
 MEASURED = frozenset(RULES)
-UNMEASURED = frozenset(
-    {
-        "job_created",
-        "job_released",
-        "job_unreadable",
-        "job_unblocked",
-        "job_redriven",
-        "slot_stuck",
-        "loop_lagged",
-        "type_unhandled",
-        "job_missing",
-        "database_unreachable",
-        "database_back",
-        "connections_short",
-        "connections_enough",
-        "worker_summary",
-        "worker_stopping",
-        "child_died",
-        "tick_failed",
-        "runner_finished",
-        "runner_skipped",
-        "cycle_started",
-        "cycle_skipped",
-        *({each.name for each in rows("events")} - MEASURED),
-    }
-)

@@ -248,24 +248,10 @@ class ZoneName:
     expected: str = "the IANA name of a time zone like America/Santiago"
 
     def parse(self, raw: object) -> str:
-        return _read_cron("0 0 * * *", Text().parse(raw)).zone.key
-
-
-@dataclass(frozen=True, slots=True)
-class CronText:
-    """A cron expression of five fields."""
-
-    expected: str = 'a cron expression like "47 3 * * *"'
-
-    def parse(self, raw: object) -> str:
-        return _read_cron(Text().parse(raw), "UTC").expression
-
-
-def _read_cron(expression: str, zone: str) -> Cron:
-    try:
-        return Cron(expression, zone)
-    except InvalidSchedule as error:
-        raise ValueError from error
+        try:
+            return Cron("0 0 * * *", Text().parse(raw)).zone.key
+        except InvalidSchedule as error:
+            raise ValueError from error
 
 
 class SettingsGroup(Protocol):

@@ -259,7 +259,7 @@ def _nearest_by_words(name: str) -> str:
 _RARE = 5
 """A word of a setting's name says what it is about unless more settings than these have it."""
 
-_LONGEST_SHOWN = 200
+_MAX_SHOWN = 200
 
 
 class Effective(msgspec.Struct, frozen=True):
@@ -302,7 +302,7 @@ def display_text(value: object) -> str:
     text = redact(str(value))
     if not text.isprintable():
         text = repr(text)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 T = TypeVar("T")

@@ -88,11 +88,6 @@ def _find(connection: Any) -> Callable[..., Adapter]:
     raise unsupported_error(connection)
 
 
-def is_of_library(connection: Any, library: str) -> bool:
-    """Return whether a connection is of a library, or of a class made from one of it; imports nothing."""
-    return any(name.startswith(f"{library}.") for name in _names(connection))
-
-
 def unsupported_error(connection: Any) -> UnsupportedConnection:
     """Return the error for something that is not a connection we know, with the likely remedy."""
     kind = type(connection)

@@ -155,13 +155,6 @@ def driver_connection(connection: Connection) -> Any:
         return connection.connection.driver_connection
 
 
-def driver_below(tx: Session | scoped_session[Any] | Connection) -> Any:
-    """Return the driver's own connection, its transaction begun as the next statement would begin it."""
-    if isinstance(tx, Connection):
-        return driver_connection(begun(tx))
-    return driver_connection(session_connection(tx() if isinstance(tx, scoped_session) else tx))
-
-
 def _driver_adapter(connection: Connection) -> SyncAdapter:
     adapter = adapter_of(driver_connection(connection), AUTOCOMMIT_FIX)
     assert isinstance(adapter, SyncAdapter)

@@ -18,7 +18,6 @@ from holdfast.client.adapters.sqlalchemy import (
     AUTOCOMMIT_FIX,
     after_commit_of,
     begun,
-    driver_below,
     driver_connection,
     explain_errors,
     session_connection,
@@ -62,13 +61,6 @@ class AsyncSessionAdapter(AsyncAdapter):
             await_only(run_async(hooks.review(need.store), access.executor))
 
         return access._replace(after_commit=after_commit_of(self._session.sync_session, review))
-
-
-async def driver_below_async(
-    tx: AsyncSession | async_scoped_session[Any] | AsyncConnection,
-) -> Any:
-    """Async version of `driver_below`."""
-    return await (tx() if isinstance(tx, async_scoped_session) else tx).run_sync(driver_below)
 
 
 def _async_driver_adapter(connection: Connection) -> AsyncAdapter:

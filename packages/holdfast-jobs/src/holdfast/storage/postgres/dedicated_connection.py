@@ -43,7 +43,7 @@ log = logging.getLogger("holdfast.storage")
 
 T = TypeVar("T")
 
-SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 30.0
 """How long a link that found no room shares another's connection before it asks the server again."""
 
 HUNG_PAUSE_MAX_S = 10.0
@@ -102,7 +102,7 @@ class HungSessions:
             if reason is None:
                 self._pause_s = 0.0 if not found else self._pause_s
                 return
-            self._pause_s = min(max(2 * self._pause_s, SHORTEST_PAUSE_S), HUNG_PAUSE_MAX_S)
+            self._pause_s = min(max(2 * self._pause_s, MIN_PAUSE_S), HUNG_PAUSE_MAX_S)
             self._ask_at = time.monotonic() + self._pause_s * (0.5 + random.random() / 2)
         raise _hanging_error(link, reason)
 
@@ -310,7 +310,7 @@ class PostgresLink:
             return await self._execute(op, executor, is_atomic)
 
     def _ask_later(self) -> None:
-        self._pause_s = min(max(2 * self._pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+        self._pause_s = min(max(2 * self._pause_s, MIN_PAUSE_S), MAX_PAUSE_S)
         self._ask_again_at = time.monotonic() + self._pause_s * (0.5 + random.random() / 2)
 
     async def _open_connection(self) -> PsycopgAsyncExecutor:

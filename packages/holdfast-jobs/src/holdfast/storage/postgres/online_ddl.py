@@ -38,7 +38,7 @@ BATCH = 10_000
 
 LOOK_EVERY_S = 0.1
 TELL_AFTER_S, TELL_EVERY_S = 0.5, 10.0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 2.0
 QUERY_CHARS = 120
 
 _NAME = r"(?:[\w\"]+\.)?(?P<name>\w+)"
@@ -279,7 +279,7 @@ class OnlineDdl:
                 self._wait(table, time.monotonic() - began)
             jitter = random.uniform(0.5, 1)
             self._patience.sleep(jitter * pause_s, None, self._lock_on(table))
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     def _keep_vacuum_out(self, table: str) -> None:
         """Take a lock behind which no job waits, and for which the server ends an autovacuum of the table."""

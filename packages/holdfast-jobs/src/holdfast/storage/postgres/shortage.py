@@ -20,7 +20,7 @@ from holdfast.core.errors import NoConnection
 SHORT_S = 30.0
 """How long after the last refusal a process gets by with fewer connections."""
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 1.0
 """Between two questions for a connection: those who wait for it are told of one that comes back in the meantime."""
 
 
@@ -62,7 +62,7 @@ class Shortage:
         now = time.monotonic()
         with self._lock:
             self._until = now + SHORT_S
-            self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+            self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), MAX_PAUSE_S)
             self.ask_at = now + self._pause_s * (0.5 + random.random() / 2)
         self._give_way(asker, entirely=False)
 

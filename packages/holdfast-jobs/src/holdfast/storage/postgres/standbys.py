@@ -18,7 +18,7 @@ from holdfast.storage.postgres.hosts import HOST_TIMEOUT_S, hosts_of
 T = TypeVar("T")
 
 _TIMEOUT_MS = 5_000
-_MOST_HOSTS = 16
+_MAX_HOSTS = 16
 _USUAL_PORT = "5432"
 
 
@@ -48,7 +48,7 @@ async def read_replication(url: str, schema: str, read: ReadAsync) -> Replicatio
     if len(hosts) == 1:
         answers = [await _read_answer(read)]
     else:
-        asked = (asyncio.to_thread(_ask, url, schema, *each) for each in hosts[:_MOST_HOSTS])
+        asked = (asyncio.to_thread(_ask, url, schema, *each) for each in hosts[:_MAX_HOSTS])
         answers = await asyncio.gather(*asked)
     statuses = [
         _status(host, port, answer) for (host, port), answer in zip(hosts, answers, strict=False)

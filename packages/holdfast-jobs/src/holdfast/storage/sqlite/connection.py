@@ -41,7 +41,6 @@ _CACHED_STATEMENTS = 256
 
 # SQLite itself waits this long for the write lock before we look at the callers' own limits and ask again.
 LOCK_WAIT_S = 0.01
-Monotonic = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,16 +220,15 @@ class LockWait:
     SQLite itself waits only a moment; within this limit it is asked again.
     """
 
-    __slots__ = ("_ends_at", "_monotonic")
+    __slots__ = ("_ends_at",)
 
-    def __init__(self, limit_s: float, monotonic: Monotonic = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._ends_at = monotonic() + limit_s
+    def __init__(self, limit_s: float) -> None:
+        self._ends_at = time.monotonic() + limit_s
 
     @property
     def is_over(self) -> bool:
         """Whether the time is up."""
-        return self._monotonic() >= self._ends_at
+        return time.monotonic() >= self._ends_at
 
     def end(self) -> None:
         """Wait no longer; from any thread."""

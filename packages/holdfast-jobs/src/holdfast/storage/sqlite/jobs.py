@@ -1,7 +1,7 @@
 """Jobs and chains in SQLite: the operations that are one statement in PostgreSQL and several here.
 
-A claim looks once per type and priority, then marks, leases and reads the jobs. A flush writes outcomes by kind, gives
-attempts back, and appends history, successors and counts.
+A claim polls each queue, a type at a priority, then marks, leases and reads the jobs. A flush writes outcomes by kind,
+gives attempts back, and appends history, successors and counts.
 """
 
 from __future__ import annotations
@@ -33,12 +33,17 @@ from holdfast.core.records import (
     TerminalState,
 )
 from holdfast.storage.operation import Op, Row, Statement, Value
-from holdfast.storage.sqlite.limits import rest_gates, wake_leaving, wake_placed, wake_returned
-from holdfast.storage.sqlite.tally import Tally, page_params, resolve_now
+from holdfast.storage.sqlite.limits import (
+    pause_partitions,
+    signal_leaving,
+    signal_placed,
+    signal_returned,
+)
+from holdfast.storage.sqlite.tally import Tally, page_params
 from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.jobs import DebounceStore, JobStore
 from holdfast.storage.store.pagination import JobQuery
-from holdfast.storage.store.params import document, lists, records_of, texts
+from holdfast.storage.store.params import document, lists, records_of, resolve_now, texts
 
 READ_AT_ONCE = 200
 """So many inputs of the largest size, escaped, still fit into one text."""
@@ -70,13 +75,11 @@ class SqliteJobStore(JobStore):
         yield from tally.write(now)
         return written
 
-    def insert_new(
-        self, job: NewJob, channel: str | None = None, now: Instant | None = None
-    ) -> Op[None]:
-        yield from self.insert([job], channel, now)
+    def insert_new(self, job: NewJob, channel: str | None = None) -> Op[None]:
+        yield from self.insert([job], channel)
 
     def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
-        # The write lock is held from the first look on.
+        # The write lock is held from the first poll on.
         now = yield from resolve_now(now)
         due = yield from _find_due(claim, now)
         if not due:
@@ -123,7 +126,7 @@ class SqliteJobStore(JobStore):
         rows = yield Statement("job_end_read", {"ids": texts(each.id for each in endings)})
         if not rows:
             return []
-        yield from wake_leaving([row[0] for row in rows], now)
+        yield from signal_leaving([row[0] for row in rows], now)
         yield Statement("job_end", {"rows": document(endings), "now": now})
         yield Statement("queue_drop", {"ids": texts(row[0] for row in rows)})
         tally = Tally()
@@ -149,12 +152,12 @@ class SqliteJobStore(JobStore):
         for row in rows:
             tally.of(row[1]).failed -= 1
         yield from tally.write(now)
-        return (yield from wake_returned([(id, type, gate) for id, type, _, gate, _ in rows]))
+        return (yield from signal_returned([(id, type, gate) for id, type, _, gate, _ in rows]))
 
     def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         now = yield from resolve_now(now)
         rows = yield Statement("job_trigger", {"ids": texts(ids), "now": now})
-        return (yield from wake_returned(rows, now))
+        return (yield from signal_returned(rows, now))
 
     def _page_params(self, query: JobQuery) -> dict[str, Value]:
         return page_params(query)
@@ -184,7 +187,7 @@ def queue_jobs(jobs: Sequence[NewJob], awaited: bool = False) -> Op[None]:
     if any(each.gate is not None for each in jobs):
         rows = document([(each.id, each.gate, each.ordered) for each in jobs])
         yield Statement("limit_insert_queue", {"rows": rows, "awaited": awaited})
-        yield from wake_placed(ids)
+        yield from signal_placed(ids)
     elif ids:
         yield Statement("job_insert_queue", {"ids": texts(ids), "awaited": awaited})
 
@@ -192,20 +195,18 @@ def queue_jobs(jobs: Sequence[NewJob], awaited: bool = False) -> Op[None]:
 def _find_due(claim: Claim, now: Instant) -> Op[list[Row]]:
     """Find the most urgent jobs, at most one of them a job that has crashed before.
 
-    Lines of one priority are asked in turn, each for its share and then for the rest, until there are enough.
+    Queues of one priority are polled in order, each for its share and then for the rest, until there are enough.
     """
     chosen: list[Row] = []
     left = {probe.type: probe.max for probe in claim.probes if probe.max is not None}
-    lines = yield from _lines(claim.probes)
-    for _, level in groupby(sorted(lines, key=itemgetter(0)), itemgetter(0)):
+    queues = yield from _queues(claim.probes)
+    for _, level in groupby(sorted(queues, key=itemgetter(0)), itemgetter(0)):
         found: list[Row] = []
-        for priority, probe, passed, wanted in _turns(level):
+        for priority, probe, passed, wanted in _polls(level):
             wanted = min(
                 wanted, left.get(probe.type, wanted), claim.limit - len(chosen) - len(found)
             )
-            rows = yield from _look_at_line(
-                probe, priority, passed, wanted, claim.allow_crashed, now
-            )
+            rows = yield from _poll_queue(probe, priority, passed, wanted, claim.allow_crashed, now)
             if probe.type in left:
                 left[probe.type] -= len(rows)
             found += rows
@@ -217,13 +218,13 @@ def _find_due(claim: Claim, now: Instant) -> Op[list[Row]]:
     return [row for row in chosen if not row[2] or row is crashed[0]]
 
 
-def _lines(probes: Sequence[Probe]) -> Op[list[tuple[int, Probe]]]:
-    """Leave out the lines without live jobs: most types have them at one priority, if at all."""
+def _queues(probes: Sequence[Probe]) -> Op[list[tuple[int, Probe]]]:
+    """Leave out the queues without live jobs: most types have them at one priority, if at all."""
     if len(probes) == 1 and probes[0].priority is not None:
         return [(probes[0].priority, probes[0])]
     types = texts({probe.type for probe in probes})
     found: dict[str, list[int]] = {}
-    for type, priority in (yield Statement("job_claim_lines", {"types": types})):
+    for type, priority in (yield Statement("job_claim_queues", {"types": types})):
         found.setdefault(type, []).append(priority)
     return [
         (priority, probe)
@@ -233,7 +234,7 @@ def _lines(probes: Sequence[Probe]) -> Op[list[tuple[int, Probe]]]:
     ]
 
 
-def _turns(level: Iterable[tuple[int, Probe]]) -> Iterator[tuple[int, Probe, int, int]]:
+def _polls(level: Iterable[tuple[int, Probe]]) -> Iterator[tuple[int, Probe, int, int]]:
     """Yield (priority, probe, how many to pass over, how many to take): the shares of all, then what they leave."""
     shared: list[tuple[int, Probe, int]] = []
     for priority, probe in level:
@@ -245,13 +246,13 @@ def _turns(level: Iterable[tuple[int, Probe]]) -> Iterator[tuple[int, Probe, int
         yield priority, probe, share, probe.room - share
 
 
-def _look_at_line(
+def _poll_queue(
     probe: Probe, priority: int, passed: int, wanted: int, allow_crashed: bool, now: Instant
 ) -> Op[list[Row]]:
     if wanted <= 0:
         return []
     rows = yield Statement(
-        "job_claim_look",
+        "job_claim_poll",
         {
             "type": probe.type,
             "priority": priority,
@@ -317,7 +318,7 @@ def _end_attempts(
     if awaited:
         waited_for = {row[0] for row in (yield Statement("queue_awaited", {"ids": ids}))}
     if any(each.gate is not None for each in group):
-        yield from wake_leaving([row[0] for row in rows], now)
+        yield from signal_leaving([row[0] for row in rows], now)
     yield Statement("queue_drop", {"ids": ids})
     for type, number in Counter(row[1] for row in rows).items():
         tally.of(type).end(_ENDS[kind], number)
@@ -351,10 +352,10 @@ def _give_back(
         for each in group
     ]
     rows = yield Statement("job_finish_return", {"rows": document(returns), "awaited": awaited})
-    lined = [row[0] for row in rows if row[5] is not None]
-    if lined:
-        yield from wake_placed(lined, now)
-        yield from rest_gates(group, rows, now)
+    queued = [row[0] for row in rows if row[5] is not None]
+    if queued:
+        yield from signal_placed(queued, now)
+        yield from pause_partitions(group, rows, now)
     yield from _keep_history(group, rows, now)
     retried = {each.id for each in group if each.kind == "retry"}
     for row in rows:
@@ -411,10 +412,10 @@ class SqliteChainStore(ChainStore):
             count = tally.of(type)
             count.removed += 1
             count.end(state, -1)
-            # An ordered line may wait for the failed job that is dropped here.
+            # An ordered queue may wait for the failed job that is dropped here.
             left += [(type, DEFAULT_PRIORITY, now, gate)] if gate is not None else []
         if left:
-            yield Statement("limit_wake", {"rows": document(list(dict.fromkeys(left)))})
+            yield Statement("limit_signal", {"rows": document(list(dict.fromkeys(left)))})
         yield Statement("chain_delete_attempts", given)
         yield Statement("chain_delete_progress", given)
         yield Statement("chain_delete_revisions", given)
@@ -442,7 +443,7 @@ class SqliteBlockerStore(BlockerStore):
 
     def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         rows = yield Statement("blocker_open_jobs", {"ids": texts(job_ids), "now": now})
-        return (yield from wake_returned(rows))
+        return (yield from signal_returned(rows))
 
 
 class SqliteDebounceStore(DebounceStore):

@@ -11,10 +11,10 @@ from holdfast.core.instants import Instant
 from holdfast.core.records import HealPage, JobRef, Reaped, ReapPage
 from holdfast.core.retry import suspected_from
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.sqlite.limits import wake_leaving, wake_placed, wake_returned
-from holdfast.storage.sqlite.tally import Tally, resolve_now
+from holdfast.storage.sqlite.limits import signal_leaving, signal_placed, signal_returned
+from holdfast.storage.sqlite.tally import Tally
 from holdfast.storage.store.leases import LeaseStore
-from holdfast.storage.store.params import document, texts
+from holdfast.storage.store.params import document, resolve_now, texts
 from holdfast.storage.store.workers import WorkerStore
 
 _MINUTE_US = 60_000_000
@@ -30,7 +30,7 @@ class SqliteLeaseStore(LeaseStore):
         now = yield from resolve_now(now)
         rows = yield Statement("lease_release", given)
         yield Statement("lease_drop", given)
-        return (yield from wake_returned(rows, now))
+        return (yield from signal_returned(rows, now))
 
     def heal(self, now: Instant | None = None) -> Op[int]:
         return (yield from super().heal((yield from resolve_now(now))))
@@ -39,7 +39,7 @@ class SqliteLeaseStore(LeaseStore):
         now = yield from resolve_now(now)
         ids = [row[0] for row in (yield Statement("queue_page", {"after": after}))]
         healed = yield Statement("queue_heal", {"ids": texts(ids), "now": now})
-        yield from wake_placed(ids, now)
+        yield from signal_placed(ids, now)
         return HealPage(max(ids, default=None), len(ids), len(healed))
 
     def reap(
@@ -122,13 +122,13 @@ def _settle(dropped: Sequence[_Dropped], suspected: int, now: Instant) -> Op[Non
         if each.next_at is None
     ]
     if spent:
-        yield from wake_leaving([row[0] for row in spent], now)
+        yield from signal_leaving([row[0] for row in spent], now)
         yield Statement("lease_reap_fail", {"rows": document(spent), "now": now})
         yield Statement("queue_drop", {"ids": texts(row[0] for row in spent)})
     back = [(each.id, each.crashes, each.next_at) for each in dropped if each.next_at is not None]
     if back:
         yield Statement("lease_reap_return", {"rows": document(back)})
-        yield from wake_placed([row[0] for row in back], now)
+        yield from signal_placed([row[0] for row in back], now)
     history = [
         (
             each.id,
@@ -170,7 +170,7 @@ class SqliteWorkerStore(WorkerStore):
         now = yield from resolve_now(now)
         cut = now - now % _MINUTE_US - _MINUTE_US
         ages = {name: now - minutes * _MINUTE_US for name, minutes in _AGES.items()}
-        rows = yield Statement("tally_fold_look", {**ages, "cut": cut, "limit": limit})
+        rows = yield Statement("tally_fold_page", {**ages, "cut": cut, "limit": limit})
         ids = msgspec.json.decode(rows[0][0], type=list[int])
         if ids:
             yield Statement("tally_fold", {**ages, "ids": rows[0][0]})

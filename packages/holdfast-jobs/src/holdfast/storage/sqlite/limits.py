@@ -1,6 +1,6 @@
-"""Limits in SQLite: a claim through gates is a walk over them here, and the write lock is held from the first look on.
+"""Limits in SQLite: a claim through partitions is a walk over them here, under the write lock from the first one on.
 
-It does what PostgreSQL's `limit_claim` does in one statement; with one writer, a gate is updated in place.
+It does what PostgreSQL's `limit_claim` does in one statement; with one writer, a partition is updated in place.
 """
 
 from __future__ import annotations
@@ -24,50 +24,49 @@ from holdfast.core.partitions import (
 )
 from holdfast.core.records import ClaimedJob, Finish, JobRef
 from holdfast.storage.operation import Op, Row, Statement, Value
-from holdfast.storage.sqlite.tally import resolve_now
 from holdfast.storage.store.limits import LimitStore
-from holdfast.storage.store.params import document, lists, texts
+from holdfast.storage.store.params import document, lists, resolve_now, texts
 
 CRASHED_AGAIN_US = 250_000
-"""When a job is looked at again that only a worker without other such jobs may take."""
+"""When a job is polled again that only a worker without other such jobs may take."""
 KEPT_US = 60_000_000
 
 
-def wake_leaving(ids: Sequence[str], now: Instant) -> Op[None]:
-    """Have the gates looked at that jobs are about to leave."""
-    yield Statement("limit_wake_leaving", {"ids": texts(ids), "now": now})
+def signal_leaving(ids: Sequence[str], now: Instant) -> Op[None]:
+    """Signal the partitions that jobs are about to leave."""
+    yield Statement("limit_signal_leaving", {"ids": texts(ids), "now": now})
 
 
-def wake_placed(ids: Sequence[str], now: Instant | None = None) -> Op[None]:
-    """Have the gates looked at where jobs wait: at `now` if they were freed, otherwise once they are due."""
+def signal_placed(ids: Sequence[str], now: Instant | None = None) -> Op[None]:
+    """Signal the partitions where jobs wait: at `now` if they were freed, otherwise once they are due."""
     yield Statement(
-        "limit_wake_placed", {"ids": texts(ids), "freed": now is not None, "now": now or 0}
+        "limit_signal_placed", {"ids": texts(ids), "freed": now is not None, "now": now or 0}
     )
 
 
-def wake_returned(rows: Sequence[Row], now: Instant | None = None) -> Op[list[JobRef]]:
-    """Have the gates looked at where some of the jobs wait, of rows [job, type, gate]; return the jobs."""
-    lined = [id for id, _, gate in rows if gate is not None]
-    if lined:
-        yield from wake_placed(lined, now)
+def signal_returned(rows: Sequence[Row], now: Instant | None = None) -> Op[list[JobRef]]:
+    """Signal the partitions where some of the jobs wait, of rows [job, type, gate]; return the jobs."""
+    queued = [id for id, _, gate in rows if gate is not None]
+    if queued:
+        yield from signal_placed(queued, now)
     return [JobRef(id, type) for id, type, _ in rows]
 
 
-def rest_gates(finishes: Iterable[Finish], returned: Sequence[Row], now: Instant) -> Op[None]:
-    """Let nothing through the gates of handlers that asked for it; rows are [job, …, gate]."""
-    gates = {row[0]: row[-1] for row in returned}
+def pause_partitions(finishes: Iterable[Finish], returned: Sequence[Row], now: Instant) -> Op[None]:
+    """Let nothing through the partitions of handlers that asked for it; rows are [job, …, gate]."""
+    partitions = {row[0]: row[-1] for row in returned}
     rows = [
-        (gates[each.id], now + each.delay_ms * 1000, each.error)
+        (partitions[each.id], now + each.delay_ms * 1000, each.error)
         for each in finishes
-        if each.rest and gates.get(each.id) is not None
+        if each.rest and partitions.get(each.id) is not None
     ]
     if rows:
-        yield Statement("limit_rest_gates", {"rows": document(rows), "now": now})
+        yield Statement("limit_pause_partitions", {"rows": document(rows), "now": now})
 
 
 @dataclass(slots=True)
-class OpenGate:
-    """A gate while a claim looks at it: its rule as it holds now, its state, and what this look does to it."""
+class OpenPartition:
+    """A partition while a claim polls it: its rule as it holds now, its state, and what this poll does to it."""
 
     id: str
     rule: PartitionRule
@@ -79,7 +78,7 @@ class OpenGate:
     priority: int = 0
     at: Instant = 0
     weight: int = 1
-    wakeups: list[int] = field(default_factory=list)
+    signals: list[int] = field(default_factory=list)
     seen: list[Row] = field(default_factory=list)
     got: list[Row] = field(default_factory=list)
     room: int = 0
@@ -100,15 +99,15 @@ class OpenGate:
         """How many starts count."""
         return sum(number for _, number in self.spent)
 
-    def room_for(self, most: int, now: Instant) -> int:
-        """How many of `most` it lets in."""
+    def room_for(self, wanted: int, now: Instant) -> int:
+        """How many of those wanted it lets in."""
         if self.paused_until > now:
             return 0
         if self.rule.allowed is not None:
-            most = min(most, self.rule.allowed - len(self.holders))
+            wanted = min(wanted, self.rule.allowed - len(self.holders))
         if self.rule.rate is not None:
-            most = min(most, self.rule.rate - self.started)
-        return max(0, most)
+            wanted = min(wanted, self.rule.rate - self.started)
+        return max(0, wanted)
 
     def let_in(self, ids: Sequence[str], now: Instant) -> None:
         """Note who was let in."""
@@ -150,20 +149,20 @@ class SqliteLimitStore(LimitStore):
             opens = [at for each in shared if (at := each.opens_at(now)) is not None]
             next_us = max(opens) - now if opens else None
             return LimitedAnswer([], next_us=next_us, held_back=True)
-        called = yield from _read_wakeups(claim, now)
-        gates = yield from _open_lines(claim, called, now)
-        yield from _look(claim, gates, len(called), now)
-        chosen = _deal(claim, gates, room, now)
+        called = yield from _read_signals(claim, now)
+        partitions = yield from _open_queues(claim, called, now)
+        yield from _poll(claim, partitions, len(called), now)
+        chosen = _deal(claim, partitions, room, now)
         jobs = yield from _take(claim, chosen, now)
         ids = [job.id for job in jobs]
         if ids:
             for each in shared:
                 each.let_in(ids, now)
-        more, next_at = yield from _answer(claim, gates, now)
-        yield from _put([*gates, *(shared if ids else [])], now)
-        rows = yield Statement("limit_next_wakeup", {"type": claim.type, "now": now})
+        more, next_at = yield from _answer(claim, partitions, now)
+        yield from _put([*partitions, *(shared if ids else [])], now)
+        rows = yield Statement("limit_next_signal", {"type": claim.type, "now": now})
         nexts = [at for at in (next_at, rows[0][0]) if at is not None]
-        opened = {each.id for each in gates}
+        opened = {each.id for each in partitions}
         left = sum(row[3] not in opened for row in called)
         asked = len({row[3] for row in called})
         return LimitedAnswer(
@@ -173,29 +172,29 @@ class SqliteLimitStore(LimitStore):
     def enqueue(
         self, jobs: Sequence[QueuedJob], ordered: bool, now: Instant | None = None
     ) -> Op[int]:
-        rows = yield Statement("limit_line_up", {"rows": document(jobs), "ordered": ordered})
-        yield from wake_placed([row[0] for row in rows])
+        rows = yield Statement("limit_enqueue", {"rows": document(jobs), "ordered": ordered})
+        yield from signal_placed([row[0] for row in rows])
         return len(rows)
 
     def _signal_queues(self, id: str, now: Instant | None) -> Op[None]:
-        yield Statement("limit_wake_set", {"id": id, "now": now})
+        yield Statement("limit_signal_set", {"id": id, "now": now})
 
     def sweep(self, after: str, now: Instant | None = None) -> Op[tuple[str | None, int, int]]:
-        ids = [row[0] for row in (yield Statement("limit_sweep_look", {"after": after}))]
+        ids = [row[0] for row in (yield Statement("limit_sweep_page", {"after": after}))]
         removed = yield Statement("limit_sweep", {"ids": texts(ids), "now": now})
         if not after:
-            yield Statement("limit_sweep_rests", {"now": now})
+            yield Statement("limit_sweep_pauses", {"now": now})
         return max(ids, default=None), len(ids), len(removed)
 
 
-def _open_shared(claim: LimitedClaim, now: Instant) -> Op[list[OpenGate]]:
+def _open_shared(claim: LimitedClaim, now: Instant) -> Op[list[OpenPartition]]:
     if not claim.shared:
         return []
     rules = {each.id: each for each in claim.shared}
     settings = yield from _settings(rules)
-    gates = [_open_gate(each, settings.get(each.id)) for each in claim.shared]
-    yield from _read_states(gates, False, now)
-    return gates
+    partitions = [_open_partition(each, settings.get(each.id)) for each in claim.shared]
+    yield from _read_states(partitions, False, now)
+    return partitions
 
 
 def _settings(ids: Iterable[str]) -> Op[dict[str, Row]]:
@@ -203,41 +202,41 @@ def _settings(ids: Iterable[str]) -> Op[dict[str, Row]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def _open_gate(rule: PartitionRule, setting: Row | None) -> OpenGate:
-    """A gate with what was set for it at run time in the place of the code's own numbers."""
+def _open_partition(rule: PartitionRule, setting: Row | None) -> OpenPartition:
+    """A partition with what was set for it at run time in the place of the code's own numbers."""
     if setting is None:
-        return OpenGate(rule.id, rule, 0)
+        return OpenPartition(rule.id, rule, 0)
     *given, paused_until = setting
     code = (rule.allowed, rule.rate, rule.period_ms)
     numbers = (own if new is None else new for own, new in zip(code, given, strict=True))
-    return OpenGate(rule.id, PartitionRule(rule.id, *numbers), paused_until or 0)
+    return OpenPartition(rule.id, PartitionRule(rule.id, *numbers), paused_until or 0)
 
 
-def _read_states(gates: Sequence[OpenGate], holds: bool, now: Instant) -> Op[None]:
-    rows = yield Statement("limit_gates", {"ids": texts(each.id for each in gates)})
+def _read_states(partitions: Sequence[OpenPartition], holds: bool, now: Instant) -> Op[None]:
+    rows = yield Statement("limit_partitions", {"ids": texts(each.id for each in partitions)})
     states = {row[0]: row[1:] for row in rows}
-    for each in gates:
+    for each in partitions:
         if each.id in states:
             mask, holders, spent, front_at, front_id = states[each.id]
             each.mask |= mask
             each.holders, each.spent = lists(holders), lists(spent)
             each.front = (front_at, front_id)
-    held = [id for each in gates for id in each.holders if each.rule.allowed is not None]
+    held = [id for each in partitions for id in each.holders if each.rule.allowed is not None]
     bearing: set[str] = set()
     if held:
         rows = yield Statement("limit_bearing", {"ids": texts(held), "holds": holds})
         bearing = {row[0] for row in rows}
-    for each in gates:
+    for each in partitions:
         each.expire(bearing, now)
 
 
-def _read_wakeups(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
-    """The due wakeups, the most urgent and oldest first."""
+def _read_signals(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
+    """The due signals, the most urgent and oldest first."""
     found: list[Row] = []
     for priority in sorted({each.priority for each in claim.marks}):
         if len(found) < claim.window:
             found += yield Statement(
-                "limit_called",
+                "limit_signals",
                 {
                     "type": claim.type,
                     "priority": priority,
@@ -248,105 +247,113 @@ def _read_wakeups(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
     return found
 
 
-def _open_lines(claim: LimitedClaim, called: Sequence[Row], now: Instant) -> Op[list[OpenGate]]:
+def _open_queues(
+    claim: LimitedClaim, called: Sequence[Row], now: Instant
+) -> Op[list[OpenPartition]]:
     ids = list(dict.fromkeys(row[3] for row in called))[: claim.partitions]
     if not ids:
         return []
     every = every_key(claim.type)
     settings = yield from _settings([*ids, every])
-    keyed = _open_gate(claim.per_key, settings.get(every)).rule
+    keyed = _open_partition(claim.per_key, settings.get(every)).rule
     unkeyed = partition_id(claim.type, "")
-    gates = {}
+    partitions = {}
     for id in ids:
         rule = PartitionRule(id) if id == unkeyed else msgspec.structs.replace(keyed, id=id)
-        gates[id] = _open_gate(rule, settings.get(id))
-    yield from _read_states(list(gates.values()), claim.holds, now)
+        partitions[id] = _open_partition(rule, settings.get(id))
+    yield from _read_states(list(partitions.values()), claim.holds, now)
     for _, priority, at, id, _ in reversed(called):
-        if id in gates:
-            gates[id].priority, gates[id].at = priority, at
-            gates[id].weight = claim.weights.get(id, claim.per_round)
-    # All wakeups of these gates are answered, not only those that called: many starts of a key are one turn.
+        if id in partitions:
+            partitions[id].priority, partitions[id].at = priority, at
+            partitions[id].weight = claim.weights.get(id, claim.per_round)
+    # All signals of these partitions are answered, not only those that called: many starts of a key are one poll.
     for n, priority, id, since in (
-        yield Statement("limit_called_of", {"ids": texts(ids), "now": now})
+        yield Statement("limit_signals_of", {"ids": texts(ids), "now": now})
     ):
-        gate = gates[id]
-        gate.wakeups.append(n)
-        gate.mask |= 1 << priority
-        if since is not None and since <= gate.front[0]:
-            gate.front = (since, "")
-    return list(gates.values())
+        partition = partitions[id]
+        partition.signals.append(n)
+        partition.mask |= 1 << priority
+        if since is not None and since <= partition.front[0]:
+            partition.front = (since, "")
+    return list(partitions.values())
 
 
-def _look(claim: LimitedClaim, gates: Sequence[OpenGate], called: int, now: Instant) -> Op[None]:
-    """See the first jobs of each line, one more than there is room for."""
-    share = 1 if called >= claim.window else max(1, -(-claim.limit // max(1, len(gates))))
-    for gate in gates:
-        most = share * gate.weight
+def _poll(
+    claim: LimitedClaim, partitions: Sequence[OpenPartition], called: int, now: Instant
+) -> Op[None]:
+    """See the first jobs of each queue, one more than there is room for."""
+    share = 1 if called >= claim.window else max(1, -(-claim.limit // max(1, len(partitions))))
+    for partition in partitions:
+        max_jobs = share * partition.weight
         if claim.batch is not None:
-            most = claim.batch.size * max(1, claim.calls // len(gates))
-        gate.room = gate.room_for(most, now)
-        wanted = gate.room if claim.batch is None or not gate.room else most
+            max_jobs = claim.batch.size * max(1, claim.calls // len(partitions))
+        partition.room = partition.room_for(max_jobs, now)
+        wanted = partition.room if claim.batch is None or not partition.room else max_jobs
         for priority in range(10):
-            if gate.room and gate.mask & (1 << priority) and len(gate.seen) <= wanted:
-                gate.seen += yield Statement(
-                    "limit_look",
+            if (
+                partition.room
+                and partition.mask & (1 << priority)
+                and len(partition.seen) <= wanted
+            ):
+                partition.seen += yield Statement(
+                    "limit_poll",
                     {
                         "type": claim.type,
-                        "gate": gate.id,
+                        "gate": partition.id,
                         "priority": priority,
-                        "front_at": gate.front[0],
-                        "front_id": gate.front[1],
+                        "front_at": partition.front[0],
+                        "front_id": partition.front[1],
                         "ordered": claim.ordered,
                         "allow_crashed": claim.allow_crashed,
-                        "wanted": wanted + 1 - len(gate.seen),
+                        "wanted": wanted + 1 - len(partition.seen),
                         "now": now,
                     },
                 )
         if claim.batch is not None:
-            _await_batch(gate, claim.batch, most, now)
+            _await_batch(partition, claim.batch, max_jobs, now)
     if claim.batch is not None:
-        for gate in [each for each in gates if each.room][claim.calls :]:
-            gate.is_left = True
+        for partition in [each for each in partitions if each.room][claim.calls :]:
+            partition.is_left = True
 
 
-def _await_batch(gate: OpenGate, batch: BatchRule, most: int, now: Instant) -> None:
-    """Let a line through as far as it fills batches or has waited long enough for more."""
-    ready = min(len(gate.seen), most)
-    rest = gate.seen[ready - ready % batch.size : ready]
+def _await_batch(partition: OpenPartition, batch: BatchRule, max_jobs: int, now: Instant) -> None:
+    """Let a queue through as far as it fills batches or has waited long enough for more."""
+    ready = min(len(partition.seen), max_jobs)
+    rest = partition.seen[ready - ready % batch.size : ready]
     ripe_at = min((row[2] for row in rest), default=0) + batch.wait_ms * 1000
     if rest and ripe_at > now:
         ready -= len(rest)
-        gate.ready_at = ripe_at
-    gate.room = min(gate.room, ready)
+        partition.ready_at = ripe_at
+    partition.room = min(partition.room, ready)
 
 
 def _deal(
-    claim: LimitedClaim, gates: Sequence[OpenGate], room: int, now: Instant
-) -> list[tuple[OpenGate, Row]]:
-    """Choose jobs like cards: one of every line, then the second; at most one of those whose workers died."""
+    claim: LimitedClaim, partitions: Sequence[OpenPartition], room: int, now: Instant
+) -> list[tuple[OpenPartition, Row]]:
+    """Choose jobs like cards: one of every queue, then the second; at most one of those whose workers died."""
     cards = [
-        ((row[1], card // gate.weight, place), gate, row)
-        for place, gate in enumerate(gates)
-        if not gate.is_left
-        for card, row in enumerate(gate.seen[: gate.room])
+        ((row[1], card // partition.weight, place), partition, row)
+        for place, partition in enumerate(partitions)
+        if not partition.is_left
+        for card, row in enumerate(partition.seen[: partition.room])
         if row[4] <= now
     ]
     cards.sort(key=lambda each: each[0])
-    chosen: list[tuple[OpenGate, Row]] = []
+    chosen: list[tuple[OpenPartition, Row]] = []
     allow_crashed = claim.allow_crashed
-    for _, gate, row in cards:
+    for _, partition, row in cards:
         if len(chosen) >= min(room, claim.limit):
             break
         if row[3] and not allow_crashed:
             continue
         allow_crashed = allow_crashed and not row[3]
-        chosen.append((gate, row))
-        gate.got.append(row)
+        chosen.append((partition, row))
+        partition.got.append(row)
     return chosen
 
 
 def _take(
-    claim: LimitedClaim, chosen: Sequence[tuple[OpenGate, Row]], now: Instant
+    claim: LimitedClaim, chosen: Sequence[tuple[OpenPartition, Row]], now: Instant
 ) -> Op[list[ClaimedJob]]:
     if not chosen:
         return []
@@ -357,80 +364,90 @@ def _take(
     policy = msgspec.structs.asdict(claim.lease)
     yield Statement("job_claim_lease", {**policy, **taken, "worker": claim.worker})
     read = yield Statement("limit_claim_read", {"ids": ids, "now": now})
-    for gate in {gate.id: gate for gate, _ in chosen}.values():
-        gate.let_in([row[0] for row in gate.got], now)
+    for partition in {partition.id: partition for partition, _ in chosen}.values():
+        partition.let_in([row[0] for row in partition.got], now)
     return [ClaimedJob(*row) for row in lists(read[0][0])]
 
 
 def _answer(
-    claim: LimitedClaim, gates: Sequence[OpenGate], now: Instant
+    claim: LimitedClaim, partitions: Sequence[OpenPartition], now: Instant
 ) -> Op[tuple[int, Instant | None]]:
-    """Delete the wakeups that were answered, and leave those that are needed; return how many are due, and the next."""
+    """Delete the signals that were answered, and leave those that are needed; return how many are due, and the next."""
     again: list[tuple[str, int, Instant, str]] = []
     ns: list[int] = []
     kept = 0
-    for gate in gates:
-        at = yield from _next_look(claim, gate, now)
-        if at is not None and at <= now and not gate.got:
-            # It keeps its place in the round, and its wakeups.
+    for partition in partitions:
+        at = yield from _next_poll(claim, partition, now)
+        if at is not None and at <= now and not partition.got:
+            # It keeps its place in the round, and its signals.
             kept += 1
             continue
-        ns += gate.wakeups
+        ns += partition.signals
         if at is not None:
-            left = _rows_left(gate)
-            again.append((claim.type, left[0][1] if left else gate.priority, at, gate.id))
+            left = _rows_left(partition)
+            again.append((claim.type, left[0][1] if left else partition.priority, at, partition.id))
         if claim.allow_crashed:
-            _move_front(gate)
+            _move_front(partition)
     if ns:
         yield Statement("limit_answer", {"ns": document(ns)})
     if again:
-        yield Statement("limit_wake", {"rows": document(again)})
+        yield Statement("limit_signal", {"rows": document(again)})
     later = [at for _, _, at, _ in again if at > now]
     return kept + len(again) - len(later), min(later, default=None)
 
 
-def _next_look(claim: LimitedClaim, gate: OpenGate, now: Instant) -> Op[Instant | None]:
-    """When to look at a gate again; None when it is full, because who leaves it writes a wakeup, or empty."""
-    opens_at = gate.opens_at(now)
+def _next_poll(claim: LimitedClaim, partition: OpenPartition, now: Instant) -> Op[Instant | None]:
+    """When to poll a partition again; None when it is full, because who leaves it writes a signal, or empty."""
+    opens_at = partition.opens_at(now)
     if opens_at is not None:
         return opens_at
-    if gate.rule.allowed is not None and len(gate.holders) >= gate.rule.allowed:
+    if partition.rule.allowed is not None and len(partition.holders) >= partition.rule.allowed:
         return None
-    if gate.ready_at is not None and not gate.is_left and len(gate.got) == gate.room:
-        return gate.ready_at
-    left = _rows_left(gate)
+    if (
+        partition.ready_at is not None
+        and not partition.is_left
+        and len(partition.got) == partition.room
+    ):
+        return partition.ready_at
+    left = _rows_left(partition)
     if left:
         if left[0][4] > now:
             due: Instant = left[0][4]
             return due
         if len(left) == 1 and left[0][3]:
             return now + CRASHED_AGAIN_US
-        return now if gate.got else gate.at
+        return now if partition.got else partition.at
     if claim.ordered:
         return None
     if not claim.allow_crashed:
-        given: dict[str, Value] = {"type": claim.type, "gate": gate.id, "now": now}
-        if (yield Statement("limit_crashed_in_line", given))[0][0]:
+        given: dict[str, Value] = {"type": claim.type, "gate": partition.id, "now": now}
+        if (yield Statement("limit_crashed_in_queue", given))[0][0]:
             return now + CRASHED_AGAIN_US
     rows = yield Statement(
-        "limit_next_in_line",
-        {"type": claim.type, "gate": gate.id, "mask": gate.mask, "now": now},
+        "limit_next_in_queue",
+        {"type": claim.type, "gate": partition.id, "mask": partition.mask, "now": now},
     )
     found: Instant | None = rows[0][0]
     return found
 
 
-def _rows_left(gate: OpenGate) -> list[Row]:
-    taken = {row[0] for row in gate.got}
-    return [row for row in gate.seen if row[0] not in taken]
+def _rows_left(partition: OpenPartition) -> list[Row]:
+    taken = {row[0] for row in partition.got}
+    return [row for row in partition.seen if row[0] not in taken]
 
 
-def _move_front(gate: OpenGate) -> None:
+def _move_front(partition: OpenPartition) -> None:
     """Move the front behind what was taken, unless something before that was passed over."""
-    if gate.got and gate.seen[: len(gate.got)] == gate.got and gate.mask & (gate.mask - 1) == 0:
-        gate.front = (gate.got[-1][2], gate.got[-1][0])
+    if (
+        partition.got
+        and partition.seen[: len(partition.got)] == partition.got
+        and partition.mask & (partition.mask - 1) == 0
+    ):
+        partition.front = (partition.got[-1][2], partition.got[-1][0])
 
 
-def _put(gates: Sequence[OpenGate], now: Instant) -> Op[None]:
-    if gates:
-        yield Statement("limit_gates_put", {"rows": document([each.row(now) for each in gates])})
+def _put(partitions: Sequence[OpenPartition], now: Instant) -> Op[None]:
+    if partitions:
+        yield Statement(
+            "limit_partitions_put", {"rows": document([each.row(now) for each in partitions])}
+        )

@@ -132,13 +132,13 @@ class MemoryConnection:
         self._anchor = open() if can_reopen else None
         self._connection = open()
         self._closed = False
-        self._turn = threading.Lock()
+        self._in_use = threading.Lock()
 
     def take(self, wait_s: float) -> SqliteConnection:
-        if not self._turn.acquire(timeout=wait_s):
+        if not self._in_use.acquire(timeout=wait_s):
             raise DatabaseBusy("another transaction holds the database in memory")
         if self._closed:
-            self._turn.release()
+            self._in_use.release()
             raise ConnectionClosed("the database was closed")
         return self._connection
 
@@ -148,13 +148,13 @@ class MemoryConnection:
         elif broken and self._anchor is not None:
             connection.close()
             self._connection = self._open()
-        self._turn.release()
+        self._in_use.release()
 
     def close(self) -> None:
         self._closed = True
-        if self._turn.acquire(blocking=False):
+        if self._in_use.acquire(blocking=False):
             self._close()
-            self._turn.release()
+            self._in_use.release()
 
     def _close(self) -> None:
         self._connection.close()

@@ -1,4 +1,4 @@
-"""What operations of several statements share: the counts per type that they append, one instant, patterns as globs."""
+"""What operations of several statements share: the counts per type that they append, patterns as globs."""
 
 from __future__ import annotations
 
@@ -48,14 +48,6 @@ class TallyRow(msgspec.Struct, omit_defaults=True):
     def end(self, state: TerminalState, number: int = 1) -> None:
         """Count jobs that ended in a state; below zero takes back what was counted."""
         setattr(self, state, getattr(self, state) + number)
-
-
-def resolve_now(now: Instant | None) -> Op[Instant]:
-    """Return the instant that was given, or the database's clock."""
-    if now is not None:
-        return now
-    instant: Instant = (yield Statement("clock", {}))[0][0]
-    return instant
 
 
 def page_params(query: JobQuery) -> dict[str, Value]:

@@ -50,7 +50,7 @@ class Writer:
         self._closed = False
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._turn = threading.Lock()
+        self._running = threading.Lock()
 
     def submit(self, request: WriteRequest[Any]) -> None:
         """Have an operation run. Raises: ConnectionClosed after `close`."""
@@ -75,15 +75,15 @@ class Writer:
 
     def freeze(self) -> None:
         """Let the group under way end and begin none until `thaw`."""
-        self._turn.acquire()
+        self._running.acquire()
 
     def thaw(self) -> None:
         """Go on."""
-        self._turn.release()
+        self._running.release()
 
     def _serve(self) -> None:
         while self._gather(block=True):
-            with self._turn:
+            with self._running:
                 self._run_group()
 
     def _gather(self, block: bool = False) -> bool:

@@ -94,12 +94,10 @@ class JobStore(Lists[JobRecord]):
             rows = yield Statement("job_insert", {"rows": document(jobs), **shared})
         return {row[0] for row in rows}
 
-    def insert_new(
-        self, job: NewJob, channel: str | None = None, now: Instant | None = None
-    ) -> Op[None]:
+    def insert_new(self, job: NewJob, channel: str | None = None) -> Op[None]:
         """Write a job that begins a chain and has no options, under an id just made. One statement."""
         if job.gate is not None or job.version is not None:
-            yield from self.insert([job], channel, now)
+            yield from self.insert([job], channel)
             return
         yield Statement(
             "job_insert_new",
@@ -109,7 +107,7 @@ class JobStore(Lists[JobRecord]):
                 "input": job.input,
                 "trace": job.trace,
                 "channel": channel,
-                "now": now,
+                "now": None,
             },
         )
 
@@ -125,10 +123,10 @@ class JobStore(Lists[JobRecord]):
             "commit": claim.commit,
             "now": now,
         }
-        if _is_of_known_lines(claim):
+        if _is_of_known_queues(claim):
             (held,) = claim.classes
-            lines = {**_lines(claim.probes), **msgspec.structs.asdict(held)}
-            rows = yield Statement("job_claim_lines", {**lines, **shared})
+            queues = {**_queues(claim.probes), **msgspec.structs.asdict(held)}
+            rows = yield Statement("job_claim_queues", {**queues, **shared})
         else:
             probes = {**_probe_params(claim.probes), "classes": document(claim.classes)}
             rows = yield Statement("job_claim", {**probes, **shared})
@@ -210,12 +208,12 @@ class JobStore(Lists[JobRecord]):
         )
 
     def crashed_before(self, job_id: str) -> Op[int]:
-        """Count the jobs whose worker died before a waiting one in its line, among the nearest. One statement."""
+        """Count the jobs whose worker died before a waiting one in its queue, among the nearest. One statement."""
         return fetch_value("job_crashed_before", id=job_id)
 
 
 def _fields_of(job: NewJob) -> dict[str, Value]:
-    """What a job at no gate has."""
+    """What a job in no partition has."""
     fields = msgspec.structs.asdict(job)
     del fields["gate"], fields["ordered"]
     return fields
@@ -227,14 +225,14 @@ def _are_completions_of_one(finishes: Sequence[Finish]) -> bool:
     return len(kinds) == 1 and kinds.pop()[0] == "complete"
 
 
-def _is_of_known_lines(claim: Claim) -> bool:
+def _is_of_known_queues(claim: Claim) -> bool:
     """Whether a claim is as it mostly is: all priorities known, no type with a limit, and one kind of lease."""
     return len(claim.classes) == 1 and all(
         each.priority is not None and each.max is None for each in claim.probes
     )
 
 
-def _lines(probes: Sequence[Probe]) -> dict[str, Value]:
+def _queues(probes: Sequence[Probe]) -> dict[str, Value]:
     """Probes as columns, which are read in a third of the time, and of which the planner expects fewer."""
     return {
         "types": texts(each.type for each in probes),
@@ -248,9 +246,9 @@ def _lines(probes: Sequence[Probe]) -> dict[str, Value]:
 
 def _probe_params(probes: Sequence[Probe]) -> dict[str, Value]:
     return {
-        **_lines(probes),
+        **_queues(probes),
         "type_tokens": array([each.token for each in probes]),
-        "mosts": _numbers(each.max for each in probes),
+        "maxes": _numbers(each.max for each in probes),
     }
 
 

@@ -49,17 +49,17 @@ class LimitStore:
 
     def unqueued(self, type: str, limit: int) -> Op[list[UnqueuedJob]]:
         """Read jobs of a limited type that wait in no partition yet. One statement."""
-        return fetch(UnqueuedJob, "limit_unlined", type=type, limit=limit)
+        return fetch(UnqueuedJob, "limit_unqueued", type=type, limit=limit)
 
     def enqueue(
         self, jobs: Sequence[QueuedJob], ordered: bool, now: Instant | None = None
     ) -> Op[int]:
         """Give such jobs their places; return how many had not been moved since. One statement."""
-        return fetch_value("limit_line_up", rows=document(jobs), ordered=ordered, now=now)
+        return fetch_value("limit_enqueue", rows=document(jobs), ordered=ordered, now=now)
 
     def queued_types(self, types: Sequence[str], now: Instant | None = None) -> Op[set[str]]:
         """Return which of these types have jobs in partitions, and no live worker that limits them. One statement."""
-        return fetch_set("limit_lined", types=texts(types), now=now)
+        return fetch_set("limit_queued_types", types=texts(types), now=now)
 
     def page(
         self,
@@ -79,19 +79,17 @@ class LimitStore:
             limit=limit,
             after=after,
             period_ms=period_ms,
-            most=max_count,
+            max_count=max_count,
             now=now,
         )
 
-    def shared(
-        self, ids: Sequence[str], period_ms: int = 0, now: Instant | None = None
-    ) -> Op[list[PartitionRecord]]:
+    def shared(self, ids: Sequence[str], period_ms: int = 0) -> Op[list[PartitionRecord]]:
         """Read partitions of whole types and shared names that have been used. One statement."""
-        return fetch(PartitionRecord, "limit_shared", ids=texts(ids), period_ms=period_ms, now=now)
+        return fetch(PartitionRecord, "limit_shared", ids=texts(ids), period_ms=period_ms, now=None)
 
     def place(self, job_ids: Sequence[str]) -> Op[list[PartitionPlace]]:
         """Read where jobs wait; those in no partition are left out. One statement."""
-        return fetch(PartitionPlace, "limit_place", ids=texts(job_ids), most=MAX_COUNTED)
+        return fetch(PartitionPlace, "limit_place", ids=texts(job_ids), max_count=MAX_COUNTED)
 
     def states(self, ids: Sequence[str], few: int) -> Op[list[PartitionState]]:
         """Read partitions, used or not, with the first `few` of the jobs that run there. One statement."""
@@ -110,7 +108,7 @@ class LimitStore:
 
     def paused(self, limit: int, now: Instant | None = None) -> Op[list[LimitSetting]]:
         """Read the partitions that let nothing through for a while, the longest first. One statement."""
-        return fetch(LimitSetting, "limit_resting", limit=limit, now=now)
+        return fetch(LimitSetting, "limit_paused", limit=limit, now=now)
 
     def set(
         self,
@@ -128,7 +126,7 @@ class LimitStore:
         yield from self._signal_queues(id, now)
 
     def clear(self, id: str, now: Instant | None = None) -> Op[bool]:
-        """Return to the code's own numbers and end a rest; False when nothing was set. One statement."""
+        """Return to the code's own numbers and end a pause; False when nothing was set. One statement."""
         was_set = yield from has_rows("limit_clear", id=id, now=now)
         yield from self._signal_queues(id, now)
         return was_set
@@ -162,7 +160,7 @@ def _params(claim: LimitedClaim) -> dict[str, Value]:
         "worker": claim.worker,
         "limit": claim.limit,
         "window": claim.window,
-        "gates": claim.partitions,
+        "partitions": claim.partitions,
         "allowed": claim.per_key.allowed,
         "rate": claim.per_key.rate,
         "period_ms": claim.per_key.period_ms,
@@ -170,7 +168,7 @@ def _params(claim: LimitedClaim) -> dict[str, Value]:
         "ordered": claim.ordered,
         "holds": claim.holds,
         "weights": document(claim.weights),
-        "turn": claim.per_round,
+        "per_round": claim.per_round,
         "batch": claim.batch.size if claim.batch else None,
         "batch_wait_ms": claim.batch.wait_ms if claim.batch else 0,
         "calls": claim.calls,

@@ -15,7 +15,14 @@ from holdfast.core.instants import Instant
 from holdfast.core.records import ChainRecord, JobRecord, JobRef
 from holdfast.core.statistics import TypeTotals
 from holdfast.storage.operation import Op, Value
-from holdfast.storage.store.params import fetch, fetch_column, fetch_value, has_rows, texts
+from holdfast.storage.store.params import (
+    fetch,
+    fetch_column,
+    fetch_value,
+    has_rows,
+    resolve_now,
+    texts,
+)
 
 _RUNNING = frozenset(("running",))
 _BLOCKED = frozenset(("blocked",))
@@ -99,7 +106,7 @@ def _wire(value: Value | tuple[str, ...]) -> Value:
 
 
 FIRST_LOOK = 250
-LONGEST_LOOK = 2_500
+MAX_LOOK = 2_500
 
 _SKEW_US = 60_000_000
 """Ids carry their producer's clock, ages are measured by the database's; they should not differ by more than this."""
@@ -151,7 +158,7 @@ class Lists(Generic[S]):
             if left == 0:
                 may_follow = bool(found) or (yield from self._may_match(query, now))
                 return Walk(found, before if may_follow else None)
-            size = max(min(size * 4, LONGEST_LOOK), query.limit)
+            size = max(min(size * 4, MAX_LOOK), query.limit)
 
     def _may_match(self, query: JobQuery, now: Instant | None) -> Op[bool]:
         """Say whether anything can match at all; asked where a walk found nothing as far as it went."""
@@ -190,15 +197,15 @@ def _is_known(query: JobQuery) -> Op[bool]:
 
 def _bounds(query: JobQuery, now: Instant | None) -> Op[tuple[str | None, Instant | None]]:
     """Return where the walk begins, and the creation of a job before which nothing can fit any more."""
-    least, most = query.age_min_ms, query.age_max_ms
-    if least is None and most is None:
+    youngest, oldest = query.age_min_ms, query.age_max_ms
+    if youngest is None and oldest is None:
         return query.before, None
-    instant: Instant = (yield from fetch_value("clock")) if now is None else now
+    instant = yield from resolve_now(now)
     before = query.before
-    if least is not None:
-        first = id_at(instant - least * 1000 + _SKEW_US)
+    if youngest is not None:
+        first = id_at(instant - youngest * 1000 + _SKEW_US)
         before = first if before is None else min(before, first)
-    return before, None if most is None else instant - most * 1000 - _SKEW_US
+    return before, None if oldest is None else instant - oldest * 1000 - _SKEW_US
 
 
 def _is_past(id: str, oldest: Instant | None) -> Op[bool]:

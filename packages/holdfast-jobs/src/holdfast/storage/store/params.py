@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_origin
 
 import msgspec
 
+from holdfast.core.instants import Instant
 from holdfast.storage.operation import Op, Row, Statement, Value
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -106,3 +107,11 @@ def count_rows(name: str, /, **params: Value) -> Op[int]:
 def has_rows(name: str, /, **params: Value) -> Op[bool]:
     """Run a statement and say whether it returned anything."""
     return bool((yield Statement(name, params)))
+
+
+def resolve_now(now: Instant | None) -> Op[Instant]:
+    """Return the instant that was given, or the database's clock."""
+    if now is not None:
+        return now
+    instant: Instant = (yield Statement("clock", {}))[0][0]
+    return instant

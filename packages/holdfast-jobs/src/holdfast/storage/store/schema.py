@@ -10,7 +10,14 @@ import msgspec
 from holdfast.core.instants import Instant
 from holdfast.core.records import AppliedMigration, Identity, Swept
 from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.store.params import document, fetch, fetch_one, fetch_value, texts
+from holdfast.storage.store.params import (
+    document,
+    fetch,
+    fetch_one,
+    fetch_value,
+    resolve_now,
+    texts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +75,9 @@ class SchemaStore:
         """Pause or resume everything. One statement."""
         yield Statement("pause_all", {"paused": paused, "by": by, "now": now})
 
-    def clock(self) -> Op[Instant]:
-        """Read the database's clock. One statement."""
-        return fetch_value("clock")
+    def clock(self, now: Instant | None = None) -> Op[Instant]:
+        """Read the database's clock, unless the time is given. One statement."""
+        return resolve_now(now)
 
     def confirm(self) -> Op[None]:
         """Have the commit wait until what this transaction has read would survive a failover. One statement."""

@@ -145,13 +145,13 @@ live as (
   delete from holdfast.queue where job_id = any (array (select id from gone)) returning job_id, type, priority, gate),
 ended as (
   delete from holdfast.outcome where job_id = any (array (select id from gone)) returning job_id, type, state, gate),
--- An ordered line may wait for the failed job that is dropped here.
-freed_gate as (
+-- An ordered queue may wait for the failed job that is dropped here.
+freed_partition as (
   select type, priority, gate, null::timestamptz as since from live
   union all
   select type, 5::smallint, gate, null from ended),
-woken as (
-  {wake_freed}),
+signalled as (
+  {signal_freed}),
 tried as (delete from holdfast.attempt where job_id = any (array (select id from gone))),
 told as (delete from holdfast.progress where job_id = any (array (select id from gone))),
 revised as (delete from holdfast.revision where job_id = any (array (select id from gone))),
@@ -235,8 +235,8 @@ with queued as (
      and q.available_at = 'infinity'
      and not exists (select from holdfast.blocker b where b.job_id = q.job_id and b.open)
   returning q.job_id, q.type, q.priority, q.gate, q.gate_at),
-woken as (
-  {wake_placed})
+signalled as (
+  {signal_placed})
 select job_id::text, type from queued;
 
 -- name: blocker_list

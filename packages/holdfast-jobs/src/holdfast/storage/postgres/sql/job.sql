@@ -7,7 +7,7 @@
 coalesce(j.debounced, j.blockers < 0)
 
 -- fragment: is_ordered
--- Whether a live row `q` keeps its place in its line; the version before leaves the column empty. That goes with the next release.
+-- Whether a live row `q` keeps its place in its queue; the version before leaves the column empty. That goes with the next release.
 coalesce(q.ordered, q.rests_until is not null)
 
 -- fragment: new_job_fields
@@ -16,11 +16,11 @@ id uuid, chain_id uuid, chain_index integer, type text, input text, priority sma
     max_attempts integer, blockers integer, version smallint, debounced boolean
 
 -- fragment: limited_job_fields
--- The same of jobs that may wait at a gate.
+-- The same of jobs that may wait in a partition.
 {new_job_fields}, gate text, ordered boolean
 
 -- fragment: limited_row
--- The live row of such a job `g`: at a gate its time is its place in the line, unless it is blocked.
+-- The live row of such a job `g`: in a partition its time is its place in the queue, unless it is blocked.
 g.id, g.type, case when g.ordered then 5 else coalesce(g.priority, 5) end,
          case when coalesce(g.blockers, 0) > 0 then 'infinity'
               when g.gate is null then greatest(to_timestamp(g.at / 1000000.0), holdfast.moment(:now::bigint)) end,
@@ -29,15 +29,15 @@ g.id, g.type, case when g.ordered then 5 else coalesce(g.priority, 5) end,
               then greatest(to_timestamp(g.at / 1000000.0), holdfast.moment(:now::bigint)) end,
          g.ordered, case when g.ordered then holdfast.moment(:now::bigint) end
 
--- fragment: wake_placed
--- Has the gates of new live rows looked at once they are due.
+-- fragment: signal_placed
+-- Signals for the partitions of new live rows, once they are due.
 insert into holdfast.wakeup (type, priority, at, gate, since)
   select type, priority, min(gate_at), gate, min(gate_at) from queued where gate_at is not null group by type, priority, gate
 
--- fragment: wake_freed
--- Has the gates looked at that rows left, or in whose lines they are free again. A line without a key is never full.
+-- fragment: signal_freed
+-- Signals for the partitions that rows left, or in whose queues they are free again. A queue without a key is never full.
 insert into holdfast.wakeup (type, priority, at, gate, since)
-  select type, priority, holdfast.moment(:now::bigint), gate, min(since) from freed_gate
+  select type, priority, holdfast.moment(:now::bigint), gate, min(since) from freed_partition
    where gate is not null and (since is not null or gate <> type || '#') group by type, priority, gate
 
 -- fragment: new_job_columns
@@ -77,7 +77,7 @@ queued as (
     from successor g
   returning type, priority, gate, gate_at),
 woken_next as (
-  {wake_placed})
+  {signal_placed})
 
 -- name: job_insert
 -- Writes jobs, their live rows and the tally in one statement. A job whose id exists already is left alone and not
@@ -134,8 +134,8 @@ select holdfast.moment(:now::bigint), :type, 1
                     then pg_notify(:channel, '[{"k":"due","t":' || to_json(:type::text)::text || '}]') end) hint;
 
 -- name: job_insert_limited
--- What job_insert does, where some of the jobs wait at gates. Two producers of one key do not wait for one another: each appends
--- a wakeup.
+-- What job_insert does, where some of the jobs wait in partitions. Two producers of one key do not wait for one another: each appends
+-- a signal.
 with given as materialized (
   select * from json_to_recordset(:rows::json) as x(
     {limited_job_fields})),
@@ -149,8 +149,8 @@ queued as (
   select {limited_row}
     from given g where (g.id in (select id from written)) is true
   returning type, priority, gate, gate_at),
-woken as (
-  {wake_placed}),
+signalled as (
+  {signal_placed}),
 tallied as (
   insert into holdfast.tally (at, type, started)
   select holdfast.moment(:now::bigint), type, count(*) from written group by type)
@@ -171,11 +171,11 @@ select holdfast.moment(:now::bigint) as now, holdfast.us(holdfast.moment(:now::b
               then set_config('synchronous_commit', 'off', true) end as commit_level
 
 -- fragment: claim_walk
--- Asks the lines in turn. No claim is as large as the inner limit: it tells the planner that a line is never read to its end.
+-- Asks the queues in turn. No claim is as large as the inner limit: it tells the planner that a queue is never read to its end.
 from (
-      select *, 0 as passed, share as wanted, false as again from line
+      select *, 0 as passed, share as wanted, false as again from type_queue
       union all
-      select *, share, room - share, true from line where share < room
+      select *, share, room - share, true from type_queue where share < room
       order by priority, again, place) t
    cross join lateral (
     select * from (
@@ -204,8 +204,8 @@ select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.att
  order by c.priority, c.available_at, c.job_id
 
 -- name: job_claim
--- Takes due jobs under new leases. A line is a type at a priority, looked at from its low-water mark; a probe without a
--- priority means every line that its type has. Lines are asked one after the other, the most urgent first, those of one
+-- Takes due jobs under new leases. A queue is a type at a priority, polled from its low-water mark; a probe without a
+-- priority means every queue that its type has. Queues are asked one after the other, the most urgent first, those of one
 -- priority each for its share and then for the rest, and only until there are enough: what a claim reads and locks it takes,
 -- however many types there are. Of jobs whose workers died it takes at most one. Rows locked by others are skipped, never
 -- waited for, so two claimers never get the same job; a row that was freed between two turns may move what the second one
@@ -219,16 +219,16 @@ with clock as materialized (
 probe as materialized (
   select * from unnest(
     array (select json_array_elements_text(:types::json)), :priorities::smallint[], :type_tokens::uuid[], :rooms::integer[],
-    :shares::integer[], :mosts::integer[], :afters::bigint[], :after_ids::uuid[])
-    with ordinality as p(type, priority, token, room, share, most, after, after_id, place)
+    :shares::integer[], :maxes::integer[], :afters::bigint[], :after_ids::uuid[])
+    with ordinality as p(type, priority, token, room, share, max_count, after, after_id, place)
    where p.room between 1 and 1000000),
 class as materialized (
   select * from json_to_recordset(:classes::json) as c(
     token uuid, lease_ms integer, max_attempts integer, backoff_base_ms integer, backoff_cap_ms integer)),
 only_token as materialized (
   select (array_agg(token))[1] as token from class having count(*) = 1),
-line as materialized (
-  select p.type, coalesce(p.priority, level.priority) as priority, p.place, p.room, p.share, p.most,
+type_queue as materialized (
+  select p.type, coalesce(p.priority, level.priority) as priority, p.place, p.room, p.share, p.max_count,
          to_timestamp(p.after / 1000000.0) as after, p.after_id
     from probe p
     left join lateral (
@@ -238,14 +238,14 @@ line as materialized (
         join unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) l(priority) on l.priority >= most_urgent.priority) level on true
    where p.priority is not null or level.priority is not null),
 due as materialized (
-  select t.type, t.most, found.*
+  select t.type, t.max_count, found.*
     {claim_walk}
-   limit :limit::integer + (select coalesce(sum(room), 0)::integer from line where most is not null)),
+   limit :limit::integer + (select coalesce(sum(room), 0)::integer from type_queue where max_count is not null)),
 surplus as (
   select job_id from (
-    select job_id, most, row_number() over (partition by type order by priority, available_at, job_id) as place
-      from due where most is not null) limited
-   where place > most),
+    select job_id, max_count, row_number() over (partition by type order by priority, available_at, job_id) as place
+      from due where max_count is not null) limited
+   where place > max_count),
 claimed as (
   update holdfast.queue q
      set attempt = q.attempt + 1,
@@ -268,12 +268,12 @@ leased as (
     join class c on c.token = held.token cross join clock),
 {claim_answer};
 
--- name: job_claim_lines
--- A claim as it mostly is, at two thirds of its cost: what job_claim does where all lines are known, no type has a limit of
+-- name: job_claim_queues
+-- A claim as it mostly is, at two thirds of its cost: what job_claim does where all queues are known, no type has a limit of
 -- its own, and all leases are alike.
 with clock as materialized (
   {claim_clock}),
-line as materialized (
+type_queue as materialized (
   select p.type, p.priority, p.place, p.room, p.share, to_timestamp(p.after / 1000000.0) as after, p.after_id
     from unnest(
       array (select json_array_elements_text(:types::json)), :priorities::smallint[], :rooms::integer[], :shares::integer[],
@@ -305,17 +305,17 @@ leased as (
 -- In how many microseconds the next free job of these types becomes due, or became so less than :back_us ago. Walks only the
 -- priorities that a type has, each with one step along the claim's index. (Of an array the planner expects ten elements, of
 -- JSON a hundred, and of each several priorities: it would believe this dear enough to be compiled.)
-with recursive line as (
+with recursive type_queue as (
   select t.type, -1::smallint as priority from unnest(array (select json_array_elements_text(:types::json))) t(type)
   union all
   select l.type, found.priority
-    from line l cross join lateral (
+    from type_queue l cross join lateral (
       select w.priority from holdfast.queue w
        where w.type = l.type and w.priority > l.priority
        order by w.priority
        limit 1) found)
 select holdfast.us(min(next.available_at)) - holdfast.us(holdfast.moment(:now::bigint))
-  from line l
+  from type_queue l
  cross join lateral (
    select w.available_at from holdfast.queue w
     where w.type = l.type and w.priority = l.priority and w.token is null
@@ -383,12 +383,12 @@ kept as (
          to_timestamp(started_at / 1000000.0), holdfast.moment(:now::bigint),
          case when kind = 'fail' then gate end, case when kind = 'fail' then place_at end
     from written where has_ended),
-freed_gate as (
+freed_partition as (
   select type, priority, gate, null::timestamptz as since from ended
   union all
   select type, priority, gate, gate_at from returned),
-woken as (
-  {wake_freed}),
+signalled as (
+  {signal_freed}),
 rested as (
   insert into holdfast.limit_setting as s (id, rests_until, reason, changed_at)
   select gate, max(holdfast.moment(:now::bigint) + coalesce(delay_ms, 0) * interval '1 ms'), max(error), holdfast.moment(:now::bigint)
@@ -456,16 +456,16 @@ tallied as (
 select array_agg(job_id)::text, type, awaited from ended group by type, awaited;
 
 -- name: job_complete_limited
--- The same where some of the jobs came through gates, which are looked at again.
+-- The same where some of the jobs came through partitions, which are polled again.
 {complete_held},
 ended as (
   delete from holdfast.queue q where q.job_id = any (array (select job_id from held))
   returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited, q.priority, q.gate),
 {complete_kept},
-freed_gate as (
+freed_partition as (
   select type, priority, gate, null::timestamptz as since from ended),
-woken as (
-  {wake_freed}),
+signalled as (
+  {signal_freed}),
 tallied as (
   insert into holdfast.tally (at, type, completed)
   select holdfast.moment(:now::bigint), type, count(*) from ended group by type)
@@ -491,7 +491,7 @@ select q.job_id::text from holdfast.queue q
    for update;
 
 -- name: job_unhandled
--- Locks jobs of one type that have been due for so long, in line or not; what is claimed or locked at this moment is passed over.
+-- Locks jobs of one type that have been due for so long, in a queue or not; what is claimed or locked at this moment is passed over.
 select q.job_id::text from holdfast.queue q
  where q.type = :type and q.token is null
    and case when q.gate_at is null then q.available_at else greatest(q.gate_at, q.rests_until) end
@@ -509,10 +509,10 @@ ended as (
   delete from holdfast.queue q where q.job_id = any (array (select id from given))
   returning q.job_id, q.type, q.available_at, q.attempt, q.crashes, q.fence, q.token, q.awaited, q.priority, q.gate, q.gate_at,
             {is_ordered} as ordered),
-freed_gate as (
+freed_partition as (
   select type, priority, gate, null::timestamptz as since from ended),
-woken as (
-  {wake_freed}),
+signalled as (
+  {signal_freed}),
 kept as (
   insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at)
   select e.job_id, e.type, g.state, g.next is not null, g.output, g.error, g.fingerprint, e.attempt, e.crashes, e.fence, l.worker,
@@ -556,10 +556,10 @@ moved as (
          rests_until = case when {is_ordered} then holdfast.moment(:now::bigint) end
    where q.job_id = any (array (select job_id from free))
   returning q.job_id, q.type, q.priority, q.gate, q.gate_at),
-freed_gate as (
+freed_partition as (
   select type, priority, gate, gate_at as since from moved),
-woken as (
-  {wake_freed})
+signalled as (
+  {signal_freed})
 select job_id::text, type from moved;
 
 -- name: job_redrive
@@ -582,8 +582,8 @@ queued as (
    cross join lateral (
      select holdfast.moment(:now::bigint) + s.place * :spacing_us::bigint * interval '1 microsecond' as at) d
   returning job_id, type, priority, gate, gate_at),
-woken as (
-  {wake_placed}),
+signalled as (
+  {signal_placed}),
 tallied as (
   insert into holdfast.tally (at, type, failed)
   select holdfast.moment(:now::bigint), type, -count(*) from queued group by type)
@@ -621,20 +621,20 @@ select id::text
  limit :limit::integer;
 
 -- name: job_walk_blocked
--- The same of what is blocked, line by line along the index of the lines (which any comparison of the type makes usable), so
+-- The same of what is blocked, queue by queue along the index of the queues (which any comparison of the type makes usable), so
 -- that what is due is not read.
-with recursive line as (
+with recursive type_queue as (
   (select type, priority from holdfast.queue where type >= '' order by type, priority limit 1)
   union all
   select found.type, found.priority
-    from line l cross join lateral (
+    from type_queue l cross join lateral (
       select w.type, w.priority from holdfast.queue w
        where (w.type, w.priority) > (l.type, l.priority) and w.type >= l.type
        order by w.type, w.priority
        limit 1) found
    where l.priority between 0 and 9)
 select blocked.job_id::text
-  from line l
+  from type_queue l
  cross join lateral (
    select w.job_id from holdfast.queue w
     where w.type = l.type and w.priority = l.priority and w.available_at = 'infinity'
@@ -748,7 +748,7 @@ select j.id::text, type
  limit :limit::integer;
 
 -- name: job_crashed_before
--- How many jobs whose worker died are before this one in its line: a worker takes one such job at a time. Those of one crash
+-- How many jobs whose worker died are before this one in its queue: a worker takes one such job at a time. Those of one crash
 -- become due together, so the nearest are enough.
 select count(*) filter (where near.crashes > 0)
   from holdfast.queue q

@@ -32,10 +32,10 @@ freed as (
   update holdfast.queue q set token = null, attempt = q.attempt - 1
    where q.job_id = any (array (select unnest(job_ids) from gone)) and q.token = any (array (select token from gone))
   returning q.job_id, q.type, q.priority, q.gate, q.gate_at),
-freed_gate as (
+freed_partition as (
   select type, priority, gate, gate_at as since from freed),
-woken as (
-  {wake_freed}),
+signalled as (
+  {signal_freed}),
 removed as (delete from holdfast.lease where token = any (array (select token from gone)))
 select job_id::text, type from freed;
 
@@ -83,12 +83,12 @@ freed as (
                  from dead d where d.token = q.token) n)
    where q.job_id = any (array (select job_id from judged where not (poisoned or spent)))
   returning q.job_id, q.type, q.attempt, q.fence, q.awaited, q.priority, q.gate, q.gate_at),
-freed_gate as (
+freed_partition as (
   select type, priority, gate, null::timestamptz as since from ended
   union all
   select type, priority, gate, gate_at from freed),
-woken as (
-  {wake_freed}),
+signalled as (
+  {signal_freed}),
 written as materialized (
   select j.*, r.type, r.attempt, r.fence, r.awaited, r.state, r.gate, r.place_at
     from judged j
@@ -162,7 +162,7 @@ update holdfast.revision r set at = holdfast.moment(:now::bigint)
  where r.at > holdfast.moment(:now::bigint) + interval '1 minute';
 
 -- name: limit_heal
--- Rests that began by a clock that ran ahead begin now.
+-- Pauses that began by a clock that ran ahead begin now.
 update holdfast.limit_setting s
    set rests_until = holdfast.moment(:now::bigint) + (s.rests_until - s.changed_at), changed_at = holdfast.moment(:now::bigint)
  where s.rests_until is not null and s.changed_at > holdfast.moment(:now::bigint) + interval '1 minute';
@@ -172,8 +172,8 @@ update holdfast.limit_setting s
 -- from the end of that attempt, one that was snoozed from about its claim, whose time the last 42 bits of its fence tell; one
 -- that was reaped at its place was due before that.
 -- Where that moment is yet to come, a clock ran ahead: the job is due now, or as long from now as it was to wait. What was
--- planned stays. One that waits for quiet is due now, and put off by those who take it. Jobs in line are moved there, an
--- ordered one keeps waiting at its place; their gates are looked at, since wakeups are dated by the old clock too.
+-- planned stays. One that waits for quiet is due now, and put off by those who take it. Jobs in a queue are moved there, an
+-- ordered one keeps waiting at its place; their partitions are polled, since signals are dated by the old clock too.
 with page as materialized (
   select q.job_id, q.available_at, q.fence, q.token, q.type, q.priority, q.gate, q.gate_at,
          case when q.gate_at is null then q.available_at else greatest(q.gate_at, q.rests_until) end as known_at
@@ -209,7 +209,7 @@ healed as (
    where q.job_id = any (array (select job_id from ahead where due_at < known_at)) and q.job_id = h.job_id
      and q.token is null and q.available_at is not distinct from h.available_at and q.gate_at is not distinct from h.gate_at
   returning q.job_id, q.gate_at),
-woken as (
+signalled as (
   insert into holdfast.wakeup (type, priority, at, gate, since)
   select p.type, p.priority, (select now from clock), p.gate, min(coalesce(h.gate_at, p.gate_at))
     from page p left join healed h on h.job_id = p.job_id

@@ -1,25 +1,25 @@
--- fragment: gate_newest
--- The newest turn of a gate by the snapshot, or none: if it was replaced since, there is nothing to lock. Sliding on to an older
--- turn would be a second gate. Newest first, so that turns nobody can vacuum yet are not walked.
+-- fragment: partition_newest
+-- The newest row of a partition, by `turn`, in the snapshot, or none: if it was replaced since, there is nothing to lock. Sliding on to an older
+-- one would be a second partition. Newest first, so that rows nobody can vacuum yet are not walked.
 select g.ctid as place, g.turn, g.mask as known_mask, g.holders, g.spent_at, g.spent, g.front_at as known_at, g.front_id as known_id,
             g.looked_at
        from holdfast.gate g
       where g.ctid = (select n.ctid from holdfast.gate n where n.id = a.id and n.turn > 0 order by n.turn desc limit 1)
         for update skip locked
 
--- fragment: gate_unknown
+-- fragment: partition_unknown
 null::tid, 0::bigint, 0, '{}'::uuid[], '{}'::bigint[], '{}'::integer[], '-infinity'::timestamptz,
          '00000000-0000-0000-0000-000000000000'::uuid, '-infinity'::timestamptz
 
--- fragment: gate_spent
+-- fragment: partition_spent
 -- The starts that still count: those within the period, and none of a clock that ran ahead.
 select coalesce(array_agg(x.at order by x.at), '{}') as ats, coalesce(array_agg(x.n order by x.at), '{}') as ns,
             coalesce(sum(x.n), 0)::integer as started
        from unnest(o.spent_at, o.spent) x(at, n)
       where o.rate is not null and x.at > clock.us - o.period_ms * 1000 and x.at <= clock.us + 60000000
 
--- fragment: gate_spend
--- The starts with those of this turn; within one step they are one entry, dated by its last.
+-- fragment: partition_spend
+-- The starts with those of this poll; within one step they are one entry, dated by its last.
 case when j.got = 0 or j.rate is null then j.ats
               when j.ats[cardinality(j.ats)] / j.step = clock.us / j.step
               then j.ats[1 : cardinality(j.ats) - 1] || greatest(j.ats[cardinality(j.ats)], clock.us)
@@ -29,8 +29,8 @@ case when j.got = 0 or j.rate is null then j.ats
               then j.ns[1 : cardinality(j.ns) - 1] || (j.ns[cardinality(j.ns)] + j.got)
               else j.ns || j.got end
 
--- fragment: gate_batch
--- How many jobs of a line fill batches or have waited long enough for more, and when the rest will have, in microseconds.
+-- fragment: partition_batch
+-- How many jobs of a queue fill batches or have waited long enough for more, and when the rest will have, in microseconds.
 select array[x.number - case when x.ripe_us > clock.us then x.number % :batch::integer else 0 end, x.ripe_us]
        from (
          select count(*) as number,
@@ -46,21 +46,21 @@ select array[x.number - case when x.ripe_us > clock.us then x.number % :batch::i
                      where w.gate = o.id and w.priority = level.priority and (w.gate_at, w.job_id) > (o.front_at, o.front_id)
                        and w.gate_at <= clock.now and w.token is null and (w.crashes = 0 or :allow_crashed::boolean)
                      order by w.gate_at, w.job_id
-                     limit t.turn_size) w
+                     limit t.round_size) w
                   where o.mask & (1 << level.priority) <> 0
                   order by w.priority, w.gate_at, w.job_id
-                  limit t.turn_size) z) y) x
+                  limit t.round_size) z) y) x
 
 -- name: limit_claim
--- One look at the gates of a type: reads due wakeups in order of time, locks their gates, takes the first jobs of each line as
--- far as there is room, deals them like cards, first one of every line, then the second, and replaces the gates. The wakeups
--- that it answered go, and it leaves one where more waits or becomes due later. A gate that is full gets none: who leaves it
--- writes one. Nothing waits: what others hold is left to another look, with its wakeups. Limits of all keys together come
--- first; if one of them is full or held by another claimer, no wakeup is touched. Jobs are chosen by the snapshot and then
+-- One poll of the partitions of a type: reads due signals in order of time, locks their partitions, takes the first jobs of each queue as
+-- far as there is room, deals them like cards, first one of every queue, then the second, and replaces the partitions. The signals
+-- that it answered go, and it leaves one where more waits or becomes due later. A partition that is full gets none: who leaves it
+-- writes one. Nothing waits: what others hold is left to another poll, with its signals. Limits of all keys together come
+-- first; if one of them is full or held by another claimer, no signal is touched. Jobs are chosen by the snapshot and then
 -- locked: passing over a locked head would break the order, so it is tried again soon. Holders count while they bear a token.
--- With batches a line is let through as far as it fills batches or has waited long enough, and lines beyond :calls keep their place.
--- A gate is made by inserting its turn 0. Subselects and `is true` keep the plan whatever the statistics say.
--- A line is looked up by its gate alone, which no index but its own begins with. ('"' and '$' come before and after '#'.)
+-- With batches a queue is let through as far as it fills batches or has waited long enough, and queues beyond :calls keep their place.
+-- A partition is made by inserting its turn 0. Subselects and `is true` keep the plan whatever the statistics say.
+-- A queue is looked up by its partition alone, which no index but its own begins with. ('"' and '$' come before and after '#'.)
 with clock as materialized (
   {claim_clock}),
 every as materialized (
@@ -85,9 +85,9 @@ shared_made as (
   returning id),
 shared_open as materialized (
   select a.*, g.* from rule a cross join lateral (
-    {gate_newest}) g
+    {partition_newest}) g
   union all
-  select a.*, {gate_unknown}
+  select a.*, {partition_unknown}
     from rule a where (a.id in (select id from shared_made)) is true),
 shared_state as materialized (
   select o.*, h.still, h.busy, w.ats, w.ns, w.started,
@@ -101,7 +101,7 @@ shared_state as materialized (
      select coalesce(array_agg(q.job_id), '{}') as still, count(*)::integer as busy from holdfast.queue q
       where o.allowed is not null and q.job_id = any (o.holders) and q.token is not null) h
    cross join lateral (
-     {gate_spent}) w),
+     {partition_spent}) w),
 shared_room as materialized (
   select case when (select count(*) from rule) > (select count(*) from shared_state) then -1
               else coalesce((select min(room) from shared_state), :limit::integer) end as room),
@@ -121,25 +121,25 @@ called as materialized (
 asked as materialized (
   select gate as id, min(priority) as asked_priority, min(at) as at, min(n) as n, min(since) as since, bit_or(1 << priority) as asked_mask
     from called group by gate order by 2, 3, 4),
--- Gates that others hold are passed over; those that do not exist yet are made.
-looked as materialized (
+-- Partitions that others hold are passed over; those that do not exist yet are made.
+polled as materialized (
   select a.*, g.* from asked a cross join lateral (
     select * from (
-      {gate_newest}) known
+      {partition_newest}) known
     union all
-    select {gate_unknown}
+    select {partition_unknown}
      where (select n.turn from holdfast.gate n where n.id = a.id order by n.turn desc limit 1) is null
     limit 1) g
-   limit :gates::integer),
+   limit :partitions::integer),
 made as (
   insert into holdfast.gate (id, turn)
-  select id, 0 from looked where place is null order by 1
+  select id, 0 from polled where place is null order by 1
   on conflict do nothing
   returning id),
 found as materialized (
-  select * from looked where place is not null or (id in (select id from made)) is true),
--- All wakeups of these gates are answered, not only those that called: those since the last look, older ones in their turn.
-line as materialized (
+  select * from polled where place is not null or (id in (select id from made)) is true),
+-- All signals of these partitions are answered, not only those that called: those since the last poll, older ones in their turn.
+key_queue as materialized (
   select f.id, f.asked_priority, f.at, f.n, least(f.since, w.since) as since, f.asked_mask | coalesce(w.mask, 0) as asked_mask,
          f.place, f.turn, f.known_mask, f.holders, f.spent_at, f.spent, f.known_at, f.known_id, f.looked_at, w.places
     from found f
@@ -153,10 +153,10 @@ line as materialized (
 ruled as materialized (
   select l.*, r.allowed, r.rate, r.period_ms, r.rests_until, l.known_mask | l.asked_mask as mask,
          case when r.rate <= 64 then 1 else greatest(1, r.period_ms * 1000 / 32) end as step,
-         coalesce((:weights::json ->> l.id)::integer, :turn::integer) as weight,
+         coalesce((:weights::json ->> l.id)::integer, :per_round::integer) as weight,
          case when l.since <= l.known_at then l.since else l.known_at end as front_at,
          case when l.since <= l.known_at then '00000000-0000-0000-0000-000000000000' else l.known_id end as front_id
-    from line l
+    from key_queue l
    cross join lateral (
      select coalesce(s.allowed, case when l.id <> :type || '#' then coalesce(e.allowed, :allowed::integer) end) as allowed,
             coalesce(s.rate, case when l.id <> :type || '#' then coalesce(e.rate, :rate::integer) end) as rate,
@@ -167,17 +167,17 @@ ruled as materialized (
 held as materialized (
   select o.*, h.still, h.busy, w.ats, w.ns, w.started, b.ready[2] as ready_us,
          case when o.rests_until > clock.now then 0
-              else greatest(0, least(t.turn_size, o.allowed - h.busy, o.rate - w.started, b.ready[1])) end as room
+              else greatest(0, least(t.round_size, o.allowed - h.busy, o.rate - w.started, b.ready[1])) end as room
     from ruled o
    cross join clock
    cross join (
      select case when (select count(*) from called) >= :window::integer then 1
                  else greatest(1, ceil(:limit::numeric / greatest(1, count(*)))) end::integer as share,
-            greatest(1, :calls::integer / greatest(1, count(*)))::integer as batches from line) s
-   cross join lateral (select coalesce(s.batches * :batch::integer, s.share * o.weight) as turn_size) t
+            greatest(1, :calls::integer / greatest(1, count(*)))::integer as batches from key_queue) s
+   cross join lateral (select coalesce(s.batches * :batch::integer, s.share * o.weight) as round_size) t
    cross join lateral (
      select case when :batch::integer is not null then (
-     {gate_batch}) end as ready
+     {partition_batch}) end as ready
      offset 0) b
    cross join lateral (
      select coalesce(array_agg(x.job_id), '{}') as still, count(*)::integer as busy
@@ -188,8 +188,8 @@ held as materialized (
          select e.job_id from holdfast.outcome e
           where :holds::boolean and e.job_id = any (o.holders) and e.state = 'failed') x) h
    cross join lateral (
-     {gate_spent}) w),
--- The first of each line that are due, and then the next that will be: one more than there is room for.
+     {partition_spent}) w),
+-- The first of each queue that are due, and then the next that will be: one more than there is room for.
 seen as materialized (
   select h.id, h.at, h.n, h.room, h.weight, d.*
     from held h
@@ -272,7 +272,7 @@ judged as materialized (
            then 'epoch'::timestamptz + h.ready_us * interval '1 microsecond'
            when p.next_at > clock.now and :ordered::boolean then p.next_at
            when p.seen > p.got then case when p.got > 0 then clock.now else h.at end
-           -- What only a worker without other crashed jobs may take was not looked at. Nothing else waits before the next one that
+           -- What only a worker without other crashed jobs may take was not polled. Nothing else waits before the next one that
            -- was seen, so the search meets few rows.
            else coalesce(
              case when not :allow_crashed::boolean and not :ordered::boolean then (
@@ -304,21 +304,21 @@ judged as materialized (
      select coalesce(p.got > 0 and p.got = p.last_card and h.mask & (h.mask - 1) = 0 and :allow_crashed::boolean, false)
               as has_moved) m
   offset 0) j),
--- What keeps its place in the round keeps its wakeups.
+-- What keeps its place in the round keeps its signals.
 over as (
   delete from holdfast.gate g
    where g.ctid = any (array (select place from judged where has_changed and place is not null))
       or g.ctid = any (array (select place from shared_state where place is not null and exists (select from got)))),
 served as (
   insert into holdfast.gate (id, turn, mask, holders, spent_at, spent, front_at, front_id, keep_until, looked_at)
-  select j.id, j.turn + 1, j.mask, j.new_holders, {gate_spend},
+  select j.id, j.turn + 1, j.mask, j.new_holders, {partition_spend},
          case when j.has_moved then j.last_at else j.front_at end, case when j.has_moved then j.last_id else j.front_id end,
          clock.now + greatest(coalesce(j.period_ms, 0), 60000) * interval '1 ms',
          case when j.is_kept then j.looked_at else clock.now end
     from judged j cross join clock where j.has_changed),
 shared_served as (
   insert into holdfast.gate (id, turn, holders, spent_at, spent, keep_until)
-  select j.id, j.turn + 1, case when j.allowed is null then '{}' else j.still || j.job_ids end, {gate_spend},
+  select j.id, j.turn + 1, case when j.allowed is null then '{}' else j.still || j.job_ids end, {partition_spend},
          clock.now + greatest(coalesce(j.period_ms, 0), 60000) * interval '1 ms'
     from (
       select s.*, t.got, t.job_ids from shared_state s
@@ -371,8 +371,8 @@ select s.called, s.gates, s.more, s.room, s.next_us, s.marks,
   from summary s left join (claimed c full join asked_job a on a.id = c.job_id) on true
  order by c.priority, c.gate_at, c.job_id;
 
--- name: limit_unlined
--- Jobs of a limited type that wait at no gate: started by code that does not know of the limit, or by SQL.
+-- name: limit_unqueued
+-- Jobs of a limited type that wait in no partition: started by code that does not know of the limit, or by SQL.
 select found.job_id::text, j.input, holdfast.us(found.available_at)
   from (
     select w.*
@@ -386,8 +386,8 @@ select found.job_id::text, j.input, holdfast.us(found.available_at)
      limit :limit::integer) found
  cross join lateral (select o.input from holdfast.job o where o.id = found.job_id offset 0) j;
 
--- name: limit_line_up
--- Gives such jobs their places, unless they were claimed or moved since; an ordered line has one priority.
+-- name: limit_enqueue
+-- Gives such jobs their places, unless they were claimed or moved since; an ordered queue has one priority.
 with given as materialized (
   select array_agg(x.id) as ids, array_agg(x.gate) as gates, array_agg(x.available_at) as ats
     from json_to_recordset(:rows::json) as x(id uuid, gate text, available_at bigint)),
@@ -403,13 +403,13 @@ moved as (
          priority = case when :ordered::boolean then 5 else q.priority end
    where q.job_id = any (array (select job_id from free))
   returning q.job_id, q.type, q.priority, q.gate, q.gate_at),
-woken as (
+signalled as (
   insert into holdfast.wakeup (type, priority, at, gate, since)
   select type, priority, min(gate_at), gate, min(gate_at) from moved group by type, priority, gate)
 select count(*) from moved;
 
--- name: limit_lined
--- Of these types, those with jobs at gates that no live worker limits: as long as one does, the lines are its own.
+-- name: limit_queued_types
+-- Of these types, those with jobs in partitions that no live worker limits: as long as one does, the queues are its own.
 select t.type
   from unnest(array (select json_array_elements_text(:types::json))) t(type)
  cross join lateral (
@@ -425,7 +425,7 @@ select id, allowed, rate, period_ms, holdfast.us(rests_until), reason, changed_b
  order by id
  limit :limit::integer;
 
--- name: limit_resting
+-- name: limit_paused
 select id, allowed, rate, period_ms, holdfast.us(rests_until), reason, changed_by, holdfast.us(changed_at)
   from holdfast.limit_setting
  where rests_until > holdfast.moment(:now::bigint)
@@ -433,19 +433,19 @@ select id, allowed, rate, period_ms, holdfast.us(rests_until), reason, changed_b
  limit :limit::integer;
 
 -- name: limit_set
--- What was set wins over the code. The gates that it concerns are looked at: some may have room now.
+-- What was set wins over the code. The partitions that it concerns are polled: some may have room now.
 with put as (
   insert into holdfast.limit_setting as s (id, allowed, rate, period_ms, changed_by, changed_at)
   values (:id, :allowed::integer, :rate::integer, :period_ms::bigint, :by, holdfast.moment(:now::bigint))
   on conflict (id) do update
      set allowed = excluded.allowed, rate = excluded.rate, period_ms = excluded.period_ms,
          changed_by = excluded.changed_by, changed_at = excluded.changed_at),
-woken as (
-  {limit_woken})
+signalled as (
+  {limit_signalled})
 select 1;
 
--- fragment: limit_woken
--- Wakeups for all lines that a setting concerns.
+-- fragment: limit_signalled
+-- Signals for all queues that a setting concerns.
 insert into holdfast.wakeup (type, priority, at, gate, since)
   select split_part(g.id, '#', 1), level.priority, holdfast.moment(:now::bigint), g.id, null
     from (
@@ -456,41 +456,41 @@ insert into holdfast.wakeup (type, priority, at, gate, since)
    where g.id like '%#%'
 
 -- name: limit_clear
--- Takes a gate, or every key of a type, back to the code's own numbers, and ends a rest.
+-- Takes a partition, or every key of a type, back to the code's own numbers, and ends a pause.
 with gone as (delete from holdfast.limit_setting where id = :id returning id),
-woken as (
-  {limit_woken})
+signalled as (
+  {limit_signalled})
 select id from gone;
 
 -- name: limit_rest
--- Lets nothing through a gate until then; 0 ends a rest.
+-- Lets nothing through a partition until then; 0 ends a pause.
 with put as (
   insert into holdfast.limit_setting as s (id, rests_until, reason, changed_by, changed_at)
   values (:id, holdfast.moment(:now::bigint) + :ms::bigint * interval '1 ms', :reason, :by, holdfast.moment(:now::bigint))
   on conflict (id) do update
      set rests_until = excluded.rests_until, reason = excluded.reason, changed_by = excluded.changed_by, changed_at = excluded.changed_at),
-woken as (
-  {limit_woken})
+signalled as (
+  {limit_signalled})
 select 1;
 
 -- name: limit_page
--- The lines of a type by key, each with what it lets in and what waits; counts stop at :most.
-with recursive line as (
+-- The queues of a type by key, each with what it lets in and what waits; counts stop at :max_count.
+with recursive key_queue as (
   (select w.gate from holdfast.queue w
     where w.gate > coalesce(:after, :type || '"') and w.gate < :type || '$' order by w.gate limit 1)
   union all
   select (select w.gate from holdfast.queue w where w.gate > l.gate and w.gate < :type || '$' order by w.gate limit 1)
-    from line l where l.gate is not null)
+    from key_queue l where l.gate is not null)
 select l.gate, c.running, coalesce(g.started, 0), c.waiting, holdfast.us(c.oldest_at), holdfast.us(s.rests_until), s.reason,
        s.allowed, s.rate, s.period_ms
-  from (select gate from line where gate is not null limit :limit::integer) l
+  from (select gate from key_queue where gate is not null limit :limit::integer) l
  cross join lateral (
    select (count(*) filter (where x.token is not null))::integer as running,
           (count(*) filter (where x.token is null and x.gate_at <= holdfast.moment(:now::bigint)))::integer as waiting,
           min(x.gate_at) filter (where x.token is null) as oldest_at
      from (
        select w.token, w.gate_at from holdfast.queue w
-        where w.gate = l.gate order by w.priority, w.gate_at, w.job_id limit :most::integer) x) c
+        where w.gate = l.gate order by w.priority, w.gate_at, w.job_id limit :max_count::integer) x) c
   left join lateral (
     select (select sum(x.n)::integer from unnest(n.spent_at, n.spent) x(at, n)
              where x.at > holdfast.us(holdfast.moment(:now::bigint)) - :period_ms::bigint * 1000) as started
@@ -499,7 +499,7 @@ select l.gate, c.running, coalesce(g.started, 0), c.waiting, holdfast.us(c.oldes
  order by l.gate;
 
 -- name: limit_shared
--- The gates of whole types and shared names: how many run there, and how many started in the last period.
+-- The partitions of whole types and shared names: how many run there, and how many started in the last period.
 select n.id, h.busy, coalesce(w.started, 0), 0, null::bigint, holdfast.us(s.rests_until), s.reason, s.allowed, s.rate, s.period_ms
   from unnest(array (select json_array_elements_text(:ids::json))) x(id)
  cross join lateral (
@@ -513,7 +513,7 @@ select n.id, h.busy, coalesce(w.started, 0), 0, null::bigint, holdfast.us(s.rest
  order by n.id;
 
 -- name: limit_place
--- Where jobs wait: how many are before each, the next wakeup, and the failed job that holds its line.
+-- Where jobs wait: how many are before each, the next signal, and the failed job that holds its queue.
 select q.job_id::text, q.gate, holdfast.us(q.gate_at), a.ahead, holdfast.us(k.at), f.job_id::text
   from holdfast.queue q
  cross join lateral (
@@ -521,7 +521,7 @@ select q.job_id::text, q.gate, holdfast.us(q.gate_at), a.ahead, holdfast.us(k.at
      select from holdfast.queue w
       where w.gate = q.gate and w.token is null
         and (w.priority, w.gate_at, w.job_id) < (q.priority, q.gate_at, q.job_id)
-      limit :most::integer) x) a
+      limit :max_count::integer) x) a
   left join lateral (
     select n.holders from holdfast.gate n where n.id = q.gate and n.turn > 0 order by n.turn desc limit 1) g on true
   left join lateral (
@@ -529,12 +529,12 @@ select q.job_id::text, q.gate, holdfast.us(q.gate_at), a.ahead, holdfast.us(k.at
   left join lateral (
     select x.at from (
       select w.at, w.gate from holdfast.wakeup w
-       where w.type = q.type and w.priority = q.priority order by w.at, w.n limit :most::integer) x
+       where w.type = q.type and w.priority = q.priority order by w.at, w.n limit :max_count::integer) x
      where x.gate = q.gate order by x.at limit 1) k on true
  where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and q.gate is not null;
 
 -- name: limit_states
--- Gates, used or not: how many run there and the first few of them, the starts that a rate counts, and whether it rests.
+-- Partitions, used or not: how many run there and the first few of them, the starts that a rate counts, and whether it is paused.
 select x.id, coalesce(h.busy, 0), coalesce(h.ids, '[]')::text, coalesce(w.starts, '[]')::text, holdfast.us(s.rests_until), s.reason
   from unnest(array (select json_array_elements_text(:ids::json))) x(id)
   left join lateral (
@@ -550,7 +550,7 @@ select x.id, coalesce(h.busy, 0), coalesce(h.ids, '[]')::text, coalesce(w.starts
   left join lateral (select * from holdfast.limit_setting t where t.id = x.id offset 0) s on true;
 
 -- name: limit_held
--- Lines of ordered types that wait for a job that failed.
+-- Queues of ordered types that wait for a job that failed.
 select f.gate, f.job_id::text, holdfast.us(f.finished_at)
   from (
     select o.job_id, o.type, o.gate, o.finished_at from holdfast.outcome o
@@ -563,8 +563,8 @@ select f.gate, f.job_id::text, holdfast.us(f.finished_at)
  order by f.finished_at, f.job_id;
 
 -- name: limit_sweep
--- A page of gates, by id: those with nobody in line, nobody let in and no start that still counts are removed. A transaction that is
--- looking at one has it locked, and it stays; if it is needed again, a wakeup makes it again. With the first page go rests that are
+-- A page of partitions, by id: those with nobody waiting, nobody let in and no start that still counts are removed. A transaction that is
+-- polling one has it locked, and it stays; if it is needed again, a signal makes it again. With the first page go pauses that are
 -- over, and with them the settings of keys of which nothing else was set.
 with page as materialized (
   select n.id from holdfast.gate n where n.turn = 0 and n.id > :after order by n.id limit 1000),

@@ -19,7 +19,7 @@ on conflict (type) do update
 
 -- name: worker_put
 -- Presence and counters; the first write of a worker registers it. A sign that comes after the last one had lapsed is a return.
--- It answers whether jobs may wait at gates: both tables take no space until the first job does, and looking for a row would walk dead ones.
+-- It answers whether jobs may wait in partitions: both tables take no space until the first job does, and looking for a row would walk dead ones.
 -- And whether a redrive may be under way.
 insert into holdfast.worker as w
   (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases, limits)
@@ -64,7 +64,7 @@ returning id, name, holdfast.us(seen_at);
 
 -- name: live_totals
 -- Running, stuck and bounded counts of blocked and due; the bound shows in reaching :limit. A lease names jobs that have
--- ended until its last one has, so only those that still bear its token are running. What waits is counted line by line
+-- ended until its last one has, so only those that still bear its token are running. What waits is counted queue by queue
 -- along the claim's index alone, so that a backlog of delayed jobs is not read: what runs was due, and is subtracted again.
 with running as materialized (
   select l.expires_at
@@ -72,18 +72,18 @@ with running as materialized (
    where q.job_id = any (array (select unnest(job_ids) from holdfast.lease))),
 held as materialized (
   select count(*) as running, count(*) filter (where expires_at <= holdfast.moment(:now::bigint)) as stuck from running),
-line as materialized (
+type_queue as materialized (
   select t.type, p.priority
     from unnest(array (select json_array_elements_text(:types::json))) t(type) cross join generate_series(0, 9) p(priority))
 select h.running, h.stuck,
        (select count(*) from (
-          select from line l cross join lateral (
+          select from type_queue l cross join lateral (
             select from holdfast.queue q
              where q.type = l.type and q.priority = l.priority and q.available_at = 'infinity'
              order by q.available_at, q.job_id limit :limit::integer) blocked
            limit :limit::integer) b),
        greatest(0, least(:limit::integer, (select count(*) from (
-          select from line l cross join lateral (
+          select from type_queue l cross join lateral (
             select from holdfast.queue q
              where q.type = l.type and q.priority = l.priority and q.available_at <= holdfast.moment(:now::bigint)
              order by q.available_at, q.job_id limit :limit::integer + h.running) due
@@ -109,7 +109,7 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(least(o.a
       select q.available_at from holdfast.queue q
        where q.type = t.type and q.priority = p.priority and q.available_at <= holdfast.moment(:now::bigint) and q.token is null
        order by q.available_at, q.job_id limit 1) x) o on t.live > 0
-  -- Of lines the oldest of the first hundred: no index leads to it.
+  -- Of queues the oldest of the first hundred: no index leads to it.
   left join lateral (
     select min(x.gate_at) as gate_at from (
       select q.gate_at from holdfast.queue q

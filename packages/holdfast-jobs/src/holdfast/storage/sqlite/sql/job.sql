@@ -7,7 +7,7 @@
 coalesce(j.debounced, j.blockers < 0)
 
 -- fragment: is_ordered
--- Whether a live row keeps its place in its line; the version before leaves the column empty. That goes with the next release.
+-- Whether a live row keeps its place in its queue; the version before leaves the column empty. That goes with the next release.
 coalesce(ordered, rests_until is not null)
 
 -- fragment: new_job_columns
@@ -58,17 +58,17 @@ select j.id, j.type, j.priority,
        j.max_attempts, :awaited
   from json_each(:ids) x cross join holdfast_job j on j.id = x.value;
 
--- name: job_claim_lines
--- The priorities at which these types have live jobs, one seek each, so that the other lines need no look.
-with recursive line (type, priority) as (
+-- name: job_claim_queues
+-- The priorities at which these types have live jobs, one seek each, so that the other queues need no poll.
+with recursive type_queue (type, priority) as (
   select t.value, (select min(q.priority) from holdfast_queue q where q.type = t.value) from json_each(:types) t
   union all
   select l.type, (select min(q.priority) from holdfast_queue q where q.type = l.type and q.priority > l.priority)
-    from line l where l.priority is not null)
-select type, priority from line where priority is not null;
+    from type_queue l where l.priority is not null)
+select type, priority from type_queue where priority is not null;
 
--- name: job_claim_look
--- One look of a claim: what is due and free of one type and priority behind the low-water mark, oldest first. The rows sort
+-- name: job_claim_poll
+-- One poll of a claim: what is due and free of one type and priority behind the low-water mark, oldest first. The rows sort
 -- as the claim orders. They come as one text: between any two rows the interpreter would let the handlers' thread run.
 select json_group_array(json_array(found.available_at, found.job_id, found.crashes, :token))
   from (
@@ -80,7 +80,7 @@ select json_group_array(json_array(found.available_at, found.job_id, found.crash
      limit :wanted offset :passed) found;
 
 -- name: job_claim_take
--- Marks jobs as held. The write lock has been held since the look, so they are still free.
+-- Marks jobs as held. The write lock has been held since the poll, so they are still free.
 update holdfast_queue
    set attempt = attempt + 1, fence = max(fence + 1, :now / 1000), token = :token
  where job_id in (select value from json_each(:ids));
@@ -194,7 +194,7 @@ update holdfast_queue set awaited = awaited
 returning job_id;
 
 -- name: job_unhandled
--- Jobs of one type that have been due for so long, in line or not; the end that follows takes the file's write lock.
+-- Jobs of one type that have been due for so long, in a queue or not; the end that follows takes the file's write lock.
 select job_id from holdfast_queue
  where type = :type and token is null
    and case when gate_at is null then available_at else max(gate_at, coalesce(rests_until, 0)) end <= {now} - :after_ms * 1000
@@ -277,7 +277,7 @@ select distinct j.value
  limit :limit;
 
 -- name: job_walk_blocked
--- The same of what is blocked, line by line along the claim's index, so that what is due is not read.
+-- The same of what is blocked, queue by queue along the claim's index, so that what is due is not read.
 with recursive kind (type) as (
   select min(type) from holdfast_queue
   union all
@@ -386,7 +386,7 @@ select id, type
  limit :limit;
 
 -- name: job_crashed_before
--- How many jobs whose worker died are before this one in its line: a worker takes one such job at a time. Those of one crash
+-- How many jobs whose worker died are before this one in its queue: a worker takes one such job at a time. Those of one crash
 -- become due together, so the nearest are enough.
 select coalesce(sum(near.crashes > 0), 0)
   from (

@@ -18,7 +18,7 @@ returning token;
 update holdfast_revision set at = :now where at > :now + 60000000;
 
 -- name: limit_heal
--- Rests that began by a clock that ran ahead begin now.
+-- Pauses that began by a clock that ran ahead begin now.
 update holdfast_limit_setting
    set rests_until = :now + rests_until - changed_at, changed_at = :now
  where rests_until is not null and changed_at > :now + 60000000;
@@ -31,8 +31,8 @@ select job_id from holdfast_queue where job_id > :after order by job_id limit 10
 -- one that was snoozed from about its claim, whose time its fence tells; one that was reaped at its place was due before
 -- that. Where that moment is yet to come, a clock ran ahead:
 -- the job is due now, or as long from now as it was to wait. What was planned stays. One that waits for quiet is due now, and
--- put off by those who take it. Jobs in line are moved there, an ordered one keeps waiting at its place; their gates are looked
--- at afterwards.
+-- put off by those who take it. Jobs in a queue are moved there, an ordered one keeps waiting at its place; their partitions are
+-- polled afterwards.
 update holdfast_queue
    set available_at = case when gate is null then healed.due_at end,
        gate_at = case when gate is null then null when {is_ordered} then min(gate_at, :now) else healed.due_at end,

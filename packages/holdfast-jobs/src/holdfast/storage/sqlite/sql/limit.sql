@@ -1,5 +1,5 @@
 -- name: limit_insert_queue
--- Gives jobs that were just written their live rows, some of them at gates; rows are [id, gate, ordered].
+-- Gives jobs that were just written their live rows, some of them in partitions; rows are [id, gate, ordered].
 insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, awaited, gate, gate_at, ordered, rests_until)
 select j.id, j.type, case when x.ordered then 5 else j.priority end,
        case when j.blockers > 0 then 9223372036854775807 when x.gate is null then max(coalesce(j.planned_at, 0), j.created_at) end,
@@ -10,49 +10,49 @@ select j.id, j.type, case when x.ordered then 5 else j.priority end,
           from json_each(:rows)) x
  cross join holdfast_job j on j.id = x.id;
 
--- name: limit_wake_leaving
--- Has the gates looked at that these jobs are about to leave.
+-- name: limit_signal_leaving
+-- Signals for the partitions that these jobs are about to leave.
 insert into holdfast_wakeup (type, priority, at, gate)
 select q.type, q.priority, :now, q.gate
   from json_each(:ids) x cross join holdfast_queue q on q.job_id = x.value
  where q.gate is not null and q.gate <> q.type || '#'
  group by q.type, q.priority, q.gate;
 
--- name: limit_wake_placed
--- Has the gates looked at in whose lines these jobs have a place: now if they were freed, otherwise once they are due.
+-- name: limit_signal_placed
+-- Signals for the partitions in whose queues these jobs have a place: now if they were freed, otherwise once they are due.
 insert into holdfast_wakeup (type, priority, at, gate, since)
 select q.type, q.priority, case when :freed then :now else min(q.gate_at) end, q.gate, min(q.gate_at)
   from json_each(:ids) x cross join holdfast_queue q on q.job_id = x.value
  where q.gate_at is not null
  group by q.type, q.priority, q.gate;
 
--- name: limit_wake
+-- name: limit_signal
 -- Rows are [type, priority, at, gate].
 insert into holdfast_wakeup (type, priority, at, gate)
 select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]')
   from json_each(:rows);
 
--- name: limit_rest_gates
--- Handlers said that nothing else should come through these gates; rows are [gate, until, reason].
+-- name: limit_pause_partitions
+-- Handlers said that nothing else should come through these partitions; rows are [gate, until, reason].
 insert into holdfast_limit_setting (id, rests_until, reason, changed_at)
 select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), :now from json_each(:rows) where true
 on conflict (id) do update
    set rests_until = max(coalesce(rests_until, 0), excluded.rests_until), reason = excluded.reason, changed_by = null,
        changed_at = excluded.changed_at;
 
--- name: limit_called
--- The due wakeups of a type at one priority.
+-- name: limit_signals
+-- The due signals of a type at one priority.
 select n, priority, at, gate, since from holdfast_wakeup
  where type = :type and priority = :priority and at <= :now
  order by at, n
  limit :window;
 
--- name: limit_called_of
--- All due wakeups of these gates.
+-- name: limit_signals_of
+-- All due signals of these partitions.
 select w.n, w.priority, w.gate, w.since
   from json_each(:ids) x cross join holdfast_wakeup w on w.gate = x.value and w.at <= :now;
 
--- name: limit_gates
+-- name: limit_partitions
 select g.id, g.mask, g.holders, g.spent, g.front_at, g.front_id
   from json_each(:ids) x cross join holdfast_gate g on g.id = x.value;
 
@@ -61,13 +61,13 @@ select s.id, s.allowed, s.rate, s.period_ms, s.rests_until
   from json_each(:ids) x cross join holdfast_limit_setting s on s.id = x.value;
 
 -- name: limit_bearing
--- Which of these jobs bear a token and, where a failed job holds its line, which of them failed.
+-- Which of these jobs bear a token and, where a failed job holds its queue, which of them failed.
 select q.job_id from json_each(:ids) x cross join holdfast_queue q on q.job_id = x.value where q.token is not null
 union all
 select o.job_id from json_each(:ids) x cross join holdfast_outcome o on o.job_id = x.value where :holds and o.state = 'failed';
 
--- name: limit_look
--- The first free jobs of a line at one priority behind its front; of an ordered line whether due or not.
+-- name: limit_poll
+-- The first free jobs of a queue at one priority behind its front; of an ordered queue whether due or not.
 select q.job_id, q.priority, q.gate_at, q.crashes, max(q.gate_at, coalesce(q.rests_until, 0))
   from holdfast_queue q
  where q.type = :type and q.gate = :gate and q.priority = :priority and (q.gate_at, q.job_id) > (:front_at, :front_id)
@@ -75,28 +75,28 @@ select q.job_id, q.priority, q.gate_at, q.crashes, max(q.gate_at, coalesce(q.res
  order by q.gate_at, q.job_id
  limit :wanted;
 
--- name: limit_crashed_in_line
--- Whether a line has due jobs that only a worker without other crashed jobs may take.
+-- name: limit_crashed_in_queue
+-- Whether a queue has due jobs that only a worker without other crashed jobs may take.
 select exists (
          select 1 from holdfast_queue q
           where q.type = :type and q.gate = :gate and q.gate_at <= :now and q.token is null and q.crashes > 0);
 
--- name: limit_next_in_line
--- When the next job of a line becomes due; mask says at which priorities it has any.
+-- name: limit_next_in_queue
+-- When the next job of a queue becomes due; mask says at which priorities it has any.
 select min((
          select q.gate_at from holdfast_queue q
           where q.type = :type and q.gate = :gate and q.priority = p.value and q.token is null and q.gate_at > :now
           order by q.gate_at, q.job_id limit 1))
   from json_each('[0,1,2,3,4,5,6,7,8,9]') p where :mask & (1 << p.value) <> 0;
 
--- name: limit_next_wakeup
+-- name: limit_next_signal
 select min((
          select w.at from holdfast_wakeup w
           where w.type = :type and w.priority = p.value and w.at > :now order by w.at, w.n limit 1))
   from json_each('[0,1,2,3,4,5,6,7,8,9]') p;
 
 -- name: limit_claim_read
--- What was claimed through gates, in the order of the ids given, which a cross join keeps; as one text.
+-- What was claimed through partitions, in the order of the ids given, which a cross join keeps; as one text.
 select json_group_array(json_array(
          q.job_id, q.token, q.type, q.priority, q.gate_at, q.attempt, q.max_attempts, q.crashes, q.fence,
          j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now,
@@ -105,7 +105,7 @@ select json_group_array(json_array(
  cross join holdfast_queue q on q.job_id = x.value
   left join holdfast_job j on j.id = x.value;
 
--- name: limit_gates_put
+-- name: limit_partitions_put
 -- Rows are [id, mask, holders, spent, front_at, front_id, keep_until].
 insert or replace into holdfast_gate (id, mask, holders, spent, front_at, front_id, keep_until)
 select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'),
@@ -115,16 +115,16 @@ select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
 -- name: limit_answer
 delete from holdfast_wakeup where n in (select value from json_each(:ns));
 
--- name: limit_unlined
--- Jobs of a limited type that wait at no gate: started by code that does not know of the limit, or by SQL.
+-- name: limit_unqueued
+-- Jobs of a limited type that wait in no partition: started by code that does not know of the limit, or by SQL.
 select q.job_id, j.input, q.available_at
   from json_each('[0,1,2,3,4,5,6,7,8,9]') p
  cross join holdfast_queue q on q.type = :type and q.priority = p.value and q.available_at < 9223372036854775807 and q.gate_at is null and q.token is null
  cross join holdfast_job j on j.id = q.job_id
  limit :limit;
 
--- name: limit_line_up
--- Gives such jobs their places, unless they were claimed or moved since; an ordered line has one priority.
+-- name: limit_enqueue
+-- Gives such jobs their places, unless they were claimed or moved since; an ordered queue has one priority.
 update holdfast_queue
    set gate = x.gate, gate_at = holdfast_queue.available_at, available_at = null,
        ordered = :ordered, rests_until = case when :ordered then holdfast_queue.available_at end, priority = case when :ordered then 5 else priority end
@@ -134,8 +134,8 @@ update holdfast_queue
  where holdfast_queue.job_id = x.id and holdfast_queue.token is null and holdfast_queue.available_at = x.available_at
 returning job_id;
 
--- name: limit_lined
--- Of these types, those with jobs at gates that no live worker limits: as long as one does, the lines are its own.
+-- name: limit_queued_types
+-- Of these types, those with jobs in partitions that no live worker limits: as long as one does, the queues are its own.
 select t.value from json_each(:types) t
  where exists (select 1 from holdfast_queue q where q.type = t.value and q.gate is not null)
    and not exists (
@@ -149,7 +149,7 @@ select id, allowed, rate, period_ms, rests_until, reason, changed_by, changed_at
  order by id
  limit :limit;
 
--- name: limit_resting
+-- name: limit_paused
 select id, allowed, rate, period_ms, rests_until, reason, changed_by, changed_at
   from holdfast_limit_setting
  where rests_until > {now}
@@ -157,15 +157,15 @@ select id, allowed, rate, period_ms, rests_until, reason, changed_by, changed_at
  limit :limit;
 
 -- name: limit_set
--- What was set wins over the code. `limit_wake_set` follows.
+-- What was set wins over the code. `limit_signal_set` follows.
 insert into holdfast_limit_setting (id, allowed, rate, period_ms, changed_by, changed_at)
 values (:id, :allowed, :rate, :period_ms, :by, {now})
 on conflict (id) do update
    set allowed = excluded.allowed, rate = excluded.rate, period_ms = excluded.period_ms,
        changed_by = excluded.changed_by, changed_at = excluded.changed_at;
 
--- name: limit_wake_set
--- Has the lines looked at that a setting concerns: some may have room now.
+-- name: limit_signal_set
+-- Signals for the queues that a setting concerns: some may have room now.
 insert into holdfast_wakeup (type, priority, at, gate)
 select substr(g.id, 1, instr(g.id, '#') - 1), p.value, {now}, g.id
   from holdfast_gate g cross join json_each('[0,1,2,3,4,5,6,7,8,9]') p
@@ -182,33 +182,33 @@ on conflict (id) do update
    set rests_until = excluded.rests_until, reason = excluded.reason, changed_by = excluded.changed_by, changed_at = excluded.changed_at;
 
 -- name: limit_page
--- The lines of a type by key, each with what it lets in and what waits; counts stop at :most.
+-- The queues of a type by key, each with what it lets in and what waits; counts stop at :max_count.
 with recursive clock (now) as (select {now}),
-line (gate) as (
+key_queue (gate) as (
   select min(q.gate) from holdfast_queue q where q.type = :type and q.gate > coalesce(:after, '')
   union all
-  select (select min(q.gate) from holdfast_queue q where q.type = :type and q.gate > l.gate) from line l where l.gate is not null),
-page as materialized (select gate from line where gate is not null limit :limit)
+  select (select min(q.gate) from holdfast_queue q where q.type = :type and q.gate > l.gate) from key_queue l where l.gate is not null),
+page as materialized (select gate from key_queue where gate is not null limit :limit)
 select p.gate,
        (select count(*) from (
-          select q.token from holdfast_queue q where q.type = :type and q.gate = p.gate order by q.priority, q.gate_at, q.job_id limit :most)
+          select q.token from holdfast_queue q where q.type = :type and q.gate = p.gate order by q.priority, q.gate_at, q.job_id limit :max_count)
          where token is not null),
        coalesce((select sum(json_extract(s.value, '$[1]')) from holdfast_gate g cross join json_each(g.spent) s
                   where g.id = p.gate and json_extract(s.value, '$[0]') > c.now - :period_ms * 1000), 0),
        (select count(*) from (
           select q.token, q.gate_at from holdfast_queue q
-           where q.type = :type and q.gate = p.gate order by q.priority, q.gate_at, q.job_id limit :most)
+           where q.type = :type and q.gate = p.gate order by q.priority, q.gate_at, q.job_id limit :max_count)
          where token is null and gate_at <= c.now),
        (select min(gate_at) from (
           select q.token, q.gate_at from holdfast_queue q
-           where q.type = :type and q.gate = p.gate order by q.priority, q.gate_at, q.job_id limit :most)
+           where q.type = :type and q.gate = p.gate order by q.priority, q.gate_at, q.job_id limit :max_count)
          where token is null),
        t.rests_until, t.reason, t.allowed, t.rate, t.period_ms
   from clock c cross join page p left join holdfast_limit_setting t on t.id = p.gate
  order by p.gate;
 
 -- name: limit_shared
--- The gates of whole types and shared names: how many run there, and how many started in the last period.
+-- The partitions of whole types and shared names: how many run there, and how many started in the last period.
 select g.id,
        (select count(*) from json_each(g.holders) h cross join holdfast_queue q on q.job_id = h.value where q.token is not null),
        coalesce((select sum(json_extract(s.value, '$[1]')) from json_each(g.spent) s
@@ -219,14 +219,14 @@ select g.id,
  order by g.id;
 
 -- name: limit_place
--- Where jobs wait: how many are before each, the next wakeup, and the failed job that holds its line.
+-- Where jobs wait: how many are before each, the next signal, and the failed job that holds its queue.
 select q.job_id, q.gate, q.gate_at,
        (select count(*) from (
           select 1 from holdfast_queue w
            where w.type = q.type and w.gate = q.gate and w.token is null
-             and (w.priority, w.gate_at, w.job_id) < (q.priority, q.gate_at, q.job_id) limit :most)),
+             and (w.priority, w.gate_at, w.job_id) < (q.priority, q.gate_at, q.job_id) limit :max_count)),
        (select min(at) from (
-          select w.at, w.gate from holdfast_wakeup w where w.type = q.type and w.priority = q.priority order by w.at, w.n limit :most)
+          select w.at, w.gate from holdfast_wakeup w where w.type = q.type and w.priority = q.priority order by w.at, w.n limit :max_count)
          where gate = q.gate),
        (select o.job_id from json_each(g.holders) h cross join holdfast_outcome o on o.job_id = h.value
          where o.state = 'failed' limit 1)
@@ -236,7 +236,7 @@ select q.job_id, q.gate, q.gate_at,
  where q.gate is not null;
 
 -- name: limit_states
--- Gates, used or not: how many run there and the first few of them, the starts that a rate counts, and whether it rests.
+-- Partitions, used or not: how many run there and the first few of them, the starts that a rate counts, and whether it is paused.
 select x.value,
        (select count(*) from json_each(g.holders) h cross join holdfast_queue q on q.job_id = h.value where q.token is not null),
        (select json_group_array(job_id) from (
@@ -248,7 +248,7 @@ select x.value,
   left join holdfast_limit_setting t on t.id = x.value;
 
 -- name: limit_held
--- Lines of ordered types that wait for a job that failed. The condition of the index of failures is said in its own words.
+-- Queues of ordered types that wait for a job that failed. The condition of the index of failures is said in its own words.
 select f.gate, f.job_id, f.finished_at
   from (
     select o.job_id, o.type, o.gate, o.finished_at from holdfast_outcome o
@@ -259,15 +259,15 @@ select f.gate, f.job_id, f.finished_at
    and exists (select 1 from holdfast_queue w where w.type = f.type and w.gate = f.gate)
  order by f.finished_at, f.job_id;
 
--- name: limit_sweep_look
+-- name: limit_sweep_page
 select id from holdfast_gate where id > :after order by id limit 1000;
 
--- name: limit_sweep_rests
--- Rests that are over, and with them the settings of keys of which nothing else was set.
+-- name: limit_sweep_pauses
+-- Pauses that are over, and with them the settings of keys of which nothing else was set.
 delete from holdfast_limit_setting where allowed is null and rate is null and rests_until < {now};
 
 -- name: limit_sweep
--- Removes those of these gates with nobody in line, nobody let in and no start that still counts.
+-- Removes those of these partitions with nobody waiting, nobody let in and no start that still counts.
 delete from holdfast_gate
  where id in (select value from json_each(:ids)) and keep_until < {now}
    and not exists (

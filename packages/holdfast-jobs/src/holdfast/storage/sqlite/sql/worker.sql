@@ -19,7 +19,7 @@ on conflict (type) do update
 
 -- name: worker_put
 -- Presence and counters; the first write of a worker registers it. A sign that comes after the last one had lapsed is a return.
--- It answers whether jobs may wait at gates, and whether a redrive is under way.
+-- It answers whether jobs may wait in partitions, and whether a redrive is under way.
 insert into holdfast_worker as w
   (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases, limits)
 values (:id, :name, :host, :pid, :version, :slots, :types, {now},
@@ -67,13 +67,13 @@ returning id, name, seen_at;
 
 -- name: live_totals
 -- Running, stuck and bounded counts of blocked and due; the bound shows in reaching :limit. A lease names jobs that have
--- ended until its last one has, so only those that still bear its token are running. What waits is counted line by line
+-- ended until its last one has, so only those that still bear its token are running. What waits is counted queue by queue
 -- along the claim's index alone, so that a backlog of delayed jobs is not read: what runs was due, and is subtracted again.
--- What a row is compared with is in the line: for constants the planner would read all of an analysed queue into a Bloom
+-- What a row is compared with is in type_queue: for constants the planner would read all of an analysed queue into a Bloom
 -- filter.
 with clock (now) as (select {now}),
 priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
-line as (
+type_queue as (
   select t.value as type, p.level, c.now, 9223372036854775807 as never
     from json_each(:types) t cross join priority p cross join clock c),
 held as materialized (
@@ -84,11 +84,11 @@ held as materialized (
    cross join holdfast_queue q on q.job_id = j.value and q.token = l.token)
 select h.running, h.stuck,
        (select count(*) from (
-          select 1 from line l
+          select 1 from type_queue l
            cross join holdfast_queue q on q.type = l.type and q.priority = l.level and q.available_at = l.never
            limit :limit)),
        max(0, min(:limit, (select count(*) from (
-          select 1 from line l
+          select 1 from type_queue l
            cross join holdfast_queue q on q.type = l.type and q.priority = l.level and q.available_at <= l.now
            limit :limit + (select running from held)))
          + (select count(*) from (
@@ -114,7 +114,7 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, case when t.live > 0 
             limit 1)) as due
            from priority p
           union all
-         -- Of lines the oldest of the first hundred: no index leads to it.
+         -- Of queues the oldest of the first hundred: no index leads to it.
          select min(gate_at) from (
            select q.gate_at from holdfast_queue q
             where q.type = t.type and q.gate is not null and q.token is null and q.gate_at <= c.now limit 100))) end
@@ -158,7 +158,7 @@ select {now}, json_extract(value, '$.type'),
        coalesce(json_extract(value, '$.removed'), 0)
   from json_each(:rows);
 
--- name: tally_fold_look
+-- name: tally_fold_page
 -- A batch of rows that are to be folded, as JSON. A row at the beginning of its step is folded already.
 select json_group_array(id)
   from (
