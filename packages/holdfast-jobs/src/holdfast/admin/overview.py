@@ -50,14 +50,14 @@ _VERDICTS = ("problem", "warning", "ok")
 COUNTED_LIVE = 1_000
 """A page that refreshes every second counts waiting jobs only up to here, and shows when there are more."""
 
-MOST_GROUPS = 5
+MAX_GROUPS = 5
 DEAD_LOOK = 200
 """Groups shown, and the newest dead letters they are made of."""
 
 WAIT_LOOK = 20
 """Waiting times are measured on this many ended jobs of each step."""
 
-MOST_TICKS = 1_000
+MAX_TICKS = 1_000
 """Single ticks that the outbox's totals cover."""
 
 TICKS_LOOKED_AT = 10
@@ -217,7 +217,7 @@ class Overviews:
 
         def op(store: Store) -> Op[OverviewPage]:
             overview = yield from self._look(store, window, self._waits.get(window))
-            dead = yield from dead_groups(store, MOST_GROUPS, DEAD_LOOK)
+            dead = yield from dead_groups(store, MAX_GROUPS, DEAD_LOOK)
             cycles = yield from cycle_facts(store, runs=0)
             return OverviewPage(overview, dead.items, cycles)
 
@@ -379,7 +379,7 @@ class LegacyStats:
         health = yield from read_health(store)
         totals = health.totals
         workers = yield from store.workers.page(MAX_WORKERS, live=True)
-        ticks = yield from store.runs.page(MOST_TICKS, RUN_COUNTS_MS, TICK)
+        ticks = yield from store.runs.page(MAX_TICKS, RUN_COUNTS_MS, TICK)
         return {
             "generated_at": rfc3339(health.now),
             "queue": {

@@ -32,7 +32,7 @@ LATEST_LOOK = 2_500
 """Jobs shown, and the newest of all among which the latest are looked for."""
 
 SAMPLE_LASTS_US = 10_000_000
-MOST_SAMPLES = 50
+MAX_SAMPLES = 50
 
 WEEK_MS, HOUR_MS = 7 * 86_400_000, 3_600_000
 """The week is shown by the hour; the tally keeps hours for a little longer."""
@@ -141,6 +141,6 @@ class TypeBoards(NounAdmin):
             caller, "type.list", lambda store: read_type_board(store, type, window, sample)
         )
         self._samples[type] = board.sample
-        if len(self._samples) > MOST_SAMPLES:
+        if len(self._samples) > MAX_SAMPLES:
             del self._samples[next(iter(self._samples))]
         return board

@@ -156,7 +156,7 @@ def write_job(found: JobDetail, output: Format) -> None:
 def job_in_full(found: JobDetail) -> Detail:
     """Return a job as people read it, here and in `top`."""
     job, progress = found.job, found.progress
-    most = job["max_attempts"]
+    max_attempts = job["max_attempts"]
     return Detail(
         title=f"{job['type']} · {job['state']}",
         sentence=found.why,
@@ -168,7 +168,7 @@ def job_in_full(found: JobDetail) -> Detail:
             "version": job["version"] if job["version"] > 1 else None,
             "sealed with": job["sealed_with"],
             "priority": job["priority"],
-            "attempt": f"{job['attempt']} of {most}" if most else job["attempt"],
+            "attempt": f"{job['attempt']} of {max_attempts}" if max_attempts else job["attempt"],
             "crashes": job["crashes"] or None,
             "created": job["created_at"],
             "planned": job["planned_at"],

@@ -285,9 +285,9 @@ def interval_option(least: float) -> Callable[[Callable[..., T]], Callable[..., 
     )
 
 
-def limit_option(default: int, most: int = 1_000) -> Callable[[Callable[..., T]], Callable[..., T]]:
+def limit_option(default: int, max: int = 1_000) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Give a command `--limit`, the length of a page."""
-    allowed = click.IntRange(1, most)
+    allowed = click.IntRange(1, max)
     return click.option(
         "--limit", type=allowed, default=default, show_default=True, help="Maximum rows."
     )

@@ -46,7 +46,7 @@ READ_TIMEOUT_MS = 10_000
 DEFAULT_ATTRIBUTE = "app"
 
 _SHOWN_FRAMES = 3
-_MOST_ALIKE = 5
+_MAX_ALIKE = 5
 _EXAMPLE_ID = "0193a6f0-7c00-7000-8000-00007c00a1b2"
 """Ids that are shown when several fit."""
 
@@ -128,7 +128,7 @@ class CliSession:
                     f"as in {short_id(_EXAMPLE_ID)}; `holdfast {noun}s list` shows ids",
                 ) from None
         is_chain = noun == "chain"
-        found = self.read(self.store.jobs.ids_like(digits, _MOST_ALIKE, chains=is_chain))
+        found = self.read(self.store.jobs.ids_like(digits, _MAX_ALIKE, chains=is_chain))
         if len(found) == 1:
             return found[0]
         if found:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.storage.database import Database
 
-MOST = 1_000
+MAX_LISTED = 1_000
 
 _COLOURS = {
     "live": "green",
@@ -94,7 +94,7 @@ def drain(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> N
     from holdfast.commands.workers import no_such_worker
 
     admin, caller = session.admin.workers, session.caller(change.reason)
-    known = {each.worker.id for each in session.run(admin.list(caller, limit=MOST))}
+    known = {each.worker.id for each in session.run(admin.list(caller, limit=MAX_LISTED))}
     for id in ids:
         if id not in known:
             raise no_such_worker(id, known)

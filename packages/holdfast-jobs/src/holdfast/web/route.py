@@ -44,8 +44,8 @@ class Param:
     kind: Kind = "text"
     text: str = ""
     default: Any = None
-    least: int = 0
-    most: int = 1_000
+    min: int = 0
+    max: int = 1_000
     choices: tuple[str, ...] = ()
 
 
@@ -228,13 +228,13 @@ def _read_param(param: Param, request: Request) -> Any:
 
 def _duration(param: Param, text: str) -> int:
     ms = milliseconds(float(text) if _SECONDS.fullmatch(text) else text)
-    if not param.least <= ms <= param.most:
-        raise BadRequest(f"{param.name} is not between {param.least} and {param.most} ms")
+    if not param.min <= ms <= param.max:
+        raise BadRequest(f"{param.name} is not between {param.min} and {param.max} ms")
     return ms
 
 
 def _number(param: Param, text: str) -> int:
     is_number = text.isascii() and text.isdigit() and len(text) < 10
-    if not (is_number and param.least <= int(text) <= param.most):
-        raise BadRequest(f"{param.name} is not a whole number from {param.least} to {param.most}")
+    if not (is_number and param.min <= int(text) <= param.max):
+        raise BadRequest(f"{param.name} is not a whole number from {param.min} to {param.max}")
     return int(text)

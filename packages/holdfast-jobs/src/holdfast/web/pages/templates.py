@@ -17,7 +17,7 @@ import msgspec
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from holdfast.admin.access import LONGEST_REASON
+from holdfast.admin.access import MAX_REASON_LENGTH
 from holdfast.core.cycle import REQUESTED, CatchUp
 from holdfast.core.duration import format_span
 from holdfast.core.filters import Term, format_filter
@@ -247,7 +247,7 @@ def environment() -> Environment:
         finalize=_make_visible,
     )
     created.filters.update({each.__name__: each for each in _FILTERS})
-    created.globals["longest_reason"] = LONGEST_REASON
+    created.globals["max_reason_length"] = MAX_REASON_LENGTH
     return created
 
 
