@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -39,11 +40,14 @@ from holdfast.core.worker_presence import WorkerRecord
 from holdfast.observe.metrics import LimitGauges, TypeGauges
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import ServerFacts, read_server, run_checks
-from holdfast.scheduler.runner import TICK, TickSkipped, TickSummary, is_single_tick
+from holdfast.scheduler.runner import TICK, TickSkipped, is_single_tick
 from holdfast.settings import Settings, effective
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.options import LARGEST_CLAIM
+
+if TYPE_CHECKING:
+    from holdfast.scheduler.tick import Tick
 
 _VERDICTS = ("problem", "warning", "ok")
 
@@ -274,9 +278,8 @@ class Overviews:
         """Run the doctor's checks, the worst first; nothing is fixed from here."""
         check(caller.principal, "doctor.read")
         app = self._gateway.app
-        leases = {each.name: each.lease for each in app.registry if each.lease is not None}
         owners = [*app.registry, *app.cycle_specs.values()]
-        found = await run_checks(app.database, self._settings, leases, owners, server)
+        found = await run_checks(app.database, self._settings, owners, server)
         ordered = sorted(found, key=lambda each: _VERDICTS.index(each.verdict))
         return [msgspec.structs.replace(each, measured=redact(each.measured)) for each in ordered]
 
@@ -346,20 +349,23 @@ def _by_step(waits: Sequence[Wait]) -> list[StepWait]:
     ]
 
 
-class Ticks(Protocol):
-    """Runs ticks in this process."""
-
-    async def run_once(self) -> TickSummary | TickSkipped:
-        """Run a tick unless one runs already."""
-
-
 class LegacyStats:
-    """Statistics of the outbox under its first names."""
+    """Statistics of the outbox under its first names, and ticks in this process."""
 
-    def __init__(self, gateway: Gateway, settings: Settings, ticks: Ticks) -> None:
+    def __init__(self, gateway: Gateway, settings: Settings) -> None:
         self._gateway = gateway
         self._settings = settings
-        self._ticks = ticks
+
+    @cached_property
+    def _tick(self) -> Tick:
+        app = self._gateway.app
+        handled = [each.name for each in app.registry if each.handler is not None]
+        return app.assembly(self._settings, types=handled).tick()
+
+    async def close(self) -> None:
+        """Let a running tick end within its grace period and release its connection."""
+        if "_tick" in vars(self):
+            await self._tick.close(self._settings.worker.shutdown_timeout_ms / 1000)
 
     async def stats(self, caller: Caller) -> dict[str, Any]:
         """Read queue, runtime and configuration; running shows as processing and completed as sent."""
@@ -368,7 +374,7 @@ class LegacyStats:
     async def run_once(self, caller: Caller) -> dict[str, Any]:
         """Run one tick in this process, unless one is running."""
         check(caller.principal, "outbox.run_once")
-        answer = await self._ticks.run_once()
+        answer = await self._tick.run_once()
         if isinstance(answer, TickSkipped):
             return {"skipped": True, "reason": answer.reason}
         effect = Effect(f"run {answer.run_id}", None, {"processed": answer.total_processed})
