@@ -152,7 +152,7 @@ def _parameter(param: Param) -> dict[str, Any]:
 
 
 def _responses(route: Route) -> dict[str, Any]:
-    statuses = set(route.answers)
+    statuses = route.statuses
     if route.params or route.body or route.action:
         statuses |= {400, 413, 503}
     if route.action:

@@ -63,9 +63,10 @@ class ApiResponse:
 class Route:
     """One route. The policy names the least role for `action`; None needs no authentication.
 
-    Its description is the handler's docstring. The noun, by default the handler's module, is part of its name, and its
-    tag unless that is given. One that works `offline` is called although the database is away, for callers this process
-    remembers.
+    It answers with 200, or with the successes among `answers`; with 404 where its path names something, and with 412
+    where that has versions. Its description is the handler's docstring. The noun, by default the handler's module, is
+    part of its name, and its tag unless that is given. One that works `offline` is called while the database is away,
+    for callers this process remembers.
     """
 
     method: Method
@@ -75,7 +76,7 @@ class Route:
     params: tuple[Param, ...] = ()
     body: type[msgspec.Struct] | None = None
     versioned: bool = False
-    answers: tuple[int, ...] = (200,)
+    answers: tuple[int, ...] = ()
     media: str = "application/json"
     tag: str = ""
     other_noun: str = ""
@@ -85,6 +86,14 @@ class Route:
     def noun(self) -> str:
         """What it is about."""
         return self.other_noun or self.handler.__module__.rpartition(".")[2]
+
+    @property
+    def statuses(self) -> set[int]:
+        """All that it answers with, besides what any route may."""
+        usual = set() if any(each < 300 for each in self.answers) else {200}
+        if any(each.place == "path" for each in self.params):
+            usual |= {404, 412} if self.versioned and self.method != "GET" else {404}
+        return usual.union(self.answers)
 
     @property
     def name(self) -> str:

@@ -120,7 +120,6 @@ ROUTES = (
         "subscription.remove",
         remove_subscription,
         (_EVENT, _HANDLER),
-        answers=(200, 404),
         tag="subscriptions",
     ),
     Route(
@@ -130,7 +129,6 @@ ROUTES = (
         replay_subscription,
         (_EVENT, _HANDLER),
         ReplayRequest,
-        answers=(200, 404),
         tag="subscriptions",
     ),
     Route("GET", "/api/v1/audit", "audit.list", list_audit, _AUDIT, tag="audit"),
@@ -144,12 +142,5 @@ ROUTES = (
         answers=(201,),
         tag="tokens",
     ),
-    command(
-        "/api/v1/tokens/{id}/revoke",
-        "token.revoke",
-        revoke_token,
-        ID,
-        answers=(200, 404),
-        tag="tokens",
-    ),
+    command("/api/v1/tokens/{id}/revoke", "token.revoke", revoke_token, ID, tag="tokens"),
 )
