@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli.jobs import start
 from holdfast.client.start_options import StartOptions
-from holdfast.contrib.django.tasks import DjangoTaskOptions
+from holdfast.contrib.django.tasks import DjangoTaskOptions, HoldfastTask
 from holdfast.core.registry import TYPE_OPTIONS, JobType, TypeOptions
 from holdfast.core.start_table import START_OPTIONS
 from holdfast.web.api.chains import NewChain
@@ -49,3 +49,4 @@ def test_a_job_type_has_a_field_for_what_it_keeps_of_an_option() -> None:
 
 def test_tasks_of_django_have_options_of_types_and_a_key() -> None:
     assert DjangoTaskOptions.__optional_keys__ - {"key"} <= TYPE_OPTIONS.keys()
+    assert DjangoTaskOptions.__optional_keys__ <= HoldfastTask.__dataclass_fields__.keys()
