@@ -291,10 +291,10 @@ class Groups(msgspec.Struct, frozen=True):
 class DeadLetterAdmin(NounAdmin):
     """What can be asked about dead letters and done to them. Each command takes ids, or a filter that finds them."""
 
-    async def groups(self, caller: Caller, limit: int = 100, look: int = GROUPED) -> Groups:
+    async def groups(self, caller: Caller, limit: int = 100) -> Groups:
         """Read the largest groups by type and kind of error among the newest."""
         return await self._gateway.read(
-            caller, "dead.list", lambda store: dead_groups(store, limit, look)
+            caller, "dead.list", lambda store: dead_groups(store, limit, GROUPED)
         )
 
     async def redrive(

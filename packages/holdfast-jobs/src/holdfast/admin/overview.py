@@ -15,7 +15,7 @@ import msgspec
 from holdfast.admin.access import LOCAL, Caller, Gateway, check
 from holdfast.admin.cycles import CycleFacts, cycle_facts
 from holdfast.admin.jobs import dead_groups
-from holdfast.admin.serializers import plain, redact_text, rfc3339
+from holdfast.admin.serializers import plain, redact_text, rfc3339, step_starts
 from holdfast.commands.change import Effect
 from holdfast.commands.cycles import late_us
 from holdfast.commands.explain import MAX_WORKERS, RUN_COUNTS_MS
@@ -133,7 +133,6 @@ class Overview(msgspec.Struct, frozen=True):
     health: Health
     sentence: str
     window: Window
-    step_us: int
     series: list[SeriesPoint]
     waits: list[StepWait]
     p95_wait_us: int | None
@@ -232,13 +231,12 @@ class Overviews:
         health = yield from read_health(store, COUNTED_LIVE)
         series = yield from store.statistics.series(span_ms, step_ms)
         if waits is None or health.now - waits.read_at >= WAITS_LAST_US:
-            steps = _steps(health.now, span_ms * 1000, step_ms * 1000)
+            steps = step_starts(health.now, window)
             waits = self._waits[window] = yield from _read_waits(store, steps, health.now)
         return Overview(
             health=health,
             sentence=summarize(health),
             window=window,
-            step_us=step_ms * 1000,
             series=series,
             waits=waits.steps,
             p95_wait_us=waits.p95_us,
@@ -291,7 +289,9 @@ class Overviews:
         )
 
 
-def _read_waits(store: Store, steps: Sequence[WaitStep], now: Instant) -> Op[Waits]:
+def _read_waits(store: Store, begins: range, now: Instant) -> Op[Waits]:
+    ids = [id_at(at) for at in (*begins, begins[-1] + begins.step)]
+    steps = [WaitStep(*step) for step in zip(begins, ids, ids[1:], strict=False)]
     found = yield from store.statistics.waits(steps, WAIT_LOOK)
     spans = sorted(each.us for each in found)
     return Waits(now, _by_step(found), quantile(spans, 0.95), quantile(spans, 0.5))
@@ -329,13 +329,6 @@ def _patience_with_ticks(store: Store, now: Instant) -> Op[int | None]:
     everyone = yield from store.workers.page(MAX_WORKERS)
     went_missing = any(each.stopped_at is None and each.seen_at > starts[0] for each in everyone)
     return None if went_missing or now - starts[0] > patience_us else patience_us
-
-
-def _steps(now: Instant, span_us: int, step_us: int) -> list[WaitStep]:
-    last = now // step_us * step_us
-    begins = range(last - span_us + step_us, last + 1 + step_us, step_us)
-    ids = [id_at(at) for at in begins]
-    return [WaitStep(*step) for step in zip(begins, ids, ids[1:], strict=False)]
 
 
 def _by_step(waits: Sequence[Wait]) -> list[StepWait]:

@@ -70,7 +70,6 @@ class TypeBoard(msgspec.Struct, frozen=True):
 
     facts: TypeFacts
     window: Window
-    step_us: int
     series: list[SeriesPoint]
     sample: Sample
     latest: list[JobRecord]
@@ -122,7 +121,7 @@ def read_type_board(
         week = yield from store.statistics.series(WEEK_MS, HOUR_MS, type=type)
         sample = make_sample(facts.now, jobs, week)
     latest = yield from store.jobs.walk(JobQuery(limit=LATEST, types=(type,)), LATEST_LOOK)
-    return TypeBoard(facts, window, step_ms * 1000, series, sample, latest.records)
+    return TypeBoard(facts, window, series, sample, latest.records)
 
 
 class TypeBoards(NounAdmin):

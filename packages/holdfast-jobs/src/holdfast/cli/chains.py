@@ -26,7 +26,6 @@ from holdfast.cli.output import (
     first_line,
     list_options,
     output_option,
-    searched_rows,
     state_colour,
     write_json,
     write_page,
@@ -122,8 +121,7 @@ def list_(
 ) -> None:
     """List chains, newest first."""
     page = session.run(session.admin.chains.page(session.caller(), " ".join(filter), limit, after))
-    searched = searched_rows("chains", page.cut, after)
-    write_page("chains", page.items, page.next, CHAIN_COLUMNS, output, searched=searched)
+    write_page("chains", page, CHAIN_COLUMNS, output, after)
 
 
 @chains.command(

@@ -23,7 +23,6 @@ from holdfast.cli.output import (
     columns,
     first_line,
     list_options,
-    searched_rows,
     to_seconds,
     write_page,
     write_records,
@@ -79,8 +78,7 @@ def list_(
     if filter:
         text = " ".join(("state:failed", *filter))
         page = session.run(session.admin.jobs.page(caller, text, limit, after))
-        searched = searched_rows("dead letters", page.cut, after)
-        write_page("dead letters", page.items, page.next, JOB_COLUMNS, output, searched=searched)
+        write_page("dead letters", page, JOB_COLUMNS, output, after)
         return
     groups = session.run(session.admin.dead_letters.groups(caller, limit))
     write_records(groups.items, GROUP_COLUMNS, output, id="filter", empty="no dead letters")

@@ -35,7 +35,6 @@ from holdfast.cli.output import (
     first_line,
     list_options,
     output_option,
-    searched_rows,
     state_colour,
     to_seconds,
     write_detail,
@@ -114,8 +113,7 @@ def list_(
 ) -> None:
     """List jobs, newest first; all terms of a filter must match."""
     page = session.run(session.admin.jobs.page(session.caller(), " ".join(filter), limit, after))
-    searched = searched_rows("jobs", page.cut, after)
-    write_page("jobs", page.items, page.next, JOB_COLUMNS, output, searched=searched)
+    write_page("jobs", page, JOB_COLUMNS, output, after)
     state = next((each for each in filter if each in lifecycle.STATES), None)
     if state is not None and not page.items:
         print_info(f"{state!r} was searched as text; for jobs in this state, write state:{state}")

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from holdfast.admin.access import Role
+from holdfast.admin.serializers import rfc3339
 from holdfast.commands.replay import REPLAY_LOOK
 from holdfast.core.ids import parse_id
 from holdfast.core.subscriptions import Subscription
@@ -67,7 +68,8 @@ async def replay_subscription(request: BoundRequest) -> ApiResponse:
         wanted.limit,
         wanted.dry_run,
     )
-    return ApiResponse(page.as_json())
+    place = (None, None) if page.is_last else (rfc3339(page.reached), page.last)
+    return ApiResponse({"replayed": page.copied, "replayed_to": place[0], "next": place[1]})
 
 
 async def list_audit(request: BoundRequest) -> ApiResponse:

@@ -111,12 +111,6 @@ class Point(msgspec.Struct, frozen=True):
     us: int | None
 
 
-def step_starts(now: Instant, span_us: int, step_us: int) -> Sequence[Instant]:
-    """Return where the steps of a span begin, the last of them with the current one."""
-    last = now // step_us * step_us
-    return range(last - span_us + step_us, last + 1, step_us)
-
-
 def clock_label(at: Instant) -> str:
     """Return the clock time of a step in UTC."""
     return f"{at // _HOUR_US % 24:02d}:{at // _MINUTE_US % 60:02d}"
