@@ -228,15 +228,11 @@ class SubscriptionAdmin(NounAdmin):
 
         Raises: SubscriptionNotFound, InvalidOption, InvalidDuration.
         """
-        command = partial(
-            replay_events,
-            subscription=subscription,
-            since=since,
-            after=after,
-            look=look,
-            dry_run=dry_run,
+        return await self._gateway.run(
+            caller,
+            "subscription.replay",
+            lambda store: replay_events(store, subscription, since, after, look, dry_run),
         )
-        return await self._gateway.run(caller, "subscription.replay", command)
 
     async def remove(self, caller: Caller, event: str, handler: str) -> RemovedSubscription:
         """Stop delivering an event to a handler; what was delivered stays. Raises: SubscriptionNotFound."""

@@ -9,6 +9,7 @@ import click
 from holdfast.cli.changes import (
     BulkAction,
     ChangeOptions,
+    add_bulk_command,
     bulk_options,
     run_bulk_action,
     select,
@@ -124,24 +125,19 @@ def redrive(
     return run_bulk_action(session, selection, change, action)
 
 
-@dead.command(
-    "drop",
-    examples=(
-        "holdfast dead drop 0193a6f0-7c00-7000-8000-000000000000",
-        "holdfast dead drop type:mail.* 'age>90d' --yes --reason 'no longer needed'",
-    ),
-)
-@bulk_options
-def drop(session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions) -> int:
-    """Delete dead letters with their chains; those that other jobs wait for are skipped."""
-    selection = select(session, "job", targets, limit, lifecycle.DROP.states)
-    action = BulkAction(lifecycle.DROP, "dropped", "job", _drop_jobs)
-    return run_bulk_action(session, selection, change, action)
-
-
 def _drop_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
     caller = session.caller(change.reason, change.bulk)
     return session.run(session.admin.dead_letters.drop(caller, ids)).ids
+
+
+add_bulk_command(
+    dead,
+    "drop",
+    "Delete dead letters with their chains; those that other jobs wait for are skipped.",
+    BulkAction(lifecycle.DROP, "dropped", "job", _drop_jobs),
+    "holdfast dead drop 0193a6f0-7c00-7000-8000-000000000000",
+    "holdfast dead drop type:mail.* 'age>90d' --yes --reason 'no longer needed'",
+)
 
 
 @dead.command("show", examples=("holdfast dead show 0193a6f0-7c00-7000-8000-000000000000",))

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never, cast
 
 import click
 
-from holdfast.cli.changes import (
-    BulkAction,
-    ChangeOptions,
-    bulk_options,
-    change_options,
-    run_bulk_action,
-    select,
-)
+from holdfast.cli.changes import BulkAction, ChangeOptions, add_bulk_command, change_options
 from holdfast.cli.completion import complete_type
 from holdfast.cli.console import print_info, wants_colour
 from holdfast.cli.interrupts import take_interrupts
@@ -186,52 +179,48 @@ def job_in_full(found: JobDetail) -> Detail:
     )
 
 
-def _add_move(name: str, done: str, text: str, *examples: str) -> None:
-    """Add a command of the lifecycle, for jobs by ids or by a filter."""
-    move = lifecycle.JOB_COMMANDS[name]
+def _move(name: str, done: str) -> BulkAction:
+    """Return a command of the lifecycle, for several jobs."""
 
     def run_batch(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
         run = getattr(session.admin.jobs, name)
         report: Moved = session.run(run(session.caller(change.reason, change.bulk), ids))
         return report.moved
 
-    @jobs.command(name.replace("_", "-"), help=text, examples=examples)
-    @bulk_options
-    def move_jobs(
-        session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions
-    ) -> int:
-        selection = select(session, "job", targets, limit, move.states)
-        return run_bulk_action(session, selection, change, BulkAction(move, done, "job", run_batch))
+    return BulkAction(lifecycle.JOB_COMMANDS[name], done, "job", run_batch)
 
 
-_add_move(
+add_bulk_command(
+    jobs,
     "retry",
-    "retried",
     """Re-queue failed jobs with a fresh set of attempts.
 
     Without a state in the filter, only failed jobs match.
     """,
+    _move("retry", "retried"),
     "holdfast jobs retry 0193a6f0-7c00-7000-8000-000000000000",
     "holdfast jobs retry type:mail.* 'error:\"timed out\"' --dry-run",
     "holdfast jobs retry type:mail.* 'age<1h' --yes --reason 'provider is back'",
 )
-_add_move(
+add_bulk_command(
+    jobs,
     "cancel",
-    "cancelled",
     """Cancel unfinished jobs; running handlers are aborted.
 
     Without a state in the filter, blocked, pending and running jobs match.
     """,
+    _move("cancel", "cancelled"),
     "holdfast jobs cancel 0193a6f0-7c00-7000-8000-000000000000 --reason 'sent manually'",
     "holdfast jobs cancel state:pending type:report.* --dry-run",
 )
-_add_move(
-    "run_now",
-    "made due",
+add_bulk_command(
+    jobs,
+    "run-now",
     """Make pending jobs due now.
 
     Without a state in the filter, only pending jobs match.
     """,
+    _move("run_now", "made due"),
     "holdfast jobs run-now 0193a6f0-7c00-7000-8000-000000000000",
     "holdfast jobs run-now type:mail.* 'attempt>=1' --yes",
 )
