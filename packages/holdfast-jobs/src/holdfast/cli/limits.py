@@ -14,7 +14,7 @@ from holdfast.cli.output import (
     Column,
     Format,
     columns,
-    flagged,
+    flag_column,
     limit_option,
     output_option,
     write_records,
@@ -26,7 +26,7 @@ _LIMIT_COLUMNS = (
     *columns("type", "key"),
     Column("running", lambda row: row["running"], lambda row: "yellow" if row["full"] else None),
     *columns("started", "waiting", "oldest"),
-    flagged("paused", "yellow"),
+    flag_column("paused", "yellow"),
     Column("own limit", lambda row: row["own"]),
 )
 

@@ -57,7 +57,7 @@ def columns(*names: str, **fields: str) -> tuple[Column, ...]:
     return tuple(Column(title, itemgetter(name)) for title, name in titles.items())
 
 
-def flagged(title: str, colour: str, name: str | None = None) -> Column:
+def flag_column(title: str, colour: str, name: str | None = None) -> Column:
     """Return a column that shows a field, coloured where the field says something."""
     field = itemgetter(name or title)
     return Column(title, field, lambda row: colour if field(row) else None)

@@ -20,7 +20,7 @@ from holdfast.cli.output import (
     Format,
     clean,
     columns,
-    flagged,
+    flag_column,
     interval_option,
     output_option,
     truncate,
@@ -120,7 +120,7 @@ _TYPE_COLUMNS = (
     *columns("type", "live"),
     Column("oldest due", lambda row: row["oldest"]),
     *columns("completed"),
-    flagged("failed", "red"),
+    flag_column("failed", "red"),
 )
 
 

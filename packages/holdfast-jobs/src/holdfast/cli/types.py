@@ -19,7 +19,7 @@ from holdfast.cli.output import (
     Format,
     Record,
     columns,
-    flagged,
+    flag_column,
     output_option,
     write_detail,
     write_records,
@@ -52,7 +52,7 @@ _DEFAULT = "default"
 
 _CHECK_COLUMNS = (
     *columns("type", "waiting", "versions"),
-    flagged("unreadable", "red"),
+    flag_column("unreadable", "red"),
     *columns("error", "example"),
 )
 _POLICY_COLUMNS = columns("option", "value", "from")
@@ -60,15 +60,15 @@ TYPE_COLUMNS = (
     *columns("type", "live", "due"),
     Column("oldest due", lambda row: row["oldest_due"]),
     *columns("completed"),
-    flagged("failed", "red"),
+    flag_column("failed", "red"),
     Column(
         "workers",
         lambda row: row["workers"],
         lambda row: "red" if row["live"] and not row["workers"] else None,
     ),
-    flagged("paused", "yellow"),
+    flag_column("paused", "yellow"),
     *columns("limits"),
-    flagged("keys full", "yellow", "full_keys"),
+    flag_column("keys full", "yellow", "full_keys"),
     *columns("settings"),
 )
 

@@ -19,7 +19,7 @@ from holdfast.cli.output import (
     Column,
     Format,
     columns,
-    flagged,
+    flag_column,
     output_option,
     write_single,
     write_table,
@@ -303,7 +303,7 @@ log = getLogger("holdfast.cli")
 
 _RUNNER_COLUMNS = (
     *columns("runner", "processed", "updated", "skipped"),
-    flagged("errors", "red"),
+    flag_column("errors", "red"),
     Column("ms", lambda row: row["durationMs"]),
     Column("note", lambda row: row.get("note")),
 )
