@@ -70,10 +70,11 @@ NO_PARTICIPLES = {
 """Names that look like participles, and are none or read well."""
 
 ENGINE = ("app", "client", "commands", "core", "notify", "observe", "settings", "storage", "worker")
+SURFACES = ("admin", "bench", "cli", "django", "scheduler/doctor", "testing", "web")
 
 OWN_WORDS = re.compile(
     r"_?(most|turn|line_up|lined|unlined|is_resting|rests_until)|.*(gate|wakeup)(s|_.*)?|_?(MOST|LONGEST|HEAVIEST).*"
-    r"|(.*[a-z])?(Gate|Wakeup|Ungated).*"
+    r"|(.*[a-z])?(Gate(?!way)|Wakeup|Ungated).*"
 )
 """Of limits: others say partition, queue, poll, round, signal and max."""
 
@@ -142,11 +143,11 @@ def aliases_in(tree: ast.Module) -> Iterator[str]:
             yield node.target.id
 
 
-def test_the_engine_speaks_of_limits_in_the_words_of_the_field() -> None:
+def test_engine_and_surfaces_speak_of_limits_in_the_words_of_the_field() -> None:
     found = {
         f"{path.relative_to(ROOT).as_posix()}: {name}"
         for folder, path in modules()
-        if folder.partition("/")[0] in ENGINE
+        if f"{folder}/".startswith(tuple(f"{each}/" for each in (*ENGINE, *SURFACES)))
         for name in given_names(tree_of(path))
         if OWN_WORDS.fullmatch(name) and name not in COLUMNS
     }

@@ -17,10 +17,10 @@ import click
 
 from holdfast.cli.child_process import ProcessGroup
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.interrupts import raise_on_signals
-from holdfast.cli.local_postgres import run_postgres, temporary_home
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.errors import HoldfastError
+from holdfast_demo.local_postgres import run_postgres, temporary_home
+from holdfast_demo.remembered_signals import raise_on_signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class LocalProcesses:
     def start_web(self, web: str, listening: socket.socket) -> None:
         """Serve a web application, given as module:name, on a socket."""
         number = listening.fileno()
-        self._start("web", ["holdfast.cli.socket_server", web, str(number)], [number])
+        self._start("web", ["holdfast_demo.socket_server", web, str(number)], [number])
 
     def start_worker(self) -> str:
         """Start one more worker and return its name."""

@@ -9,7 +9,7 @@ from typing import NoReturn
 from apps.harness.books import Fault
 from apps.harness.command import LocalProcesses
 
-from holdfast.cli.interrupts import sleep_unless_interrupted
+from holdfast_demo.remembered_signals import sleep_unless_interrupted
 
 FIGURES_S = 1.0
 POLL_S = 0.1

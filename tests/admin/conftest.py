@@ -10,16 +10,8 @@ from holdfast.admin.access import Caller, Principal, Role
 from holdfast.admin.service import Service
 from holdfast.app import Holdfast
 from holdfast.core.instants import Instant
-from holdfast.scheduler.runner import TickSkipped, TickSummary
 from holdfast.settings import read_settings
 from tests.cli.scene import Scene
-
-
-class NoTicks:
-    """A process in which a tick is always running."""
-
-    async def run_once(self) -> TickSummary | TickSkipped:
-        return TickSkipped()
 
 
 def caller(role: Role, reason: str | None = None) -> Caller:
@@ -58,4 +50,4 @@ def scene(app: Holdfast) -> Scene:
 @pytest.fixture
 def service(app: Holdfast) -> Service:
     """Everything that can be asked and done."""
-    return Service(app, read_settings({}), NoTicks())
+    return Service(app, read_settings({}))

@@ -6,7 +6,7 @@ from holdfast.core.cycle import NewCycle
 from holdfast.core.events import Event
 from holdfast.notify.base import Hint, cycle_hint
 from holdfast.settings import read_settings
-from tests.admin.conftest import OPERATOR, NoTicks
+from tests.admin.conftest import OPERATOR
 from tests.cli.scene import Scene
 from tests.client.conftest import Heard
 
@@ -42,7 +42,7 @@ async def test_workers_hear_at_once_of_a_drain_and_of_a_cycle_that_goes_on(sqlit
     Scene(app.database).worker("mail", id="w-7")
     nightly = NewCycle("nightly", "17 3 * * *", "UTC", True, "last")
     app.database.run(app.database.store.cycles.register([nightly]))
-    service = Service(app, read_settings({}), NoTicks())
+    service = Service(app, read_settings({}))
     await service.workers.drain(OPERATOR, "w-7")
     await service.cycles.pause(OPERATOR, "nightly")
     await service.cycles.resume(OPERATOR, "nightly")

@@ -15,7 +15,7 @@ from tests.support.until import TEST_TIMEOUT_S
 # Few and large: rows cost time, bytes cost memory. Together they are more than may be in memory at a time.
 JOBS = 3_000
 INPUT_BYTES = 10_000
-MOST_MIB = 115
+MAX_MIB = 115
 """Reading and writing in bounded steps takes 85 MiB, all at once 150."""
 
 
@@ -40,4 +40,4 @@ select id, type, 'completed', 1, 0, 1, id, 'elsewhere', now(), now() from made""
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["is_whole"]
-    assert found["mib"] < MOST_MIB
+    assert found["mib"] < MAX_MIB

@@ -23,7 +23,7 @@ from holdfast_bench.servers import BenchServer
 from tests.bench.test_command import bench
 from tests.support.postgres import PostgresServer
 
-LONGEST_ADAPTER = 60
+MAX_ADAPTER_LINES = 60
 NAMED = {
     *("procrastinate", "pgqueuer", "oban", "awa-pg", "chancy", "dbos", "huey", "honker"),
     *("graphile-worker", "pg-boss"),
@@ -43,7 +43,7 @@ def test_the_peers_are_those_that_people_compare() -> None:
 @pytest.mark.parametrize("peer", [OURS, *PEERS], ids=lambda peer: peer.name)
 def test_every_peer_has_a_short_adapter_and_a_pinned_version(peer: Peer) -> None:
     lines = (ADAPTERS / peer.adapter).read_text().splitlines()
-    assert len(lines) < LONGEST_ADAPTER
+    assert len(lines) < MAX_ADAPTER_LINES
     assert all(peer.version in each for each in peer.packages[:1])
 
 

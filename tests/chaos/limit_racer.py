@@ -45,7 +45,7 @@ class Race(msgspec.Struct):
 
 
 class Span(msgspec.Struct, tag=True):
-    """How long a claimer held a job of a gate by its own belief, on the clock that all processes share.
+    """How long a claimer held a job of a partition by its own belief, on the clock that all processes share.
 
     A key has one producer, whose ids sort in the order of its starts. The database's times need not: its clock may be
     set back between a job that has begun and the next one's start.

@@ -42,7 +42,7 @@ JOBS = 20
 SLOTS = 10
 BEHIND_US = 10_000_000
 OWN_SESSIONS = "select from pg_stat_activity where application_name like 'holdfast %'"
-MOST_SESSIONS = 16
+MAX_SESSIONS = 16
 AWAY_S = 600
 HANGING_TWICE = """
 select application_name from pg_stat_activity where wait_event = 'SyncRep' and application_name like 'holdfast %'
@@ -389,7 +389,7 @@ async def be_without_the_standby(
         in_vain = len(started(folder)) - recorded
         assert 0 < in_vain <= pace.most_in_vain
         assert recorded + in_vain < pace.jobs
-        assert len(pair.ask(OWN_SESSIONS)) <= MOST_SESSIONS
+        assert len(pair.ask(OWN_SESSIONS)) <= MAX_SESSIONS
         assert pair.ask(HANGING_TWICE) == []
         pair.standby.start()
         await until(lambda: len(set(started(folder))) == pace.jobs)

@@ -2,7 +2,7 @@
 
 One asks the database, again and again, in consistent snapshots; the other compares how long the processes held jobs by
 their own belief, on one clock, and when they began by the database's. Neither knows how limits are kept. What a claim
-by an older snapshot or at a locked gate does is tried one by one in `tests/contract/test_postgres_stale_claims.py`.
+by an older snapshot or at a locked partition does is tried in `tests/contract/test_postgres_stale_claims.py`.
 """
 
 import asyncio
@@ -186,7 +186,7 @@ async def course(
 async def run_race(course: Course, race: Race, jobs: int) -> None:
     """Let everybody run until every job has ended, or a checker has found something.
 
-    A planted mistake is to be found as what it is, without looking at how gates are kept.
+    A planted mistake is to be found as what it is, without looking at how partitions are kept.
     """
     inside = not race.planted
     replace = msgspec.structs.replace
@@ -237,7 +237,7 @@ async def run_race(course: Course, race: Race, jobs: int) -> None:
 
 
 def overlaps(spans: list[Span], bounds: Bounds) -> list[str]:
-    """Where processes held more than allowed by their own belief: of a gate, and in all."""
+    """Where processes held more than allowed by their own belief: of a partition, and in all."""
     allowed = {"all": bounds.total}
     moments = [
         (at, change, gate)

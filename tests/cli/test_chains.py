@@ -38,7 +38,7 @@ def test_show_draws_jobs_in_order_and_what_they_wait_for(run: Run, scene: Scene)
 def test_show_draws_the_last_jobs_of_a_long_chain(
     run: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain_admin, "MOST_JOBS", 1)
+    monkeypatch.setattr(chain_admin, "MAX_JOBS", 1)
     first, second = chain_of_two(scene)
     assert run("chains", "show", first).stdout.splitlines()[1:] == [
         f"├─ 1 earlier job: holdfast jobs list chain:{first}",

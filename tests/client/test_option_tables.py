@@ -12,7 +12,7 @@ from holdfast.core.registry import TYPE_OPTIONS, JobType, TypeOptions
 from holdfast.core.start_table import START_OPTIONS
 from holdfast.web.api.chains import NewChain
 from holdfast.web.pages.start_form import _OPTIONS as FORM_OPTIONS
-from holdfast_django.tasks import DjangoTaskOptions
+from holdfast_django.tasks import DjangoTaskOptions, HoldfastTask
 
 ONLY_PYTHON = {"blockers", "exclude", "id", "on_blocker_failure"}
 """What takes ids of other chains; the command line and HTTP start one chain at a time."""
@@ -49,3 +49,4 @@ def test_a_job_type_has_a_field_for_what_it_keeps_of_an_option() -> None:
 
 def test_tasks_of_django_have_options_of_types_and_a_key() -> None:
     assert DjangoTaskOptions.__optional_keys__ - {"key"} <= TYPE_OPTIONS.keys()
+    assert DjangoTaskOptions.__optional_keys__ <= HoldfastTask.__dataclass_fields__.keys()

@@ -1,4 +1,4 @@
-"""What a look at gates costs: a saturated key slows nobody, and plans made at the worst moment stay cheap."""
+"""What a poll of partitions costs: a saturated key slows nobody, and plans made at the worst moment stay cheap."""
 
 import os
 import re
@@ -65,7 +65,7 @@ def connection(url: str) -> Iterator[Connection[Any]]:
 
 
 def others(connection: Connection[Any]) -> int:
-    """What a look for jobs of other keys touches, once their gates are made."""
+    """What a poll for jobs of other keys touches, once their partitions are made."""
     cost = measure_prepared(connection, look())
     assert cost.rows == LIMIT
     compared = map(int, re.findall(r"Rows Removed by Join Filter: (\d+)", cost.plan))

@@ -1,4 +1,4 @@
-"""Claims that meet at a gate, one by an older snapshot, one while the gate is locked; planted mistakes are found."""
+"""Claims that meet at a partition, one by an older snapshot, one while it is locked; planted mistakes are found."""
 
 import asyncio
 from collections.abc import Iterator
@@ -37,13 +37,13 @@ class Claims:
         self.database.run(self.store.jobs.insert([job]))
 
     def start_used(self, key: str) -> None:
-        """Start a job whose gate is there already: it was claimed and given back."""
+        """Start a job whose partition is there already: it was claimed and given back."""
         self.start(key)
         (job,) = self.database.run(self.store.limits.claim(self.look())).jobs
         self.database.run(self.store.leases.release([job.token]))
 
     def look(self, worker: str = "prompt") -> LimitedClaim:
-        """One look at the gates, for one job."""
+        """One poll of the partitions, for one job."""
         lease = LeaseClass(new_id(), 60_000, 3, 100, 400)
         line, shared = self.bounds.line(TYPE), self.bounds.shared(TYPE)
         return LimitedClaim(worker, TYPE, 1, lease, line, shared, marks=MARKS)
@@ -67,7 +67,7 @@ class Claims:
             return bool(found and found[0])
 
     def broken(self) -> set[str]:
-        """What does not hold, without a look at how gates are kept."""
+        """What does not hold, without looking at how partitions are kept."""
         return {each.partition(":")[0] for each in self.checker.broken(self.bounds, inside=False)}
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a look at gates costs on SQLite, in steps of its virtual machine: a saturated key slows no other."""
+"""What a poll of partitions costs on SQLite, in steps of its virtual machine: a saturated key slows no other."""
 
 import os
 import sqlite3
@@ -71,7 +71,7 @@ class Counted:
         self.connection.execute("commit")
 
     def look(self, limit: int) -> LimitedAnswer:
-        """Look at gates once."""
+        """Poll partitions once."""
         with self.counting():
             return run(self.store.limits.claim(poll_partitions(limit)), self.executor)
 
@@ -104,7 +104,7 @@ class Costs:
         assert counted.look(10).jobs == []
         self.full = counted.steps
         counted.fill("t", KEYS, KEYS * EACH)
-        # The first look makes the gates.
+        # The first poll makes the partitions.
         for _ in range(2):
             answer = counted.look(LIMIT)
             assert len(answer.jobs) == LIMIT

@@ -23,7 +23,7 @@ from click.testing import CliRunner, Result
 
 import holdfast.commands
 from holdfast import Holdfast
-from holdfast.admin.access import LOCAL, LONGEST_REASON, Caller, Gateway
+from holdfast.admin.access import LOCAL, MAX_REASON_LENGTH, Caller, Gateway
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.commands.start import StartRequest, start_chains
@@ -653,8 +653,8 @@ async def test_manifests_are_verified_and_restored_alike(
 REASONS = {
     "grün – 日本": None,
     "one line\nand another": None,
-    "x" * LONGEST_REASON: None,
-    "x" * (LONGEST_REASON + 1): "HF073",
+    "x" * MAX_REASON_LENGTH: None,
+    "x" * (MAX_REASON_LENGTH + 1): "HF073",
     "\x1b[31mred": "HF073",
     "nul\0": "HF073",
 }

@@ -1,4 +1,4 @@
-"""What job types declare about their limits, in words and for each gate."""
+"""What job types declare about their limits, in words and for each partition."""
 
 from typing import Any
 

@@ -14,11 +14,10 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import local_postgres
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.core.records import JobRecord
-from holdfast_demo import story, tables
+from holdfast_demo import local_postgres, story, tables
 from tests.support.terminal import PATIENCE_S
 from tests.support.warm_python import LIBRARIES
 

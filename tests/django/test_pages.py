@@ -132,7 +132,7 @@ TESTS = """
             results = [self.failed() for _ in range(2)]
             operator = self.client_with("operate_jobs")
             operator.handler.enforce_csrf_checks = False
-            with mock.patch("holdfast_django.admin.MOST_AT_ONCE", 1):
+            with mock.patch("holdfast_django.admin.MAX_AT_ONCE", 1):
                 answer = operator.post("/admin/holdfast/jobrow/", {
                     "action": "retry", "select_across": "1",
                     "_selected_action": [each.id for each in results]}, follow=True)

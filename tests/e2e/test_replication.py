@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from playwright.sync_api import expect
 
-from holdfast.cli.local_postgres import free_port
+from holdfast.cli.serving_process import free_port
 from tests.e2e.tabs import OpenPage
 from tests.e2e.test_axe import axe, findings
 from tests.e2e.test_pages import check, looks

@@ -81,7 +81,7 @@ class Writer:
         return id
 
     def in_line(self, name: str, gate: str, ordered: bool = False, **values: Any) -> str:
-        """Write a job that waits at a gate, and have the gate looked at."""
+        """Write a job that waits in a partition's queue, and have the partition polled."""
         type = gate.partition("#")[0]
         rest = {"rests_until": self.write.no_rest} if ordered else {}
         place = {"gate": f"'{gate}'", "gate_at": self.write.long_ago}
@@ -112,7 +112,7 @@ class Writer:
         )
 
     def hold(self, id: str, token: str, gate: str) -> None:
-        """Write the lease of a worker that died, and the gate that let its job through."""
+        """Write the lease of a worker that died, and the partition that let its job through."""
         at, ids = self.write.long_ago, self.write.ids(id)
         self._insert(
             "lease",
@@ -122,7 +122,7 @@ class Writer:
         self.admit(id, gate)
 
     def admit(self, id: str, gate: str) -> None:
-        """Write a gate that has let a job through."""
+        """Write a partition that has let a job through."""
         if self.write.prefix == "holdfast_":
             columns, turn = "id, mask, holders", ""
         else:

@@ -29,7 +29,7 @@ from tests.support.pgbouncer import pooled
 from tests.support.until import PATIENCE_S, SLOWNESS, wait_until
 
 EARLIER = "earlier"
-LONGEST_WAIT_S = 0.5 * SLOWNESS
+MAX_WAIT_S = 0.5 * SLOWNESS
 
 START = """
 with new as (insert into earlier.job (id, chain_id, chain_index, type, input, priority, blockers, created_at)
@@ -129,7 +129,7 @@ def test_starts_do_not_wait_behind_an_upgrade_that_waits_for_a_reader(
     upgrade.join()
     assert f"held by pid {pid} (nightly dump, " in upgrade.said.get_nowait()
     assert upgrade.applied == len(load_migrations(PACKAGE)) - 2
-    assert longest_s < LONGEST_WAIT_S
+    assert longest_s < MAX_WAIT_S
     assert_is_present(connection, postgres_url)
 
 

@@ -11,7 +11,7 @@ import pytest
 from psycopg import Connection, OperationalError
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.cli.local_postgres import free_port
+from holdfast.cli.serving_process import free_port
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.notify.base import Hint
 from holdfast.notify.postgres import postgres_notifier

@@ -10,7 +10,7 @@ from holdfast.storage.postgres.store import PostgresStore
 from holdfast.storage.sqlite.store import SqliteStore
 from holdfast.storage.store import Store
 
-MOST_METHODS = 16
+MAX_METHODS = 16
 STORES = (PostgresStore(), SqliteStore())
 
 
@@ -49,7 +49,7 @@ def parameters_of(method: Callable[..., Any]) -> list[tuple[object, ...]]:
 
 def test_an_aggregate_stays_small() -> None:
     sizes = {name: len(methods_of(each)) for name, each in AGGREGATES.items()}
-    assert {name: size for name, size in sizes.items() if not 0 < size <= MOST_METHODS} == {}
+    assert {name: size for name, size in sizes.items() if not 0 < size <= MAX_METHODS} == {}
 
 
 def test_an_operation_says_what_it_promises() -> None:

@@ -1,8 +1,8 @@
 """What must hold of limits at any moment, asked of the database itself and of nothing that keeps them.
 
 Never more than allowed bear a token, of a key and in all; never more start in any period than a rate allows, by the
-database's clock; and no job waits for nothing: where a line has room and a due job, a wakeup is on record. Checks that
-know how gates are kept are apart: what breaks a limit must be found without them.
+database's clock; and no job waits for nothing: where a queue has room and a due job, a signal is on record. Checks that
+know how partitions are kept are apart: what breaks a limit must be found without them.
 """
 
 import math
@@ -113,7 +113,7 @@ select s.line, s.at, s.at - s.earlier
 select q.job_id from holdfast.queue q
  where q.token is not null and not exists (
    select from holdfast.lease l where l.token = q.token and q.job_id = any (l.job_ids))""",
-    "a line has room and a due job but no wakeup": """
+    "a queue has room and a due job but no signal": """
 select w.gate, count(*) from holdfast.queue w
  where w.gate is not null and w.token is null and w.gate_at <= %(now)s
    and (select count(*) from holdfast.queue r where r.gate = w.gate and r.token is not null) < %(allowed)s
@@ -124,7 +124,7 @@ select w.gate, count(*) from holdfast.queue w
  group by w.gate""",
 }
 _POSTGRES_INSIDE = {
-    "a job runs that its gate did not let in": """
+    "a job runs that its partition did not let in": """
 select q.job_id, q.gate from holdfast.queue q
  where %(allowed)s < 1 << 30 and q.token is not null and q.gate is not null and right(q.gate, 1) <> '#' and not exists (
    select from (select holders from holdfast.gate g where g.id = q.gate order by turn desc limit 1) g
@@ -157,7 +157,7 @@ select s.line, s.at, s.at - s.earlier
 select q.job_id from holdfast_queue q
  where q.token is not null and not exists (
    select 1 from holdfast_lease l join json_each(l.job_ids) j where l.token = q.token and j.value = q.job_id)""",
-    "a line has room and a due job but no wakeup": """
+    "a queue has room and a due job but no signal": """
 select w.gate, count(*) from holdfast_queue w
  where w.gate is not null and w.token is null and w.gate_at <= :now
    and (select count(*) from holdfast_queue r where r.gate = w.gate and r.token is not null) < :allowed
@@ -168,7 +168,7 @@ select w.gate, count(*) from holdfast_queue w
  group by w.gate""",
 }
 _SQLITE_INSIDE = {
-    "a job runs that its gate did not let in": """
+    "a job runs that its partition did not let in": """
 select q.job_id, q.gate from holdfast_queue q
  where :allowed < 1 << 30 and q.token is not null and q.gate is not null and substr(q.gate, -1) <> '#' and not exists (
    select 1 from holdfast_gate g join json_each(g.holders) h where g.id = q.gate and h.value = q.job_id)""",
@@ -190,7 +190,7 @@ class LimitChecker(Protocol):
         """Return the jobs that wait before this one in its line: none when it has just begun in its order."""
 
     def broken(self, bounds: Bounds, inside: bool = True, now: int | None = None) -> list[str]:
-        """Say what does not hold, at an instant or by the database's clock; `inside` asks how gates are kept too."""
+        """Say what does not hold, at an instant or by the database's clock; `inside` asks how partitions are kept."""
 
     def close(self) -> None:
         """Give the connection up."""

@@ -16,13 +16,13 @@ Planted: TypeAlias = Literal[
 _SERVED = "from judged j cross join clock where j.has_changed"
 _SHARED_SERVED = "where j.place is null or j.got > 0"
 _MAY_EXIST = {each: f"{each} on conflict do nothing" for each in (_SERVED, _SHARED_SERVED)}
-# Old turns stay, so that a claim whose snapshot is older than another's grant still finds and locks its gate.
+# Old rounds stay, so that a claim whose snapshot is older than another's grant still finds and locks its partition.
 _NO_FRESHNESS = {
     "where has_changed and place is not null": "where false",
     "select place from shared_state where": "select place from shared_state where false and",
     **_MAY_EXIST,
 }
-# A claim that cannot lock the newest turn slides on to the one with which the gate was made, which holds nobody.
+# A claim that cannot lock the newest round slides on to the one with which the partition was made, which holds nobody.
 _OLDER_TURN = {
     "g.ctid = (select n.ctid from holdfast.gate n where n.id = a.id and n.turn > 0 order by n.turn desc limit 1)": (
         "g.id = a.id order by g.turn desc limit 1"

@@ -1,4 +1,4 @@
-"""A scene with limited job types: a worker that declares them, and jobs that wait at their gates."""
+"""A scene with limited job types: a worker that declares them, and jobs that wait in their queues."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ class LimitedScene:
         return ids
 
     def claim(self, flow: Flow) -> list[ClaimedJob]:
-        """Take what the gates let through."""
+        """Take what the partitions let through."""
         claim = LimitedClaim(
             worker=WORKER,
             type=flow.type,

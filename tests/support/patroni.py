@@ -18,7 +18,7 @@ import psutil
 import psycopg
 import yaml
 
-from holdfast.cli.local_postgres import runnable_binaries, server_identity
+from holdfast_demo.local_postgres import runnable_binaries, server_identity
 from tests.support.absent import skip_because_absent
 from tests.support.hosts import UNPRIVILEGED_ID, Host, Network
 from tests.support.installation import embedded_binaries

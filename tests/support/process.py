@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
 
-from holdfast.cli.local_postgres import free_port, runnable_binaries, server_identity
+from holdfast.cli.serving_process import free_port
+from holdfast_demo.local_postgres import runnable_binaries, server_identity
 from tests.support import orphan_guard
 from tests.support.until import SLOWNESS
 

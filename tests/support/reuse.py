@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 
 # Deleted rows stay in the files until vacuum; beyond this a fresh copy is the better start.
-MOST_ROWS = 2_000
+MAX_ROWS = 2_000
 
 # What was migrated stays migrated.
 _RECORD_OF_ALEMBIC = '"alembic_version"'
@@ -98,7 +98,7 @@ def _empty(connection: psycopg.Connection, shape: str, kept: Sequence[str]) -> b
     if shape_of(connection) != shape:
         return False
     tables = connection.execute(_TABLES.encode()).fetchall()
-    if sum(rows for _, rows in tables) > MOST_ROWS:
+    if sum(rows for _, rows in tables) > MAX_ROWS:
         return False
     deletes = [
         sql.SQL("delete from holdfast.{}").format(sql.Identifier(name)) for name, _ in tables

@@ -80,7 +80,7 @@ async def test_an_export_ends_where_it_says(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.web.api.export.PAGE", 2)
-    monkeypatch.setattr("holdfast.web.api.export.MOST_ROWS", 3)
+    monkeypatch.setattr("holdfast.web.api.export.MAX_ROWS", 3)
     for _ in range(5):
         scene.start()
     answer = await api.call(Role.VIEWER, "GET", "/api/v1/jobs/export?format=json")

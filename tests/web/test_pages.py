@@ -101,7 +101,7 @@ async def test_a_form_says_why_an_input_is_written_as_json(api: Api, scene: Scen
 async def test_a_long_chain_is_shown_from_its_end(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain_admin, "MOST_JOBS", 1)
+    monkeypatch.setattr(chain_admin, "MAX_JOBS", 1)
     job = scene.running("mail.send")
     last = scene.continued(job, "mail.sent")
     tree = (await api.call(Role.VIEWER, "GET", f"/chains/{job.id}?view=tree")).text
@@ -243,7 +243,7 @@ async def test_a_tail_without_scripts_says_where_to_look_instead(api: Api) -> No
 async def test_a_redrive_of_more_than_one_command_takes_says_so_on_the_page(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.admin.jobs.MOST_AT_ONCE", 3)
+    monkeypatch.setattr("holdfast.admin.jobs.MAX_AT_ONCE", 3)
     for _ in range(5):
         scene.failed()
     form = {"move": "redrive", "filter": "type:mail.send", "back": "/dead"}

@@ -1,4 +1,4 @@
-"""Workers of types without limits pay nothing for those that have them: no statement of theirs is about gates."""
+"""Workers of types without limits pay nothing for those that have them: no statement of theirs is about partitions."""
 
 from collections import Counter
 from typing import Any, TypeVar
@@ -84,7 +84,7 @@ class NotingLink:
 
 @pytest.fixture
 def sent(workshop: Workshop, worker_url: str) -> SentStatements:
-    """What a worker sends to a database where no job has ever waited at a gate."""
+    """What a worker sends to a database where no job has ever waited in a partition's queue."""
     with psycopg.connect(worker_url, autocommit=True) as connection:
         connection.execute("truncate holdfast.gate, holdfast.wakeup")
     return SentStatements(workshop.database)

@@ -16,8 +16,8 @@ from apps.harness.command import LocalOptions, LocalProcesses, local_options, ru
 from apps.invoicing.local.mail_server import MailServer
 
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.local_application import LOCAL_HOST, clean_environment, listen, print_ready
 from holdfast.cli.orphan_guard import OrphanGuard
+from holdfast_demo.local_application import LOCAL_HOST, clean_environment, listen, print_ready
 
 PORT = 8760
 APPLICATION = "invoicing.worker:jobs"

@@ -128,12 +128,12 @@ class Oven:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._now = 0
-        self.most = 0
+        self.peak = 0
 
     def render(self, invoice: Invoice) -> bytes:
         with self._lock:
             self._now += 1
-            self.most = max(self.most, self._now)
+            self.peak = max(self.peak, self._now)
         threading.Event().wait(0.3)
         with self._lock:
             self._now -= 1
@@ -150,4 +150,4 @@ async def test_two_pdfs_are_rendered_at_a_time(
             await request_pdf(session, invoice.document)
     await seeded.run_until_idle_async()
     assert {each.state for each in seeded.started(RENDER)} == {"completed"}
-    assert oven.most == 2
+    assert oven.peak == 2

@@ -14,8 +14,8 @@ from apps.tenders.local.push_server import PushServer
 from apps.tenders.local.source_server import SourceServer
 
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.local_application import LOCAL_HOST, clean_environment, listen, print_ready
 from holdfast.cli.orphan_guard import OrphanGuard
+from holdfast_demo.local_application import LOCAL_HOST, clean_environment, listen, print_ready
 
 PORT = 8770
 NEVER_HERE = "0 0 29 2 *"

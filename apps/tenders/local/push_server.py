@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
 MAX_MESSAGES = 100
 MAX_TICKETS = 1_000
 MAX_BYTES = 4_096
-LONGEST_BODY = 8 << 20
+MAX_BODY_BYTES = 8 << 20
 
 
 class AcceptedPush(msgspec.Struct, frozen=True):
@@ -208,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer one call, or fail as planned."""
         push = self.server.push
-        body = self.rfile.read(min(int(self.headers.get("Content-Length", 0)), LONGEST_BODY))
+        body = self.rfile.read(min(int(self.headers.get("Content-Length", 0)), MAX_BODY_BYTES))
         path = self.path.removeprefix("/--/api/v2/push/")
         fault = push.next_fault()
         if push.on_arrival is not None:

@@ -19,7 +19,7 @@ from apps.tenders.local.push_server import (
     throttled,
 )
 
-from tenders.expo import LONGEST_WAIT, ExpoPush, is_push_token
+from tenders.expo import MAX_WAIT, ExpoPush, is_push_token
 from tenders.push import (
     Confirmed,
     Failed,
@@ -191,7 +191,7 @@ async def test_a_service_that_is_not_there_is_unreachable(server: PushServer) ->
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [("7", 7), ("", 0), ("soon", 0), ("-5", 0), ("999999", LONGEST_WAIT.total_seconds())],
+    [("7", 7), ("", 0), ("soon", 0), ("-5", 0), ("999999", MAX_WAIT.total_seconds())],
 )
 async def test_the_wait_that_the_service_asks_for_is_kept(
     server: PushServer, expo: ExpoPush, header: str, seconds: float

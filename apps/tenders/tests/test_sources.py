@@ -126,7 +126,7 @@ async def test_one_bad_entry_of_the_api_costs_only_itself(server: SourceServer) 
 async def test_an_endless_answer_is_given_up(
     server: SourceServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenders.sources.fetching.LARGEST_ANSWER", 100)
+    monkeypatch.setattr("tenders.sources.fetching.MAX_ANSWER_BYTES", 100)
     found = await find()
     assert found["api"].failures == ["2026-11-16: more than 100 bytes"]
 

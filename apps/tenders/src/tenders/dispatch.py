@@ -40,7 +40,7 @@ QUEUE = LeasedTable(
     retry=RowRetry("attempt_count", "next_attempt_at", PUSH_BACKOFF),
 )
 
-LONGEST_BODY = 500
+MAX_BODY_LENGTH = 500
 
 # The reason on record when a device gets the same notification again.
 WORKER_LOST = {
@@ -122,7 +122,7 @@ def _parcel(row: Row[Any]) -> Parcel:
         content = PushMessage(
             row.push_token,
             row.buyer or "New tender",
-            row.title[:LONGEST_BODY],
+            row.title[:MAX_BODY_LENGTH],
             {"code": row.code, "deliveryId": str(row.id)},
         )
     device = Device(row.installation_id, row.push_token)

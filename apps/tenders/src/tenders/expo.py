@@ -28,10 +28,10 @@ from tenders.trust import trusted_authorities
 
 T = TypeVar("T")
 
-LONGEST_WAIT = timedelta(hours=1)
+MAX_WAIT = timedelta(hours=1)
 """A longer Retry-After counts as this."""
 
-LONGEST_MESSAGE = 500
+MAX_MESSAGE_LENGTH = 500
 
 # Refusals of a request because of what is in it. One bad message must not take the other 99 with it.
 _REFUSED_CONTENT = frozenset({400, 413, 422})
@@ -212,14 +212,14 @@ def _wait_of(header: str) -> timedelta:
     """Read Retry-After: seconds or a date."""
     text = header.strip()
     if text.isascii() and text.isdigit():
-        return min(timedelta(seconds=int(text[:9])), LONGEST_WAIT)
+        return min(timedelta(seconds=int(text[:9])), MAX_WAIT)
     try:
         until = parsedate_to_datetime(text)
     except ValueError:
         return timedelta()
     if until.tzinfo is None:
         until = until.replace(tzinfo=UTC)
-    return min(max(until - datetime.now(UTC), timedelta()), LONGEST_WAIT)
+    return min(max(until - datetime.now(UTC), timedelta()), MAX_WAIT)
 
 
 def _send_outcome(raw: msgspec.Raw) -> SendOutcome:
@@ -277,4 +277,4 @@ def _code(answer: _Answer) -> str:
 def _text(text: str) -> str:
     """Make a provider's words storable; they like to quote the device's token."""
     words = _TOKEN.sub("the device", text)
-    return "".join(each if each.isprintable() else "\ufffd" for each in words)[:LONGEST_MESSAGE]
+    return "".join(each if each.isprintable() else "\ufffd" for each in words)[:MAX_MESSAGE_LENGTH]

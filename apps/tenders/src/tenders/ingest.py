@@ -38,8 +38,8 @@ MAX_ITEMS = 10_000
 NEW_TENDER = "tender.new"
 CODES_AT_A_TIME = 500
 STORED_AT_A_TIME = 20
-LONGEST_AGO = timedelta(days=730)
-LONGEST_AHEAD = timedelta(days=2)
+MAX_AGE = timedelta(days=730)
+MAX_AHEAD = timedelta(days=2)
 
 
 @jobs.cycle(
@@ -207,6 +207,6 @@ def _groups(codes: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 def _plausible(published_at: datetime | None, now: datetime) -> datetime:
     """Return when a tender was published; a date that cannot be true would get a month of its own."""
-    if published_at is None or not now - LONGEST_AGO <= published_at <= now + LONGEST_AHEAD:
+    if published_at is None or not now - MAX_AGE <= published_at <= now + MAX_AHEAD:
         return now
     return published_at

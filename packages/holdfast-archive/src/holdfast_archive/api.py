@@ -81,7 +81,7 @@ ROUTES = (
         ),
     ),
     command("/api/v1/archive/run", "archive.run", run, answers=(202, 404)),
-    command(f"{_ONE}/verify", "archive.verify", verify, _MANIFEST, answers=(200, 202, 404, 409)),
+    command(f"{_ONE}/verify", "archive.verify", verify, _MANIFEST, answers=(200, 202, 409)),
     Route(
         "POST",
         f"{_ONE}/restore",
@@ -89,7 +89,7 @@ ROUTES = (
         restore,
         (_MANIFEST,),
         RestoreRequest,
-        answers=(200, 202, 404, 409),
+        answers=(200, 202, 409),
     ),
-    Route("GET", _ONE, "archive.list", get, (_MANIFEST,), answers=(200, 404)),
+    Route("GET", _ONE, "archive.list", get, (_MANIFEST,)),
 )

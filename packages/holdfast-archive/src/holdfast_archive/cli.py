@@ -175,9 +175,11 @@ def list_(
     output: Format,
 ) -> None:
     """List manifests, the newest period first: state, rows, bytes, object, and when rows may be dropped."""
+    from holdfast.client.views import Page
+
     page = session.run(_admin(session).page(session.caller(), source, state, limit, after))
-    rows = [each.as_json() for each in page.items]
-    write_page("manifests", rows, page.next, _COLUMNS, output, id=_NAME)
+    shown = Page(tuple(each.as_json() for each in page.items), page.next)
+    write_page("manifests", shown, _COLUMNS, output, after, id=_NAME)
 
 
 @archive.command(

@@ -24,7 +24,7 @@ MOVE_TIMEOUT = "1h"
 MOVE_ROWS = 1_000_000
 """Rows of one run, unless the cycle says otherwise."""
 
-_MOST_MONTHS = 100 * 12
+_MAX_MONTHS = 100 * 12
 _CALENDAR = re.compile(r"\s*(\d{1,4})\s*(months?|years?)\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -35,7 +35,7 @@ def age_before(older_than: Duration) -> Callable[[datetime], datetime]:
         span = timedelta(milliseconds=milliseconds(older_than))
         return lambda now: now - span
     months = int(found[1]) * (12 if found[2].lower().startswith("year") else 1)
-    if months > _MOST_MONTHS:
+    if months > _MAX_MONTHS:
         raise InvalidDuration(f"{older_than!r} is more than 100 years")
     return lambda now: _months_before(now, months)
 

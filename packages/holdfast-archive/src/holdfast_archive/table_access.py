@@ -285,7 +285,7 @@ class TableAccess(ABC):
 class Batches(Iterator[list[Row]]):
     """Rows of a cursor; `expect` says how large a batch is, so that the next ones take about as much memory."""
 
-    FIRST, MOST = 50, 500
+    FIRST, MAX = 50, 500
     BYTES = 4 * 1024 * 1024
 
     def __init__(self, cursor: Any) -> None:
@@ -305,7 +305,7 @@ class Batches(Iterator[list[Row]]):
     def expect(self, rows: int, size: int) -> None:
         """Choose how many rows to read at a time, by the size of the last ones."""
         if rows:
-            self.size = max(1, min(self.MOST, self.BYTES * rows // max(size, 1)))
+            self.size = max(1, min(self.MAX, self.BYTES * rows // max(size, 1)))
 
 
 @cache

@@ -200,13 +200,13 @@ def measure_memory(bench: Bench) -> list[Result]:
 
 
 def measure_keys_memory(bench: Bench) -> list[Result]:
-    """Measure the same with a limited job of each of many keys, and that none of their gates is left by the sweep."""
+    """Measure the same with a limited job of each of many keys; the sweep leaves none of their partitions."""
     keys = bench.scale.keys
     with bench.server.database() as url:
         settled, grown = _growth(WorkerCommand(url, (KEYED,)), fill_keys(url, keys, keys), keys)
         left = _sweep_partitions(url)
     if left:
-        raise RuntimeError(f"{left} rows of gates are left after the sweep")
+        raise RuntimeError(f"{left} rows of partitions are left after the sweep")
     return [
         make_result(
             "flow_memory",
@@ -236,7 +236,7 @@ def _growth(command: WorkerCommand, backlog: BacklogIds, jobs: int) -> tuple[flo
 
 
 def _sweep_partitions(url: str) -> int:
-    """Remove what upkeep removes once gates were unused for a while; return how many rows are left."""
+    """Remove what upkeep removes once partitions were unused for a while; return how many rows are left."""
     with closing(make_app(url, (KEYED,))) as app:
         store = app.database.store
         later = app.database.run(store.schema.clock()) + 120_000_000

@@ -131,10 +131,10 @@ async def _serve(url: str) -> None:
     from holdfast.cli.serving_process import tune_interpreter
     from holdfast.settings import read_settings
     from holdfast.web.app import create
-    from holdfast.web.http_server import make_server
+    from holdfast.web.http_server import Server
 
     app = make_app(url)
-    server = make_server(create(app, settings=read_settings({})), "127.0.0.1", 0)
+    server = Server(create(app, settings=read_settings({})), "127.0.0.1", 0)
 
     def stop() -> None:
         # Unbuffered, because a thread that waits in a buffer's lock breaks the interpreter's end.

@@ -58,8 +58,8 @@ SPAN_US = 86_400_000_000
 HOUR_US = 3_600_000_000
 MINUTE_US = 60_000_000
 
-KEYS, LINED_UP = 500, 5_000
-"""Keys of a limited type, and the jobs that wait at their gates."""
+KEYS, QUEUED = 500, 5_000
+"""Keys of a limited type, and the jobs that wait in their queues."""
 
 CYCLE, RUNS = "cleanup", 300
 """A cycle that ran so often, once a minute."""
@@ -201,14 +201,14 @@ def seed_history(url: str, count: int) -> None:
     with closing(make_app(url, (KEYED,))) as app:
         store = app.database.store
         app.database.run(store.workers.fold_tally(count))
-        _line_up(app)
+        _queue_jobs(app)
         for op in (_run_cycle(store), _archive(store), _stop_workers(store)):
             app.database.run(op)
 
 
-def _line_up(app: Holdfast) -> None:
-    """Let jobs of a limited type wait at the gates of many keys, and a worker declare the limit."""
-    inputs = [{"tenant": n % KEYS} for n in range(LINED_UP)]
+def _queue_jobs(app: Holdfast) -> None:
+    """Let jobs of a limited type wait in the queues of many keys, and a worker declare the limit."""
+    inputs = [{"tenant": n % KEYS} for n in range(QUEUED)]
     with app.transaction() as tx:
         app.start_many(tx, KEYED, inputs)
     flow = app.registry.get(KEYED).flow

@@ -17,13 +17,13 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
-from holdfast.cli.local_postgres import LocalPostgres, embedded_binaries
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.core.errors import ConfigError, DatabaseUnreachable, HoldfastError, MissingExtra
 from holdfast.storage.postgres.connection import url_without_password
 from holdfast_bench.handwritten import SQL
 from holdfast_bench.machine import cpu_seconds, process_name
 from holdfast_bench.workload import migrate
+from holdfast_demo.local_postgres import LocalPostgres, embedded_binaries
 
 Kind = Literal["stock", "wheel"]
 KINDS: tuple[Kind, ...] = ("wheel", "stock")

@@ -119,9 +119,9 @@ def _produce(url: str, rate: float, seconds: float) -> tuple[int, str]:
     """Start jobs at an even pace; return how many, and the last."""
     jobs, last, begun = 0, "", time.monotonic()
     with closing(make_producer(url)) as app:
-        for turn in range(1, int(seconds * PER_SECOND) + 1):
-            time.sleep(max(0.0, begun + turn / PER_SECOND - time.monotonic()))
-            wanted = max(1, int(rate * turn / PER_SECOND) - jobs)
+        for round in range(1, int(seconds * PER_SECOND) + 1):
+            time.sleep(max(0.0, begun + round / PER_SECOND - time.monotonic()))
+            wanted = max(1, int(rate * round / PER_SECOND) - jobs)
             with app.transaction() as tx:
                 last = str(app.start_many(tx, "noop", [INPUT] * wanted)[-1].id)
             jobs += wanted

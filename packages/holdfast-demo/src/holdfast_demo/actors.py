@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.cli.child_process import ProcessGroup
-from holdfast.cli.local_application import clean_environment
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast_demo import tables
+from holdfast_demo.local_application import clean_environment
 from holdfast_demo.shop import PAYMENT_VARIABLE, URL_VARIABLE, app, payment_ms, place_order
 from holdfast_demo.tables import SCHEMA
 

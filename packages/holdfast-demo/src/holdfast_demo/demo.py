@@ -12,8 +12,6 @@ import click
 from rich.console import Console
 
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.interrupts import forget_interrupts, raise_on_signals, sleep_unless_interrupted
-from holdfast.cli.local_application import print_ready
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.core.errors import SchemaChanged, SchemaTooNew
 from holdfast.core.lease import default_heartbeat_ms
@@ -22,6 +20,12 @@ from holdfast.version import VERSION
 from holdfast_demo import tables
 from holdfast_demo.actors import SLOTS, Customers, WorkerProcess
 from holdfast_demo.demo_database import DemoDatabase
+from holdfast_demo.local_application import print_ready
+from holdfast_demo.remembered_signals import (
+    forget_interrupts,
+    raise_on_signals,
+    sleep_unless_interrupted,
+)
 from holdfast_demo.screen import Screen, TextScreen, keyboard
 from holdfast_demo.shop import app
 from holdfast_demo.story import DemoOptions, Story, set_paused

@@ -37,7 +37,7 @@ def open_demo_database(
     Raises: UnusableUrl, MissingExtra, CommandUsage.
     """
     if postgres:
-        from holdfast.cli.local_postgres import run_postgres
+        from holdfast_demo.local_postgres import run_postgres
 
         age = "kept" if Path(DIRECTORY, "data").exists() and not fresh else "new"
         where = "in a temporary directory" if os.geteuid() == 0 else f"./{DIRECTORY} ({age})"
@@ -80,7 +80,7 @@ def _open_url(url: str, fresh: bool) -> DemoDatabase:
 @contextmanager
 def _home(fresh: bool) -> Iterator[Path]:
     """Yield a directory that is kept; for root, one that is removed afterwards, as PostgreSQL runs as nobody."""
-    from holdfast.cli.local_postgres import temporary_home
+    from holdfast_demo.local_postgres import temporary_home
 
     if os.geteuid() == 0:
         with temporary_home(f"{DIRECTORY}-") as directory:

@@ -15,10 +15,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from holdfast import Holdfast
-from holdfast.cli.local_application import LOCAL_HOST, listen
 from holdfast.settings import read_settings
 from holdfast.web.app import create
 from holdfast.web.middleware import HEADERS
+from holdfast_demo.local_application import LOCAL_HOST, listen
 from holdfast_demo.tables import SCHEMA
 
 DASHBOARD = "/holdfast"

@@ -17,7 +17,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.cli.interrupts import raise_if_interrupted, sleep_unless_interrupted
+from holdfast_demo.remembered_signals import raise_if_interrupted, sleep_unless_interrupted
 from holdfast_demo.story import MORE, Story
 
 if TYPE_CHECKING:

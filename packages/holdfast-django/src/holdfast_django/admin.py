@@ -13,7 +13,7 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 
 from holdfast.admin.access import Caller, Gateway, Role
-from holdfast.admin.jobs import MOST_AT_ONCE
+from holdfast.admin.jobs import MAX_AT_ONCE
 from holdfast.admin.service import Admin
 from holdfast.core.errors import HoldfastError
 from holdfast_django.application import database_alias, load_django_app
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
     JobRowAdminBase, AnyPaginator = admin.ModelAdmin, Paginator
 
-MOST_COUNTED = 10_000
+MAX_COUNTED = 10_000
 _PAYLOADS = ("input", "output")
 
 
@@ -40,7 +40,7 @@ class CappedPaginator(AnyPaginator):
     def count(self) -> int:
         """How many jobs there are, or the most that are counted."""
         rows: Any = self.object_list
-        return int(rows.order_by()[:MOST_COUNTED].count())
+        return int(rows.order_by()[:MAX_COUNTED].count())
 
 
 @admin.register(JobRow)
@@ -87,9 +87,9 @@ class JobRowAdmin(JobRowAdminBase):
         """Run a command as this user: authorised and audited as on the dashboard."""
         principal = principal_of(request.user)
         assert principal is not None
-        ids = [str(each) for each in chosen.values_list("pk", flat=True)[: MOST_AT_ONCE + 1]]
-        if len(ids) > MOST_AT_ONCE:
-            text = f"More than {MOST_AT_ONCE:,} jobs are selected. Use a filter on the dashboard."
+        ids = [str(each) for each in chosen.values_list("pk", flat=True)[: MAX_AT_ONCE + 1]]
+        if len(ids) > MAX_AT_ONCE:
+            text = f"More than {MAX_AT_ONCE:,} jobs are selected. Use a filter on the dashboard."
             self.message_user(request, text, messages.ERROR)
             return
         jobs = Admin(Gateway(load_django_app())).jobs

@@ -64,23 +64,18 @@ def dashboard(request: HttpRequest, path: str = "") -> HttpResponseBase:
         principal = principal_of(user)
         if principal is None:
             return _refuse(request, user)
-    exchange = Exchange(_scope(request, path, principal), request.body)
-    exchange.start()
-    return _respond(request, exchange)
+    return _respond(request, Exchange(_scope(request, path, principal), request.body))
 
 
 class Exchange:
     """One request to the dashboard and the response as it comes."""
 
     def __init__(self, scope: dict[str, Any], body: bytes) -> None:
+        """Pass the request on."""
         self._scope = scope
         self._body: bytes | None = body
         self._loop = loop_thread()
         self._messages: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-        self._call: Any = None
-
-    def start(self) -> None:
-        """Pass the request on."""
         self._call = self._loop.submit(self._run(_application()))
 
     def end(self) -> None:

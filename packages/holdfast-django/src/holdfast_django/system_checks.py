@@ -199,10 +199,9 @@ def _examine(app: Holdfast) -> list[Finding]:
         return [problem("schema", f"{address.path} does not exist", "", "migrate")]
 
     async def run() -> list[Finding]:
-        leases = {each.name: each.lease for each in app.registry if each.lease is not None}
         owners = [*app.registry, *app.cycle_specs.values()]
         try:
-            return await run_checks(app.database, load_settings(), leases, owners)
+            return await run_checks(app.database, load_settings(), owners)
         finally:
             await app.aclose()
 

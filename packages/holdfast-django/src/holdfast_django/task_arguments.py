@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, cast
 
 from holdfast.core.errors import InvalidOption
-from holdfast.core.flow import By, Fair, Limit, Ordered, Rate
-from holdfast.core.registry import TypeOptions
+from holdfast.core.flow import By
+from holdfast.core.registry import TYPE_OPTIONS, TypeOptions
 from holdfast_django.tasks_api import AnyTask
-
-Rule = TypeVar("Rule", Limit, Rate, Fair, Ordered)
 
 
 def argument_names(task: AnyTask) -> list[str]:
@@ -58,29 +56,32 @@ class ArgumentOf:
         return value
 
 
-def flow_options(task: AnyTask) -> TypeOptions:
-    """Return the limits, rates, fairness and order of a task, by its arguments. Raises: InvalidOption."""
-    options: TypeOptions = {}
-    if limits := getattr(task, "limits", ()):
-        options["limits"] = list(_by_arguments(task, limits))
-    if rates := getattr(task, "rates", ()):
-        options["rates"] = list(_by_arguments(task, rates))
-    if (fair := getattr(task, "fair", None)) is not None:
-        (options["fair"],) = _by_arguments(task, [fair])
-    if (ordered := getattr(task, "ordered", None)) is not None:
-        (options["ordered"],) = _by_arguments(task, [ordered])
-    return options
+def type_options(task: AnyTask) -> TypeOptions:
+    """Return the options of a task's job types: what it has of those of a type, `by` its arguments.
+
+    Raises: InvalidOption.
+    """
+    given = {name: getattr(task, name, None) for name in TYPE_OPTIONS if name != "atomic"}
+    options = {
+        name: [_by_argument(task, each) for each in value]
+        if isinstance(value, list | tuple)
+        else _by_argument(task, value)
+        for name, value in given.items()
+        if value is not None and value is not False and value != ()
+    }
+    return cast("TypeOptions", options)
 
 
-def _by_arguments(task: AnyTask, rules: Sequence[Rule]) -> Iterator[Rule]:
+def _by_argument(task: AnyTask, value: Any) -> Any:
+    """Return an option whose `by`, if it has one, speaks of the task's arguments."""
+    by = getattr(value, "by", None)
+    if by is None:
+        return value
     names = argument_names(task)
-    for each in rules:
-        by = getattr(each, "by", None)
-        if isinstance(by, str) and by.split(".")[0] not in names:
-            raise InvalidOption(
-                f"by={by!r} is not an argument of the task, which has {', '.join(names) or 'none'}"
-            )
-        if by is not None:
-            each = copy(each)
-            object.__setattr__(each, "by", ArgumentOf(task.func, task.takes_context, by))
-        yield each
+    if isinstance(by, str) and by.split(".")[0] not in names:
+        raise InvalidOption(
+            f"by={by!r} is not an argument of the task, which has {', '.join(names) or 'none'}"
+        )
+    value = copy(value)
+    object.__setattr__(value, "by", ArgumentOf(task.func, task.takes_context, by))
+    return value

@@ -17,7 +17,7 @@ from holdfast.core.errors import InvalidName
 from holdfast.core.registry import TypeOptions, check_name, is_name
 from holdfast.core.retry import Retry
 from holdfast_django.application import on_load
-from holdfast_django.task_arguments import flow_options
+from holdfast_django.task_arguments import type_options
 from holdfast_django.tasks_api import (
     DEFAULT_TASK_BACKEND_ALIAS,
     DEFAULT_TASK_QUEUE_NAME,
@@ -103,7 +103,8 @@ class TaskTypes:
             for name, path in list(self._paths.items()):
                 if name not in app.registry:
                     task = self._tasks[path]
-                    app.job(name, **_options(task))(_handler(task))
+                    options: TypeOptions = {"retry": CUT_OFF_RETRY, **type_options(task)}
+                    app.job(name, **options)(_handler(task))
 
 
 def type_name(path: str, queue: str) -> str:
@@ -115,16 +116,6 @@ def _all_queues() -> Iterator[str]:
     """The queues of every backend: a worker must know a task in each that `using` may put it into."""
     for each in task_backends.settings.values():
         yield from each.get("QUEUES", [DEFAULT_TASK_QUEUE_NAME])
-
-
-def _options(task: AnyTask) -> TypeOptions:
-    options = flow_options(task)
-    options["retry"] = getattr(task, "retry", None) or CUT_OFF_RETRY
-    if (timeout := getattr(task, "timeout", None)) is not None:
-        options["timeout"] = timeout
-    if getattr(task, "sealed", False):
-        options["sealed"] = True
-    return options
 
 
 def _handler(task: AnyTask) -> Handler:

@@ -34,7 +34,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.flow import Fair, Limit, Ordered, Rate, flow_of
 from holdfast.core.retry import Retry
 from holdfast_django.application import database_alias, load_django_app
-from holdfast_django.task_arguments import argument_names, bound_arguments, flow_options
+from holdfast_django.task_arguments import argument_names, bound_arguments, type_options
 from holdfast_django.task_results import aware, change_result, new_result, read_result
 from holdfast_django.task_types import TASK_TYPES
 from holdfast_django.tasks_api import (
@@ -268,7 +268,7 @@ def _check_options(task: AnyTask) -> None:
     try:
         if task.timeout is not None:
             milliseconds(task.timeout)
-        flow_of(task.module_path, TypeCodec(Any), dict(flow_options(task)))
+        flow_of(task.module_path, TypeCodec(Any), dict(type_options(task)))
     except HoldfastError as error:
         raise InvalidTask(f"{task.module_path}: {error.message}.") from error
 

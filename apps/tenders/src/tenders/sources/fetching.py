@@ -12,7 +12,7 @@ from tenders.sources.found import SourceFailed
 AT_A_TIME = 4
 """Requests to one source at the same time; more would be impolite."""
 
-LARGEST_ANSWER = 10_000_000
+MAX_ANSWER_BYTES = 10_000_000
 
 
 class Fetcher:
@@ -43,6 +43,6 @@ class Fetcher:
                 raise SourceFailed(f"HTTP {answer.status_code}")
             async for chunk in answer.aiter_bytes():
                 body += chunk
-                if len(body) > LARGEST_ANSWER:
-                    raise SourceFailed(f"more than {LARGEST_ANSWER:,} bytes")
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise SourceFailed(f"more than {MAX_ANSWER_BYTES:,} bytes")
         return bytes(body)

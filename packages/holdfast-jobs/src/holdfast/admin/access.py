@@ -41,12 +41,12 @@ T = TypeVar("T")
 READ_TIMEOUT_MS = 5_000
 """A page that takes longer than this is not worth waiting for."""
 
-MOST_TOKENS = 1_000
-LONGEST_NAME = 100
-LONGEST_REASON = 1_000
+MAX_TOKENS = 1_000
+MAX_NAME_LENGTH = 100
+MAX_REASON_LENGTH = 1_000
 
 PAGE_ROWS = 200
-MOST_READS = 20
+MAX_READS = 20
 """A page of the audit is made of so many rows at most: an action on thousands of jobs leaves many."""
 
 TOUCH_EVERY_US = 60_000_000
@@ -173,9 +173,9 @@ class Caller:
 
     def __post_init__(self) -> None:
         reason = (self.reason or "").replace("\r\n", "\n")
-        if len(reason) > LONGEST_REASON or printable(reason) != reason:
+        if len(reason) > MAX_REASON_LENGTH or printable(reason) != reason:
             raise InvalidOption(
-                f"a reason has at most {LONGEST_REASON} characters, none of them a control character"
+                f"a reason has at most {MAX_REASON_LENGTH} characters, none of them a control character"
             )
 
     @property
@@ -284,7 +284,7 @@ class TokenAdmin(NounAdmin):
     async def list(self, caller: Caller) -> list[dict[str, Any]]:
         """Read tokens, newest first, without their hashes."""
         records = await self._gateway.read(
-            caller, "token.list", lambda store: store.tokens.page(MOST_TOKENS)
+            caller, "token.list", lambda store: store.tokens.page(MAX_TOKENS)
         )
         return [shown_token(each) for each in records]
 
@@ -329,8 +329,8 @@ def hash_of(secret: str) -> str:
 
 def new_token(name: str, role: Role, secret: str, lasts: Duration | None) -> NewToken:
     """Return what is written of a token. Raises: InvalidOption, InvalidDuration."""
-    if not name or len(name) > LONGEST_NAME or not name.isprintable():
-        raise InvalidOption(f"a token's name has 1 to {LONGEST_NAME} printable characters")
+    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
+        raise InvalidOption(f"a token's name has 1 to {MAX_NAME_LENGTH} printable characters")
     lasts_ms = None if lasts is None else milliseconds(lasts)
     if lasts_ms == 0:
         raise InvalidOption("a token cannot expire immediately")
@@ -384,7 +384,7 @@ def _read_log(
 ) -> Op[AuditPage]:
     """Read rows until they make more entries than are wanted, or there are no more."""
     entries: dict[str, dict[str, Any]] = {}
-    for _ in range(MOST_READS):
+    for _ in range(MAX_READS):
         rows = yield from store.audit.page(
             PAGE_ROWS, before, actor=actor, action=action, target=target
         )

@@ -14,7 +14,7 @@ from holdfast.commands.change import Effect
 from holdfast.core.duration import pluralize
 from holdfast.storage.id_generator import new_id
 
-MOST_IDS = 500
+MAX_IDS = 500
 """An entry names so many of its jobs or chains; `count` has them all."""
 
 _NOUNS = ("job", "chain")
@@ -46,7 +46,7 @@ def fold_effects(effects: Sequence[Effect], bulk: Bulk | None) -> Sequence[Effec
         "bulk": bulk.id,
         "count": len(ids),
         "filter": bulk.filter,
-        "ids": ids[:MOST_IDS],
+        "ids": ids[:MAX_IDS],
         **_states_of(each.after for each in effects),
     }
     return [Effect(pluralize(len(ids), noun), _states_of(each.before for each in effects), after)]
@@ -65,7 +65,7 @@ def fold_entries(newer: dict[str, Any], older: Mapping[str, Any]) -> dict[str, A
     after = {
         **new,
         "count": new["count"] + old["count"],
-        "ids": [*old["ids"], *new["ids"]][:MOST_IDS],
+        "ids": [*old["ids"], *new["ids"]][:MAX_IDS],
         **_sum(old, new),
     }
     noun = newer["target"].partition(" ")[2].removesuffix("s")

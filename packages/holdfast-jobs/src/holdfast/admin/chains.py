@@ -34,10 +34,10 @@ from holdfast.core.sealing import is_sealed, open_input
 from holdfast.storage.operation import Op, run_async
 from holdfast.storage.store import Store
 
-MOST_CHAINS = 200
+MAX_CHAINS = 200
 """A larger tree is cut here and marked."""
 
-MOST_JOBS = 500
+MAX_JOBS = 500
 """Of a longer chain only the last jobs are read."""
 
 TREE_DEPTH = 8
@@ -55,12 +55,12 @@ def _read(store: Store, chain_id: str, depth: int, seen: set[str]) -> Op[dict[st
     chains = yield from store.chains.get([chain_id])
     if not chains:
         return None
-    records = yield from store.chains.jobs(chain_id, MOST_JOBS)
+    records = yield from store.chains.jobs(chain_id, MAX_JOBS)
     edges = yield from store.blockers.of_jobs([each.id for each in records])
     jobs = {each.id: {**without_payloads(each), "waits_for": []} for each in records}
     for edge in edges:
         below: dict[str, Any] | None = None
-        if depth > 0 and edge.chain_id not in seen and len(seen) < MOST_CHAINS:
+        if depth > 0 and edge.chain_id not in seen and len(seen) < MAX_CHAINS:
             seen.add(edge.chain_id)
             below = yield from _read(store, edge.chain_id, depth - 1, seen)
         waits_for: list[Any] = jobs[edge.job_id]["waits_for"]

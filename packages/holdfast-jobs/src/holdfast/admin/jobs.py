@@ -41,7 +41,7 @@ from holdfast.core.sealing import Sealer
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
-MOST_AT_ONCE = 1_000
+MAX_AT_ONCE = 1_000
 """Jobs that one command may name."""
 
 TAILED = 500
@@ -206,8 +206,8 @@ _OPEN = ("pending", "running")
 def checked_ids(ids: Sequence[str]) -> list[str]:
     """Return ids in order, each once. Raises: InvalidId, InvalidOption when they are none or too many."""
     wanted = sorted({str(parse_id(each)) for each in ids})
-    if not wanted or len(wanted) > MOST_AT_ONCE:
-        raise InvalidOption(f"{len(wanted)} ids were given, from 1 to {MOST_AT_ONCE} are accepted")
+    if not wanted or len(wanted) > MAX_AT_ONCE:
+        raise InvalidOption(f"{len(wanted)} ids were given, from 1 to {MAX_AT_ONCE} are accepted")
     return wanted
 
 
@@ -291,10 +291,10 @@ class Groups(msgspec.Struct, frozen=True):
 class DeadLetterAdmin(NounAdmin):
     """What can be asked about dead letters and done to them. Each command takes ids, or a filter that finds them."""
 
-    async def groups(self, caller: Caller, limit: int = 100, look: int = GROUPED) -> Groups:
+    async def groups(self, caller: Caller, limit: int = 100) -> Groups:
         """Read the largest groups by type and kind of error among the newest."""
         return await self._gateway.read(
-            caller, "dead.list", lambda store: dead_groups(store, limit, look)
+            caller, "dead.list", lambda store: dead_groups(store, limit, GROUPED)
         )
 
     async def redrive(
@@ -375,6 +375,6 @@ def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[li
         return checked_ids(ids), False
     is_narrowed = any(term.field == "state" for term in parse_filter(filter, words=False))
     text = filter if is_narrowed else f"state:failed {filter}"
-    found = yield from store.jobs.walk(query_of(text, MOST_AT_ONCE, None), SCANNED)
+    found = yield from store.jobs.walk(query_of(text, MAX_AT_ONCE, None), SCANNED)
     ids = [each.id for each in found.records if each.state == "failed"]
     return ids, found.end is not None

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from holdfast.admin.access import LOCAL, Caller, Gateway, check
 from holdfast.admin.cycles import CycleFacts, cycle_facts
 from holdfast.admin.jobs import dead_groups
-from holdfast.admin.serializers import plain, redact_text, rfc3339
+from holdfast.admin.serializers import plain, redact_text, rfc3339, step_starts
 from holdfast.commands.change import Effect
 from holdfast.commands.cycles import late_us
 from holdfast.commands.explain import MAX_WORKERS, RUN_COUNTS_MS
@@ -39,25 +40,28 @@ from holdfast.core.worker_presence import WorkerRecord
 from holdfast.observe.metrics import LimitGauges, TypeGauges
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import ServerFacts, read_server, run_checks
-from holdfast.scheduler.runner import TICK, TickSkipped, TickSummary, is_single_tick
+from holdfast.scheduler.runner import TICK, TickSkipped, is_single_tick
 from holdfast.settings import Settings, effective
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.options import LARGEST_CLAIM
+
+if TYPE_CHECKING:
+    from holdfast.scheduler.tick import Tick
 
 _VERDICTS = ("problem", "warning", "ok")
 
 COUNTED_LIVE = 1_000
 """A page that refreshes every second counts waiting jobs only up to here, and shows when there are more."""
 
-MOST_GROUPS = 5
+MAX_GROUPS = 5
 DEAD_LOOK = 200
 """Groups shown, and the newest dead letters they are made of."""
 
 WAIT_LOOK = 20
 """Waiting times are measured on this many ended jobs of each step."""
 
-MOST_TICKS = 1_000
+MAX_TICKS = 1_000
 """Single ticks that the outbox's totals cover."""
 
 TICKS_LOOKED_AT = 10
@@ -129,7 +133,6 @@ class Overview(msgspec.Struct, frozen=True):
     health: Health
     sentence: str
     window: Window
-    step_us: int
     series: list[SeriesPoint]
     waits: list[StepWait]
     p95_wait_us: int | None
@@ -217,7 +220,7 @@ class Overviews:
 
         def op(store: Store) -> Op[OverviewPage]:
             overview = yield from self._look(store, window, self._waits.get(window))
-            dead = yield from dead_groups(store, MOST_GROUPS, DEAD_LOOK)
+            dead = yield from dead_groups(store, MAX_GROUPS, DEAD_LOOK)
             cycles = yield from cycle_facts(store, runs=0)
             return OverviewPage(overview, dead.items, cycles)
 
@@ -228,13 +231,12 @@ class Overviews:
         health = yield from read_health(store, COUNTED_LIVE)
         series = yield from store.statistics.series(span_ms, step_ms)
         if waits is None or health.now - waits.read_at >= WAITS_LAST_US:
-            steps = _steps(health.now, span_ms * 1000, step_ms * 1000)
+            steps = step_starts(health.now, window)
             waits = self._waits[window] = yield from _read_waits(store, steps, health.now)
         return Overview(
             health=health,
             sentence=summarize(health),
             window=window,
-            step_us=step_ms * 1000,
             series=series,
             waits=waits.steps,
             p95_wait_us=waits.p95_us,
@@ -274,9 +276,8 @@ class Overviews:
         """Run the doctor's checks, the worst first; nothing is fixed from here."""
         check(caller.principal, "doctor.read")
         app = self._gateway.app
-        leases = {each.name: each.lease for each in app.registry if each.lease is not None}
         owners = [*app.registry, *app.cycle_specs.values()]
-        found = await run_checks(app.database, self._settings, leases, owners, server)
+        found = await run_checks(app.database, self._settings, owners, server)
         ordered = sorted(found, key=lambda each: _VERDICTS.index(each.verdict))
         return [msgspec.structs.replace(each, measured=redact(each.measured)) for each in ordered]
 
@@ -288,7 +289,9 @@ class Overviews:
         )
 
 
-def _read_waits(store: Store, steps: Sequence[WaitStep], now: Instant) -> Op[Waits]:
+def _read_waits(store: Store, begins: range, now: Instant) -> Op[Waits]:
+    ids = [id_at(at) for at in (*begins, begins[-1] + begins.step)]
+    steps = [WaitStep(*step) for step in zip(begins, ids, ids[1:], strict=False)]
     found = yield from store.statistics.waits(steps, WAIT_LOOK)
     spans = sorted(each.us for each in found)
     return Waits(now, _by_step(found), quantile(spans, 0.95), quantile(spans, 0.5))
@@ -328,13 +331,6 @@ def _patience_with_ticks(store: Store, now: Instant) -> Op[int | None]:
     return None if went_missing or now - starts[0] > patience_us else patience_us
 
 
-def _steps(now: Instant, span_us: int, step_us: int) -> list[WaitStep]:
-    last = now // step_us * step_us
-    begins = range(last - span_us + step_us, last + 1 + step_us, step_us)
-    ids = [id_at(at) for at in begins]
-    return [WaitStep(*step) for step in zip(begins, ids, ids[1:], strict=False)]
-
-
 def _by_step(waits: Sequence[Wait]) -> list[StepWait]:
     found: dict[Instant, list[int]] = defaultdict(list)
     for each in waits:
@@ -346,20 +342,23 @@ def _by_step(waits: Sequence[Wait]) -> list[StepWait]:
     ]
 
 
-class Ticks(Protocol):
-    """Runs ticks in this process."""
-
-    async def run_once(self) -> TickSummary | TickSkipped:
-        """Run a tick unless one runs already."""
-
-
 class LegacyStats:
-    """Statistics of the outbox under its first names."""
+    """Statistics of the outbox under its first names, and ticks in this process."""
 
-    def __init__(self, gateway: Gateway, settings: Settings, ticks: Ticks) -> None:
+    def __init__(self, gateway: Gateway, settings: Settings) -> None:
         self._gateway = gateway
         self._settings = settings
-        self._ticks = ticks
+
+    @cached_property
+    def _tick(self) -> Tick:
+        app = self._gateway.app
+        handled = [each.name for each in app.registry if each.handler is not None]
+        return app.assembly(self._settings, types=handled).tick()
+
+    async def close(self) -> None:
+        """Let a running tick end within its grace period and release its connection."""
+        if "_tick" in vars(self):
+            await self._tick.close(self._settings.worker.shutdown_timeout_ms / 1000)
 
     async def stats(self, caller: Caller) -> dict[str, Any]:
         """Read queue, runtime and configuration; running shows as processing and completed as sent."""
@@ -368,7 +367,7 @@ class LegacyStats:
     async def run_once(self, caller: Caller) -> dict[str, Any]:
         """Run one tick in this process, unless one is running."""
         check(caller.principal, "outbox.run_once")
-        answer = await self._ticks.run_once()
+        answer = await self._tick.run_once()
         if isinstance(answer, TickSkipped):
             return {"skipped": True, "reason": answer.reason}
         effect = Effect(f"run {answer.run_id}", None, {"processed": answer.total_processed})
@@ -379,7 +378,7 @@ class LegacyStats:
         health = yield from read_health(store)
         totals = health.totals
         workers = yield from store.workers.page(MAX_WORKERS, live=True)
-        ticks = yield from store.runs.page(MOST_TICKS, RUN_COUNTS_MS, TICK)
+        ticks = yield from store.runs.page(MAX_TICKS, RUN_COUNTS_MS, TICK)
         return {
             "generated_at": rfc3339(health.now),
             "queue": {

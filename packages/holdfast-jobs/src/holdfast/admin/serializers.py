@@ -24,7 +24,7 @@ from holdfast.core.records import (
 )
 from holdfast.core.redaction import redact, redact_value
 from holdfast.core.sealing import Sealer, key_id, open_input, open_output, sealed_marker
-from holdfast.core.statistics import DeadGroup
+from holdfast.core.statistics import STEPS_MS, DeadGroup, Window
 
 
 def rfc3339(instant: Instant | None) -> str | None:
@@ -34,6 +34,13 @@ def rfc3339(instant: Instant | None) -> str | None:
     moment = to_datetime(instant)
     # A page writes hundreds of these, and strftime takes five times as long.
     return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
+
+
+def step_starts(now: Instant, window: Window) -> range:
+    """Return where the steps of a window begin, the last of them with the current one."""
+    span_us, step_us = (each * 1000 for each in STEPS_MS[window])
+    last = now // step_us * step_us
+    return range(last - span_us + step_us, last + 1, step_us)
 
 
 def health_json(health: Health) -> dict[str, Any]:

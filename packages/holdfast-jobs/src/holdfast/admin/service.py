@@ -14,7 +14,6 @@ from holdfast.admin.types import SubscriptionAdmin, TypeAdmin
 from holdfast.admin.workers import WorkerAdmin
 
 if TYPE_CHECKING:
-    from holdfast.admin.overview import Ticks
     from holdfast.app import Holdfast
     from holdfast.settings import Settings
 
@@ -55,7 +54,7 @@ class Admin:
 class Service(Admin):
     """The same for a process that serves: with the overview, which needs its settings, and the first outbox API."""
 
-    def __init__(self, app: Holdfast, settings: Settings, ticks: Ticks) -> None:
+    def __init__(self, app: Holdfast, settings: Settings) -> None:
         # Here, because the command line does without it and starts faster so.
         from holdfast.admin.overview import LegacyStats, Overviews
 
@@ -64,4 +63,9 @@ class Service(Admin):
         self.app = app
         self.settings = settings
         self.overview = Overviews(gateway, settings)
-        self.outbox = LegacyStats(gateway, settings, ticks)
+        self.outbox = LegacyStats(gateway, settings)
+
+    async def close(self) -> None:
+        """End what extensions have begun, and a running tick."""
+        await super().close()
+        await self.outbox.close()

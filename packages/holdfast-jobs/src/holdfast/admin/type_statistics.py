@@ -32,7 +32,7 @@ LATEST_LOOK = 2_500
 """Jobs shown, and the newest of all among which the latest are looked for."""
 
 SAMPLE_LASTS_US = 10_000_000
-MOST_SAMPLES = 50
+MAX_SAMPLES = 50
 
 WEEK_MS, HOUR_MS = 7 * 86_400_000, 3_600_000
 """The week is shown by the hour; the tally keeps hours for a little longer."""
@@ -70,7 +70,6 @@ class TypeBoard(msgspec.Struct, frozen=True):
 
     facts: TypeFacts
     window: Window
-    step_us: int
     series: list[SeriesPoint]
     sample: Sample
     latest: list[JobRecord]
@@ -122,7 +121,7 @@ def read_type_board(
         week = yield from store.statistics.series(WEEK_MS, HOUR_MS, type=type)
         sample = make_sample(facts.now, jobs, week)
     latest = yield from store.jobs.walk(JobQuery(limit=LATEST, types=(type,)), LATEST_LOOK)
-    return TypeBoard(facts, window, step_ms * 1000, series, sample, latest.records)
+    return TypeBoard(facts, window, series, sample, latest.records)
 
 
 class TypeBoards(NounAdmin):
@@ -141,6 +140,6 @@ class TypeBoards(NounAdmin):
             caller, "type.list", lambda store: read_type_board(store, type, window, sample)
         )
         self._samples[type] = board.sample
-        if len(self._samples) > MOST_SAMPLES:
+        if len(self._samples) > MAX_SAMPLES:
             del self._samples[next(iter(self._samples))]
         return board

@@ -208,25 +208,6 @@ class SubscriptionFacts(msgspec.Struct, frozen=True):
         return {"type": self.record.job_type, **fields, "replayed_to": replayed_to, **counts}
 
 
-class ReplayBatch(ReplayPage, frozen=True):
-    """A batch of a replay, as surfaces show how far it has come."""
-
-    @property
-    def reached(self) -> Instant:
-        """When the last event that was looked at had been published."""
-        return instant_of(self.last) * 1000
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the batch for programs; how far it came and `next`, which continues it, are null at the end."""
-        if self.is_last:
-            return {"replayed": self.copied, "replayed_to": None, "next": None}
-        return {
-            "replayed": self.copied,
-            "replayed_to": rfc3339(self.reached),
-            "next": self.last,
-        }
-
-
 class SubscriptionAdmin(NounAdmin):
     """What can be asked about subscriptions and done to them."""
 
@@ -242,21 +223,16 @@ class SubscriptionAdmin(NounAdmin):
         after: str | None,
         look: int = REPLAY_LOOK,
         dry_run: bool = False,
-    ) -> ReplayBatch:
+    ) -> ReplayPage:
         """Deliver one batch of stored events to a handler.
 
         Raises: SubscriptionNotFound, InvalidOption, InvalidDuration.
         """
-        command = partial(
-            replay_events,
-            subscription=subscription,
-            since=since,
-            after=after,
-            look=look,
-            dry_run=dry_run,
+        return await self._gateway.run(
+            caller,
+            "subscription.replay",
+            lambda store: replay_events(store, subscription, since, after, look, dry_run),
         )
-        page = await self._gateway.run(caller, "subscription.replay", command)
-        return ReplayBatch(page.copied, page.last, page.is_last)
 
     async def remove(self, caller: Caller, event: str, handler: str) -> RemovedSubscription:
         """Stop delivering an event to a handler; what was delivered stays. Raises: SubscriptionNotFound."""

@@ -161,4 +161,4 @@ def list_audit(
             session.caller(), limit, after, actor=actor, action=action, target=target
         )
     )
-    write_page("changes", page.items, page.next, _AUDIT_COLUMNS, output)
+    write_page("changes", page, _AUDIT_COLUMNS, output, after)

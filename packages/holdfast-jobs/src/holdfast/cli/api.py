@@ -105,9 +105,9 @@ async def _serve(app: Holdfast, host: str, port: int, root_path: str) -> None:
     import asyncio
 
     from holdfast.web.app import create
-    from holdfast.web.http_server import make_server
+    from holdfast.web.http_server import Server
 
-    server = make_server(create(app), host, port, root_path)
+    server = Server(create(app), host, port, root_path)
     serving = asyncio.create_task(server.serve())
     address = await server.address()
     tune_interpreter()

@@ -13,6 +13,7 @@ import click
 from holdfast.cli.changes import (
     BulkAction,
     ChangeOptions,
+    add_bulk_command,
     bulk_options,
     run_bulk_action,
     select,
@@ -26,7 +27,6 @@ from holdfast.cli.output import (
     first_line,
     list_options,
     output_option,
-    searched_rows,
     state_colour,
     write_json,
     write_page,
@@ -122,8 +122,7 @@ def list_(
 ) -> None:
     """List chains, newest first."""
     page = session.run(session.admin.chains.page(session.caller(), " ".join(filter), limit, after))
-    searched = searched_rows("chains", page.cut, after)
-    write_page("chains", page.items, page.next, CHAIN_COLUMNS, output, searched=searched)
+    write_page("chains", page, CHAIN_COLUMNS, output, after)
 
 
 @chains.command(
@@ -174,21 +173,6 @@ def wait(session: CliSession, id: str, timeout: str, raw: bool) -> None:
     write_json(output if raw else redact_value(output))
 
 
-@chains.command(
-    "cancel",
-    examples=(
-        "holdfast chains cancel 0193a6f0-7c00-7000-8000-000000000000 --reason 'order withdrawn'",
-        "holdfast chains cancel type:report.* --dry-run",
-    ),
-)
-@bulk_options
-def cancel(session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions) -> int:
-    """Cancel unfinished chains."""
-    selection = select(session, "chain", targets, limit, lifecycle.CANCEL.states)
-    action = BulkAction(lifecycle.CANCEL, "cancelled", "chain", _cancel_chains)
-    return run_bulk_action(session, selection, change, action)
-
-
 def _cancel_chains(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
     admin, caller = session.admin.chains, session.caller(change.reason, change.bulk)
     done = []
@@ -196,6 +180,16 @@ def _cancel_chains(session: CliSession, ids: Sequence[str], change: ChangeOption
         with suppress(WrongState, ChainNotFound):
             done.append(session.run(admin.cancel(caller, id)))
     return done
+
+
+add_bulk_command(
+    chains,
+    "cancel",
+    "Cancel unfinished chains.",
+    BulkAction(lifecycle.CANCEL, "cancelled", "chain", _cancel_chains),
+    "holdfast chains cancel 0193a6f0-7c00-7000-8000-000000000000 --reason 'order withdrawn'",
+    "holdfast chains cancel type:report.* --dry-run",
+)
 
 
 @chains.command(

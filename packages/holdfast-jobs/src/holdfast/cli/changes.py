@@ -12,6 +12,7 @@ import click
 from holdfast.cli.completion import complete_filter
 from holdfast.cli.console import is_interactive, print_info, print_warning, progress
 from holdfast.cli.exit_codes import Exit
+from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     CHAIN_COLUMNS,
     JOB_COLUMNS,
@@ -283,6 +284,20 @@ def run_bulk_action(
     for id in selection.missing[:_MAX_WARNINGS]:
         print_warning(f"there is no {noun} {id}")
     return Exit.PARTLY if skipped or selection.missing else Exit.OK
+
+
+def add_bulk_command(
+    group: HelpGroup, name: str, help: str, action: BulkAction, *examples: str
+) -> None:
+    """Add a command that runs an action on what ids or a filter select."""
+
+    @group.command(name, help=help, examples=examples)
+    @bulk_options
+    def run_on_selected(
+        session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions
+    ) -> int:
+        selection = select(session, action.noun, targets, limit, action.command.states)
+        return run_bulk_action(session, selection, change, action)
 
 
 def _refusal(

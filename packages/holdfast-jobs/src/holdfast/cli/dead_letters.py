@@ -9,6 +9,7 @@ import click
 from holdfast.cli.changes import (
     BulkAction,
     ChangeOptions,
+    add_bulk_command,
     bulk_options,
     run_bulk_action,
     select,
@@ -23,7 +24,6 @@ from holdfast.cli.output import (
     columns,
     first_line,
     list_options,
-    searched_rows,
     to_seconds,
     write_page,
     write_records,
@@ -79,8 +79,7 @@ def list_(
     if filter:
         text = " ".join(("state:failed", *filter))
         page = session.run(session.admin.jobs.page(caller, text, limit, after))
-        searched = searched_rows("dead letters", page.cut, after)
-        write_page("dead letters", page.items, page.next, JOB_COLUMNS, output, searched=searched)
+        write_page("dead letters", page, JOB_COLUMNS, output, after)
         return
     groups = session.run(session.admin.dead_letters.groups(caller, limit))
     write_records(groups.items, GROUP_COLUMNS, output, id="filter", empty="no dead letters")
@@ -126,24 +125,19 @@ def redrive(
     return run_bulk_action(session, selection, change, action)
 
 
-@dead.command(
-    "drop",
-    examples=(
-        "holdfast dead drop 0193a6f0-7c00-7000-8000-000000000000",
-        "holdfast dead drop type:mail.* 'age>90d' --yes --reason 'no longer needed'",
-    ),
-)
-@bulk_options
-def drop(session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions) -> int:
-    """Delete dead letters with their chains; those that other jobs wait for are skipped."""
-    selection = select(session, "job", targets, limit, lifecycle.DROP.states)
-    action = BulkAction(lifecycle.DROP, "dropped", "job", _drop_jobs)
-    return run_bulk_action(session, selection, change, action)
-
-
 def _drop_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
     caller = session.caller(change.reason, change.bulk)
     return session.run(session.admin.dead_letters.drop(caller, ids)).ids
+
+
+add_bulk_command(
+    dead,
+    "drop",
+    "Delete dead letters with their chains; those that other jobs wait for are skipped.",
+    BulkAction(lifecycle.DROP, "dropped", "job", _drop_jobs),
+    "holdfast dead drop 0193a6f0-7c00-7000-8000-000000000000",
+    "holdfast dead drop type:mail.* 'age>90d' --yes --reason 'no longer needed'",
+)
 
 
 @dead.command("show", examples=("holdfast dead show 0193a6f0-7c00-7000-8000-000000000000",))

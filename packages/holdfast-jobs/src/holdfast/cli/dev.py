@@ -19,7 +19,7 @@ import click
 from holdfast.cli.console import print_info, print_warning
 from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpCommand
-from holdfast.cli.serving_process import port_option, slots_option
+from holdfast.cli.serving_process import free_port, port_option, slots_option
 from holdfast.cli.session import app_argument, load_app, open_app
 from holdfast.core.errors import NotConfirmed
 
@@ -82,8 +82,6 @@ def dev(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None:
 
     Migrates the schema first. Press Ctrl-C once to let handlers finish, twice to stop immediately.
     """
-    from holdfast.cli.local_postgres import free_port
-
     with open_app(load_app(spec)) as session:
         session.app.migrate()
         print_info(f"running {spec} on {session.app.database.url}")

@@ -71,9 +71,8 @@ def _run_checks(session: CliSession, settings: Settings) -> list[Finding]:
     from holdfast.scheduler.doctor.checks import run_checks
 
     session.require_database()
-    leases = {each.name: each.lease for each in session.app.registry if each.lease is not None}
     owners = [*session.app.registry, *session.app.cycle_specs.values()]
-    return session.run(run_checks(session.app.database, settings, leases, owners))
+    return session.run(run_checks(session.app.database, settings, owners))
 
 
 def _summarize(findings: list[Finding]) -> int:

@@ -62,8 +62,9 @@ def events() -> None:
 @with_database
 def subscriptions(session: CliSession, output: Format) -> None:
     """List which handler receives which event, since when, and how many live workers handle it."""
-    empty = "no subscriptions"
-    write_records(_rows(session), _SUBSCRIPTION_COLUMNS, output, id="type", empty=empty)
+    found = session.run(session.admin.subscriptions.list(session.caller()))
+    rows = [each.as_json() for each in found]
+    write_records(rows, _SUBSCRIPTION_COLUMNS, output, id="type", empty="no subscriptions")
 
 
 @events.command(
@@ -198,9 +199,3 @@ def _print_remaining(done: RemovedSubscription) -> None:
         print_info(
             f"{jobs} already delivered will still run: `holdfast jobs list type:{done.type}`"
         )
-
-
-def _rows(session: CliSession) -> list[Record]:
-    return [
-        each.as_json() for each in session.run(session.admin.subscriptions.list(session.caller()))
-    ]

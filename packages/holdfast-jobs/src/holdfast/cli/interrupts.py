@@ -3,18 +3,11 @@
 A shell without job control starts its background commands with SIGINT ignored, and `nohup` does so with SIGHUP. A
 command that runs until it is interrupted takes SIGINT all the same, because nothing else would end it in order. SIGHUP
 stays ignored: that is what `nohup` is for. A command that ends by itself leaves both as they are.
-
-Python drops a KeyboardInterrupt that is raised while a destructor runs, and nobody presses Ctrl-C twice. So the signal
-is remembered, and raised again where the command waits.
 """
 
 from __future__ import annotations
 
 import signal
-import time
-from types import FrameType
-
-_came: list[int] = []
 
 
 def take_interrupts() -> None:
@@ -26,31 +19,3 @@ def hangup_signals() -> list[signal.Signals]:
     """Return the signal of a terminal that is closed, unless it is ignored."""
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [] if is_ignored else [signal.SIGHUP]
-
-
-def raise_on_signals(*numbers: signal.Signals) -> None:
-    """Have these signals raise KeyboardInterrupt; without any, SIGINT and SIGTERM."""
-    for number in numbers or (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _on_signal)
-
-
-def raise_if_interrupted() -> None:
-    """Raise the KeyboardInterrupt of a signal that came before, if there was one."""
-    if _came:
-        raise KeyboardInterrupt
-
-
-def forget_interrupts() -> None:
-    """Wait for the next signal: the command has begun to stop."""
-    _came.clear()
-
-
-def sleep_unless_interrupted(seconds: float) -> None:
-    """Sleep. Raises: KeyboardInterrupt, also for a signal that came before."""
-    raise_if_interrupted()
-    time.sleep(seconds)
-
-
-def _on_signal(number: int, _: FrameType | None) -> None:
-    _came.append(number)
-    raise KeyboardInterrupt

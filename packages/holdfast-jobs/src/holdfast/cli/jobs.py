@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never, cast
 
 import click
 
-from holdfast.cli.changes import (
-    BulkAction,
-    ChangeOptions,
-    bulk_options,
-    change_options,
-    run_bulk_action,
-    select,
-)
+from holdfast.cli.changes import BulkAction, ChangeOptions, add_bulk_command, change_options
 from holdfast.cli.completion import complete_type
 from holdfast.cli.console import print_info, wants_colour
 from holdfast.cli.interrupts import take_interrupts
@@ -35,7 +28,6 @@ from holdfast.cli.output import (
     first_line,
     list_options,
     output_option,
-    searched_rows,
     state_colour,
     to_seconds,
     write_detail,
@@ -114,8 +106,7 @@ def list_(
 ) -> None:
     """List jobs, newest first; all terms of a filter must match."""
     page = session.run(session.admin.jobs.page(session.caller(), " ".join(filter), limit, after))
-    searched = searched_rows("jobs", page.cut, after)
-    write_page("jobs", page.items, page.next, JOB_COLUMNS, output, searched=searched)
+    write_page("jobs", page, JOB_COLUMNS, output, after)
     state = next((each for each in filter if each in lifecycle.STATES), None)
     if state is not None and not page.items:
         print_info(f"{state!r} was searched as text; for jobs in this state, write state:{state}")
@@ -156,7 +147,7 @@ def write_job(found: JobDetail, output: Format) -> None:
 def job_in_full(found: JobDetail) -> Detail:
     """Return a job as people read it, here and in `top`."""
     job, progress = found.job, found.progress
-    most = job["max_attempts"]
+    max_attempts = job["max_attempts"]
     return Detail(
         title=f"{job['type']} · {job['state']}",
         sentence=found.why,
@@ -168,7 +159,7 @@ def job_in_full(found: JobDetail) -> Detail:
             "version": job["version"] if job["version"] > 1 else None,
             "sealed with": job["sealed_with"],
             "priority": job["priority"],
-            "attempt": f"{job['attempt']} of {most}" if most else job["attempt"],
+            "attempt": f"{job['attempt']} of {max_attempts}" if max_attempts else job["attempt"],
             "crashes": job["crashes"] or None,
             "created": job["created_at"],
             "planned": job["planned_at"],
@@ -188,52 +179,48 @@ def job_in_full(found: JobDetail) -> Detail:
     )
 
 
-def _add_move(name: str, done: str, text: str, *examples: str) -> None:
-    """Add a command of the lifecycle, for jobs by ids or by a filter."""
-    move = lifecycle.JOB_COMMANDS[name]
+def _move(name: str, done: str) -> BulkAction:
+    """Return a command of the lifecycle, for several jobs."""
 
     def run_batch(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
         run = getattr(session.admin.jobs, name)
         report: Moved = session.run(run(session.caller(change.reason, change.bulk), ids))
         return report.moved
 
-    @jobs.command(name.replace("_", "-"), help=text, examples=examples)
-    @bulk_options
-    def move_jobs(
-        session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions
-    ) -> int:
-        selection = select(session, "job", targets, limit, move.states)
-        return run_bulk_action(session, selection, change, BulkAction(move, done, "job", run_batch))
+    return BulkAction(lifecycle.JOB_COMMANDS[name], done, "job", run_batch)
 
 
-_add_move(
+add_bulk_command(
+    jobs,
     "retry",
-    "retried",
     """Re-queue failed jobs with a fresh set of attempts.
 
     Without a state in the filter, only failed jobs match.
     """,
+    _move("retry", "retried"),
     "holdfast jobs retry 0193a6f0-7c00-7000-8000-000000000000",
     "holdfast jobs retry type:mail.* 'error:\"timed out\"' --dry-run",
     "holdfast jobs retry type:mail.* 'age<1h' --yes --reason 'provider is back'",
 )
-_add_move(
+add_bulk_command(
+    jobs,
     "cancel",
-    "cancelled",
     """Cancel unfinished jobs; running handlers are aborted.
 
     Without a state in the filter, blocked, pending and running jobs match.
     """,
+    _move("cancel", "cancelled"),
     "holdfast jobs cancel 0193a6f0-7c00-7000-8000-000000000000 --reason 'sent manually'",
     "holdfast jobs cancel state:pending type:report.* --dry-run",
 )
-_add_move(
-    "run_now",
-    "made due",
+add_bulk_command(
+    jobs,
+    "run-now",
     """Make pending jobs due now.
 
     Without a state in the filter, only pending jobs match.
     """,
+    _move("run_now", "made due"),
     "holdfast jobs run-now 0193a6f0-7c00-7000-8000-000000000000",
     "holdfast jobs run-now type:mail.* 'attempt>=1' --yes",
 )

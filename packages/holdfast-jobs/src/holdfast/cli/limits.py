@@ -10,7 +10,15 @@ import click
 from holdfast.cli.changes import ChangeOptions, change_named, change_options
 from holdfast.cli.completion import complete_type
 from holdfast.cli.lazy import HelpGroup
-from holdfast.cli.output import Column, Format, columns, limit_option, output_option, write_records
+from holdfast.cli.output import (
+    Column,
+    Format,
+    columns,
+    flag_column,
+    limit_option,
+    output_option,
+    write_records,
+)
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import CommandUsage
 
@@ -18,7 +26,7 @@ _LIMIT_COLUMNS = (
     *columns("type", "key"),
     Column("running", lambda row: row["running"], lambda row: "yellow" if row["full"] else None),
     *columns("started", "waiting", "oldest"),
-    Column("paused", lambda row: row["paused"], lambda row: "yellow" if row["paused"] else None),
+    flag_column("paused", "yellow"),
     Column("own limit", lambda row: row["own"]),
 )
 

@@ -162,69 +162,50 @@ def _sentence(text: str) -> str:
     return line[:1].lower() + line[1:]
 
 
-SECTIONS = {
+_COMMANDS = {
     "Get started": {
-        "init": LazyCommand("holdfast.cli.dev", "Write a working application with a test."),
-        "dev": LazyCommand(
-            "holdfast.cli.dev",
-            "Run a worker and the dashboard; restart them when a source file changes.",
-        ),
+        "init": ("dev", "Write a working application with a test."),
+        "dev": ("dev", "Run a worker and the dashboard; restart them when a source file changes."),
     },
     "Run": {
-        "worker": LazyCommand(
-            "holdfast.cli.worker", "Run an application's jobs and cycles until stopped."
-        ),
-        "tick": LazyCommand(
-            "holdfast.cli.worker",
-            "Run one tick and exit; exits 1 if a runner failed or did not stop.",
-        ),
-        "api": LazyCommand("holdfast.cli.api", "Serve the HTTP API and the dashboard."),
+        "worker": ("worker", "Run an application's jobs and cycles until stopped."),
+        "tick": ("worker", "Run one tick and exit; exits 1 if a runner failed or did not stop."),
+        "api": ("api", "Serve the HTTP API and the dashboard."),
     },
     "Inspect and act": {
-        "status": LazyCommand(
-            "holdfast.cli.status",
+        "status": (
+            "status",
             "Show the queue's status: a one-sentence summary, counts and job types.",
         ),
-        "jobs": LazyCommand(
-            "holdfast.cli.jobs", "List, show, start, retry, cancel and follow jobs."
-        ),
-        "chains": LazyCommand(
-            "holdfast.cli.chains", "List, show, wait for, cancel and delete chains."
-        ),
-        "dead": LazyCommand(
-            "holdfast.cli.dead_letters", "List, show, redrive and drop dead letters."
-        ),
-        "types": LazyCommand(
-            "holdfast.cli.types", "List, show, check, pause, resume and configure job types."
-        ),
-        "limits": LazyCommand(
-            "holdfast.cli.limits", "List and change fleet-wide limits, by job type and key."
-        ),
-        "events": LazyCommand(
-            "holdfast.cli.events", "List and remove event subscriptions, and replay stored events."
-        ),
-        "cycles": LazyCommand("holdfast.cli.cycles", "List, run, pause and resume cycles."),
-        "workers": LazyCommand("holdfast.cli.workers", "List and drain workers."),
+        "jobs": ("jobs", "List, show, start, retry, cancel and follow jobs."),
+        "chains": ("chains", "List, show, wait for, cancel and delete chains."),
+        "dead": ("dead_letters", "List, show, redrive and drop dead letters."),
+        "types": ("types", "List, show, check, pause, resume and configure job types."),
+        "limits": ("limits", "List and change fleet-wide limits, by job type and key."),
+        "events": ("events", "List and remove event subscriptions, and replay stored events."),
+        "cycles": ("cycles", "List, run, pause and resume cycles."),
+        "workers": ("workers", "List and drain workers."),
     },
     "Set up and operate": {
-        "migrate": LazyCommand("holdfast.cli.database", "Bring the schema up to date."),
-        "grants": LazyCommand(
-            "holdfast.cli.database", "Print what each database role needs for this version, as SQL."
-        ),
-        "reap": LazyCommand("holdfast.cli.workers", "Recover jobs from expired leases, once."),
-        "doctor": LazyCommand(
-            "holdfast.cli.doctor",
-            "Check configuration, fleet and database; exits 6 if a check fails.",
-        ),
-        "audit": LazyCommand("holdfast.cli.access", "Show the audit log."),
-        "adopt": LazyCommand("holdfast.cli.database", "Allow jobs in a copied database to run."),
-        "token": LazyCommand("holdfast.cli.access", "Create, list and revoke API tokens."),
-        "config": LazyCommand("holdfast.cli.reference", "Show the effective settings."),
-        "explain": LazyCommand(
-            "holdfast.cli.reference", "Explain an error code and its fix, or a term."
-        ),
-        "completion": LazyCommand("holdfast.cli.reference", "Print a shell completion script."),
+        "migrate": ("database", "Bring the schema up to date."),
+        "grants": ("database", "Print what each database role needs for this version, as SQL."),
+        "reap": ("workers", "Recover jobs from expired leases, once."),
+        "doctor": ("doctor", "Check configuration, fleet and database; exits 6 if a check fails."),
+        "audit": ("access", "Show the audit log."),
+        "adopt": ("database", "Allow jobs in a copied database to run."),
+        "token": ("access", "Create, list and revoke API tokens."),
+        "config": ("reference", "Show the effective settings."),
+        "explain": ("reference", "Explain an error code and its fix, or a term."),
+        "completion": ("reference", "Print a shell completion script."),
     },
+}
+"""The commands by section: the module of each, and the first sentence of its help, for which nothing is imported."""
+
+SECTIONS = {
+    title: {
+        name: LazyCommand(f"holdfast.cli.{module}", text) for name, (module, text) in rows.items()
+    }
+    for title, rows in _COMMANDS.items()
 }
 for _each in find_extensions():
     for _section, _commands in _each.commands.items():

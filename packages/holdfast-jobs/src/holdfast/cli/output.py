@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from unicodedata import east_asian_width
 
 import click
@@ -17,6 +17,10 @@ import click
 from holdfast.cli.completion import complete_filter
 from holdfast.cli.console import print_info, wants_colour
 from holdfast.core.ids import short_id
+
+if TYPE_CHECKING:
+    from holdfast.admin.access import AuditPage
+    from holdfast.client.views import Page
 
 Format: TypeAlias = Literal["table", "json", "ndjson", "id"]
 Record: TypeAlias = Mapping[str, Any]
@@ -51,6 +55,12 @@ def columns(*names: str, **fields: str) -> tuple[Column, ...]:
     """Return columns that show the fields of these names, or fields under other titles."""
     titles = dict(zip(names, names, strict=True)) | fields
     return tuple(Column(title, itemgetter(name)) for title, name in titles.items())
+
+
+def flag_column(title: str, colour: str, name: str | None = None) -> Column:
+    """Return a column that shows a field, coloured where the field says something."""
+    field = itemgetter(name or title)
+    return Column(title, field, lambda row: colour if field(row) else None)
 
 
 def write_records(
@@ -285,9 +295,9 @@ def interval_option(least: float) -> Callable[[Callable[..., T]], Callable[..., 
     )
 
 
-def limit_option(default: int, most: int = 1_000) -> Callable[[Callable[..., T]], Callable[..., T]]:
+def limit_option(default: int, max: int = 1_000) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Give a command `--limit`, the length of a page."""
-    allowed = click.IntRange(1, most)
+    allowed = click.IntRange(1, max)
     return click.option(
         "--limit", type=allowed, default=default, show_default=True, help="Maximum rows."
     )
@@ -300,23 +310,20 @@ def list_options(command: Callable[..., T]) -> Callable[..., T]:
 
 def write_page(
     noun: str,
-    items: Iterable[Record],
-    next: str | None,
+    page: Page[dict[str, Any]] | AuditPage,
     columns: Sequence[Column],
     output: Format,
+    after: str | None,
     id: str = "id",
-    searched: str = "",
 ) -> None:
-    """Write one page, and how to get the next; `searched` is where a search stopped before it had seen everything."""
+    """Write one page, and how to get the next, or where a search stopped before it had seen everything."""
+    searched = ""
+    if getattr(page, "cut", False):
+        from holdfast.client.pagination import LOOK
+
+        searched = f"the {'newest' if after is None else 'next'} {LOOK:,} {noun}"
     empty = f"none among {searched}" if searched else f"no {noun} found"
-    write_records(items, columns, output, id=id, empty=empty)
-    if next is not None:
+    write_records(page.items, columns, output, id=id, empty=empty)
+    if page.next is not None:
         more = f"searched {searched}" if searched else "there are more"
-        print_info(f"{more}; continue with --after {next}")
-
-
-def searched_rows(noun: str, cut: bool, after: str | None) -> str:
-    """Return what a page was searched in, if that was cut."""
-    from holdfast.client.pagination import LOOK
-
-    return f"the {'newest' if after is None else 'next'} {LOOK:,} {noun}" if cut else ""
+        print_info(f"{more}; continue with --after {page.next}")

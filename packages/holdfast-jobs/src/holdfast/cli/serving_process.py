@@ -6,6 +6,7 @@ import gc
 import math
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -124,6 +125,13 @@ def port_option(help: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Give a command `--port`, the dashboard's."""
     allowed = click.IntRange(0, 65_535)
     return click.option("--port", type=allowed, default=4000, show_default=True, help=help)
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def log_options(command: Callable[..., T]) -> Callable[..., T]:

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, wraps
 from getpass import getuser
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
@@ -46,7 +45,7 @@ READ_TIMEOUT_MS = 10_000
 DEFAULT_ATTRIBUTE = "app"
 
 _SHOWN_FRAMES = 3
-_MOST_ALIKE = 5
+_MAX_ALIKE = 5
 _EXAMPLE_ID = "0193a6f0-7c00-7000-8000-00007c00a1b2"
 """Ids that are shown when several fit."""
 
@@ -128,7 +127,7 @@ class CliSession:
                     f"as in {short_id(_EXAMPLE_ID)}; `holdfast {noun}s list` shows ids",
                 ) from None
         is_chain = noun == "chain"
-        found = self.read(self.store.jobs.ids_like(digits, _MOST_ALIKE, chains=is_chain))
+        found = self.read(self.store.jobs.ids_like(digits, _MAX_ALIKE, chains=is_chain))
         if len(found) == 1:
             return found[0]
         if found:
@@ -292,19 +291,23 @@ def load_app(spec: str) -> Holdfast:
 
 
 def _import(name: str) -> ModuleType:
-    _find(name)
+    parent = name.rpartition(".")[0]
+    if parent:
+        _import(parent)
     with _explain_failure(name):
         return import_module(name)
 
 
 @contextmanager
 def _explain_failure(name: str) -> Iterator[None]:
-    """Say what a module's own code raised, and where. Raises: AppNotLoaded."""
+    """Say that a module does not exist, or what its own code raised, and where. Raises: AppNotLoaded."""
     try:
         yield
     except HoldfastError:
         raise
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == name:
+            raise _not_found(name) from None
         frames = traceback.extract_tb(error.__traceback__)[-_SHOWN_FRAMES:]
         places = [f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in frames]
         reason = traceback.format_exception_only(error)[-1].strip()
@@ -313,33 +316,15 @@ def _explain_failure(name: str) -> Iterator[None]:
         ) from error
 
 
-def _find(name: str) -> None:
-    """Reject a module that does not exist, as opposed to one whose own imports fail."""
-    parts = name.split(".")
-    for depth in range(1, len(parts) + 1):
-        parent, part = ".".join(parts[: depth - 1]), parts[depth - 1]
-        path = getattr(_import(parent), "__path__", []) if parent else None
-        if _exists(parent, part, path):
-            continue
-        searched = [str(Path.cwd())] if path is None else list(path)
-        near = nearest(part, [each.name for each in iter_modules(searched)])
-        raise AppNotLoaded(
-            f"module {'.'.join(parts[:depth])} not found",
-            details=[f"searched from {Path.cwd()}"],
-            help=near or None,
-        )
-
-
-def _exists(parent: str, part: str, path: list[str] | None) -> bool:
-    name = f"{parent}.{part}" if parent else part
-    if name in sys.modules:
-        return True
-    if path is not None and not path:
-        return False
-    try:
-        return find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
+def _not_found(name: str) -> AppNotLoaded:
+    parent, _, part = name.rpartition(".")
+    searched = (
+        list(getattr(sys.modules.get(parent), "__path__", [])) if parent else [str(Path.cwd())]
+    )
+    near = nearest(part, [each.name for each in iter_modules(searched)])
+    return AppNotLoaded(
+        f"module {name} not found", details=[f"searched from {Path.cwd()}"], help=near or None
+    )
 
 
 def _application(module: ModuleType, attribute: str) -> Holdfast:

@@ -20,6 +20,7 @@ from holdfast.cli.output import (
     Format,
     clean,
     columns,
+    flag_column,
     interval_option,
     output_option,
     truncate,
@@ -119,7 +120,7 @@ _TYPE_COLUMNS = (
     *columns("type", "live"),
     Column("oldest due", lambda row: row["oldest"]),
     *columns("completed"),
-    Column("failed", lambda row: row["failed"], lambda row: "red" if row["failed"] else None),
+    flag_column("failed", "red"),
 )
 
 

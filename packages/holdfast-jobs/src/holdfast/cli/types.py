@@ -19,6 +19,7 @@ from holdfast.cli.output import (
     Format,
     Record,
     columns,
+    flag_column,
     output_option,
     write_detail,
     write_records,
@@ -51,11 +52,7 @@ _DEFAULT = "default"
 
 _CHECK_COLUMNS = (
     *columns("type", "waiting", "versions"),
-    Column(
-        "unreadable",
-        lambda row: row["unreadable"],
-        lambda row: "red" if row["unreadable"] else None,
-    ),
+    flag_column("unreadable", "red"),
     *columns("error", "example"),
 )
 _POLICY_COLUMNS = columns("option", "value", "from")
@@ -63,19 +60,15 @@ TYPE_COLUMNS = (
     *columns("type", "live", "due"),
     Column("oldest due", lambda row: row["oldest_due"]),
     *columns("completed"),
-    Column("failed", lambda row: row["failed"], lambda row: "red" if row["failed"] else None),
+    flag_column("failed", "red"),
     Column(
         "workers",
         lambda row: row["workers"],
         lambda row: "red" if row["live"] and not row["workers"] else None,
     ),
-    Column("paused", lambda row: row["paused"], lambda row: "yellow" if row["paused"] else None),
+    flag_column("paused", "yellow"),
     *columns("limits"),
-    Column(
-        "keys full",
-        lambda row: row["full_keys"],
-        lambda row: "yellow" if row["full_keys"] else None,
-    ),
+    flag_column("keys full", "yellow", "full_keys"),
     *columns("settings"),
 )
 

@@ -15,7 +15,15 @@ import click
 
 from holdfast.cli.console import print_info, print_warning
 from holdfast.cli.lazy import HelpCommand
-from holdfast.cli.output import Column, Format, columns, output_option, write_single, write_table
+from holdfast.cli.output import (
+    Column,
+    Format,
+    columns,
+    flag_column,
+    output_option,
+    write_single,
+    write_table,
+)
 from holdfast.cli.serving_process import (
     ForcedExit,
     exit_now,
@@ -295,7 +303,7 @@ log = getLogger("holdfast.cli")
 
 _RUNNER_COLUMNS = (
     *columns("runner", "processed", "updated", "skipped"),
-    Column("errors", lambda row: row["errors"], lambda row: "red" if row["errors"] else None),
+    flag_column("errors", "red"),
     Column("ms", lambda row: row["durationMs"]),
     Column("note", lambda row: row.get("note")),
 )

@@ -15,15 +15,11 @@ from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.admin.workers import WorkerFacts
     from holdfast.commands.attempts import ReapReport
     from holdfast.core.records import Reaped
-    from holdfast.settings import Settings
-    from holdfast.storage.database import Database
 
-MOST = 1_000
+MAX_LISTED = 1_000
 
 _COLOURS = {
     "live": "green",
@@ -94,7 +90,7 @@ def drain(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> N
     from holdfast.commands.workers import no_such_worker
 
     admin, caller = session.admin.workers, session.caller(change.reason)
-    known = {each.worker.id for each in session.run(admin.list(caller, limit=MOST))}
+    known = {each.worker.id for each in session.run(admin.list(caller, limit=MAX_LISTED))}
     for id in ids:
         if id not in known:
             raise no_such_worker(id, known)
@@ -118,6 +114,7 @@ def reap(session: CliSession, poison_limit: int | None, output: Format) -> None:
 
     Workers do this automatically; use the command when no worker is running, or from cron.
     """
+    from holdfast.scheduler.doctor.checks import reap_once
     from holdfast.settings import load_settings
 
     settings = load_settings({"HOLDFAST_POISON_LIMIT": poison_limit})
@@ -128,29 +125,12 @@ def reap(session: CliSession, poison_limit: int | None, output: Format) -> None:
         reaped.extend(report.page.reaped)
         notifier.send(report.hints())
 
-    session.run(_reap(session.app.database, settings, on_report))
+    session.run(reap_once(session.app.database, settings, on_report, print_wait))
     fields = ("id", "type", "worker", "state", "crashes", "stale_ms")
     rows = [{name: getattr(each, name) for name in fields} for each in reaped]
     write_records(rows, _REAPED_COLUMNS, output)
     dead = sum(each.state == "failed" for each in reaped)
     print_info(f"recovered {pluralize(len(reaped), 'job')}; {dead} became dead letters")
-
-
-async def _reap(
-    database: Database, settings: Settings, on_report: Callable[[ReapReport], None]
-) -> None:
-    from holdfast.worker.clock import SystemClock
-    from holdfast.worker.reaper import OutageGuard, reap_when_calm
-
-    own, interval_s = settings.holdfast, settings.outbox.reaper_interval_ms / 1000
-    link = database.link("reaper", own.statement_timeout_ms)
-    guard = OutageGuard(database.store, SystemClock(), interval_s, print_wait)
-    try:
-        await reap_when_calm(
-            link, database.store, guard, own.reaper_batch, own.poison_limit, on_report
-        )
-    finally:
-        await link.close()
 
 
 def print_wait(seconds: float) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from holdfast.commands.change import Change, Effect, due_hints
 from holdfast.commands.start import MAX_SUBSCRIPTIONS, no_such_subscription
 from holdfast.core.duration import milliseconds
-from holdfast.core.ids import delivery_id, id_at
+from holdfast.core.ids import delivery_id, id_at, instant_of
 from holdfast.core.instants import Instant, parse_since, to_datetime
 from holdfast.core.records import NewJob
 from holdfast.core.subscriptions import StoredEvent, Subscription
@@ -30,6 +30,11 @@ class ReplayPage(msgspec.Struct, frozen=True):
     copied: int
     last: str
     is_last: bool
+
+    @property
+    def reached(self) -> Instant:
+        """When the last event that was looked at had been published."""
+        return instant_of(self.last) * 1000
 
 
 def replay_page(

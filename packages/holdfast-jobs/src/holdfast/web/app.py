@@ -14,7 +14,6 @@ from starlette.routing import Route as StarletteRoute
 
 from holdfast.admin.service import Service
 from holdfast.core.errors import InvalidOption
-from holdfast.scheduler.runner import TickSkipped, TickSummary
 from holdfast.settings import load_settings
 from holdfast.web.api.streams import Broadcaster, StreamLimit
 from holdfast.web.authentication import Authenticator
@@ -25,9 +24,7 @@ from holdfast.web.probes import PROBES, ProcessMetrics
 from holdfast.web.route import Route
 
 if TYPE_CHECKING:
-    from holdfast.admin.overview import Ticks
     from holdfast.app import Holdfast
-    from holdfast.scheduler.tick import Tick
     from holdfast.settings import Settings
     from holdfast.web.authentication import Hook
     from holdfast.web.dispatch import NotFoundHandler
@@ -46,7 +43,6 @@ class Site:
     stream_limit: StreamLimit
     metrics: ProcessMetrics
     run_once_rate: RateLimit
-    ticks: Ticks
     body_limit: int = BODY_LIMIT
     sign_in_url: str | None = None
 
@@ -54,15 +50,12 @@ class Site:
         """End streams, the work of extensions and a running tick; connections belong to the application."""
         await self.broadcaster.close()
         await self.service.close()
-        if isinstance(self.ticks, LazyTicks):
-            await self.ticks.close()
 
 
 def build_site(
     app: Holdfast,
     settings: Settings,
     hook: Hook | None = None,
-    ticks: Ticks | None = None,
     body_limit: int = BODY_LIMIT,
     run_once_rate: RateLimit | None = None,
     sign_in_url: str | None = None,
@@ -70,8 +63,7 @@ def build_site(
     """Create a site; no connection is opened yet."""
     metrics = ProcessMetrics()
     app.observe(metrics)
-    chosen = ticks or LazyTicks(app, settings)
-    service = Service(app, settings, chosen)
+    service = Service(app, settings)
     return Site(
         service=service,
         authenticator=Authenticator(service.tokens, hook),
@@ -81,30 +73,9 @@ def build_site(
         ),
         metrics=metrics,
         run_once_rate=run_once_rate or RateLimit(RUN_ONCE_PER_SECOND, RUN_ONCE_BURST),
-        ticks=chosen,
         body_limit=body_limit,
         sign_in_url=sign_in_url,
     )
-
-
-class LazyTicks:
-    """See `admin.overview.Ticks`: the application's own tick, built at first use."""
-
-    def __init__(self, app: Holdfast, settings: Settings) -> None:
-        self._app = app
-        self._settings = settings
-        self._tick: Tick | None = None
-
-    async def run_once(self) -> TickSummary | TickSkipped:
-        if self._tick is None:
-            handled = [each.name for each in self._app.registry if each.handler is not None]
-            self._tick = self._app.assembly(self._settings, types=handled).tick()
-        return await self._tick.run_once()
-
-    async def close(self) -> None:
-        """Let a running tick end within its grace period and release its connection."""
-        if self._tick is not None:
-            await self._tick.close(self._settings.worker.shutdown_timeout_ms / 1000)
 
 
 def create(
@@ -113,7 +84,6 @@ def create(
     settings: Settings | None = None,
     authenticate: Hook | None = None,
     sign_in_url: str | None = None,
-    ticks: Ticks | None = None,
     dashboard: bool = True,
     body_limit: int = BODY_LIMIT,
     run_once_rate: RateLimit | None = None,
@@ -123,9 +93,8 @@ def create(
     authenticate: the host application's own authentication; it gets the request and returns a
     Principal or None. Without it tokens are required, and until the first token is created only this
     machine has access. sign_in_url: where browsers without a principal are sent, with the page they
-    wanted as `next`; without it, to Holdfast's own form for tokens. ticks: what runs ticks in this
-    process, if anything does; otherwise run-once has its own. The caller closes the database, and the
-    site too (`served.state.site.close()`) where it is mounted: servers run only the outermost
+    wanted as `next`; without it, to Holdfast's own form for tokens. The caller closes the database,
+    and the site too (`served.state.site.close()`) where it is mounted: servers run only the outermost
     application's lifespan. To mount it in one call, see `holdfast.contrib.starlette.mount_dashboard`.
 
     Raises: InvalidOption for a sign_in_url without authenticate.
@@ -135,9 +104,8 @@ def create(
             "sign_in_url has no effect without authenticate",
             help="also pass authenticate=…, which identifies signed-in users",
         )
-    chosen = settings or load_settings()
     site = build_site(
-        app, chosen, authenticate, ticks, body_limit, run_once_rate, sign_in_url=sign_in_url
+        app, settings or load_settings(), authenticate, body_limit, run_once_rate, sign_in_url
     )
 
     @asynccontextmanager

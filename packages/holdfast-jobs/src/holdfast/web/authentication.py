@@ -28,7 +28,7 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _HOST = re.compile(
     r"(localhost|[\d.]+|\[[\da-f:.]*:[\da-f:.]*\])(?::\d{1,5})?", re.ASCII | re.IGNORECASE
 )
-_MOST_REMEMBERED = 100
+_MAX_REMEMBERED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Authenticator:
         if principal is None:
             self._remembered.pop(hash_of(secret), None)
             raise Unauthenticated("the token is invalid or expired")
-        if len(self._remembered) < _MOST_REMEMBERED:
+        if len(self._remembered) < _MAX_REMEMBERED:
             self._remembered[hash_of(secret)] = principal
         return principal
 

@@ -25,12 +25,31 @@ GRACE_S = 5
 class Server(uvicorn.Server):
     """A server that knows its address once it listens and ends its streams before it stops.
 
-    One that is embedded leaves signals to its process.
+    One that is embedded leaves signals to its process. `root_path` is the prefix that a proxy strips. Proxy headers
+    are not trusted: callers behind a proxy need a token.
     """
 
     def __init__(
-        self, config: uvicorn.Config, served: Starlette, is_embedded: bool = False
+        self,
+        served: Starlette,
+        host: str,
+        port: int,
+        root_path: str = "",
+        is_embedded: bool = False,
     ) -> None:
+        config = uvicorn.Config(
+            served,
+            host=host,
+            port=port,
+            root_path=root_path,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=GRACE_S,
+            lifespan="on",
+        )
         super().__init__(config)
         self._served = served
         self._signals = () if is_embedded else SIGNALS
@@ -81,7 +100,7 @@ async def serve_probes(
 ) -> AsyncIterator[str]:
     """Serve probes for as long as the block lasts; yields their address. Raises: ConfigError when the port is taken."""
     served = create_probes(app, settings)
-    server = Server(_config(served, host, port), served, is_embedded=True)
+    server = Server(served, host, port, is_embedded=True)
     task = asyncio.create_task(server.serve(), name="holdfast probes")
     try:
         address = await server.address()
@@ -92,27 +111,3 @@ async def serve_probes(
     finally:
         server.should_exit = True
         await asyncio.gather(task, return_exceptions=True)
-
-
-def make_server(served: Starlette, host: str, port: int, root_path: str = "") -> Server:
-    """Create a server. Proxy headers are not trusted: callers behind a proxy need a token.
-
-    root_path: the path prefix that a proxy strips.
-    """
-    return Server(_config(served, host, port, root_path), served)
-
-
-def _config(served: Starlette, host: str, port: int, root_path: str = "") -> uvicorn.Config:
-    return uvicorn.Config(
-        served,
-        host=host,
-        port=port,
-        root_path=root_path,
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=GRACE_S,
-        lifespan="on",
-    )

@@ -137,7 +137,7 @@ def _needs_body(body: type[msgspec.Struct]) -> bool:
 def _parameter(param: Param) -> dict[str, Any]:
     schema = dict(_KINDS[param.kind])
     if param.kind == "number":
-        schema |= {"minimum": param.least, "maximum": param.most}
+        schema |= {"minimum": param.min, "maximum": param.max}
     if param.choices:
         schema["enum"] = list(param.choices)
     if param.default not in (None, "") and param.kind != "duration":
@@ -152,7 +152,7 @@ def _parameter(param: Param) -> dict[str, Any]:
 
 
 def _responses(route: Route) -> dict[str, Any]:
-    statuses = set(route.answers)
+    statuses = route.statuses
     if route.params or route.body or route.action:
         statuses |= {400, 413, 503}
     if route.action:

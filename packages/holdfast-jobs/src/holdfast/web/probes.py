@@ -144,14 +144,8 @@ def _set_figures(observer: PrometheusObserver, figures: DatabaseFigures) -> None
 
 PROBES = (
     Route("GET", "/livez", None, live),
-    Route("GET", "/readyz", None, ready, answers=(200, 503)),
+    Route("GET", "/readyz", None, ready, answers=(503,)),
     Route(
-        "GET",
-        "/metrics",
-        "metrics.read",
-        metrics,
-        answers=(200, 501),
-        media="text/plain",
-        offline=True,
+        "GET", "/metrics", "metrics.read", metrics, answers=(501,), media="text/plain", offline=True
     ),
 )

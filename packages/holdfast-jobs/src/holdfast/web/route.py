@@ -44,8 +44,8 @@ class Param:
     kind: Kind = "text"
     text: str = ""
     default: Any = None
-    least: int = 0
-    most: int = 1_000
+    min: int = 0
+    max: int = 1_000
     choices: tuple[str, ...] = ()
 
 
@@ -63,9 +63,10 @@ class ApiResponse:
 class Route:
     """One route. The policy names the least role for `action`; None needs no authentication.
 
-    Its description is the handler's docstring. The noun, by default the handler's module, is part of its name, and its
-    tag unless that is given. One that works `offline` is called although the database is away, for callers this process
-    remembers.
+    It answers with 200, or with the successes among `answers`; with 404 where its path names something, and with 412
+    where that has versions. Its description is the handler's docstring. The noun, by default the handler's module, is
+    part of its name, and its tag unless that is given. One that works `offline` is called while the database is away,
+    for callers this process remembers.
     """
 
     method: Method
@@ -75,7 +76,7 @@ class Route:
     params: tuple[Param, ...] = ()
     body: type[msgspec.Struct] | None = None
     versioned: bool = False
-    answers: tuple[int, ...] = (200,)
+    answers: tuple[int, ...] = ()
     media: str = "application/json"
     tag: str = ""
     other_noun: str = ""
@@ -85,6 +86,14 @@ class Route:
     def noun(self) -> str:
         """What it is about."""
         return self.other_noun or self.handler.__module__.rpartition(".")[2]
+
+    @property
+    def statuses(self) -> set[int]:
+        """All that it answers with, besides what any route may."""
+        usual = set() if any(each < 300 for each in self.answers) else {200}
+        if any(each.place == "path" for each in self.params):
+            usual |= {404, 412} if self.versioned and self.method != "GET" else {404}
+        return usual.union(self.answers)
 
     @property
     def name(self) -> str:
@@ -228,13 +237,13 @@ def _read_param(param: Param, request: Request) -> Any:
 
 def _duration(param: Param, text: str) -> int:
     ms = milliseconds(float(text) if _SECONDS.fullmatch(text) else text)
-    if not param.least <= ms <= param.most:
-        raise BadRequest(f"{param.name} is not between {param.least} and {param.most} ms")
+    if not param.min <= ms <= param.max:
+        raise BadRequest(f"{param.name} is not between {param.min} and {param.max} ms")
     return ms
 
 
 def _number(param: Param, text: str) -> int:
     is_number = text.isascii() and text.isdigit() and len(text) < 10
-    if not (is_number and param.least <= int(text) <= param.most):
-        raise BadRequest(f"{param.name} is not a whole number from {param.least} to {param.most}")
+    if not (is_number and param.min <= int(text) <= param.max):
+        raise BadRequest(f"{param.name} is not a whole number from {param.min} to {param.max}")
     return int(text)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from holdfast.commands.attempts import ReapReport
 from holdfast.commands.retention import ages_of, read_progress
 from holdfast.core.cycle import CycleSpec
 from holdfast.core.duration import format_span, pluralize
@@ -68,19 +69,18 @@ async def read_server(database: Database) -> ServerFacts:
 async def run_checks(
     database: Database,
     settings: Settings,
-    leases: Mapping[str, Lease] | None = None,
     owners: Owners = (),
     server: ServerFacts | None = None,
 ) -> list[Finding]:
     """Check everything; what cannot be read becomes a finding. Nothing is written.
 
-    Leases are those of the application, if it is given, and those that the live workers say their types have.
-    The server is asked about itself, unless its answers are given.
+    `owners` are the application's, if it is given. Leases are theirs, and those that the live workers say their types
+    have. The server is asked about itself, unless its answers are given.
     """
     schema, is_newer = await _check_schema(database)
-    own, about_database = leases or {}, [schema]
+    about_database = [schema]
     known: Mapping[str, Lease] = {}
-    if about_database[0].verdict == "ok":
+    if schema.verdict == "ok":
         try:
             fleet = await database.read_async(read_fleet(database.store), READ_TIMEOUT_MS)
             known = fleet.leases_in_code
@@ -100,6 +100,8 @@ async def run_checks(
         except HoldfastError as error:
             text = "the check itself failed"
             about_database.append(problem("database", error.message, text, error.help))
+    types = [each for each in owners if isinstance(each, JobType)]
+    own = {each.name: each.lease for each in types if each.lease is not None}
     return [*check_configuration(settings, {**known, **own}, owners), *about_database]
 
 
@@ -159,25 +161,26 @@ async def fix_problems(
         applied = await asyncio.to_thread(database.migrate)
         done.append(f"applied {pluralize(len(applied), 'migration')}")
     if "expired_leases" in wrong:
-        count = await _reap(database, settings, notifier, on_wait)
+        count = await reap_once(
+            database, settings, lambda report: notifier.send(report.hints()), on_wait
+        )
         done.append(f"recovered {pluralize(count, 'job')} from expired leases")
     return done
 
 
-async def _reap(
-    database: Database, settings: Settings, notifier: Notifier, on_wait: Callable[[float], None]
+async def reap_once(
+    database: Database,
+    settings: Settings,
+    on_report: Callable[[ReapReport], None],
+    on_wait: Callable[[float], None],
 ) -> int:
+    """Recover jobs from expired leases, when no worker may be about to come back; return how many."""
     own, interval_s = settings.holdfast, settings.outbox.reaper_interval_ms / 1000
     guard = OutageGuard(database.store, SystemClock(), interval_s, on_wait)
     link = database.link("reaper", own.statement_timeout_ms)
     try:
         return await reap_when_calm(
-            link,
-            database.store,
-            guard,
-            own.reaper_batch,
-            own.poison_limit,
-            lambda report: notifier.send(report.hints()),
+            link, database.store, guard, own.reaper_batch, own.poison_limit, on_report
         )
     finally:
         await link.close()

@@ -206,8 +206,8 @@ _TIMEOUT = Param(
     MAX_WAIT_MS,
 )
 _CASCADE = Param("cascade", "query", "flag", "Also delete the chains it waited for.", False)
-_WAIT_ANSWERS = (200, 202, 404, 410, 422)
-_ENDS: dict[str, Any] = {"versioned": True, "answers": (200, 404, 409, 412)}
+_WAIT_ANSWERS = (200, 202, 410, 422)
+_ENDS: dict[str, Any] = {"versioned": True, "answers": (409,)}
 
 ROUTES = (
     Route("GET", "/api/v1/chains", "chain.list", list_page, (FILTER, LIMIT, AFTER)),

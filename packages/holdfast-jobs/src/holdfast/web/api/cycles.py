@@ -49,13 +49,9 @@ ROUTES = (
         "cycle.list",
         runs,
         (Param("name", "query", text="The cycle's name; `tick` for ticks."), LIMIT),
-        answers=(200, 404),
+        answers=(404,),
     ),
-    command("/api/v1/cycles/{name:path}/pause", "cycle.pause", pause, _CYCLE, answers=(200, 404)),
-    command(
-        "/api/v1/cycles/{name:path}/resume", "cycle.resume", resume, _CYCLE, answers=(200, 404)
-    ),
-    command(
-        "/api/v1/cycles/{name:path}/run-now", "cycle.run_now", run_now, _CYCLE, answers=(202, 404)
-    ),
+    command("/api/v1/cycles/{name:path}/pause", "cycle.pause", pause, _CYCLE),
+    command("/api/v1/cycles/{name:path}/resume", "cycle.resume", resume, _CYCLE),
+    command("/api/v1/cycles/{name:path}/run-now", "cycle.run_now", run_now, _CYCLE, answers=(202,)),
 )

@@ -12,9 +12,9 @@ from starlette.responses import Response, StreamingResponse
 
 from holdfast.web.route import FILTER, BoundRequest, Param, Route
 
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 PAGE = 500
-MOST_PAGES = 1_000
+MAX_PAGES = 1_000
 """Where an export ends; a filter without an index finds little on each of its pages."""
 
 COLUMNS = (
@@ -50,11 +50,11 @@ async def export(request: BoundRequest) -> Response:
 async def _pages(request: BoundRequest) -> AsyncIterator[Rows]:
     """Read page by page; one that found nothing may have others after it."""
     after, rows = None, 0
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await request.service.jobs.page(request.caller, request["filter"], PAGE, after)
-        yield list(page.items)[: MOST_ROWS - rows]
+        yield list(page.items)[: MAX_ROWS - rows]
         rows, after = rows + len(page.items), page.next
-        if after is None or rows >= MOST_ROWS:
+        if after is None or rows >= MAX_ROWS:
             return
 
 

@@ -125,17 +125,14 @@ async def drop(request: BoundRequest) -> ApiResponse:
 
 
 _RAW = Param("raw", "query", "flag", "Return payloads unredacted.", False)
-_ANSWERS = (200, 404, 409, 412)
-_MANY: dict[str, Any] = {"body": JobIds, "answers": _ANSWERS}
-_ONE: dict[str, Any] = {"versioned": True, "answers": _ANSWERS}
+_MANY: dict[str, Any] = {"body": JobIds, "answers": (404, 409, 412)}
+_ONE: dict[str, Any] = {"versioned": True, "answers": (409,)}
 _DEAD: dict[str, Any] = {"other_noun": "dead_letters"}
 
 ROUTES = (
     Route("GET", "/api/v1/jobs", "job.list", list_page, (FILTER, LIMIT, AFTER)),
     Route("GET", "/api/v1/jobs/count", "job.list", count, (FILTER,)),
-    Route(
-        "GET", "/api/v1/jobs/{id}", "job.get", get, (ID, _RAW), versioned=True, answers=(200, 404)
-    ),
+    Route("GET", "/api/v1/jobs/{id}", "job.get", get, (ID, _RAW), versioned=True),
     Route("POST", "/api/v1/jobs/retry", "job.retry", retry_many, **_MANY),
     Route("POST", "/api/v1/jobs/cancel", "job.cancel", cancel_many, **_MANY),
     Route("POST", "/api/v1/jobs/run-now", "job.run_now", run_many_now, **_MANY),

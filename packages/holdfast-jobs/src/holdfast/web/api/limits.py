@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -60,26 +60,9 @@ async def rest(request: BoundRequest) -> ApiResponse:
 _OWNER = Param("type", "path", text="The job type's name, or `@name` of a shared limit.")
 _TYPE = Param("type", "query", text="Only limits of this job type.")
 _FULL = Param("full", "query", "flag", "Only limits that are holding jobs back.", False)
-_ANSWERS: dict[str, Any] = {"answers": (200, 404)}
 
 ROUTES = (
-    Route("GET", "/api/v1/limits", "limit.list", list_all, (_TYPE, _FULL, LIMIT), **_ANSWERS),
-    Route(
-        "POST",
-        "/api/v1/limits/{type:path}/rest",
-        "limit.rest",
-        rest,
-        (_OWNER,),
-        LimitPause,
-        **_ANSWERS,
-    ),
-    Route(
-        "PATCH",
-        "/api/v1/limits/{type:path}",
-        "limit.set",
-        change,
-        (_OWNER,),
-        LimitNumbers,
-        **_ANSWERS,
-    ),
+    Route("GET", "/api/v1/limits", "limit.list", list_all, (_TYPE, _FULL, LIMIT), answers=(404,)),
+    Route("POST", "/api/v1/limits/{type:path}/rest", "limit.rest", rest, (_OWNER,), LimitPause),
+    Route("PATCH", "/api/v1/limits/{type:path}", "limit.set", change, (_OWNER,), LimitNumbers),
 )

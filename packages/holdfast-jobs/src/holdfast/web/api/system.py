@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from holdfast.admin.access import Role
+from holdfast.admin.serializers import rfc3339
 from holdfast.commands.replay import REPLAY_LOOK
 from holdfast.core.ids import parse_id
 from holdfast.core.subscriptions import Subscription
@@ -67,7 +68,8 @@ async def replay_subscription(request: BoundRequest) -> ApiResponse:
         wanted.limit,
         wanted.dry_run,
     )
-    return ApiResponse(page.as_json())
+    place = (None, None) if page.is_last else (rfc3339(page.reached), page.last)
+    return ApiResponse({"replayed": page.copied, "replayed_to": place[0], "next": place[1]})
 
 
 async def list_audit(request: BoundRequest) -> ApiResponse:
@@ -120,7 +122,6 @@ ROUTES = (
         "subscription.remove",
         remove_subscription,
         (_EVENT, _HANDLER),
-        answers=(200, 404),
         tag="subscriptions",
     ),
     Route(
@@ -130,7 +131,6 @@ ROUTES = (
         replay_subscription,
         (_EVENT, _HANDLER),
         ReplayRequest,
-        answers=(200, 404),
         tag="subscriptions",
     ),
     Route("GET", "/api/v1/audit", "audit.list", list_audit, _AUDIT, tag="audit"),
@@ -144,12 +144,5 @@ ROUTES = (
         answers=(201,),
         tag="tokens",
     ),
-    command(
-        "/api/v1/tokens/{id}/revoke",
-        "token.revoke",
-        revoke_token,
-        ID,
-        answers=(200, 404),
-        tag="tokens",
-    ),
+    command("/api/v1/tokens/{id}/revoke", "token.revoke", revoke_token, ID, tag="tokens"),
 )

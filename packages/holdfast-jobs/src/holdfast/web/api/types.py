@@ -85,34 +85,16 @@ _WINDOW = Param(
 )
 _WORKER = Param("id", "path", text="The worker's id.")
 _ALL = Param("all", "query", "flag", "Include stopped workers.", False)
-_VERSIONED: dict[str, Any] = {"versioned": True, "answers": (200, 404, 412)}
 _WORKERS: dict[str, Any] = {"other_noun": "workers"}
 
 ROUTES = (
     Route("GET", "/api/v1/types", "type.list", list_all),
     command("/api/v1/types/pause-all", "type.pause", pause_all),
     command("/api/v1/types/resume-all", "type.resume", resume_all),
-    command("/api/v1/types/{type:path}/pause", "type.pause", pause, _TYPE, **_VERSIONED),
-    command("/api/v1/types/{type:path}/resume", "type.resume", resume, _TYPE, **_VERSIONED),
-    Route(
-        "GET",
-        "/api/v1/types/{type:path}/statistics",
-        "type.list",
-        statistics,
-        (_TYPE, _WINDOW),
-        answers=(200, 404),
-    ),
-    Route(
-        "PATCH",
-        "/api/v1/types/{type:path}",
-        "type.set",
-        change,
-        (_TYPE,),
-        TypeSettings,
-        **_VERSIONED,
-    ),
+    command("/api/v1/types/{type:path}/pause", "type.pause", pause, _TYPE, versioned=True),
+    command("/api/v1/types/{type:path}/resume", "type.resume", resume, _TYPE, versioned=True),
+    Route("GET", "/api/v1/types/{type:path}/statistics", "type.list", statistics, (_TYPE, _WINDOW)),
+    Route("PATCH", "/api/v1/types/{type:path}", "type.set", change, (_TYPE,), TypeSettings, True),
     Route("GET", "/api/v1/workers", "worker.list", list_page, (_ALL, LIMIT), **_WORKERS),
-    command(
-        "/api/v1/workers/{id}/drain", "worker.drain", drain, _WORKER, answers=(200, 404), **_WORKERS
-    ),
+    command("/api/v1/workers/{id}/drain", "worker.drain", drain, _WORKER, **_WORKERS),
 )

@@ -11,19 +11,15 @@ import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
 
-from holdfast.client.pagination import LOOK
-from holdfast.client.views import Page
 from holdfast.core.duration import format_span, pluralize
-from holdfast.core.errors import QueryError
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import CHAIN_COMMANDS, STATES, TERMINAL
 from holdfast.web.pages.drawing import dot, line, link, number, path, picture, rect, text
 from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.page_context import PageContext, render_page
-from holdfast.web.pages.state_tabs import state_tabs
+from holdfast.web.pages.state_tabs import read_list
 from holdfast.web.pages.templates import count, instant_of
 
-PAGE_LENGTH = 50
 MAX_NODES = 150
 MAX_TIMELINE_ROWS = 80
 VIEWS = {"graph": "Graph", "tree": "Tree", "time": "Timeline"}
@@ -45,24 +41,9 @@ _ROW_WIDTH, _ROW_HEIGHT, _NAME_WIDTH = 900, 24, 190
 
 
 async def list_page(context: PageContext) -> Response:
-    """Show a page of chains; an invalid filter is explained above an empty page."""
-    text = context.query.get("filter", "").strip()
-    refusal = None
-    try:
-        after = context.query.get("after") or None
-        page = await context.service.chains.page(context.caller, text, PAGE_LENGTH, after)
-    except QueryError as error:
-        refusal, page = error, Page((), None)
-    values = {
-        "filter": text,
-        "refusal": refusal,
-        "tabs": state_tabs(context, "/chains", text),
-        "chains": page.items,
-        "next": page.next and context.here(after=page.next),
-        "cut": page.cut,
-        "look": LOOK,
-    }
-    status = 400 if refusal else 200
+    """Show a page of chains."""
+    values, chains, status = await read_list(context, "/chains", context.service.chains.page)
+    values["chains"] = chains
     return render_page(context, "chains.html", "Chains", "chains", values, status=status)
 
 

@@ -20,7 +20,7 @@ from holdfast.web.pages.templates import clock, clocks, count, instant_of
 
 SHOWN_RUNS = 100
 UNFOLDED_RUNS = 20
-MOST_COLUMNS = 8
+MAX_COLUMNS = 8
 """Counters that get a column of their own; if a cycle has more, all of them are in one."""
 
 OUTCOMES = {
@@ -32,7 +32,7 @@ OUTCOMES = {
 }
 """The colour of an outcome, by its name among those of jobs."""
 
-_LANE, _BAR, _MOST_LANES = 26.0, 18.0, 6
+_LANE, _BAR, _MAX_LANES = 26.0, 18.0, 6
 _MIN_WIDTH = 3.0
 
 
@@ -57,9 +57,9 @@ async def get(context: PageContext) -> Response:
         "colours": OUTCOMES,
         "unfolded": UNFOLDED_RUNS,
         "timeline": draw_runs(runs, facts.now) if runs else None,
-        "names": names if len(names) <= MOST_COLUMNS else [],
+        "names": names if len(names) <= MAX_COLUMNS else [],
         "listed": {each["id"]: counters_text(each["counters"]) for each in runs}
-        if len(names) > MOST_COLUMNS
+        if len(names) > MAX_COLUMNS
         else None,
     }
     return render_page(context, "cycle.html", cycle["name"], "cycles", values, facts.now)
@@ -140,7 +140,7 @@ def _lane(lanes: list[float], start: float, end: float) -> int:
         if free_from <= start:
             lanes[place] = end
             return place
-    if len(lanes) < _MOST_LANES:
+    if len(lanes) < _MAX_LANES:
         lanes.append(end)
     return len(lanes) - 1
 

@@ -60,9 +60,10 @@ def rect(
     )
 
 
-def line(x1: float, y1: float, x2: float, y2: float, kind: str = "grid") -> Markup:
+def line(x1: float, y1: float, x2: float, y2: float) -> Markup:
+    """Draw a line of the grid."""
     ends = f'x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"'
-    return Markup(f'<line class="{escape(kind)}" {ends}/>')
+    return Markup(f'<line class="grid" {ends}/>')
 
 
 def path(steps: str, kind: str) -> Markup:
@@ -108,12 +109,6 @@ class Point(msgspec.Struct, frozen=True):
 
     label: str
     us: int | None
-
-
-def step_starts(now: Instant, span_us: int, step_us: int) -> Sequence[Instant]:
-    """Return where the steps of a span begin, the last of them with the current one."""
-    last = now // step_us * step_us
-    return range(last - span_us + step_us, last + 1, step_us)
 
 
 def clock_label(at: Instant) -> str:

@@ -69,7 +69,7 @@ def draw_week(series: tuple[SeriesPoint, ...], now: Instant) -> tuple[Markup, st
 
 def _draw_days(days: Sequence[Day], words: str) -> Markup:
     """Draw a box for each hour; a mark in it says that jobs failed then."""
-    most = max((hour.started for day in days for hour in day.hours if hour), default=0)
+    peak = max((hour.started for day in days for hour in day.hours if hour), default=0)
     parts = [
         text(_MARGIN + hour * _STEP, _HEAD - 5, f"{hour:02d}", kind="hour")
         for hour in range(0, HOURS, _EVERY)
@@ -79,22 +79,22 @@ def _draw_days(days: Sequence[Day], words: str) -> Markup:
         parts.append(text(0, y + _BOX * 0.7, day.label))
         for place, hour in enumerate(day.hours):
             if hour is not None:
-                parts += _draw_hour(_MARGIN + place * _STEP, y, hour, most, day.label, place)
+                parts += _draw_hour(_MARGIN + place * _STEP, y, hour, peak, day.label, place)
     return picture(_MARGIN + HOURS * _STEP, _HEAD + len(days) * _STEP, words, parts)
 
 
-def _draw_hour(x: float, y: float, hour: Hour, most: int, day: str, place: int) -> list[Markup]:
+def _draw_hour(x: float, y: float, hour: Hour, peak: int, day: str, place: int) -> list[Markup]:
     failed = f", {count(hour.failed)} failed" if hour.failed else ""
     title = f"{day}, {place:02d}:00 UTC: {count(hour.started)} started{failed}"
-    boxes = [rect(x, y, _BOX, _BOX, f"heat-{level(hour.started, most)}", title, 3)]
+    boxes = [rect(x, y, _BOX, _BOX, f"heat-{level(hour.started, peak)}", title, 3)]
     if hour.failed:
         boxes.append(rect(x + _BOX - 8, y + 2, 6, 6, "failed", title, 3))
     return boxes
 
 
-def level(started: int, most: int) -> int:
+def level(started: int, peak: int) -> int:
     """Return how strong an hour is drawn: 0 for nothing, LEVELS for the busiest."""
-    return 0 if not started else max(1, -(-started * LEVELS // most))
+    return 0 if not started else max(1, -(-started * LEVELS // peak))
 
 
 def week_in_words(days: Sequence[Day]) -> str:

@@ -11,10 +11,8 @@ from urllib.parse import urlencode
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.admin.jobs import JobDetail, Moved
-from holdfast.client.pagination import LOOK
-from holdfast.client.views import Page
 from holdfast.core.duration import format_span
-from holdfast.core.errors import JobNotFound, QueryError, WrongState
+from holdfast.core.errors import JobNotFound, WrongState
 from holdfast.core.filters import FIELDS
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import JOB_COMMANDS, STATES
@@ -27,10 +25,9 @@ from holdfast.web.pages.forms import (
     redirect_back,
 )
 from holdfast.web.pages.page_context import PageContext, render_page
-from holdfast.web.pages.state_tabs import chosen_states, state_tabs
+from holdfast.web.pages.state_tabs import chosen_states, read_list
 from holdfast.web.pages.templates import instant_of
 
-PAGE_LENGTH = 50
 BATCH = 100
 
 _ID_PART = re.compile(r"(?:…|\.\.\.)?[0-9A-Fa-f-]{6,36}(?:…|\.\.\.)?")
@@ -42,37 +39,26 @@ _TONES = {"failed": "bad", "completed": "good", "running": "busy"}
 
 
 async def list_page(context: PageContext) -> Response:
-    """Show a page of jobs, or the one whose id was typed; an invalid filter is explained above an empty page."""
+    """Show a page of jobs, or the one whose id was typed."""
     text = context.query.get("filter", "").strip()
     if _ID_PART.fullmatch(text) and (
         found := await context.service.jobs.find(context.caller, text)
     ):
         return RedirectResponse(context.url(f"/jobs/{found}"), 303)
-    refusal = None
-    try:
-        after = context.query.get("after") or None
-        page = await context.service.jobs.page(context.caller, text, PAGE_LENGTH, after)
-    except QueryError as error:
-        refusal, page = error, Page((), None)
-    values = {
-        "filter": text,
+    values, jobs, status = await read_list(context, "/jobs", context.service.jobs.page)
+    values |= {
         "fields": list(FIELDS.values()),
         "keys": " ".join(f"{each.name}{each.operators[0]}" for each in FIELDS.values()),
         "states": STATES,
         "export": f"{context.url('/api/v1/jobs/export')}?{urlencode({'filter': text})}",
-        "refusal": refusal,
-        "tabs": state_tabs(context, "/jobs", text),
-        "jobs": page.items,
+        "jobs": jobs,
         "commands": {
             name: each
             for name, each in context.allowed_commands("job", JOB_COMMANDS).items()
             if any(map(each.allows, chosen_states(text)))
         },
-        "next": page.next and context.here(after=page.next),
-        "cut": page.cut,
-        "look": LOOK,
     }
-    return render_page(context, "jobs.html", "Jobs", "jobs", values, status=400 if refusal else 200)
+    return render_page(context, "jobs.html", "Jobs", "jobs", values, status=status)
 
 
 class Sentence(NamedTuple):

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from holdfast.admin.cycles import CycleFacts
 from holdfast.admin.overview import DEAD_LOOK, WAIT_LOOK, Overview
-from holdfast.admin.serializers import plain, rfc3339
+from holdfast.admin.serializers import plain, rfc3339, step_starts
 from holdfast.commands.health import Health, unreadable_words
 from holdfast.core.duration import format_span
 from holdfast.core.statistics import STEPS_MS, Window
@@ -19,7 +19,6 @@ from holdfast.web.pages.drawing import (
     clock_label,
     draw_bars,
     draw_curve,
-    step_starts,
 )
 from holdfast.web.pages.page_context import PageContext, render_page
 
@@ -79,7 +78,7 @@ def _health(found: Overview) -> dict[str, Any]:
 
 
 def _flow(found: Overview) -> dict[str, Any]:
-    steps = step_starts(found.health.now, STEPS_MS[found.window][0] * 1000, found.step_us)
+    steps = step_starts(found.health.now, found.window)
     series = bars_of(found.series, steps)
     waits = {each.at: each.p95_us for each in found.waits}
     points = tuple(Point(clock_label(at), waits.get(at)) for at in steps)

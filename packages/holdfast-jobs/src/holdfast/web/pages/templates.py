@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ import msgspec
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from holdfast.admin.access import LONGEST_REASON
+from holdfast.admin.access import MAX_REASON_LENGTH
 from holdfast.core.cycle import REQUESTED, CatchUp
 from holdfast.core.duration import format_span
 from holdfast.core.filters import Term, format_filter
@@ -189,24 +189,21 @@ def ago(text: str | None, now: Instant) -> Markup:
 
 def since(text: str | None, now: Instant) -> Markup:
     """Show the time since an instant; a script keeps it counting."""
-    if not text:
-        return _NEVER
-    instant = instant_of(text)
-    return _counting_time(text, f'data-since="{instant // 1000}"', now - instant)
+    return _counting_time(text, "since", lambda instant: now - instant)
 
 
 def until(text: str | None, now: Instant) -> Markup:
     """Show the time until an instant, 0 once it has passed; a script keeps it counting."""
+    return _counting_time(text, "until", lambda instant: instant - now)
+
+
+def _counting_time(text: str | None, mark: str, span: Callable[[Instant], int]) -> Markup:
     if not text:
         return _NEVER
-    instant = instant_of(text)
-    return _counting_time(text, f'data-until="{instant // 1000}"', instant - now)
-
-
-def _counting_time(text: str, mark: str, span: int) -> Markup:
-    at = escape(text)
+    instant, at = instant_of(text), escape(text)
     return Markup(
-        f'<time class="nowrap" datetime="{at}" title="{at}" {mark}>{format_span(span)}</time>'
+        f'<time class="nowrap" datetime="{at}" title="{at}" data-{mark}="{instant // 1000}">'
+        f"{format_span(span(instant))}</time>"
     )
 
 
@@ -247,7 +244,7 @@ def environment() -> Environment:
         finalize=_make_visible,
     )
     created.filters.update({each.__name__: each for each in _FILTERS})
-    created.globals["longest_reason"] = LONGEST_REASON
+    created.globals["max_reason_length"] = MAX_REASON_LENGTH
     return created
 
 

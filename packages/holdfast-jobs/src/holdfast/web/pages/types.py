@@ -7,12 +7,12 @@ from typing import Any
 from starlette.responses import Response
 
 from holdfast.admin.limits import limit_record, read_change
-from holdfast.admin.serializers import plain, without_payloads
+from holdfast.admin.serializers import plain, step_starts, without_payloads
 from holdfast.admin.type_statistics import SAMPLE_LOOK, TypeBoard
 from holdfast.commands.limits import LimitTarget
 from holdfast.core.duration import format_span
 from holdfast.core.statistics import STEPS_MS, Window
-from holdfast.web.pages.drawing import bars_of, draw_bars, step_starts
+from holdfast.web.pages.drawing import bars_of, draw_bars
 from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.heat_map import HOUR_US, LEVELS, draw_week
 from holdfast.web.pages.page_context import PageContext, render_page
@@ -75,8 +75,7 @@ async def move_limit(context: PageContext) -> Response:
 
 
 def _flow(board: TypeBoard) -> dict[str, Any]:
-    span_ms, step_ms = STEPS_MS[board.window]
-    bars = bars_of(board.series, step_starts(board.facts.now, span_ms * 1000, step_ms * 1000))
+    bars = bars_of(board.series, step_starts(board.facts.now, board.window))
     completed, failed = sum(each.completed for each in bars), sum(each.failed for each in bars)
     rate = board.error_rate
     return {
@@ -84,7 +83,7 @@ def _flow(board: TypeBoard) -> dict[str, Any]:
         "completed": completed,
         "failed": failed,
         "retried": sum(each.retried for each in board.series),
-        "per_minute": f"{(completed + failed) * 60_000 / span_ms:,.1f}",
+        "per_minute": f"{(completed + failed) * 60_000 / STEPS_MS[board.window][0]:,.1f}",
         "error_rate": None if rate is None else f"{rate:.1%}",
     }
 

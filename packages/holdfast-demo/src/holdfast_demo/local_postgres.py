@@ -11,7 +11,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from holdfast.cli.orphan_guard import OrphanGuard
+from holdfast.cli.serving_process import free_port
 from holdfast.core.errors import DatabaseUnreachable, MissingExtra
 
 LOCAL_ONLY: Mapping[str, str] = {"listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
@@ -225,10 +225,3 @@ def runnable_binaries(binaries: Path, run_as: RunAs, spare: Path) -> Path:
             path.chmod(0o755)
         return copy / binaries.name
     return binaries
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

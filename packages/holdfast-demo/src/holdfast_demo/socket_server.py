@@ -1,4 +1,4 @@
-"""`python -m holdfast.cli.socket_server MODULE:NAME FD`: a web application on a socket that its parent opened."""
+"""`python -m holdfast_demo.socket_server MODULE:NAME FD`: a web application on a socket that its parent opened."""
 
 from __future__ import annotations
 
