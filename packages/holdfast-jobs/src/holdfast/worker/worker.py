@@ -77,11 +77,7 @@ async def _no_companions(reason: str) -> int:
 
 
 class Worker:
-    """Claims, runs and records jobs. It is run once; `stop` may be called from any thread and at any time.
-
-    `end_companions` is called with the reason of its end; it ends what else works in its name and returns how much of
-    that was abandoned, before `worker_stopped` says so.
-    """
+    """Claims, runs and records jobs. It is run once; `stop` may be called from any thread and at any time."""
 
     def __init__(
         self,
@@ -111,7 +107,6 @@ class Worker:
         self._reason = "asked"
         self._released = 0
         self._abandoned = 0
-        self.end_companions: Callable[[str], Awaitable[int]] = _no_companions
         self._links = self._make_links()
         self._resolver = OutcomeResolver(
             self.id, self._context.clock, targets or open_targets(types.values())
@@ -149,9 +144,13 @@ class Worker:
         attempts = set(self._slots.running) | self._slots.abandoned
         return sorted(describe_attempt(each, now) for each in attempts)
 
-    async def run(self) -> WorkerReport:
+    async def run(
+        self, end_companions: Callable[[str], Awaitable[int]] = _no_companions
+    ) -> WorkerReport:
         """Work until stopped, or until the options say that it is enough.
 
+        `end_companions` is called with the reason of the end; it ends what else works in the worker's name and returns
+        how much of that was abandoned, before `worker_stopped` says so.
         Raises: WrongDatabase, CopiedDatabase; defects of our own.
         """
         self._loop = asyncio.get_running_loop()
@@ -183,7 +182,7 @@ class Worker:
             emitter.emit(
                 "worker_stopped",
                 reason=self._reason,
-                abandoned=self._abandoned + await self.end_companions(self._reason),
+                abandoned=self._abandoned + await end_companions(self._reason),
                 released=self._released,
             )
         return self._report()
