@@ -11,8 +11,7 @@ import pytest_asyncio
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import DatabaseBusy
 from holdfast.core.records import NewJob
-from holdfast.scheduler.passes import TickOptions
-from holdfast.scheduler.tick import Tick
+from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run, run_async

@@ -9,9 +9,8 @@ import pytest
 import pytest_asyncio
 
 from holdfast.core.cycle import CycleSpec
-from holdfast.scheduler.passes import TickOptions
 from holdfast.scheduler.runner import Mode
-from holdfast.scheduler.tick import Tick
+from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.storage.database import Database
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase

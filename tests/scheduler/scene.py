@@ -14,9 +14,8 @@ from holdfast.core.events import Event
 from holdfast.core.instants import Instant
 from holdfast.scheduler.cycle_run import Shard
 from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleStates, stored_name
-from holdfast.scheduler.passes import TickOptions
 from holdfast.scheduler.runner import Mode, TickSummary
-from holdfast.scheduler.tick import Tick
+from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.storage.database import Database
 from tests.support.until import PATIENCE_S
 

@@ -11,8 +11,8 @@ from holdfast.commands.cycles import pause_cycle, request_cycle
 from holdfast.core.cycle import CycleSpec, cycle_spec
 from holdfast.core.errors import InvalidOption
 from holdfast.scheduler.cycle_run import CycleRun, Shard
-from holdfast.scheduler.passes import TickOptions
 from holdfast.scheduler.runner import Mode, RunnerReport
+from holdfast.scheduler.tick import TickOptions
 from holdfast.storage.database import Database
 from tests.scheduler.conftest import MakeReplica
 from tests.scheduler.scene import ManualClock, soon

@@ -30,9 +30,8 @@ from holdfast.notify.local import LocalNotifier
 from holdfast.scheduler import maintenance
 from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet
 from holdfast.scheduler.maintenance import ReaperRunner, RetentionRunner
-from holdfast.scheduler.passes import TickOptions
 from holdfast.scheduler.runner import Mode, Runner
-from holdfast.scheduler.tick import Tick
+from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run_async

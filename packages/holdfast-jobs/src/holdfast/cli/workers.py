@@ -15,13 +15,9 @@ from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.admin.workers import WorkerFacts
     from holdfast.commands.attempts import ReapReport
     from holdfast.core.records import Reaped
-    from holdfast.settings import Settings
-    from holdfast.storage.database import Database
 
 MOST = 1_000
 
@@ -122,35 +118,20 @@ def reap(session: CliSession, poison_limit: int | None, output: Format) -> None:
 
     settings = load_settings({"HOLDFAST_POISON_LIMIT": poison_limit})
     notifier = session.app.notifier
+    from holdfast.worker.reaper import reap_once
+
     reaped: list[Reaped] = []
 
     def on_report(report: ReapReport) -> None:
         reaped.extend(report.page.reaped)
         notifier.send(report.hints())
 
-    session.run(_reap(session.app.database, settings, on_report))
+    session.run(reap_once(session.app.database, settings, on_report, print_wait))
     fields = ("id", "type", "worker", "state", "crashes", "stale_ms")
     rows = [{name: getattr(each, name) for name in fields} for each in reaped]
     write_records(rows, _REAPED_COLUMNS, output)
     dead = sum(each.state == "failed" for each in reaped)
     print_info(f"recovered {pluralize(len(reaped), 'job')}; {dead} became dead letters")
-
-
-async def _reap(
-    database: Database, settings: Settings, on_report: Callable[[ReapReport], None]
-) -> None:
-    from holdfast.worker.clock import SystemClock
-    from holdfast.worker.reaper import OutageGuard, reap_when_calm
-
-    own, interval_s = settings.holdfast, settings.outbox.reaper_interval_ms / 1000
-    link = database.link("reaper", own.statement_timeout_ms)
-    guard = OutageGuard(database.store, SystemClock(), interval_s, print_wait)
-    try:
-        await reap_when_calm(
-            link, database.store, guard, own.reaper_batch, own.poison_limit, on_report
-        )
-    finally:
-        await link.close()
 
 
 def print_wait(seconds: float) -> None:

@@ -15,9 +15,8 @@ from holdfast.scheduler.background import Background, LoopDelays
 from holdfast.scheduler.cycle_run import Shard, WrapRun, wrap_nothing
 from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleStates, stored_name
 from holdfast.scheduler.maintenance import ReaperRunner, RetentionRunner, WorkerReaperRunner
-from holdfast.scheduler.passes import Passes, TickOptions
 from holdfast.scheduler.runner import Mode, Now, Runner, database_time, single_tick_id
-from holdfast.scheduler.tick import Tick
+from holdfast.scheduler.tick import Passes, Tick, TickOptions
 from holdfast.scheduler.worker_runner import DrainingOutbox, StreamingOutbox
 from holdfast.settings import Settings
 from holdfast.storage.database import Database
@@ -97,7 +96,6 @@ class Assembly:
             shutdown_s=own.shutdown_timeout_ms / 1000,
             clock=self.clock,
             notifier=self.notifier,
-            observer=self.observer,
         )
 
     def _passes(
@@ -110,6 +108,7 @@ class Assembly:
         names: tuple[str, ...] | None,
     ) -> P:
         own = self.settings.worker
+        ages, store = ages_of(self.settings), self.database.store
         threads = ThreadPoolExecutor(max(1, len(self.cycles)), "holdfast-cycle")
         return kind(
             self.database,
@@ -118,7 +117,7 @@ class Assembly:
                 outbox,
                 *self._cycles(threads),
                 *self.runners,
-                self._retention(),
+                RetentionRunner(store, ages, leaves_chains=self.leaves_chains),
             ],
             worker_id,
             TickOptions(
@@ -146,10 +145,6 @@ class Assembly:
             interval_s=self.settings.outbox.reaper_interval_ms / 1000,
             unhandled_after_ms=own.unhandled_after_ms,
         )
-
-    def _retention(self) -> RetentionRunner:
-        ages = ages_of(self.settings)
-        return RetentionRunner(self.database.store, ages, leaves_chains=self.leaves_chains)
 
     def _cycles(self, threads: ThreadPoolExecutor) -> list[CycleRunner]:
         own = self.settings.worker

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from holdfast.core.errors import (
     CopiedDatabase,
@@ -13,14 +14,14 @@ from holdfast.core.errors import (
     DatabaseUnreachable,
     NoConnection,
 )
-from holdfast.core.events import Observer, event
-from holdfast.core.redaction import clean_error, words_of
 from holdfast.notify.base import Hint, Listener, Notifier, is_about_cycles
-from holdfast.scheduler.passes import Passes
-from holdfast.worker.background_loops import call_on
+from holdfast.scheduler.tick import Passes
 from holdfast.worker.clock import Clock, SystemClock, all_ended, ends_before
-from holdfast.worker.counters import Counters
+from holdfast.worker.wakes import call_on
 from holdfast.worker.worker import Worker, WorkerReport
+
+if TYPE_CHECKING:
+    from holdfast.scheduler.assembly import Assembly
 
 log = logging.getLogger("holdfast.worker")
 
@@ -90,40 +91,33 @@ class RunnerLoop:
         self,
         names: Sequence[str],
         passes: Passes,
+        worker: Worker,
         delays: LoopDelays,
         clock: Clock,
-        failures: LoopFailures,
-        counters: Counters,
     ) -> None:
         self.name = f"holdfast loop {names[0]}"
         self._names = names
         self._passes = passes
+        self._worker = worker
         self._backoff = LoopBackoff(delays)
         self._clock = clock
-        self._failures = failures
-        self._counters = counters
         self._wake = asyncio.Event()
-        self._is_stopping = False
 
     def wake(self) -> None:
-        """Have the next pass begin now."""
-        self._wake.set()
-
-    def stop(self) -> None:
-        """End after the current pass."""
-        self._is_stopping = True
+        """Have the next pass begin now, or the loop end if the passes were stopped."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Repeat until stopped; one that is cancelled after that ends too. Raises: CopiedDatabase."""
+        """Repeat until the passes are stopped; one that is cancelled after that ends too. Raises: CopiedDatabase."""
+        stopping = self._passes.stopping
         try:
-            while not self._is_stopping:
+            while not stopping.is_set():
                 self._wake.clear()
                 pause = await self._run_once()
-                if not self._is_stopping:
+                if not stopping.is_set():
                     await self._clock.wait(self._wake, pause)
         except asyncio.CancelledError:
-            if not self._is_stopping:
+            if not stopping.is_set():
                 raise
 
     async def _run_once(self) -> float:
@@ -133,35 +127,18 @@ class RunnerLoop:
         except CopiedDatabase:
             raise
         except Exception as error:
-            self._failures.report(error)
+            report_failure(error, self._passes, self._worker)
             return self._backoff.after_error(self._clock.random())
-        self._counters.ticks += 1
+        self._worker.counters.ticks += 1
         return self._backoff.after_tick(summary.total_processed, next_in_ms, self._clock.random())
 
 
-class LoopFailures:
-    """Reports that passes could not run: once for all loops that fail for the same reason, as without a database."""
-
-    def __init__(
-        self, worker: Worker, observer: Observer | None, clock: Clock, quiet_s: float
-    ) -> None:
-        self._worker = worker
-        self._observer = observer
-        self._clock = clock
-        self._quiet_s = quiet_s
-        self._last: tuple[str, float] | None = None
-
-    def report(self, error: Exception) -> None:
-        """Emit an error, unless the same was emitted not long ago."""
-        if isinstance(error, NoConnection):
-            self._worker.tell_shortage(error)
-            return
-        text, now = clean_error(type(error).__name__, words_of(error)), self._clock.monotonic()
-        if self._last is not None and self._last[0] == text and now < self._last[1] + self._quiet_s:
-            return
-        self._last = text, now
-        if self._observer is not None:
-            self._observer.observe(event("tick_failed", worker=self._worker.id, error=text))
+def report_failure(error: Exception, passes: Passes, worker: Worker) -> None:
+    """Report that a pass could not run, as without a database."""
+    if isinstance(error, NoConnection):
+        worker.tell_shortage(error)
+    else:
+        passes.report_failure(error)
 
 
 class Background:
@@ -176,20 +153,16 @@ class Background:
         shutdown_s: float = 30.0,
         clock: Clock | None = None,
         notifier: Notifier | None = None,
-        observer: Observer | None = None,
     ) -> None:
         self.worker = worker
         self._passes = passes
         self._shutdown_s = shutdown_s
         self._clock = clock or SystemClock()
         self._notifier = notifier
-        delays = delays or LoopDelays()
-        self._failures = LoopFailures(worker, observer, self._clock, delays.error_ms / 1000)
         self._loops = [
-            RunnerLoop(names, passes, delays, self._clock, self._failures, worker.counters)
+            RunnerLoop(names, passes, worker, delays or LoopDelays(), self._clock)
             for names in group_runners(passes.names)
         ]
-        self._stopping = asyncio.Event()
         self._stopping_now = asyncio.Event()
         self._reason = "asked"
         self._have_loops_ended = asyncio.Event()
@@ -200,18 +173,6 @@ class Background:
         """What is running, as text: handlers with their jobs, and runners."""
         runners = dict.fromkeys([*self._passes.running, *self._passes.abandoned])
         return [*self.worker.holding, *(f"runner {each}" for each in runners)]
-
-    def answer(self, act: Callable[[], None]) -> None:
-        """Call back once the worker's loop and its heartbeat have answered."""
-        self.worker.answer(act)
-
-    def on_hopeless(self, act: Callable[[], None]) -> None:
-        """Call back, from another thread, when a handler still blocks the loop after the shutdown timeout."""
-        self.worker.on_hopeless(act)
-
-    def expect_end(self) -> None:
-        """Expect a stop, in case the loop is too busy to process it. From any thread."""
-        self.worker.expect_end()
 
     def stop(self, reason: str = "asked") -> None:
         """Start no more passes and claims, and end when running work has; a second call ends it now.
@@ -225,14 +186,13 @@ class Background:
             call_on(self._loop, self._stop, reason)
 
     def _stop(self, reason: str) -> None:
-        if self._stopping.is_set():
+        if self._passes.stopping.is_set():
             self._stopping_now.set()
         else:
             self._reason = reason
-            self._stopping.set()
-        for each in self._loops:
-            each.stop()
         self._passes.stop()
+        for each in self._loops:
+            each.wake()
         self.worker.stop(reason)
 
     async def run(self) -> BackgroundReport:
@@ -265,20 +225,20 @@ class Background:
 
     async def _wait_for_database(self) -> None:
         """Wait for the database, and check that it is not a copy, before anything is claimed."""
-        while not self._stopping.is_set():
+        while not self._passes.stopping.is_set():
             try:
                 await self._passes.check()
             except (DatabaseUnreachable, DatabaseBusy) as error:
-                self._failures.report(error)
+                report_failure(error, self._passes, self.worker)
                 # Those that were started together are not to ask together.
                 pause = RECONNECT_S * (0.5 + self._clock.random())
-                await self._clock.wait(self._stopping, pause)
+                await self._clock.wait(self._passes.stopping, pause)
             else:
                 return
 
     def _stop_other(self, working: asyncio.Task[WorkerReport]) -> None:
         """Whichever ended first stops the others."""
-        if not self._stopping.is_set():
+        if not self._passes.stopping.is_set():
             has_failed = not working.done() or working.cancelled() or working.exception()
             self._stop("error" if has_failed else working.result().reason)
 
@@ -294,7 +254,7 @@ class Background:
 
     async def _end_with_worker(self, reason: str) -> int:
         """End the loops beside a worker that ends; return how many runners were abandoned."""
-        if not self._stopping.is_set():
+        if not self._passes.stopping.is_set():
             self._stop(reason)
         await self._have_loops_ended.wait()
         return len(self._passes.abandoned)
@@ -321,13 +281,11 @@ def group_runners(names: Sequence[str]) -> list[list[str]]:
 class EmbeddedWorker:
     """`async with app.worker(): …` runs the background mode during the block if OUTBOX_WORKER_ENABLED is set."""
 
-    def __init__(
-        self, enabled: bool, make: Callable[[], Background], is_default: bool = False
-    ) -> None:
+    def __init__(self, enabled: bool, assembly: Assembly, is_default: bool = False) -> None:
         """`is_default` says that nobody set it, so that a worker that is off may surprise."""
         self._enabled = enabled
         self._is_default = is_default
-        self._make = make
+        self._assembly = assembly
         self._background: Background | None = None
         self._task: asyncio.Task[object] | None = None
 
@@ -338,7 +296,7 @@ class EmbeddedWorker:
 
     async def __aenter__(self) -> EmbeddedWorker:
         if self._enabled:
-            self._background = self._make()
+            self._background = self._assembly.background(embedded=True)
             self._task = asyncio.create_task(
                 self._background.run(), name="holdfast embedded worker"
             )

@@ -13,7 +13,6 @@ from holdfast.commands.cycles import request_cycle
 from holdfast.core.cycle import REQUESTED, CycleSpec, CycleState, new_cycles
 from holdfast.core.errors import CycleNotFound, nearest
 from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleStates
-from holdfast.scheduler.passes import TickOptions
 from holdfast.scheduler.runner import (
     Concurrency,
     RunnerContext,
@@ -22,7 +21,7 @@ from holdfast.scheduler.runner import (
     TickSummary,
     single_tick_id,
 )
-from holdfast.scheduler.tick import Tick
+from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.settings import load_settings
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id

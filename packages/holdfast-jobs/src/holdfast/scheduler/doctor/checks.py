@@ -32,8 +32,7 @@ from holdfast.settings import (
 from holdfast.storage.database import Database
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
-from holdfast.worker.clock import SystemClock
-from holdfast.worker.reaper import OutageGuard, reap_when_calm
+from holdfast.worker.reaper import reap_once
 
 READ_TIMEOUT_MS = 10_000
 
@@ -159,28 +158,11 @@ async def fix_problems(
         applied = await asyncio.to_thread(database.migrate)
         done.append(f"applied {pluralize(len(applied), 'migration')}")
     if "expired_leases" in wrong:
-        count = await _reap(database, settings, notifier, on_wait)
+        count = await reap_once(
+            database, settings, lambda report: notifier.send(report.hints()), on_wait
+        )
         done.append(f"recovered {pluralize(count, 'job')} from expired leases")
     return done
-
-
-async def _reap(
-    database: Database, settings: Settings, notifier: Notifier, on_wait: Callable[[float], None]
-) -> int:
-    own, interval_s = settings.holdfast, settings.outbox.reaper_interval_ms / 1000
-    guard = OutageGuard(database.store, SystemClock(), interval_s, on_wait)
-    link = database.link("reaper", own.statement_timeout_ms)
-    try:
-        return await reap_when_calm(
-            link,
-            database.store,
-            guard,
-            own.reaper_batch,
-            own.poison_limit,
-            lambda report: notifier.send(report.hints()),
-        )
-    finally:
-        await link.close()
 
 
 def check_configuration(
