@@ -19,7 +19,7 @@ from holdfast.storage.database import Link
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.store import postgres_statements
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA, Compiled
-from holdfast.worker.completer import UNRECORDED_MAX
+from holdfast.worker.admission import UNRECORDED_MAX
 from tests.chaos.standby import WAITING, Pair
 from tests.chaos.test_lost_claims import claim_on, complete_on
 from tests.support.until import SLOWNESS, TEST_TIMEOUT_S, until
