@@ -337,3 +337,69 @@ def imports_of_holdfast(path: Path) -> Iterator[str]:
             yield from (each.name for each in node.names if each.name.startswith("holdfast"))
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast"):
             yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
+CALLBACKS = {
+    "Attempt.on_interrupt": "aborts a batch once all of its attempts are aborted",
+    "ChildJob._send": "sends to the worker what a handler in another process says",
+    "CycleRun._on_abort": "aborts a cycle's handler",
+    "ProcessHandlers._on_begun": "a process has started, and the handler's own time begins",
+    "Supervisor._on_started": "prints the process of a child",
+    "Watchdog.on_hopeless": "ends the process of a blocked loop",
+}
+"""Functions that an object keeps and calls later; everything else that a part needs is an object it is given."""
+
+GIVEN = {
+    "Call",
+    "MakeDrainer",
+    "MakeWorker",
+    "Middleware",
+    "Next",
+    "Now",
+    "ResolveOutput",
+    "WrapRun",
+}
+"""Types of functions that are no callbacks: clocks, factories, and what wraps or is the user's code."""
+
+
+def test_the_parts_of_a_worker_are_connected_by_objects_not_by_callbacks() -> None:
+    found = {
+        name
+        for folder in ("worker", "scheduler")
+        for path in sorted((SOURCE / folder).rglob("*.py"))
+        for name in stored_functions(ast.parse(path.read_text()))
+    }
+    assert found == set(CALLBACKS)
+    assert len(CALLBACKS) <= 8
+
+
+def stored_functions(tree: ast.Module) -> Iterator[str]:
+    """The attributes of a module's classes that hold a function: those annotated so, and arguments that are kept."""
+    aliases = {
+        ast.unparse(node.targets[0])
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Callable[")
+    }
+    functions = {"Callable"} | aliases - GIVEN
+    for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        for node in ast.walk(owner):
+            if isinstance(node, ast.AnnAssign) and names_in(node.annotation) & functions:
+                target = ast.unparse(node.target)
+                if node in owner.body or target.startswith("self."):
+                    yield f"{owner.name}.{target.removeprefix('self.')}"
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = {
+                    each.arg
+                    for each in [*node.args.args, *node.args.kwonlyargs]
+                    if each.annotation is not None and names_in(each.annotation) & functions
+                }
+                for each in ast.walk(node):
+                    if isinstance(each, ast.Assign) and ast.unparse(each.value) in given:
+                        target = ast.unparse(each.targets[0])
+                        if target.count(".") == 1:
+                            yield f"{owner.name}.{target.removeprefix('self.')}"
+
+
+def names_in(node: ast.expr) -> set[str]:
+    """The names that an annotation is made of."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

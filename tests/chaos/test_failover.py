@@ -18,7 +18,7 @@ from holdfast.storage.database import Link
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.store import postgres_statements
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA, Compiled
-from holdfast.worker.completer import UNRECORDED_MAX
+from holdfast.worker.admission import UNRECORDED_MAX
 from holdfast_calls import ServiceCall
 from holdfast_calls.errors import CallAlreadyDone
 from tests.chaos.standby import WAITING, Pair

@@ -32,7 +32,7 @@ class ManualClock:
     def __init__(self) -> None:
         self.time = 0.0
         self.randomness = 0.0
-        self._timers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._timers: list[tuple[float, int, asyncio.Future[None], str]] = []
         self._order = count()
         self._set = asyncio.Event()
 
@@ -64,7 +64,7 @@ class ManualClock:
         """Move on, and wake everybody whose time has come."""
         self.time += seconds
         while self._timers and self._timers[0][0] <= self.time:
-            _, _, timer = heappop(self._timers)
+            _, _, timer, _ = heappop(self._timers)
             if not timer.done():
                 timer.set_result(None)
 
@@ -76,6 +76,21 @@ class ManualClock:
                 await self._set.wait()
         return self._soonest()
 
+    async def resting(self, loops: int) -> float:
+        """Wait until so many loops of a background mode rest; return for how long the first of them still does."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(ends := self._ends_of_rests()) < loops:
+                self._set.clear()
+                await self._set.wait()
+        return min(ends) - self.time
+
+    def _ends_of_rests(self) -> list[float]:
+        return [
+            at
+            for at, _, timer, owner in self._timers
+            if not timer.done() and owner.startswith("holdfast loop ")
+        ]
+
     def _soonest(self) -> float:
         while self._timers and self._timers[0][2].done():
             heappop(self._timers)
@@ -85,7 +100,9 @@ class ManualClock:
         timer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if seconds <= 0:
             timer.set_result(None)
-        heappush(self._timers, (self.time + seconds, next(self._order), timer))
+        task = asyncio.current_task()
+        owner = "" if task is None else task.get_name()
+        heappush(self._timers, (self.time + seconds, next(self._order), timer, owner))
         self._set.set()
         return timer
 

@@ -1,4 +1,4 @@
-"""Background mode: when it ticks, what wakes it, how it stops, and that a slow cycle delays nothing else."""
+"""Background mode: when its loops run, what wakes them, how they stop, and that a slow one delays no other."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from holdfast.notify.local import LocalNotifier
 from holdfast.scheduler.assembly import Assembly
 from holdfast.scheduler.background import Background, BackgroundReport
 from holdfast.scheduler.cycle_run import CycleRun
+from holdfast.scheduler.runner import Runner, RunnerContext, RunnerReport
 from holdfast.settings import read_settings
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import at
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
 from tests.scheduler.scene import ManualClock, Recorder, soon
+from tests.scheduler.ticks import FunctionRunner
 from tests.support.until import breath
 
 Start = Callable[..., "Running"]
@@ -68,7 +70,11 @@ async def app(url: str) -> AsyncIterator[Holdfast]:
 async def start(app: Holdfast, clock: ManualClock) -> AsyncIterator[Start]:
     made: list[Running] = []
 
-    def begin(*cycles: CycleSpec, environ: dict[str, str] | None = None) -> Running:
+    def begin(
+        *cycles: CycleSpec,
+        environ: dict[str, str] | None = None,
+        runners: Sequence[Runner] = (),
+    ) -> Running:
         recorder = Recorder()
         app.observe(recorder)
         assembly = Assembly(
@@ -76,6 +82,7 @@ async def start(app: Holdfast, clock: ManualClock) -> AsyncIterator[Start]:
             settings=read_settings(environ or {}),
             make_worker=lambda options, types: app.make_worker(options, types=types),
             cycles=cycles,
+            runners=runners,
             notifier=app.notifier,
             observer=recorder,
             clock=clock,
@@ -145,13 +152,10 @@ async def test_a_cycle_runs_at_its_slot_whatever_the_idle_pause(
         slots.append(clock.time)
 
     running = start(cycle_spec(work, "cleanup", every="20s"))
-    ticks = 0
     while len(slots) < 3:
-        ticks += 1
-        await running.ticked(ticks)
-        clock.advance(await clock.asleep())
+        clock.advance(await clock.resting(loops=2))
     assert [round(each) for each in slots] == [20, 40, 60]
-    assert ticks < 40
+    assert len(running.recorder.named("tick_finished")) < 40
 
 
 async def test_a_request_for_a_cycle_wakes_the_loop(
@@ -163,12 +167,11 @@ async def test_a_request_for_a_cycle_wakes_the_loop(
         keys.append(run.key)
 
     running = start(cycle_spec(work, "cleanup", every="1d"))
-    await running.ticked(1)
-    await clock.asleep()
+    await clock.resting(loops=2)
     op = at(request_cycle(app.database.store, "cleanup", "ana"), clock.now())
     await app.database.run_async(op)
     app.notifier.send([cycle_hint("cleanup")])
-    await running.ticked(2)
+    await running.recorder.seen("cycle_finished")
     assert keys == ["cleanup:now-ana"]
 
 
@@ -208,8 +211,7 @@ async def test_a_slow_cycle_delays_neither_jobs_nor_the_reaper(
 
     often = {"OUTBOX_REAPER_INTERVAL_MS": "100"}
     running = start(cycle_spec(slow, "slow", every="1s"), environ=often)
-    await running.ticked(1)
-    clock.advance(await clock.asleep())
+    clock.advance(await clock.resting(loops=2))
     await soon(began)
     async with app.transaction() as tx:
         await app.start(tx, "greet", None)
@@ -219,7 +221,7 @@ async def test_a_slow_cycle_delays_neither_jobs_nor_the_reaper(
     await running.recorder.seen("cycle_finished")
 
 
-async def test_a_slow_cycle_delays_no_other_and_is_told_by_the_tick_after_its_end(
+async def test_a_slow_cycle_delays_no_other_and_its_own_tick_tells_what_it_did(
     start: Start, clock: ManualClock
 ) -> None:
     began, go_on = asyncio.Event(), asyncio.Event()
@@ -242,15 +244,60 @@ async def test_a_slow_cycle_delays_no_other_and_is_told_by_the_tick_after_its_en
         await breath()
     assert began.is_set()
     ticks = len(running.recorder.named("tick_finished"))
+    assert running.recorder.named("runner_skipped") == [], "nobody asks for it meanwhile"
     go_on.set()
-    skips = running.recorder.named("runner_skipped")
-    assert ("slow", "worker_already_running") in {
-        (each["runner"], each["reason"]) for each in skips
-    }
     await running.recorder.seen("cycle_finished")
     while sum(each["processed"] for each in running.recorder.named("tick_finished")[ticks:]) < 7:
         clock.advance(await clock.asleep(within=5))
         await breath()
+
+
+async def test_a_slow_runner_of_an_extension_delays_no_other(
+    start: Start, clock: ManualClock
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+    ran: list[float] = []
+
+    async def slow(context: RunnerContext) -> RunnerReport:
+        began.set()
+        await go_on.wait()
+        return RunnerReport(processed=1)
+
+    async def quick(run: CycleRun) -> None:
+        ran.append(clock.time)
+
+    running = start(cycle_spec(quick, "quick", every="1s"), runners=[FunctionRunner("slow", slow)])
+    await soon(began)
+    while len(ran) < 3:
+        clock.advance(await clock.resting(loops=2))
+    assert {each["runner"] for each in running.recorder.named("runner_finished")} == {
+        "reaper",
+        "outbox",
+        "retention",
+        "quick",
+    }
+    go_on.set()
+    await clock.resting(loops=3)
+    reports = running.recorder.named("runner_finished")
+    assert [each["processed"] for each in reports if each["runner"] == "slow"] == [1]
+
+
+async def test_a_database_that_went_away_is_told_once_for_all_loops(
+    app: Holdfast, start: Start, clock: ManualClock
+) -> None:
+    async def work(run: CycleRun) -> None: ...
+
+    running = start(*(cycle_spec(work, f"cycle-{number}", every="1d") for number in range(3)))
+    await clock.resting(loops=4)
+    is_postgres = app.database.store.dialect == "postgresql"
+    table = "holdfast.identity" if is_postgres else "holdfast_identity"
+    async with app.transaction() as tx:
+        await tx.execute(f"alter table {table} rename to gone")
+    for _ in range(3):
+        clock.advance(await clock.resting(loops=4))
+    await clock.resting(loops=4)
+    told = Counter(each["error"] for each in running.recorder.named("tick_failed"))
+    assert max(told.values()) == 3, "one for each of the three times that all four failed"
 
 
 async def test_stopping_lets_the_running_tick_end(start: Start, clock: ManualClock) -> None:
@@ -263,15 +310,14 @@ async def test_stopping_lets_the_running_tick_end(start: Start, clock: ManualClo
         ended.append(True)
 
     running = start(cycle_spec(slow, "slow", every="1s"))
-    await running.ticked(1)
-    clock.advance(await clock.asleep())
+    clock.advance(await clock.resting(loops=2))
     await soon(began)
     running.background.stop("SIGTERM")
     go_on.set()
     report = await running.task
     assert ended == [True]
-    assert (report.reason, report.ticks, report.exit_code) == ("SIGTERM", 2, 0)
-    assert running.background.worker.counters.ticks == 2
+    assert (report.reason, report.ticks, report.exit_code) == ("SIGTERM", 4, 0), "two of each loop"
+    assert running.background.worker.counters.ticks == 4
 
 
 async def test_the_second_stop_ends_the_running_tick_now(start: Start, clock: ManualClock) -> None:
@@ -286,8 +332,7 @@ async def test_the_second_stop_ends_the_running_tick_now(start: Start, clock: Ma
             reasons.append(run.abort_reason)
 
     running = start(cycle_spec(slow, "slow", every="1s"))
-    await running.ticked(1)
-    clock.advance(await clock.asleep())
+    clock.advance(await clock.resting(loops=2))
     await soon(began)
     running.background.stop()
     running.background.stop()
@@ -307,8 +352,7 @@ async def test_a_cycle_that_is_abandoned_is_counted_by_the_worker_that_stopped(
                 await go_on.wait()
 
     running = start(cycle_spec(deaf, "deaf", every="1s"))
-    await running.ticked(1)
-    clock.advance(await clock.asleep())
+    clock.advance(await clock.resting(loops=2))
     await soon(began)
     for _ in range(2):
         running.background.stop("SIGTERM")
@@ -393,15 +437,7 @@ async def test_two_replicas_share_jobs_and_run_each_slot_once(
         await app.start_many(tx, "greet", [None] * 40)
     await soon(done)
     while len(slots) < 3:
-        ticks = [len(each.recorder.named("tick_finished")) for each in replicas]
-        clock.advance(await clock.asleep())
-        waits = [
-            asyncio.create_task(each.ticked(count + 1))
-            for each, count in zip(replicas, ticks, strict=True)
-        ]
-        _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in pending:
-            wait.cancel()
+        clock.advance(await clock.resting(loops=4))
     for each in replicas:
         await each.stop()
     assert set(jobs.values()) == {1}

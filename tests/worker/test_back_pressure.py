@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.worker.completer import UNRECORDED_MAX, UNRECORDED_MAX_S
+from holdfast.worker.admission import UNRECORDED_MAX, UNRECORDED_MAX_S
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until

@@ -1,7 +1,7 @@
 """The backlog hands out what was claimed: the urgent first, a type at its limit last."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,6 +10,7 @@ from holdfast.core.retry import Retry
 from holdfast.worker.attempt import Attempt, Backlog, EffectivePolicy
 from holdfast.worker.capacity import note_call_sizes
 from holdfast.worker.job import Job
+from holdfast.worker.options import TypePolicies
 from tests.support.until import PATIENCE_S
 from tests.worker.test_plain_claims import found
 
@@ -33,16 +34,22 @@ def attempt(number: int, type: JobType = PLAIN, priority: int = 5, crashes: int 
     return Attempt(claimed, type, EffectivePolicy(60_000, 180_000, Retry(), None), 0.0)
 
 
+class Limits(dict[str, int]):
+    """Stands in for the policies of a worker's types."""
+
+    limit = dict.get
+
+
 @pytest.fixture
-def limits() -> dict[str, int]:
+def limits() -> Limits:
     """How many calls of a type may run at once."""
-    return {"limited": 2, "batch at a time": 1}
+    return Limits({"limited": 2, "batch at a time": 1})
 
 
 @pytest.fixture
-def backlog(limits: dict[str, int]) -> Backlog:
+def backlog(limits: Limits) -> Backlog:
     """An empty one."""
-    return Backlog(limits.get)
+    return Backlog(cast(TypePolicies, limits))
 
 
 def numbers(attempts: list[Attempt] | None) -> list[int]:

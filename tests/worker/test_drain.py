@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.worker.held_leases import HeldLeases
 from holdfast.worker.job import Job
-from holdfast.worker.quarantine import Quarantine
+from holdfast.worker.suspect_runs import SuspectRuns
 from holdfast.worker.worker import ABORT_GRACE_S
 from tests.support.manual_clock import ManualClock
 from tests.support.until import PATIENCE_S, until
@@ -377,10 +377,10 @@ async def test_an_empty_lease_is_not_forgotten_by_a_flush_that_fails(workshop: W
 async def test_a_defect_of_its_own_is_the_reason(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(_: Quarantine) -> None:
+    async def fail(_: SuspectRuns) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(Quarantine, "run", fail)
+    monkeypatch.setattr(SuspectRuns, "run", fail)
     worker = workshop.begin(ManualClock())
     with pytest.raises(RuntimeError, match="a defect"):
         await worker.ended()

@@ -1,11 +1,12 @@
 """What a worker holds, and what it recognises as its own."""
 
 from holdfast.worker.held_leases import HeldLease, HeldLeases
+from holdfast.worker.wakes import Wakes, WorkerThreads
 from tests.worker.test_backlog import attempt
 
 
 def test_a_claim_that_ended_while_the_database_was_asked_is_no_stranger() -> None:
-    held_leases, held = HeldLeases(), attempt(1)
+    held_leases, held = HeldLeases(Wakes(WorkerThreads())), attempt(1)
     token = held.claimed.token
     claim = HeldLease(token, 60_000, 50.0)
     claim.attempts[held.claimed.id] = held

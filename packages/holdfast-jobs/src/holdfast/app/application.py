@@ -233,10 +233,9 @@ class Holdfast(Registration, Producer):
         from holdfast.settings import load_settings
 
         settings = settings or load_settings({"OUTBOX_WORKER_ENABLED": enabled})
-        assembly = self.assembly(settings)
         return EmbeddedWorker(
             settings.embedded.enabled if enabled is None else enabled,
-            lambda: assembly.background(True),
+            self.assembly(settings),
             is_default=enabled is None and settings.origin("OUTBOX_WORKER_ENABLED") == "default",
         )
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from holdfast.app import Holdfast
     from holdfast.core.registry import JobType
-    from holdfast.scheduler.background import BackgroundReport
+    from holdfast.scheduler.background import Background, BackgroundReport
     from holdfast.scheduler.runner import TickSummary
     from holdfast.settings import Settings
     from holdfast.worker.worker import Worker, WorkerReport
@@ -253,17 +253,18 @@ def _run(
         try:
             # The probes observe what happens, so they are there before the worker is made.
             async with _serve_probes(app, settings, probes):
-                mode = (
-                    _drain_worker(app, settings, types)
-                    if drain
-                    else app.assembly(settings, types).background()
-                )
-                forced_exit = ForcedExit(lambda: mode.holding, mode.expect_end)
-                mode.on_hopeless(lambda: exit_now(1, mode.holding))
+                mode: Background | Worker
+                if drain:
+                    mode = worker = _drain_worker(app, settings, types)
+                else:
+                    mode = app.assembly(settings, types).background()
+                    worker = mode.worker
+                forced_exit = ForcedExit(lambda: mode.holding, worker.expect_end)
+                worker.on_hopeless(lambda: exit_now(1, mode.holding))
                 timeout_s = settings.worker.shutdown_timeout_ms / 1000
                 stop_on_signal(lambda number: mode.stop(number.name), forced_exit, timeout_s)
                 tune_interpreter()
-                async with notifier.keep_alive(mode.answer):
+                async with notifier.keep_alive(worker.answer):
                     report = await mode.run()
                 if report.exit_code:
                     exit_now(report.exit_code, mode.holding)

@@ -114,8 +114,8 @@ def reap(session: CliSession, poison_limit: int | None, output: Format) -> None:
 
     Workers do this automatically; use the command when no worker is running, or from cron.
     """
-    from holdfast.scheduler.doctor.checks import reap_once
     from holdfast.settings import load_settings
+    from holdfast.worker.reaper import reap_once
 
     settings = load_settings({"HOLDFAST_POISON_LIMIT": poison_limit})
     notifier = session.app.notifier

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from holdfast.commands.retention import ages_of
 from holdfast.core.cycle import CycleSpec
@@ -15,7 +16,7 @@ from holdfast.scheduler.cycle_run import Shard, WrapRun, wrap_nothing
 from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleStates, stored_name
 from holdfast.scheduler.maintenance import ReaperRunner, RetentionRunner, WorkerReaperRunner
 from holdfast.scheduler.runner import Mode, Now, Runner, database_time, single_tick_id
-from holdfast.scheduler.tick import Tick, TickOptions
+from holdfast.scheduler.tick import Passes, Tick, TickOptions
 from holdfast.scheduler.worker_runner import DrainingOutbox, StreamingOutbox
 from holdfast.settings import Settings
 from holdfast.storage.database import Database
@@ -24,6 +25,7 @@ from holdfast.worker.clock import Clock, SystemClock
 from holdfast.worker.options import WorkerOptions, embedded_options, worker_options
 from holdfast.worker.worker import Worker
 
+P = TypeVar("P", bound=Passes)
 MakeWorker = Callable[[WorkerOptions, Sequence[str] | None], Worker]
 """Makes an application's worker for all its job types, or for those named."""
 
@@ -60,7 +62,8 @@ class Assembly:
             return self.make_worker(limits, None)
 
         worker_id = single_tick_id(options.name, new_id()[-12:])
-        return self._tick(self._reaper(), DrainingOutbox(make_drainer), worker_id, "tick", names)
+        outbox = DrainingOutbox(make_drainer)
+        return self._passes(Tick, self._reaper(), outbox, worker_id, "tick", names)
 
     def background(self, embedded: bool = False) -> Background:
         """Make the background mode, with the options of a worker inside a web application if asked."""
@@ -75,7 +78,8 @@ class Assembly:
             self.notifier,
             settings.holdfast.unhandled_after_ms,
         )
-        tick = self._tick(reaper, StreamingOutbox(worker.counters), worker.id, "background", None)
+        outbox = StreamingOutbox(worker.counters)
+        passes = self._passes(Passes, reaper, outbox, worker.id, "background", None)
         own = settings.worker
         delays = LoopDelays(
             busy_ms=own.busy_loop_delay_ms,
@@ -86,33 +90,34 @@ class Assembly:
             error_jitter_ms=own.tick_loop_max_jitter_ms,
         )
         return Background(
-            tick,
+            passes,
             worker,
             delays,
             shutdown_s=own.shutdown_timeout_ms / 1000,
             clock=self.clock,
             notifier=self.notifier,
-            observer=self.observer,
         )
 
-    def _tick(
+    def _passes(
         self,
+        kind: type[P],
         reaper: Runner,
         outbox: Runner,
         worker_id: str,
         mode: Mode,
         names: tuple[str, ...] | None,
-    ) -> Tick:
+    ) -> P:
         own = self.settings.worker
+        ages, store = ages_of(self.settings), self.database.store
         threads = ThreadPoolExecutor(max(1, len(self.cycles)), "holdfast-cycle")
-        return Tick(
+        return kind(
             self.database,
             [
                 reaper,
                 outbox,
                 *self._cycles(threads),
                 *self.runners,
-                self._retention(),
+                RetentionRunner(store, ages, leaves_chains=self.leaves_chains),
             ],
             worker_id,
             TickOptions(
@@ -127,7 +132,7 @@ class Assembly:
             clock=self.clock,
             observer=self.observer,
             now=self.now,
-            on_close=lambda: threads.shutdown(wait=False, cancel_futures=True),
+            threads=threads,
         )
 
     def _reaper(self) -> ReaperRunner:
@@ -140,10 +145,6 @@ class Assembly:
             interval_s=self.settings.outbox.reaper_interval_ms / 1000,
             unhandled_after_ms=own.unhandled_after_ms,
         )
-
-    def _retention(self) -> RetentionRunner:
-        ages = ages_of(self.settings)
-        return RetentionRunner(self.database.store, ages, leaves_chains=self.leaves_chains)
 
     def _cycles(self, threads: ThreadPoolExecutor) -> list[CycleRunner]:
         own = self.settings.worker

@@ -1,11 +1,12 @@
-"""Background mode: a worker runs, and a loop repeats the tick with a delay that depends on the last one."""
+"""Background mode: a worker, and loops that repeat the runners, each with a timer of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from holdfast.core.errors import (
     CopiedDatabase,
@@ -13,13 +14,14 @@ from holdfast.core.errors import (
     DatabaseUnreachable,
     NoConnection,
 )
-from holdfast.core.events import Observer, event
-from holdfast.core.redaction import clean_error, words_of
 from holdfast.notify.base import Hint, Listener, Notifier, is_about_cycles
-from holdfast.scheduler.tick import Tick
-from holdfast.worker.background_loops import call_on
-from holdfast.worker.clock import Clock, SystemClock, ends_before
+from holdfast.scheduler.tick import Passes
+from holdfast.worker.clock import Clock, SystemClock, all_ended, ends_before
+from holdfast.worker.wakes import call_on
 from holdfast.worker.worker import Worker, WorkerReport
+
+if TYPE_CHECKING:
+    from holdfast.scheduler.assembly import Assembly
 
 log = logging.getLogger("holdfast.worker")
 
@@ -62,6 +64,8 @@ class LoopBackoff:
 
 
 RECONNECT_S = 5.0
+MAINTENANCE = ("reaper", "outbox", "retention")
+"""These do little in the background, and share a loop so that an idle worker asks little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,56 +84,98 @@ class BackgroundReport:
         return 1 if self.abandoned else self.worker.exit_code
 
 
-class Background:
-    """Runs until stopped. The first tick starts immediately; one tick at a time; a slow cycle delays only itself."""
+class RunnerLoop:
+    """Repeats the passes of one runner, or of a few in order: at once, then when they are due, or after a backoff."""
 
     def __init__(
         self,
-        tick: Tick,
+        names: Sequence[str],
+        passes: Passes,
+        worker: Worker,
+        delays: LoopDelays,
+        clock: Clock,
+    ) -> None:
+        self.name = f"holdfast loop {names[0]}"
+        self._names = names
+        self._passes = passes
+        self._worker = worker
+        self._backoff = LoopBackoff(delays)
+        self._clock = clock
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Have the next pass begin now, or the loop end if the passes were stopped."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Repeat until the passes are stopped; one that is cancelled after that ends too. Raises: CopiedDatabase."""
+        stopping = self._passes.stopping
+        try:
+            while not stopping.is_set():
+                self._wake.clear()
+                pause = await self._run_once()
+                if not stopping.is_set():
+                    await self._clock.wait(self._wake, pause)
+        except asyncio.CancelledError:
+            if not stopping.is_set():
+                raise
+
+    async def _run_once(self) -> float:
+        """Run a pass; return the delay that follows."""
+        try:
+            summary, next_in_ms = await self._passes.run_pass(self._names)
+        except CopiedDatabase:
+            raise
+        except Exception as error:
+            report_failure(error, self._passes, self._worker)
+            return self._backoff.after_error(self._clock.random())
+        self._worker.counters.ticks += 1
+        return self._backoff.after_tick(summary.total_processed, next_in_ms, self._clock.random())
+
+
+def report_failure(error: Exception, passes: Passes, worker: Worker) -> None:
+    """Report that a pass could not run, as without a database."""
+    if isinstance(error, NoConnection):
+        worker.tell_shortage(error)
+    else:
+        passes.report_failure(error)
+
+
+class Background:
+    """Runs until stopped: a worker, and beside it a loop for each runner, so that a slow one delays only itself."""
+
+    def __init__(
+        self,
+        passes: Passes,
         worker: Worker,
         delays: LoopDelays | None = None,
         *,
         shutdown_s: float = 30.0,
         clock: Clock | None = None,
         notifier: Notifier | None = None,
-        observer: Observer | None = None,
     ) -> None:
-        self.tick = tick
         self.worker = worker
-        self._backoff = LoopBackoff(delays or LoopDelays())
+        self._passes = passes
         self._shutdown_s = shutdown_s
         self._clock = clock or SystemClock()
         self._notifier = notifier
-        self._observer = observer
-        self._wake = asyncio.Event()
-        self._stopping = asyncio.Event()
+        self._loops = [
+            RunnerLoop(names, passes, worker, delays or LoopDelays(), self._clock)
+            for names in group_runners(passes.names)
+        ]
         self._stopping_now = asyncio.Event()
         self._reason = "asked"
-        self._tick_closed = asyncio.Event()
+        self._have_loops_ended = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        tick.on_late_result = self._wake.set
-        worker.end_companions = self._end_with_worker
 
     @property
     def holding(self) -> list[str]:
-        """What is running, as text: handlers with their jobs, and runners of the tick."""
-        runners = dict.fromkeys([*self.tick.running, *self.tick.abandoned])
+        """What is running, as text: handlers with their jobs, and runners."""
+        runners = dict.fromkeys([*self._passes.running, *self._passes.abandoned])
         return [*self.worker.holding, *(f"runner {each}" for each in runners)]
 
-    def answer(self, act: Callable[[], None]) -> None:
-        """Call back once the worker's loop and its heartbeat have answered."""
-        self.worker.answer(act)
-
-    def on_hopeless(self, act: Callable[[], None]) -> None:
-        """Call back, from another thread, when a handler still blocks the loop after the shutdown timeout."""
-        self.worker.on_hopeless(act)
-
-    def expect_end(self) -> None:
-        """Expect a stop, in case the loop is too busy to process it. From any thread."""
-        self.worker.expect_end()
-
     def stop(self, reason: str = "asked") -> None:
-        """Start no more ticks and claims, and end when running work has; a second call ends it now.
+        """Start no more passes and claims, and end when running work has; a second call ends it now.
 
         From any thread and at any time.
         """
@@ -140,13 +186,13 @@ class Background:
             call_on(self._loop, self._stop, reason)
 
     def _stop(self, reason: str) -> None:
-        if self._stopping.is_set():
+        if self._passes.stopping.is_set():
             self._stopping_now.set()
         else:
             self._reason = reason
-            self._stopping.set()
-        self._wake.set()
-        self.tick.stop()
+        self._passes.stop()
+        for each in self._loops:
+            each.wake()
         self.worker.stop(reason)
 
     async def run(self) -> BackgroundReport:
@@ -155,92 +201,63 @@ class Background:
         try:
             await self._wait_for_database()
         except BaseException:
-            await self.tick.close()
+            await self._passes.close()
             raise
+        self._passes.warn_unknown()
         listener = self._listen()
-        ticking = asyncio.create_task(self._repeat(), name="holdfast ticks")
-        working = asyncio.create_task(self.worker.run(), name="holdfast worker")
+        loops = [asyncio.create_task(each.run(), name=each.name) for each in self._loops]
+        working = asyncio.create_task(
+            self.worker.run(self._end_with_worker), name="holdfast worker"
+        )
         try:
-            await asyncio.wait({ticking, working}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*loops, working}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._stop_other(working)
-            await self._close_tick(ticking)
+            await self._end_loops(loops)
             await asyncio.wait({working})
             if listener is not None:
                 await asyncio.to_thread(listener.close)
-        await ticking
+        await asyncio.gather(*loops)
         report = await working
-        return BackgroundReport(self._reason, self.tick.count, report, tuple(self.tick.abandoned))
+        return BackgroundReport(
+            self._reason, self._passes.count, report, tuple(self._passes.abandoned)
+        )
 
     async def _wait_for_database(self) -> None:
         """Wait for the database, and check that it is not a copy, before anything is claimed."""
-        while not self._stopping.is_set():
+        while not self._passes.stopping.is_set():
             try:
-                await self.tick.check()
+                await self._passes.check()
             except (DatabaseUnreachable, DatabaseBusy) as error:
-                self._emit_failed(error)
+                report_failure(error, self._passes, self.worker)
                 # Those that were started together are not to ask together.
                 pause = RECONNECT_S * (0.5 + self._clock.random())
-                await self._clock.wait(self._stopping, pause)
+                await self._clock.wait(self._passes.stopping, pause)
             else:
                 return
 
     def _stop_other(self, working: asyncio.Task[WorkerReport]) -> None:
-        """Whichever ended first stops the other."""
-        if not self._stopping.is_set():
+        """Whichever ended first stops the others."""
+        if not self._passes.stopping.is_set():
             has_failed = not working.done() or working.cancelled() or working.exception()
             self._stop("error" if has_failed else working.result().reason)
 
-    async def _close_tick(self, ticking: asyncio.Task[None]) -> None:
-        """Let the running tick and its runners end, unless stopped a second time, then close it."""
-        ending = self._wait_until_idle(ticking)
-        await ends_before(self._clock, ending, self._stopping_now, self._shutdown_s)
-        await self.tick.close()
-        self._tick_closed.set()
-        await asyncio.wait({ticking})
+    async def _end_loops(self, loops: Sequence[asyncio.Task[None]]) -> None:
+        """Let running passes end, unless stopped a second time; cancel, then abandon, those that do not."""
+        ending = all_ended(self._clock, loops, None)
+        if not await ends_before(self._clock, ending, self._stopping_now, self._shutdown_s):
+            for each in loops:
+                each.cancel()
+            await asyncio.wait(loops)
+        await self._passes.close()
+        self._have_loops_ended.set()
 
     async def _end_with_worker(self, reason: str) -> int:
-        """End the ticks of a worker that ends; return how many runners were abandoned."""
-        if not self._stopping.is_set():
+        """End the loops beside a worker that ends; return how many runners were abandoned."""
+        if not self._passes.stopping.is_set():
             self._stop(reason)
-        await self._tick_closed.wait()
-        return len(self.tick.abandoned)
-
-    async def _wait_until_idle(self, ticking: asyncio.Task[None]) -> None:
-        await asyncio.wait({ticking})
-        await self.tick.wait_until_idle()
-
-    async def _repeat(self) -> None:
-        while not self._stopping.is_set():
-            self._wake.clear()
-            pause = await self._tick_once()
-            if not self._stopping.is_set():
-                await self._clock.wait(self._wake, pause)
-
-    async def _tick_once(self) -> float:
-        """Run a tick; return the delay that follows. Raises: CopiedDatabase."""
-        try:
-            summary = await self.tick.run()
-        except CopiedDatabase:
-            raise
-        except asyncio.CancelledError:
-            if self._stopping.is_set():
-                return 0.0
-            raise
-        except Exception as error:
-            self._emit_failed(error)
-            return self._backoff.after_error(self._clock.random())
-        self.worker.counters.ticks += 1
-        return self._backoff.after_tick(
-            summary.total_processed, self.tick.next_in_ms, self._clock.random()
-        )
-
-    def _emit_failed(self, error: Exception) -> None:
-        if isinstance(error, NoConnection):
-            self.worker.tell_shortage(error)
-        elif self._observer is not None:
-            text = clean_error(type(error).__name__, words_of(error))
-            self._observer.observe(event("tick_failed", worker=self.worker.id, error=text))
+        await self._have_loops_ended.wait()
+        return len(self._passes.abandoned)
 
     def _listen(self) -> Listener | None:
         if self._notifier is None:
@@ -249,21 +266,26 @@ class Background:
 
         def on_hint(hint: Hint) -> None:
             if is_about_cycles(hint):
-                call_on(loop, self._wake.set)
+                for each in self._loops:
+                    call_on(loop, each.wake)
 
         return self._notifier.listen(on_hint)
+
+
+def group_runners(names: Sequence[str]) -> list[list[str]]:
+    """Return the runners of each loop: those of maintenance share one, every other has its own."""
+    together = [name for name in names if name in MAINTENANCE]
+    return [together, *([name] for name in names if name not in MAINTENANCE)]
 
 
 class EmbeddedWorker:
     """`async with app.worker(): …` runs the background mode during the block if OUTBOX_WORKER_ENABLED is set."""
 
-    def __init__(
-        self, enabled: bool, make: Callable[[], Background], is_default: bool = False
-    ) -> None:
+    def __init__(self, enabled: bool, assembly: Assembly, is_default: bool = False) -> None:
         """`is_default` says that nobody set it, so that a worker that is off may surprise."""
         self._enabled = enabled
         self._is_default = is_default
-        self._make = make
+        self._assembly = assembly
         self._background: Background | None = None
         self._task: asyncio.Task[object] | None = None
 
@@ -274,7 +296,7 @@ class EmbeddedWorker:
 
     async def __aenter__(self) -> EmbeddedWorker:
         if self._enabled:
-            self._background = self._make()
+            self._background = self._assembly.background(embedded=True)
             self._task = asyncio.create_task(
                 self._background.run(), name="holdfast embedded worker"
             )

@@ -1,7 +1,7 @@
 """Cycles as runners: each runs the slots that are due, a singleton under its lock and its slot record.
 
-The state of all cycles is read once per tick; a heartbeat keeps the slot while its handler runs; one transaction
-records how the run ended.
+Cycles that look together share one read of their states; a heartbeat keeps the slot while its handler runs; one
+transaction records how the run ended.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 T = TypeVar("T")
-STALE_MS = 1_000
 RETRY_S = 1.0
 IMMEDIATELY_MS = 0
 
@@ -240,27 +239,26 @@ class CycleStates:
         self._store = store
         self._cycles = dict(sorted(cycles.items()))
         self._is_registered = False
-        self._read_for = ("", 0)
         self._reading = asyncio.Lock()
+        self._reads = 0
         self._states: dict[str, CycleState] = {}
 
     async def state(self, name: str, context: RunnerContext) -> CycleState:
-        """Return a cycle's state as this tick found it."""
+        """Return a cycle's state; those who ask while a read is under way share the next one."""
+        wanted = self._reads + (2 if self._reading.locked() else 1)
         async with self._reading:
-            await self._refresh(context)
+            if self._reads < wanted:
+                await self._refresh(context)
+                self._reads += 1
             return self._states[name]
 
     async def _refresh(self, context: RunnerContext) -> None:
-        """Read once for all cycles of a tick; one that had to wait reads again."""
-        run_id, read_ms = self._read_for
-        if run_id != context.run_id or context.now_ms() - read_ms > STALE_MS:
-            if not self._is_registered:
-                await self._register(context)
+        if not self._is_registered:
+            await self._register(context)
+        self._states = await self._read(context)
+        if self._states.keys() != self._cycles.keys():
+            await self._register(context)
             self._states = await self._read(context)
-            if self._states.keys() != self._cycles.keys():
-                await self._register(context)
-                self._states = await self._read(context)
-            self._read_for = (context.run_id, context.now_ms())
 
     async def _read(self, context: RunnerContext) -> dict[str, CycleState]:
         op = self._store.cycles.states(list(self._cycles), context.now())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from holdfast.commands.attempts import AHEAD_US, ReapReport, ahead_us, reap_leases
+from holdfast.commands.attempts import AHEAD_US, ReapReport, ahead_us
 from holdfast.commands.jobs import fail_unhandled
 from holdfast.commands.retention import (
     FIRST_ID,
@@ -15,14 +16,13 @@ from holdfast.commands.retention import (
     remove_records,
 )
 from holdfast.core.errors import DatabaseUnreachable
-from holdfast.core.instants import Instant
 from holdfast.core.statistics import TypeTotals
 from holdfast.core.worker_presence import WorkerRecord
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.runner import Mode, RunnerContext, RunnerReport
 from holdfast.storage.store import Store
 from holdfast.worker.counters import Counters
-from holdfast.worker.reaper import OutageGuard
+from holdfast.worker.reaper import OutageGuard, reap_all
 from holdfast.worker.worker_context import reaped_fields
 
 CHECK_EVERY_MS = 60_000
@@ -32,88 +32,15 @@ SETTLE_MS = 5_000
 _MANY = 1_000
 RETENTION_EVERY_MS = 600_000
 REMOVE_FOR_MS: Mapping[Mode, int] = {"background": 1_000, "tick": 5_000}
-"""How long a run of retention may take: a worker's cycles wait for its end, and its next tick follows at once."""
+"""How long a run of retention may take: the rest of a worker's maintenance waits for its end."""
 
 FOLD_EVERY_MS = 60_000
 FOLD_AT_ONCE = 10_000
 """Writes append counts by the thousand, and every page sums them."""
 
 
-class ReaperRunner:
-    """Recovers jobs of expired leases, of all types, and monitors workers; first in every single tick."""
-
-    name = "reaper"
-    max_ms: int | None = None
-
-    def __init__(
-        self,
-        store: Store,
-        batch: int,
-        poison_limit: int,
-        notifier: Notifier | None = None,
-        interval_s: float = 10.0,
-        unhandled_after_ms: int | None = None,
-    ) -> None:
-        self._store = store
-        self._batch = batch
-        self._poison_limit = poison_limit
-        self._workers = WorkerMonitor(store, notifier, unhandled_after_ms)
-        self._clock = ClockMonitor(store)
-        self._notifier = notifier
-        self._interval_s = interval_s
-        self._guard: OutageGuard | None = None
-        self._unreachable_at = float("-inf")
-
-    async def run(self, context: RunnerContext) -> RunnerReport:
-        try:
-            await self._clock.check(context)
-            await self._wait_after_outage(context)
-            return await self._reap(context)
-        except DatabaseUnreachable:
-            self._unreachable_at = context.clock.monotonic()
-            raise
-
-    async def _wait_after_outage(self, context: RunnerContext) -> None:
-        """Wait an interval after an outage, so that workers can renew; never so long that no time is left."""
-        if self._guard is None:
-            self._guard = OutageGuard(self._store, context.clock, self._interval_s)
-        if not await self._guard.is_calm(context.link, self._unreachable_at, context.now()):
-            left_ms = context.budget.remaining_ms(context.now_ms())
-            left_s = self._interval_s if left_ms is None else left_ms / 2_000
-            await context.clock.wait(context.stopping, min(self._interval_s, left_s))
-
-    async def _reap(self, context: RunnerContext) -> RunnerReport:
-        began = context.now_ms()
-        after: tuple[Instant, str] | None = None
-        while True:
-            op = reap_leases(self._store, self._batch, self._poison_limit, after, context.now())
-            report = await context.link.run_atomic(op)
-            self._report_reaped(context, report)
-            if report.page.leases < self._batch or context.is_spent():
-                break
-            after = report.page.last
-        context.worker_counters.reaper_runs += 1
-        context.emit(
-            "reaper_ran",
-            worker=context.worker,
-            recovered=context.counts.processed,
-            duration_ms=context.now_ms() - began,
-        )
-        await self._workers.check(context)
-        return context.counts
-
-    def _report_reaped(self, context: RunnerContext, report: ReapReport) -> None:
-        jobs = report.page.reaped
-        context.counts.processed += len(jobs)
-        context.worker_counters.recovered += len(jobs)
-        for each in jobs:
-            context.emit("job_reaped", **reaped_fields(each))
-        if self._notifier is not None and jobs:
-            self._notifier.send(report.hints())
-
-
 class WorkerReaperRunner:
-    """Reports what the background worker's own reaper recovered since the last tick, and monitors workers.
+    """Reports what the background worker's own reaper recovered since the last pass, and monitors clock and workers.
 
     There is one reaper in a process; in the background it belongs to the worker, where no slow runner delays it.
     """
@@ -128,17 +55,78 @@ class WorkerReaperRunner:
         notifier: Notifier | None = None,
         unhandled_after_ms: int | None = None,
     ) -> None:
+        self._store = store
+        self._notifier = notifier
         self._counters = counters
         self._reported = counters.recovered
         self._workers = WorkerMonitor(store, notifier, unhandled_after_ms)
         self._clock = ClockMonitor(store)
 
     async def run(self, context: RunnerContext) -> RunnerReport:
-        before, self._reported = self._reported, self._counters.recovered
-        context.counts.processed += self._reported - before
         await self._clock.check(context)
+        await self._recover(context)
         await self._workers.check(context)
         return context.counts
+
+    async def _recover(self, context: RunnerContext) -> None:
+        before, self._reported = self._reported, self._counters.recovered
+        context.counts.processed += self._reported - before
+
+
+class ReaperRunner(WorkerReaperRunner):
+    """Recovers jobs of expired leases, of all types, and monitors clock and workers; first in every single tick."""
+
+    def __init__(
+        self,
+        store: Store,
+        batch: int,
+        poison_limit: int,
+        notifier: Notifier | None = None,
+        interval_s: float = 10.0,
+        unhandled_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(store, Counters(), notifier, unhandled_after_ms)
+        self._batch = batch
+        self._poison_limit = poison_limit
+        self._interval_s = interval_s
+        self._guard: OutageGuard | None = None
+        self._unreachable_at = float("-inf")
+
+    async def run(self, context: RunnerContext) -> RunnerReport:
+        try:
+            return await super().run(context)
+        except DatabaseUnreachable:
+            self._unreachable_at = context.clock.monotonic()
+            raise
+
+    async def _recover(self, context: RunnerContext) -> None:
+        await self._wait_after_outage(context)
+        began, limits = context.now_ms(), (self._batch, self._poison_limit)
+        tell = partial(self._report_reaped, context)
+        count = await reap_all(
+            context.link, self._store, *limits, tell, context.now, context.is_spent
+        )
+        context.worker_counters.reaper_runs += 1
+        took_ms = context.now_ms() - began
+        context.emit("reaper_ran", worker=context.worker, recovered=count, duration_ms=took_ms)
+
+    async def _wait_after_outage(self, context: RunnerContext) -> None:
+        """Wait an interval after an outage, so that workers can renew; never so long that no time is left."""
+        if self._guard is None:
+            self._guard = OutageGuard(self._store, context.clock, self._interval_s)
+        if not await self._guard.is_calm(context.link, self._unreachable_at, context.now()):
+            left_ms = context.budget.remaining_ms(context.now_ms())
+            left_s = self._interval_s if left_ms is None else left_ms / 2_000
+            await context.clock.wait(context.stopping, min(self._interval_s, left_s))
+
+    def _report_reaped(self, context: RunnerContext, report: ReapReport) -> None:
+        jobs = report.page.reaped
+        context.counts.processed += len(jobs)
+        context.worker_counters.recovered += len(jobs)
+        for each in jobs:
+            context.emit("job_reaped", **reaped_fields(each))
+        if self._notifier is not None:
+            self._notifier.send(report.hints())
 
 
 class WorkerMonitor:

@@ -244,15 +244,6 @@ def result_of(
     return RunnerResult(**counts, duration_ms=duration_ms, note=note, failed=failed)
 
 
-def merge_results(earlier: RunnerResult | None, later: RunnerResult) -> RunnerResult:
-    """Return two results of a runner as one."""
-    if earlier is None:
-        return later
-    sums = {name: number + getattr(later, name) for name, number in earlier.numbers.items()}
-    note = "; ".join(each for each in (earlier.note, later.note) if each) or None
-    return RunnerResult(**sums, note=note, failed=earlier.failed or later.failed)
-
-
 def skipped_result(reason: str) -> RunnerResult:
     """Return the result of a runner that did not run."""
     return RunnerResult(0, 0, 1, 0, 0, reason)

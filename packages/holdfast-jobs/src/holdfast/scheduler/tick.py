@@ -1,12 +1,13 @@
-"""The tick: one budgeted pass over all runners, started in order, each isolated from the failures of the others."""
+"""Passes over runners, which begin, bound, isolate and record their runs, and the tick: one pass over all of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 import msgspec
 
@@ -30,7 +31,6 @@ from holdfast.scheduler.runner import (
     TickSummary,
     concurrency_of,
     database_time,
-    merge_results,
     result_of,
     skipped_result,
 )
@@ -46,8 +46,7 @@ CANCEL_GRACE_S = 5.0
 REAPER = "reaper"
 BUSY = "worker_already_running"
 RECORD_EVERY_S = 60.0
-SETTLE_S = 0.2
-"""How long a background tick waits for concurrent runners; a later tick reports those that take longer."""
+FAILURE_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +61,22 @@ class TickOptions:
     statement_timeout_ms: int = 10_000
 
 
-class Tick:
-    """Runs one tick at a time; the reaper always comes first.
+@dataclass(slots=True)
+class Pass:
+    """One pass: its run, its budget, and what its runners leave for its end."""
 
-    Concurrent runners, at most `at_once` of them, may outlive a background tick: they are skipped while they run, and
-    the first tick after their end reports what they did. `on_late_result` is called at such an end.
+    run_id: str
+    budget: Budget
+    is_paused: bool
+    next_in_ms: int | None = None
+    last_error: str | None = None
+    counters: Counters = field(default_factory=lambda: Counters(ticks=1))
+
+
+class Passes:
+    """Runs passes over an application's runners, several at once if they share none of them.
+
+    At most `at_once` concurrent runners run at a time.
     """
 
     def __init__(
@@ -80,13 +90,12 @@ class Tick:
         clock: Clock | None = None,
         observer: Observer | None = None,
         now: Now = database_time,
-        on_close: Callable[[], None] | None = None,
+        threads: ThreadPoolExecutor | None = None,
     ) -> None:
+        """`threads` run the cycles' handlers, and end with the passes."""
         self.worker = worker
         self.count = 0
         self.abandoned: list[str] = []
-        self.on_late_result: Callable[[], object] = lambda: None
-        self.next_in_ms: int | None = None
         self._store = database.store
         self._options = options or TickOptions()
         self._link = database.link(TICK, self._options.statement_timeout_ms)
@@ -94,89 +103,56 @@ class Tick:
         self._clock = clock or SystemClock()
         self._observer = observer
         self._now = now
-        self._on_close = on_close
+        self._threads = threads
         self._runners = _runners_by_name(runners)
-        self._order, self._unknown = _order_runners(self._runners, self._options.names)
+        self.names, self._unknown = _order_runners(self._runners, self._options.names)
         self._tasks = RunnerTasks(self._clock)
-        self._begun: dict[str, asyncio.Task[RunnerResult]] = {}
-        self._late: set[str] = set()
         self._reported_busy: set[str] = set()
-        self._counters = Counters()
-        self._last_error: str | None = None
         self._concurrent = asyncio.Semaphore(self._options.at_once)
-        self._stopping = asyncio.Event()
-        self._current: asyncio.Task[TickSummary] | None = None
+        self.stopping = asyncio.Event()
         self._recorded_at = float("-inf")
-
-    @property
-    def names(self) -> list[str]:
-        """The runners of a tick in order."""
-        return list(self._order)
+        self._last_failure = "", float("-inf")
 
     async def check(self) -> None:
         """Reject a copied database that was not adopted. Raises: CopiedDatabase, DatabaseUnreachable, DatabaseBusy."""
         await self._link.run(check_identity(self._store))
 
-    async def run(self) -> TickSummary:
-        """Run a tick, or join the one that runs. Raises: CopiedDatabase, DatabaseUnreachable, DatabaseBusy."""
-        if self._current is None:
-            self._current = asyncio.create_task(self._run(), name="holdfast tick")
-            self._current.add_done_callback(self._on_ended)
-        return await asyncio.shield(self._current)
-
-    async def run_once(self) -> TickSummary | TickSkipped:
-        """Run a tick unless one runs already."""
-        return TickSkipped() if self._current is not None else await self.run()
+    def warn_unknown(self) -> None:
+        """Warn of names that no runner has."""
+        for name in self._unknown:
+            self._skip(name, "unknown")
 
     def stop(self) -> None:
         """Start no more runners, and let those that run start nothing new; a second call cancels them."""
-        if self._stopping.is_set():
+        if self.stopping.is_set():
             self._tasks.interrupt()
-        self._stopping.set()
+        self.stopping.set()
 
     @property
     def running(self) -> list[str]:
         """The runners that run now, and those of which something was cancelled and still runs."""
-        begun = [name for name, task in self._begun.items() if not task.done()]
-        return list(dict.fromkeys([*begun, *self._tasks.unstopped]))
+        return self._tasks.names
 
-    async def wait_until_idle(self) -> None:
-        """Wait until no tick and no runner runs."""
-        while running := self._running_tasks():
-            await asyncio.wait(running)
-
-    async def close(self, timeout_s: float = 0.0) -> None:
-        """Wait for what runs, at most this long, then cancel it, then abandon it; close the connection."""
-        if not await all_ended(self._clock, self._running_tasks(), timeout_s):
-            going = self._running_tasks()
-            for task in going:
-                task.cancel()
-            await all_ended(self._clock, going, 2 * CANCEL_GRACE_S)
+    async def close(self) -> None:
+        """Abandon what was cancelled and still runs; close the connection."""
         self.abandoned = self.running
         self._tasks.close()
-        if self._on_close is not None:
-            self._on_close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
         await self._link.close()
 
-    def _running_tasks(self) -> list[asyncio.Task[Any]]:
-        tasks: list[asyncio.Task[Any] | None] = [self._current, *self._begun.values()]
-        return [each for each in tasks if each is not None and not each.done()]
+    async def run_pass(self, names: Sequence[str]) -> tuple[TickSummary, int | None]:
+        """Run these runners once; return what they did, and in how many milliseconds one of them is due again.
 
-    def _on_ended(self, task: asyncio.Task[TickSummary]) -> None:
-        self._current = None
-
-    async def _run(self) -> TickSummary:
+        Raises: CopiedDatabase, DatabaseUnreachable, DatabaseBusy.
+        """
         began = self._clock.monotonic()
         run_id = new_id()
         started_at, is_paused = await self._link.run_atomic(self._begin(run_id))
-        self.next_in_ms = None
-        self._counters, self._last_error = Counters(ticks=1), None
-        whole = Budget(int(began * 1000), None, self._options.overall_ms)
-        for name in self._unknown:
-            self._skip(name, "unknown")
-        results = await self._pass(run_id, whole, is_paused)
+        this = Pass(run_id, Budget(int(began * 1000), None, self._options.overall_ms), is_paused)
+        results = await self._run_in_order(names, this)
         summary = self._summary(run_id, started_at, began, results)
-        await self._record(summary)
+        await self._record(summary, this)
         self.count += 1
         self._emit(
             "tick_finished",
@@ -186,7 +162,7 @@ class Tick:
             errors=summary.total_errors,
             duration_ms=summary.duration_ms,
         )
-        return summary
+        return summary, this.next_in_ms
 
     def _begin(self, run_id: str) -> Op[tuple[Instant, bool]]:
         identity = yield from check_identity(self._store)
@@ -197,51 +173,14 @@ class Tick:
         now = self._now()
         return (yield from self._store.schema.clock()) if now is None else now, is_paused
 
-    async def _pass(self, run_id: str, whole: Budget, is_paused: bool) -> dict[str, RunnerResult]:
-        """Begin the runners in order and wait for them; return how each went, what ended late before included."""
-        results: dict[str, RunnerResult] = {}
-        steps: list[asyncio.Task[RunnerResult]] = []
-        for name in self._order:
-            earlier = self._take_result(name)
-            if earlier is not None:
-                results[name] = earlier
-            reason = self._reason_to_skip(name, whole, is_paused)
-            if reason is None:
-                self._reported_busy.discard(name)
-                step = asyncio.create_task(self._run_runner(name, run_id, whole))
-                self._begun[name] = step
-                steps.append(step)
-                await all_ended(self._clock, [step], self._wait_s(name))
-            else:
-                results[name] = merge_results(earlier, self._skip(name, reason))
-        is_alone = self._mode == "tick"
-        await all_ended(self._clock, steps, None if is_alone else SETTLE_S)
-        for name in list(self._begun):
-            found = self._take_result(name)
-            if found is not None:
-                results[name] = merge_results(results.get(name), found)
-            else:
-                self._late.add(name)
-                results.setdefault(name, skipped_result("still_running"))
-        return {name: results[name] for name in self._order}
-
-    def _reason_to_skip(self, name: str, whole: Budget, is_paused: bool) -> str | None:
-        if self._stopping.is_set():
-            return "stopping"
-        if is_paused and name != REAPER:
-            return "paused"
-        if name in self._begun or self._tasks.is_busy(name):
-            return BUSY
-        return "tick_budget_spent" if whole.is_exhausted(self._now_ms()) else None
-
-    def _take_result(self, name: str) -> RunnerResult | None:
-        """Take the result of a runner that has ended; None while it runs."""
-        step = self._begun.get(name)
-        if step is None or not step.done():
-            return None
-        del self._begun[name]
-        self._late.discard(name)
-        return step.result()
+    async def _run_in_order(self, names: Sequence[str], this: Pass) -> dict[str, RunnerResult]:
+        """Begin the runners in order and wait for all of them; a cancellation cancels each."""
+        async with asyncio.TaskGroup() as group:
+            steps = {}
+            for name in names:
+                steps[name] = group.create_task(self._run_runner(name, this))
+                await all_ended(self._clock, [steps[name]], self._wait_s(name))
+        return {name: step.result() for name, step in steps.items()}
 
     def _wait_s(self, name: str) -> float | None:
         """Return how long the next runner waits for this one; None until it ends."""
@@ -256,25 +195,29 @@ class Tick:
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
-    async def _run_runner(self, name: str, run_id: str, whole: Budget) -> RunnerResult:
-        try:
-            if concurrency_of(self._runners[name]) != "concurrent":
-                return await self._run_within_budget(name, run_id, whole)
-            async with self._concurrent:
-                return await self._run_within_budget(name, run_id, whole)
-        finally:
-            if name in self._late:
-                # On the next turn of the loop this task is done, and a tick finds its result.
-                asyncio.get_running_loop().call_soon(self.on_late_result)
+    async def _run_runner(self, name: str, this: Pass) -> RunnerResult:
+        is_concurrent = concurrency_of(self._runners[name]) == "concurrent"
+        async with self._concurrent if is_concurrent else nullcontext():
+            reason = self._reason_to_skip(name, this)
+            if reason is not None:
+                return self._skip(name, reason)
+            self._reported_busy.discard(name)
+            return await self._run_within_budget(name, this)
 
-    async def _run_within_budget(self, name: str, run_id: str, whole: Budget) -> RunnerResult:
-        runner = self._runners[name]
-        now_ms = self._now_ms()
-        if self._stopping.is_set() or whole.is_exhausted(now_ms):
-            return self._skip(name, "stopping" if self._stopping.is_set() else "tick_budget_spent")
+    def _reason_to_skip(self, name: str, this: Pass) -> str | None:
+        if self.stopping.is_set():
+            return "stopping"
+        if this.is_paused and name != REAPER:
+            return "paused"
+        if name in self._tasks.names:
+            return BUSY
+        return "tick_budget_spent" if this.budget.is_exhausted(self._now_ms()) else None
+
+    async def _run_within_budget(self, name: str, this: Pass) -> RunnerResult:
+        runner, whole, now_ms = self._runners[name], this.budget, self._now_ms()
         own = Budget(now_ms, self._options.items, self._limit_ms(name)).within(whole, now_ms)
         context = RunnerContext(
-            run_id=run_id,
+            run_id=this.run_id,
             worker=self.worker,
             mode=self._mode,
             link=self._link,
@@ -283,21 +226,21 @@ class Tick:
             tick_budget=whole,
             observer=self._observer,
             now=self._now,
-            stopping=self._stopping,
-            worker_counters=self._counters,
+            stopping=self.stopping,
+            worker_counters=this.counters,
         )
         limit_ms = own.remaining_ms(now_ms)
         if concurrency_of(runner) != "sequential":
             limit_ms = (whole.remaining_ms(now_ms) or 0) + int(CANCEL_GRACE_S * 1000)
         outcome = await self._tasks.run(runner, context, limit_ms)
-        self._last_error = context.worker_error or self._last_error
-        wakes = [each for each in (self.next_in_ms, context.next_in_ms) if each is not None]
-        self.next_in_ms = min(wakes, default=None)
+        this.last_error = context.worker_error or this.last_error
+        wakes = [each for each in (this.next_in_ms, context.next_in_ms) if each is not None]
+        this.next_in_ms = min(wakes, default=None)
         self._emit("runner_finished", worker=self.worker, runner=name, **outcome.numbers)
         return outcome
 
     def _skip(self, name: str, reason: str) -> RunnerResult:
-        # A slow runner is busy at every tick; reporting it once is enough.
+        # One that does not stop is busy at every pass; reporting it once is enough.
         if reason != BUSY or name not in self._reported_busy:
             self._emit("runner_skipped", worker=self.worker, runner=name, reason=reason)
         if reason == BUSY:
@@ -319,7 +262,7 @@ class Tick:
             total_errors=sum(each.errors for each in results.values()),
         )
 
-    async def _record(self, summary: TickSummary) -> None:
+    async def _record(self, summary: TickSummary, this: Pass) -> None:
         """Store the summary: always of a single tick; in the background of failures, and of work once a minute."""
         now = self._clock.monotonic()
         if self._mode == "background":
@@ -327,9 +270,9 @@ class Tick:
             if not is_due and not summary.total_errors:
                 return
         self._recorded_at = now
-        await self._link.run_atomic(self._record_op(summary))
+        await self._link.run_atomic(self._record_op(summary, this))
 
-    def _record_op(self, summary: TickSummary) -> Op[None]:
+    def _record_op(self, summary: TickSummary, this: Pass) -> Op[None]:
         if self._mode == "background":
             run = NewRun(summary.run_id, TICK, self.worker)
             yield from self._store.runs.begin(run, to_instant(summary.started_at))
@@ -337,23 +280,65 @@ class Tick:
         yield from self._store.runs.finish(
             summary.run_id,
             "failed" if failed else "completed",
-            self._record_text(summary),
+            self._record_text(summary, this),
             f"failed: {', '.join(failed)}" if failed else None,
             self._now(),
         )
 
-    def _record_text(self, summary: TickSummary) -> str:
+    def _record_text(self, summary: TickSummary, this: Pass) -> str:
         """Return the summary as JSON; that of a single tick has what a worker's record has of others."""
         found = summary.as_dict()
         if self._mode == "tick":
-            found["counters"] = self._counters.as_dict()
-            if self._last_error is not None:
-                found["last_error"] = self._last_error
+            found["counters"] = this.counters.as_dict()
+            if this.last_error is not None:
+                found["last_error"] = this.last_error
         return msgspec.json.encode(found).decode()
+
+    def report_failure(self, error: Exception) -> None:
+        """Emit that a pass could not run: once for all that fail for the same reason within half a minute."""
+        text, now = clean_error(type(error).__name__, words_of(error)), self._clock.monotonic()
+        last_text, last_at = self._last_failure
+        if text != last_text or now - last_at >= FAILURE_EVERY_S:
+            self._last_failure = text, now
+            self._emit("tick_failed", worker=self.worker, error=text)
 
     def _emit(self, name: str, **fields: object) -> None:
         if self._observer is not None:
             self._observer.observe(event(name, **fields))
+
+
+class Tick(Passes):
+    """Runs one tick at a time, for `holdfast tick` and run-once; the reaper always comes first."""
+
+    next_in_ms: int | None = None
+    _current: asyncio.Task[TickSummary] | None = None
+
+    async def run(self) -> TickSummary:
+        """Run a tick, or join the one that runs. Raises: CopiedDatabase, DatabaseUnreachable, DatabaseBusy."""
+        if self._current is None:
+            self._current = asyncio.create_task(self._run(), name="holdfast tick")
+        return await asyncio.shield(self._current)
+
+    async def run_once(self) -> TickSummary | TickSkipped:
+        """Run a tick unless one runs already."""
+        return TickSkipped() if self._current is not None else await self.run()
+
+    async def close(self, timeout_s: float = 0.0) -> None:
+        """Wait for the tick that runs, at most this long, then cancel it, then abandon what does not stop."""
+        running = [] if self._current is None else [self._current]
+        if not await all_ended(self._clock, running, timeout_s):
+            for task in running:
+                task.cancel()
+            await all_ended(self._clock, running, 2 * CANCEL_GRACE_S)
+        await super().close()
+
+    async def _run(self) -> TickSummary:
+        try:
+            self.warn_unknown()
+            summary, self.next_in_ms = await self.run_pass(self.names)
+            return summary
+        finally:
+            self._current = None
 
 
 def _runners_by_name(runners: Sequence[Runner]) -> Mapping[str, Runner]:
@@ -384,19 +369,15 @@ class RunnerTasks:
         self._running: dict[str, asyncio.Task[RunnerReport]] = {}
         self._unstopped: dict[str, list[asyncio.Future[object]]] = {}
 
-    def is_busy(self, name: str) -> bool:
-        """Return whether an earlier run of this runner is still running."""
-        return name in self._running or name in self.unstopped
-
     @property
-    def unstopped(self) -> list[str]:
-        """The runners of which something was cancelled and still runs."""
+    def names(self) -> list[str]:
+        """The runners that run, and those of which something was cancelled and still runs."""
         self._unstopped = {
             name: left
             for name, futures in self._unstopped.items()
             if (left := [each for each in futures if not each.done()])
         }
-        return list(self._unstopped)
+        return list(dict.fromkeys([*self._running, *self._unstopped]))
 
     async def run(
         self, runner: Runner, context: RunnerContext, limit_ms: int | None

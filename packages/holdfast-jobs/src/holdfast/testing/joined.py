@@ -35,7 +35,7 @@ from holdfast.storage.database import (
 )
 from holdfast.storage.migrations import WAIT, Tell, log_wait
 from holdfast.storage.operation import Op, Row, Statement, SyncExecutor, run
-from holdfast.worker.background_loops import call_on
+from holdfast.worker.wakes import call_on
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 import msgspec
@@ -19,7 +19,10 @@ from holdfast.core.sealing import check_sealer, is_sealed, open_input
 from holdfast.worker.clock import Clock
 
 if TYPE_CHECKING:
+    from holdfast.worker.admission import Admission
+    from holdfast.worker.completer import Completer
     from holdfast.worker.held_leases import HeldLease
+    from holdfast.worker.options import TypePolicies
 
 AbortReason = Literal[
     "taken_by_another_worker",
@@ -170,14 +173,10 @@ class Backlog:
     A type at its limit of concurrent calls is passed over until one of its calls ends.
     """
 
-    def __init__(
-        self,
-        limit_of: Callable[[str], int | None],
-        is_held_back: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Nothing is given out while `is_held_back`; call `resume` when that is over."""
-        self._limit_of = limit_of
-        self._is_held_back = is_held_back
+    def __init__(self, policies: TypePolicies, admission: Admission | None = None) -> None:
+        """Nothing is given out while admission says that it is full; call `resume` when that is over."""
+        self._limit_of = policies.limit
+        self._admission = admission
         self._ready: deque[Attempt] = deque()
         self._parked: dict[str, deque[Attempt]] = {}
         self._calls: dict[str, int] = {}
@@ -204,7 +203,8 @@ class Backlog:
 
     def take_now(self) -> list[Attempt] | None:
         """Take the next call's attempts, several for a batch handler, if there are any and it may begin."""
-        while self._ready and not self._is_held_back():
+        admission = self._admission
+        while self._ready and (admission is None or not admission.is_full()):
             attempt = self._ready.popleft()
             name = attempt.type.name
             limit = self._limit_of(name)
@@ -313,19 +313,18 @@ class Backlog:
 class ReleaseOverdue:
     """Releases what was claimed ahead and not started within a moment: another worker may have a slot for it."""
 
-    def __init__(
-        self, clock: Clock, backlog: Backlog, release: Callable[[Iterable[Attempt]], object]
-    ) -> None:
+    def __init__(self, clock: Clock, backlog: Backlog, completer: Completer) -> None:
         self._clock = clock
         self._backlog = backlog
-        self._release = release
+        self._completer = completer
 
     async def run(self) -> None:
         """Check while anything waits; runs until cancelled."""
         while True:
             await self._backlog.filled.wait()
             await self._clock.sleep(START_WITHIN_S / 2)
-            self._release(self._backlog.take_older(self._clock.monotonic() - START_WITHIN_S))
+            overdue = self._backlog.take_older(self._clock.monotonic() - START_WITHIN_S)
+            self._completer.release(overdue)
             if not self._backlog:
                 self._backlog.filled.clear()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.errors import NoConnection
 from holdfast.core.lease import local_deadline_ms
 from holdfast.core.records import ClaimedJob, Finish, LeaseClass
 from holdfast.storage.database import Link
+from holdfast.worker.admission import Admission
 from holdfast.worker.attempt import Attempt, Backlog
 from holdfast.worker.claims import ClaimRoom, ClaimSource, PlannedClaim
 from holdfast.worker.held_leases import HeldLease
@@ -33,29 +33,18 @@ class Claimer:
         backlog: Backlog,
         quarantine: Quarantine,
         backoff: PollBackoff,
-        expect_deadline: Callable[[float], None],
-        on_lost_answer: Callable[[], None],
-        is_held_back: Callable[[], bool],
-        is_more_coming: Callable[[], bool],
+        admission: Admission,
     ) -> None:
-        """`expect_deadline` is called with the deadline of each new lease.
-
-        Nothing is claimed while `is_held_back`, and a worker that is to end when it is idle does not while
-        `is_more_coming`; call `nudge` when that is over.
-        """
         self._context = context
         self._link = link
         self._backlog = backlog
         self._quarantine = quarantine
         self._backoff = backoff
-        self._expect_deadline = expect_deadline
-        self._on_lost_answer = on_lost_answer
-        self._is_more_coming = is_more_coming
         self._clock = context.clock
         self._connections = context.connections
-        self._wake = asyncio.Event()
+        self._wake = context.wakes.claims
         self._stopping = asyncio.Event()
-        self._room = ClaimRoom(context, backlog, quarantine, is_held_back)
+        self._room = ClaimRoom(context, backlog, quarantine, admission)
         self._limited = LimitedClaims(context, link, self._room, backoff)
         self._plain = PlainClaims(context, link, self._room, backoff, self._wake)
         self._sources: tuple[ClaimSource[Any, Any], ...] = (self._limited, self._plain)
@@ -72,10 +61,6 @@ class Claimer:
         """Note whether jobs may wait in partitions; where none do, types without limits never ask about them."""
         if self._limited.note_partitions(has_partitions):
             self._wake.set()
-
-    def nudge(self) -> None:
-        """Try again, though nothing new may be due."""
-        self._wake.set()
 
     def free_slot(self, attempt: Attempt) -> None:
         """Note that an attempt no longer needs its slot."""
@@ -102,6 +87,7 @@ class Claimer:
         """Claim until stopped, or until the options say that it is enough; return why it ended."""
         while not self._stopping.is_set():
             self._wake.clear()
+            self._look_everywhere_if_asked()
             is_idle = self._is_idle()
             if self._room.left == 0 and is_idle:
                 return "budget"
@@ -113,6 +99,11 @@ class Claimer:
                 return "idle"
             await self._wait_for_more(found > 0)
         return "stopped"
+
+    def _look_everywhere_if_asked(self) -> None:
+        if self._wake.take_for_all():
+            for each in self._sources:
+                each.hint(None, True)
 
     def _is_idle(self) -> bool:
         """Whether nothing is held, as far as the options make that a reason to end."""
@@ -178,7 +169,6 @@ class Claimer:
             self._context.held_leases.end_claim(tokens, ())
             return
         self._context.held_leases.add_unanswered(tokens)
-        self._on_lost_answer()
 
     async def _keep(
         self, jobs: list[ClaimedJob], leases: tuple[LeaseClass, ...], sent_at: float, now: float
@@ -226,7 +216,8 @@ class Claimer:
         )
         self._context.counters.claimed += len(jobs)
         if jobs:
-            self._expect_deadline(min(each.deadline for each in held.values() if each.attempts))
+            deadline = min(each.deadline for each in held.values() if each.attempts)
+            self._context.wakes.deadlines.expect(deadline)
         suspects = [each for each in attempts if self._quarantine.is_suspect(each)]
         self._backlog.put([each for each in attempts if each not in suspects])
         for each in suspects:
@@ -234,8 +225,9 @@ class Claimer:
 
     def _has_nothing_left(self, is_idle: bool) -> bool:
         """Whether the worker is to end because nothing is due; where only suspects are left, it is their turn."""
+        self._look_everywhere_if_asked()
         ends = is_idle and self._context.options.stop_when_idle and self._room.left != 0
-        ends = ends and not self._connections.is_short and not self._is_more_coming()
+        ends = ends and not self._connections.is_short and not self._wake.is_more_coming
         is_paused = self._quarantine.is_paused and not self._context.held_leases
         if not (ends or is_paused) or not all(each.is_exhausted() for each in self._sources):
             return False

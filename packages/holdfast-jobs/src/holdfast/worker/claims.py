@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.core.records import ClaimedJob, LeaseClass
 from holdfast.storage.operation import Op
+from holdfast.worker.admission import Admission
 from holdfast.worker.attempt import Attempt, Backlog
 from holdfast.worker.capacity import Capacity
 from holdfast.worker.quarantine import Quarantine
@@ -66,13 +67,12 @@ class ClaimRoom:
         context: WorkerContext,
         backlog: Backlog,
         quarantine: Quarantine,
-        is_held_back: Callable[[], bool],
+        admission: Admission,
     ) -> None:
-        """Nothing may be claimed while `is_held_back`."""
         self._context = context
         self._backlog = backlog
         self._quarantine = quarantine
-        self._is_held_back = is_held_back
+        self._admission = admission
         self.capacity = Capacity(context.options, context.types)
         self._busy_until: dict[str, float] = {}
         # How many jobs the worker may still take.
@@ -97,7 +97,7 @@ class ClaimRoom:
 
     def slots(self, now: float) -> float:
         """How many slots' worth of work to ask for."""
-        if self.left == 0 or self._quarantine.is_occupied or self._is_held_back():
+        if self.left == 0 or self._quarantine.suspect or self._admission.is_behind():
             return 0
         return self.capacity.room(now, len(self._backlog))
 

@@ -7,8 +7,7 @@ locks: awaited jobs, successors with blockers, rows locked by a transaction.
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -24,25 +23,14 @@ from holdfast.core.errors import (
 from holdfast.core.records import Finish, Finished, Held, LeaseStatus
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
-from holdfast.worker.attempt import LOST, Attempt, lost_reason
+from holdfast.worker.admission import Admission
+from holdfast.worker.attempt import LOST, Attempt, Backlog, lost_reason
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.notifications import WorkerHints
 from holdfast.worker.resolve_outcome import describe_error, make_finish, match_earlier_write
 from holdfast.worker.worker_context import WorkerContext
 
 FLUSH_MAX = 1_000
-UNRECORDED_MAX = 1_000
-"""With so many outcomes unrecorded, or one for so long, nothing new begins: its run would be lost if this process
-died."""
-UNRECORDED_MAX_S = 1.5
-FLUSHES_AHEAD = 3
-"""Handlers begin only while what they leave unrecorded is less than so many flushes like the last ones, or than there
-are slots: few have run in vain when flushes no longer return, as without a synchronous standby."""
-BEGUN_PER_SLOT = 2
-"""Where a standby is awaited, at most so many for each slot run or are unrecorded."""
-QUICK_S = 0.004
-"""Handlers that take less are held only to `FLUSHES_AHEAD`: two for each slot between two flushes would slow them down
-several times."""
 STATEMENT_MAX_BYTES = 4 * 1024 * 1024
 """What one statement may carry: an output alone may have a megabyte, and a statement has its time limit."""
 LARGE_OUTCOME_BYTES = STATEMENT_MAX_BYTES // 64
@@ -70,28 +58,32 @@ class Recorder:
     After the commit of an outcome its lease is freed, its event emitted, and hints sent for what became due.
     """
 
-    def __init__(self, context: WorkerContext, claimer: Claimer, hints: WorkerHints) -> None:
+    def __init__(
+        self,
+        context: WorkerContext,
+        claimer: Claimer,
+        hints: WorkerHints,
+        admission: Admission,
+        backlog: Backlog,
+    ) -> None:
         self._held_leases = context.held_leases
         self._emitter = context.emitter
         self._claimer = claimer
+        self._claims = context.wakes.claims
         self._hints = hints
         self._ends_by_itself = (
             context.options.stop_when_idle or context.options.max_items is not None
         )
-        self._unsettled = 0
-        self.on_settled: Callable[[], None] = lambda: None
+        self._admission = admission
+        self._backlog = backlog
         self.all_settled = asyncio.Event()
         self.all_settled.set()
 
-    def __len__(self) -> int:
-        """How many are not settled."""
-        return self._unsettled
-
     def add(self, attempt: Attempt, finish: Finish, now: float) -> PendingOutcome:
         """Take an outcome that is to be written."""
-        if self._unsettled == 0:
+        if self._admission.unrecorded == 0:
             self.all_settled.clear()
-        self._unsettled += 1
+        self._admission.unrecorded += 1
         return PendingOutcome(attempt, finish, now, size_of(finish))
 
     def accept(self, recorded: Sequence[PendingOutcome]) -> None:
@@ -115,10 +107,16 @@ class Recorder:
     def _settle(self, settled: Sequence[PendingOutcome]) -> None:
         for each in settled:
             each.is_settled = True
-        self._unsettled -= len(settled)
-        if self._unsettled == 0:
+        self._admission.unrecorded -= len(settled)
+        if self._admission.unrecorded == 0:
             self.all_settled.set()
-        self.on_settled()
+        self.resume()
+
+    def resume(self) -> None:
+        """Have handlers begin and jobs be claimed again, if they were held back and no longer are."""
+        if self._admission.has_caught_up():
+            self._backlog.resume()
+            self._claims.set()
 
     def announce(self, attempt: Attempt, finish: Finish) -> None:
         """Emit the event of a recorded outcome and send the hints that follow from it."""
@@ -133,7 +131,7 @@ class Recorder:
                 self._hints.send_soon(Hint("due", finish.next.type))
             case "retry" | "snooze":
                 # The next due job may be another than the claimer believes.
-                self._claimer.nudge()
+                self._claims.set()
             case "release":
                 # It keeps its place, which lies before every worker's cursor.
                 self._claimer.hint(attempt.type.name, full_scan=True)
@@ -141,7 +139,7 @@ class Recorder:
             case _:
                 self._hints.send_ended(attempt.claimed.chain_id)
         if self._ends_by_itself:
-            self._claimer.nudge()
+            self._claims.set()
 
     def announce_ended(self, chains: Sequence[str], fan_in: FanIn) -> None:
         """Send the hints of chains that ended otherwise than by an attempt of ours."""
@@ -174,53 +172,20 @@ class Completer:
         recorder: Recorder,
         claimer: Claimer,
         slow: SlowCompleter,
-        running: Callable[[], int],
+        admission: Admission,
     ) -> None:
         self._context = context
         self._link = link
         self._recorder = recorder
         self._claimer = claimer
         self._slow = slow
-        self._running = running
+        self._admission = admission
         self._pending: list[PendingOutcome] = []
-        self._wake = asyncio.Event()
+        self._wake = context.wakes.flushes
         self._delay = 0.0
         self._flush_max = FLUSH_MAX
-        self._unwritten = 0
-        self._smallest_window = self._window = context.options.slots
-        largest_call = max((each.batch or 1 for each in context.types.values()), default=1)
-        self._most_begun = BEGUN_PER_SLOT * context.options.slots * largest_call
-        self._awaits_standby = self._is_strict = False
-        self._late_at = math.inf
-        self._was_behind = False
         self._is_ending = False
         self._monotonic = context.clock.monotonic
-        self.on_caught_up: Callable[[], None] = lambda: None
-        recorder.on_settled = self._check_caught_up
-
-    def is_full(self) -> bool:
-        """Whether no handler should begin; `on_caught_up` is called when that is over."""
-        if self._unwritten >= self._window or (
-            self._is_strict and self._unwritten + self._running() >= self._most_begun
-        ):
-            self._was_behind = True
-            return True
-        return self.is_behind()
-
-    def await_standby(self, is_awaited: bool) -> None:
-        """Note whether the server's commits wait for a standby."""
-        if self._awaits_standby != is_awaited:
-            self._awaits_standby = self._is_strict = is_awaited
-            self._check_caught_up()
-
-    def is_behind(self) -> bool:
-        """Whether nothing should be claimed, either; `on_caught_up` is called when that is over."""
-        if len(self._recorder) < UNRECORDED_MAX and (
-            self._late_at == math.inf or self._monotonic() < self._late_at
-        ):
-            return False
-        self._was_behind = True
-        return True
 
     def submit(self, attempt: Attempt, finish: Finish, unsure: bool = False) -> None:
         """Have an outcome written with the next flush; unsure when it may be written already."""
@@ -230,9 +195,7 @@ class Completer:
         if finish.next_blockers:
             self._slow.add(pending)
             return
-        if self._late_at == math.inf:
-            self._late_at = now + UNRECORDED_MAX_S
-        self._unwritten += 1
+        self._admission.note_pending(now)
         self._pending.append(pending)
         self._wake.set()
 
@@ -258,10 +221,6 @@ class Completer:
                 count += 1
         return count
 
-    def wake(self) -> None:
-        """Have empty leases deleted soon."""
-        self._wake.set()
-
     async def run(self) -> None:
         """Flush until cancelled; the worker does that when all is written."""
         while True:
@@ -276,12 +235,8 @@ class Completer:
                 else:
                     self._delay = 0.0
                     self._flush_max = min(FLUSH_MAX, max(self._flush_max, 2 * len(batch)))
-                    self._window = max(
-                        self._smallest_window, FLUSHES_AHEAD * len(batch), self._window // 2
-                    )
-                    if self._awaits_standby:
-                        self._note_pace(batch)
-                    self._update_late_at()
+                    self._admission.note_flushed(batch)
+                    self._note_left()
             if not self._is_ending:
                 await self.free_leases()
 
@@ -289,30 +244,14 @@ class Completer:
         """Leave empty leases to the worker's last step: this loop may be cancelled in the middle of a statement."""
         self._is_ending = True
 
-    def _note_pace(self, batch: Sequence[PendingOutcome]) -> None:
-        """Be strict unless most handlers were quicker than flushes are."""
-        seconds = [
-            each.attempt.ended_at - each.attempt.started_at
-            for each in batch
-            if each.attempt.started_at is not None and each.attempt.ended_at is not None
-        ]
-        if seconds:
-            self._is_strict = 2 * sum(each >= QUICK_S for each in seconds) >= len(seconds)
-
     def _next_batch(self) -> list[PendingOutcome]:
         batch = next(split_batches(self._pending, self._flush_max))
         self._pending = self._pending[len(batch) :]
         return batch
 
-    def _update_late_at(self) -> None:
-        self._unwritten = len(self._pending)
-        self._late_at = self._pending[0].since + UNRECORDED_MAX_S if self._pending else math.inf
-        self._check_caught_up()
-
-    def _check_caught_up(self) -> None:
-        if self._was_behind and not self.is_full():
-            self._was_behind = False
-            self.on_caught_up()
+    def _note_left(self) -> None:
+        self._admission.note_left(self._pending)
+        self._recorder.resume()
 
     async def _flush(self, batch: Sequence[PendingOutcome]) -> None:
         """Write a batch. Raises: what keeps the database from taking it; what is not settled is not written."""
@@ -393,7 +332,7 @@ class Completer:
             # So large that it may never get through in time; the others must not wait for it.
             self._pass_to_slow(left.pop())
         self._pending[:0] = left
-        self._update_late_at()
+        self._note_left()
         clock = self._context.clock
         self._delay = min(RETRY_MAX_S, max(RETRY_MIN_S, self._delay * 2))
         await clock.sleep(self._delay * (0.5 + clock.random() / 2))

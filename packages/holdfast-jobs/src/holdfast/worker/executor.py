@@ -96,7 +96,7 @@ class Executor:
                 postponed = await self._set_up(attempt, job)
                 if postponed is not None:
                     return postponed
-            value = await self._calls.get(claimed.type)(job)
+            value = await self._calls.by_type[claimed.type](job)
             if attempt.abort_reason is None and job.is_plain:
                 finish = self._resolve(attempt, value)
                 if not finish.next_blockers:
@@ -113,7 +113,7 @@ class Executor:
         try:
             _open_seals(attempts)
             await self._read_blockers(jobs)
-            values = await self._calls.get(attempts[0].type.name)(jobs)  # type: ignore[arg-type]
+            values = await self._calls.by_type[attempts[0].type.name](jobs)  # type: ignore[arg-type]
             values = _one_each(values, len(jobs))
         except BaseException as error:
             return [
@@ -300,10 +300,9 @@ class HandlerCalls:
         self._threads = threads
         self._processes = processes
         self.in_thread = partial(run_in_thread, threads)
-        calls = {
+        self.by_type = {
             name: wrap_call(self._call(each), middlewares) for name, each in context.types.items()
         }
-        self.get: Callable[[str], Call] = calls.__getitem__
 
     def _call(self, type: JobType) -> Call:
         handler = type.handler

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from holdfast.core.errors import NO_ROOM_SQLSTATE, NO_ROOM_WORDS, NoConnection
 from holdfast.core.registry import JobType
 from holdfast.storage.database import Database
 from holdfast.worker.clock import Clock
 from holdfast.worker.held_leases import HeldLeases
+
+if TYPE_CHECKING:
+    from holdfast.worker.worker_context import Emitter
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 10.0
 """Between two questions for another connection, and of a rest."""
@@ -33,13 +37,13 @@ class HandlerConnections:
         types: Mapping[str, JobType],
         held_leases: HeldLeases,
         clock: Clock,
-        emit: Callable[..., None],
+        emitter: Emitter,
     ) -> None:
         self._database = database
         self._types = types
         self._held_leases = held_leases
         self._clock = clock
-        self._emit = emit
+        self._emitter = emitter
         self._ours = {name for name, each in types.items() if each.atomic}
         self._foreign: dict[str, float] = {}
         self._refusals = 0
@@ -67,7 +71,7 @@ class HandlerConnections:
             types = sorted(self._ours.union(self._foreign))
             in_hand = self._database.connections_in_hand or 0
             words = "the server has no room for another connection" if error is None else str(error)
-            self._emit("connections_short", in_hand=in_hand, types=types, error=words)
+            self._emitter.emit("connections_short", in_hand=in_hand, types=types, error=words)
 
     def room_of(self, name: str) -> float:
         """How many more jobs of a type may be claimed."""
@@ -129,7 +133,7 @@ class HandlerConnections:
         self._wants_rest = False
         if self.is_short:
             self.is_short = False
-            self._emit("connections_enough")
+            self._emitter.emit("connections_enough")
 
     def _pause_s(self, times: int) -> float:
         longest = min(FIRST_PAUSE_S * 2.0**times, MAX_PAUSE_S)

@@ -9,7 +9,7 @@ import asyncio
 import math
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -30,6 +30,7 @@ from holdfast.core.worker_presence import (
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
 from holdfast.version import VERSION
+from holdfast.worker.admission import Admission
 from holdfast.worker.attempt import LOST, AbortReason, Attempt, Backlog, lost_reason
 from holdfast.worker.background_loops import BackgroundLoop
 from holdfast.worker.claimer import Claimer
@@ -50,7 +51,7 @@ class Heartbeat(BackgroundLoop):
     """
 
     def __init__(self, context: WorkerContext, link: Link, events: HeartbeatEvents) -> None:
-        super().__init__(context, link)
+        super().__init__(context, link, context.wakes.heartbeat)
         self._events = events
         self._interval = context.timings.heartbeat_ms / 1000
         self._reported: dict[str, NewProgress] = {}
@@ -197,20 +198,12 @@ class Deadlines(BackgroundLoop):
         link: Link,
         resolver: OutcomeResolver,
         events: HeartbeatEvents,
-        call_here: Callable[[Callable[[], object]], None],
     ) -> None:
-        """`call_here` calls something on the loop that hosts this, from any thread."""
-        super().__init__(context, link)
+        self._expected = context.wakes.deadlines
+        super().__init__(context, link, self._expected)
         self._resolver = resolver
         self._events = events
-        self._call_here = call_here
-        self._next = math.inf
         self._recording: set[asyncio.Task[None]] = set()
-
-    def expect(self, at: float) -> None:
-        """Be sure to check at this time. From any thread; costs nothing when an earlier check is planned."""
-        if at < self._next:
-            self._call_here(self._wake.set)
 
     async def run(self) -> None:
         """Enforce deadlines until stopped."""
@@ -218,9 +211,9 @@ class Deadlines(BackgroundLoop):
         while not self._stopping.is_set():
             self._wake.clear()
             # Whatever begins while we check is expected, and wakes us.
-            self._next = math.inf
-            self._next = self._enforce(clock.monotonic())
-            wait = None if self._next == math.inf else max(0.0, self._next - clock.monotonic())
+            self._expected.next_at = math.inf
+            next_at = self._expected.next_at = self._enforce(clock.monotonic())
+            wait = None if next_at == math.inf else max(0.0, next_at - clock.monotonic())
             await clock.wait(self._wake, wait)
         if self._recording:
             await asyncio.gather(*self._recording)
@@ -293,22 +286,16 @@ class HeartbeatEvents:
         completer: Completer,
         recorder: Recorder,
         hints: WorkerHints,
-        to_loop: Callable[..., None],
-        on_drain: Callable[[], None],
-        on_orphaned_claims: Callable[[], None],
-        on_redrives: Callable[[], None],
+        admission: Admission,
     ) -> None:
-        """`to_loop` calls something on the worker's loop."""
         self._context = context
         self._claimer = claimer
         self._backlog = backlog
         self._completer = completer
         self._recorder = recorder
         self._hints = hints
-        self._to_loop = to_loop
-        self._on_drain = on_drain
-        self._on_orphaned_claims = on_orphaned_claims
-        self._on_redrives = on_redrives
+        self._admission = admission
+        self._to_loop = context.threads.to_loop
 
     def on_lease_lost(self, attempt: Attempt, reason: AbortReason) -> None:
         """A lease is gone, or can no longer be relied on."""
@@ -334,7 +321,6 @@ class HeartbeatEvents:
     def on_unknown_tokens(self, tokens: set[str]) -> None:
         """The database says that we hold leases unknown here."""
         self._context.held_leases.add_unanswered(tokens)
-        self._on_orphaned_claims()
 
     def on_released(self, jobs: Sequence[JobRef]) -> None:
         """Jobs of orphaned claims were given back."""
@@ -379,13 +365,14 @@ class HeartbeatEvents:
         self._to_loop(self._configure, settings, identity)
         self._to_loop(self._claimer.note_partitions, answer.has_partitions)
         if answer.has_redrives:
-            self._on_redrives()
+            self._context.wakes.redrives.set_soon()
         if answer.is_draining:
-            self._to_loop(self._on_drain)
+            self._to_loop(self._context.stop.begin, "drained")
 
     def _configure(self, settings: Mapping[str, TypeSetting], identity: Identity | None) -> None:
         is_paused = identity is not None and identity.paused
-        self._completer.await_standby(identity is not None and identity.awaits_standby)
+        self._admission.await_standby(identity is not None and identity.awaits_standby)
+        self._recorder.resume()
         for type in self._context.policies.configure(settings, is_paused):
             self._claimer.hint(type, full_scan=True)
         self._backlog.reconsider()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.wakes import Wakes
 
 WORTH_FREEING = 50
 """So many empty leases are worth a statement of their own; fewer go with the next flush."""
@@ -26,16 +27,10 @@ class HeldLease:
 
 
 class HeldLeases:
-    """The leases of one worker. Every method is safe from both threads, and so must the callbacks be.
+    """The leases of one worker. Every method is safe from both threads."""
 
-    `on_removed_beside_crashed` is called when a job ends while one is held whose earlier worker died,
-    `on_no_crashed_left` when the last of those ends, `on_empty_leases` when enough leases are empty, or all of them.
-    """
-
-    def __init__(self) -> None:
-        self.on_no_crashed_left: Callable[[], None] = lambda: None
-        self.on_removed_beside_crashed: Callable[[], None] = lambda: None
-        self.on_empty_leases: Callable[[], None] = lambda: None
+    def __init__(self, wakes: Wakes) -> None:
+        self._wakes = wakes
         self._lock = threading.Lock()
         self._leases: dict[str, HeldLease] = {}
         self._claiming: set[str] = set()
@@ -68,6 +63,7 @@ class HeldLeases:
             tokens = set(tokens)
             self._claiming -= tokens
             self._unanswered |= tokens
+        self._wakes.orphans.set_soon()
 
     def take_unanswered(self) -> list[str]:
         """Return the tokens of lost answers, to be released."""
@@ -111,11 +107,13 @@ class HeldLeases:
             beside_crashed = before > 0
             worth_freeing = has_emptied and (left >= WORTH_FREEING or not self._leases)
         if beside_crashed:
-            self.on_removed_beside_crashed()
+            self._wakes.suspects.set_soon()
         if none_crashed_left:
-            self.on_no_crashed_left()
+            # Only one job whose worker died is held at a time, so the next of them has to be claimed after it.
+            self._wakes.claims.set_for_all()
         if worth_freeing:
-            self.on_empty_leases()
+            # Most leases go with the flush that ends their last job; those of handlers' own transactions do not.
+            self._wakes.flushes.set_soon()
 
     def take_empty(self) -> list[str]:
         """Return the tokens of leases whose every job has ended, to be deleted without a check."""

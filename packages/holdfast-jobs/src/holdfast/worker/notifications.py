@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from holdfast.notify.base import ANY, Hint, Listener, Notifier
-from holdfast.worker.background_loops import call_on
+from holdfast.worker.claimer import Claimer
+from holdfast.worker.wakes import Wakes, call_on
 
 AWAITED_S = 60.0
 """A waiting client repeats its hint before this is over."""
@@ -54,10 +55,8 @@ class WorkerHints:
         """Whether hints are proven to arrive."""
         return self._listener is not None and self._listener.alive
 
-    def listen(
-        self, on_due: Callable[[str | None, bool], None], on_lost: Callable[[], None]
-    ) -> None:
-        """Call back on the running loop: `on_due` with the type and whether to scan from the start, and `on_lost`."""
+    def listen(self, claimer: Claimer, wakes: Wakes) -> None:
+        """Have jobs claimed, redrives continued and leases checked when a hint says so."""
         if self._notifier is None:
             return
         loop = asyncio.get_running_loop()
@@ -65,9 +64,12 @@ class WorkerHints:
         def handle(hint: Hint) -> None:
             match hint.kind:
                 case "due" | "look":
-                    on_due(None if hint.type == ANY else hint.type, hint.kind == "look")
+                    claimer.hint(None if hint.type == ANY else hint.type, hint.kind == "look")
+                    if hint.kind == "look":
+                        # A redrive may have begun.
+                        wakes.redrives.set_soon()
                 case "lost" if hint.worker in ("", self._worker):
-                    on_lost()
+                    wakes.heartbeat.set_soon()
                 case "awaited":
                     self._awaited.add(hint.ids, loop.time())
                 case _:

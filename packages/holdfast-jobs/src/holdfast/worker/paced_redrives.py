@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from holdfast.commands.redrives import AHEAD_US, continue_redrive
-from holdfast.core.events import Event
 from holdfast.core.instants import Instant
 from holdfast.storage.database import Link
 from holdfast.worker.background_loops import BackgroundLoop
+from holdfast.worker.heartbeat import HeartbeatEvents
 from holdfast.worker.worker_context import WorkerContext
 
 STEP_S, LOOK_S = 0.1, 0.25
@@ -16,23 +14,14 @@ STEP_S, LOOK_S = 0.1, 0.25
 
 
 class Redrives(BackgroundLoop):
-    """A background loop; it queries nothing until it is nudged, which a heartbeat does while a redrive is under way."""
+    """A background loop; it queries nothing until it is woken, which a heartbeat does while a redrive is under way."""
 
-    def __init__(
-        self,
-        context: WorkerContext,
-        link: Link,
-        on_redriven: Callable[[Sequence[Event]], None],
-        on_over: Callable[[], None],
-    ) -> None:
-        """`on_over` is called when nothing more is coming."""
-        super().__init__(context, link)
-        self._on_redriven = on_redriven
-        self._on_over = on_over
+    def __init__(self, context: WorkerContext, link: Link, events: HeartbeatEvents) -> None:
+        super().__init__(context, link, context.wakes.redrives)
+        self._events = events
+        self._claims = context.wakes.claims
         self._pause_s: float | None = None
         self._now: Instant | None = None
-        self.is_more_coming = False
-        """Whether a worker that ends when it is idle has to wait for more; may be read from any thread."""
 
     async def run(self) -> None:
         """Continue what is under way until stopped."""
@@ -57,15 +46,15 @@ class Redrives(BackgroundLoop):
                 is_more_coming = True
                 continue
             self._now = step.now
-            self._on_redriven(step.change.events)
+            self._events.on_redriven(step.change.events)
             shortest = STEP_S if step.change.answer else LOOK_S
             pauses.append(max(shortest, (step.next_at - step.now - AHEAD_US) / 1_000_000))
             # A clock that stands still, as in a test that moves it, brings nothing; nor does a job that may not start.
             is_more_coming = is_more_coming or (step.now != before and not step.is_held_up)
-        if self.is_more_coming and not pauses:
+        if self._claims.is_more_coming and not pauses:
             # The last ones may not be due yet.
             await context.clock.wait(self._stopping, AHEAD_US / 1_000_000)
         self._pause_s = min(pauses, default=None)
-        was_more_coming, self.is_more_coming = self.is_more_coming, is_more_coming
+        was_more_coming, self._claims.is_more_coming = self._claims.is_more_coming, is_more_coming
         if was_more_coming and not is_more_coming:
-            self._on_over()
+            self._claims.set_soon()

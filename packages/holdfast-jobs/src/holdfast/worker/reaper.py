@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from itertools import count
+from typing import TYPE_CHECKING
 
 from holdfast.commands.attempts import ReapReport, reap_leases, returning_within_ms
 from holdfast.commands.replay import continue_replay
@@ -19,25 +20,27 @@ from holdfast.commands.start import (
 )
 from holdfast.commands.unreadable import REREAD_BATCH, reread_jobs
 from holdfast.core.instants import Instant
-from holdfast.core.records import JobRef, Swept
-from holdfast.storage.database import Link
-from holdfast.storage.operation import Op
+from holdfast.core.records import Swept
+from holdfast.settings import Settings
+from holdfast.storage.database import Database, Link
 from holdfast.storage.store import Store
 from holdfast.worker.background_loops import BackgroundLoop
-from holdfast.worker.clock import Clock
+from holdfast.worker.clock import Clock, SystemClock
 from holdfast.worker.options import PollBackoff
 from holdfast.worker.worker_context import WorkerContext
 
-Run = Callable[[Op[ReapReport]], Awaitable[ReapReport]]
+if TYPE_CHECKING:
+    from holdfast.worker.heartbeat import HeartbeatEvents
+
 OnReaped = Callable[[ReapReport], None]
 
 
 class Reaper(BackgroundLoop):
     """Recovers the jobs of dead workers, of all types, on a timer of its own; needs no slot."""
 
-    def __init__(self, context: WorkerContext, link: Link, on_reaped: OnReaped) -> None:
+    def __init__(self, context: WorkerContext, link: Link, events: HeartbeatEvents) -> None:
         super().__init__(context, link)
-        self._on_reaped = on_reaped
+        self._events = events
         self._interval = context.timings.reaper_interval_ms / 1000
         self._guard = OutageGuard(context.store, context.clock, self._interval)
 
@@ -53,32 +56,50 @@ class Reaper(BackgroundLoop):
     async def _reap(self) -> None:
         context, options = self._context, self._context.options
         began = context.clock.monotonic()
-        run, batch, poison = self._link.run_atomic, options.reaper_batch, options.poison_limit
-        count = await reap_all(run, context.store, batch, poison, self._on_reaped)
+        limits = options.reaper_batch, options.poison_limit
+        count = await reap_all(self._link, context.store, *limits, self._events.on_reaped)
         context.emitter.emit_reaper_ran(count, context.clock.monotonic() - began)
 
 
-async def reap_all(run: Run, store: Store, batch: int, poison: int, on_reaped: OnReaped) -> int:
+async def reap_all(
+    link: Link,
+    store: Store,
+    batch: int,
+    poison: int,
+    on_reaped: OnReaped,
+    now: Callable[[], Instant | None] = lambda: None,
+    is_enough: Callable[[], bool] = lambda: False,
+) -> int:
     """Reap every expired lease, each page in a transaction of its own; return how many jobs were recovered."""
     after: tuple[Instant, str] | None = None
     count = 0
     while True:
-        report = await run(reap_leases(store, batch, poison, after))
+        report = await link.run_atomic(reap_leases(store, batch, poison, after, now()))
         if report.page.reaped:
             count += len(report.page.reaped)
             on_reaped(report)
-        if report.page.leases < batch:
+        if report.page.leases < batch or is_enough():
             return count
         after = report.page.last
 
 
-async def reap_when_calm(
-    link: Link, store: Store, guard: OutageGuard, batch: int, poison: int, on_reaped: OnReaped
+async def reap_once(
+    database: Database,
+    settings: Settings,
+    on_reaped: OnReaped,
+    on_wait: Callable[[float], None] = lambda seconds: None,
 ) -> int:
-    """Reap once, for a process that has just begun: after an outage workers get an interval to return first."""
-    if not await guard.is_calm(link):
-        await guard.wait()
-    return await reap_all(link.run_atomic, store, batch, poison, on_reaped)
+    """Reap for a command; after an outage workers get an interval to return first, which `on_wait` is told."""
+    own, interval_s = settings.holdfast, settings.outbox.reaper_interval_ms / 1000
+    link, clock = database.link("reaper", own.statement_timeout_ms), SystemClock()
+    try:
+        if not await OutageGuard(database.store, clock, interval_s).is_calm(link):
+            on_wait(interval_s)
+            await clock.sleep(interval_s)
+        limits = own.reaper_batch, own.poison_limit
+        return await reap_all(link, database.store, *limits, on_reaped)
+    finally:
+        await link.close()
 
 
 class OutageGuard:
@@ -88,17 +109,11 @@ class OutageGuard:
     would count as crashed although no worker died.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        interval_s: float,
-        on_wait: Callable[[float], None] = lambda seconds: None,
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, interval_s: float) -> None:
         self._store = store
         self._clock = clock
-        self._interval_s = interval_s
-        self._on_wait = on_wait
+        # Reapers look a little more often than once an interval.
+        self._patience_s = interval_s * 0.9
         self._calm_since = float("-inf")
         self._returning_since: float | None = None
 
@@ -123,25 +138,13 @@ class OutageGuard:
         # A worker that did not come back in a time that we saw ourselves is gone.
         return asked_at - self._returning_since >= within_ms / 1000
 
-    async def wait(self) -> None:
-        """Give workers an interval to return."""
-        self._on_wait(self._interval_s)
-        await self._clock.sleep(self._interval_s)
-
-    @property
-    def _patience_s(self) -> float:
-        """Reapers look a little more often than once an interval."""
-        return self._interval_s * 0.9
-
 
 class OrphanedClaims(BackgroundLoop):
     """Gives back jobs that a claim took but that are unknown here, because its answer was lost."""
 
-    def __init__(
-        self, context: WorkerContext, link: Link, on_released: Callable[[Sequence[JobRef]], None]
-    ) -> None:
-        super().__init__(context, link)
-        self._on_released = on_released
+    def __init__(self, context: WorkerContext, link: Link, events: HeartbeatEvents) -> None:
+        super().__init__(context, link, context.wakes.orphans)
+        self._events = events
         self._backoff = PollBackoff(context.options)
 
     async def run(self) -> None:
@@ -178,7 +181,7 @@ class OrphanedClaims(BackgroundLoop):
         context.health.report_ok(self._link.purpose)
         self._backoff.note_found(len(released))
         if released:
-            self._on_released(released)
+            self._events.on_released(released)
         return True
 
 
@@ -192,11 +195,9 @@ class LateDeliveries(BackgroundLoop):
     Subscribes a worker's handlers before its first claim, then checks for waiting events at the heartbeat's interval.
     """
 
-    def __init__(
-        self, context: WorkerContext, link: Link, on_delivered: Callable[[Delivery], None]
-    ) -> None:
+    def __init__(self, context: WorkerContext, link: Link, events: HeartbeatEvents) -> None:
         super().__init__(context, link)
-        self._on_delivered = on_delivered
+        self._events = events
         self._subscriptions = subscriptions_of(context.types.values())
         self._replays = [each for each in self._subscriptions if each.replay_after is not None]
 
@@ -249,7 +250,7 @@ class LateDeliveries(BackgroundLoop):
 
     def _report(self, delivery: Delivery) -> None:
         if delivery.count:
-            self._on_delivered(delivery)
+            self._events.on_delivered(delivery)
 
 
 VACUUM_EVERY_S = 0.25

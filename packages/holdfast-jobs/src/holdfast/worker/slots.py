@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from holdfast.core.errors import Busy
 from holdfast.core.records import Held
+from holdfast.worker.admission import Admission
 from holdfast.worker.attempt import Attempt, Backlog
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import all_ended
@@ -31,19 +32,19 @@ class Slots:
         executor: Executor,
         completer: Completer,
         claimer: Claimer,
-        expect_deadline: Callable[[float], None],
+        admission: Admission,
     ) -> None:
         self._context = context
         self._backlog = backlog
         self._executor = executor
         self._completer = completer
         self._claimer = claimer
-        self._expect_deadline = expect_deadline
+        self._expect_deadline = context.wakes.deadlines.expect
         self._is_abandoned = False
         self._tasks: list[asyncio.Task[None]] = []
         self._monotonic = context.clock.monotonic
         self.all_end_at = math.inf
-        self.running: set[Attempt] = set()
+        self.running = admission.running
         self.abandoned: set[Attempt] = set()
 
     def start(self) -> list[asyncio.Task[None]]:

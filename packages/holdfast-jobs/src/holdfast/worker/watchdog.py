@@ -5,12 +5,13 @@ blocked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from holdfast.core.records import Finish
 from holdfast.storage.database import Link
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.background_loops import BackgroundLoop
+from holdfast.worker.heartbeat import HeartbeatEvents
 from holdfast.worker.notifications import WorkerHints
 from holdfast.worker.options import PollBackoff
 from holdfast.worker.resolve_outcome import make_finish
@@ -32,20 +33,12 @@ class LoopMonitor:
     """
 
     def __init__(
-        self,
-        context: WorkerContext,
-        slots: Slots,
-        hints: WorkerHints,
-        backoff: PollBackoff,
-        on_hints_lost: Callable[[], None],
-        on_all_stuck: Callable[[], None],
+        self, context: WorkerContext, slots: Slots, hints: WorkerHints, backoff: PollBackoff
     ) -> None:
         self._context = context
         self._slots = slots
         self._hints = hints
         self._backoff = backoff
-        self._on_hints_lost = on_hints_lost
-        self._on_all_stuck = on_all_stuck
         self._reported: set[Attempt] = set()
 
     async def run(self) -> None:
@@ -67,7 +60,7 @@ class LoopMonitor:
         were_alive, self._backoff.hints_alive = self._backoff.hints_alive, self._hints.are_alive
         if were_alive and not self._backoff.hints_alive:
             # A claimer that sleeps until a hint comes would sleep too long now.
-            self._on_hints_lost()
+            self._context.wakes.claims.set()
 
     def _report_stuck(self, now: float) -> None:
         stuck = self._slots.find_stuck(now)
@@ -76,7 +69,7 @@ class LoopMonitor:
         self._reported = set(stuck)
         self._context.counters.stuck = len(stuck)
         if len(stuck) >= self._context.options.slots:
-            self._on_all_stuck()
+            self._context.stop.begin("all slots are stuck")
 
 
 class Watchdog(BackgroundLoop):
@@ -88,23 +81,12 @@ class Watchdog(BackgroundLoop):
     """
 
     def __init__(
-        self,
-        context: WorkerContext,
-        link: Link,
-        slots: Slots,
-        to_loop: Callable[..., None],
-        from_loop: Callable[..., None],
-        on_blocked: Callable[[], None],
-        on_released: Callable[[Iterable[str]], None],
+        self, context: WorkerContext, link: Link, slots: Slots, events: HeartbeatEvents
     ) -> None:
-        """`to_loop` and `from_loop` call something on the worker's loop, and on the one that hosts this."""
         self.on_hopeless: Callable[[], None] = lambda: None
         super().__init__(context, link)
         self._slots = slots
-        self._to_loop = to_loop
-        self._from_loop = from_loop
-        self._on_blocked = on_blocked
-        self._on_released = on_released
+        self._events = events
         self._answer = asyncio.Event()
         self._asked_at: float | None = None
 
@@ -134,12 +116,14 @@ class Watchdog(BackgroundLoop):
 
     async def _loop_answers(self, seconds: float) -> bool:
         self._answer.clear()
-        self._to_loop(self._from_loop, self._answer.set)
+        threads = self._context.threads
+        threads.to_loop(threads.to_background, self._answer.set)
         return await self._context.clock.wait(self._answer, seconds) or self._stopping.is_set()
 
     async def _step_in(self) -> None:
         if self._asked_at is None:
-            self._on_blocked()
+            stop = self._context.stop
+            self._context.threads.to_loop(stop.begin, "the event loop is blocked")
             self.expect_end()
         assert self._asked_at is not None
         await self._release_unstarted()
@@ -167,4 +151,4 @@ class Watchdog(BackgroundLoop):
             context.held_leases.remove(released)
             for attempt in released:
                 context.emitter.emit_finished(attempt, finishes[attempt])
-            self._on_released({each.claimed.type for each in released})
+            self._events.announce_released({each.claimed.type for each in released})

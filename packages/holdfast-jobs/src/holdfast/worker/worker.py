@@ -1,7 +1,8 @@
 """A worker: claims, runs and records jobs of some types in one process, until it is stopped.
 
 claim   `Claimer` claims due jobs under a lease and puts them into the `Backlog`. `PlainClaims` and `LimitedClaims`
-        know what to ask for, and `Quarantine` has a job whose workers keep dying run alone.
+        know what to ask for, `Admission` when enough is under way, and `Quarantine` holds a job whose workers keep
+        dying until it can run alone.
 run     `Slots` take attempts from the backlog, and `Executor` calls the handler. `OutcomeResolver` turns what the
         handler returns or raises into the write that records it.
 record  `Completer` flushes these writes in batches, `SlowCompleter` those that may wait for locks. After the commit
@@ -10,7 +11,8 @@ renew   `Heartbeat` renews leases and `Deadlines` enforces timeouts, in a thread
         `OrphanedClaims`, `LateDeliveries`, `Redrives`, `Vacuum` and `Watchdog`.
 drain   Nothing new is claimed, unstarted jobs go back, handlers end or are interrupted, their outcomes are recorded.
 
-All parts share a `WorkerContext`; a job on its way through them is an `Attempt`.
+All parts share a `WorkerContext`, with the `Wakes` that they wake each other with; a job on its way through them is an
+`Attempt`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from holdfast.client.start_targets import Targets, open_targets
@@ -31,8 +32,9 @@ from holdfast.core.events import Observer
 from holdfast.core.registry import JobType
 from holdfast.notify.base import Notifier
 from holdfast.storage.database import Database, Link
+from holdfast.worker.admission import Admission
 from holdfast.worker.attempt import Attempt, Backlog, ReleaseOverdue
-from holdfast.worker.background_loops import BackgroundLoop, BackgroundLoops, LoopThread, call_on
+from holdfast.worker.background_loops import BackgroundLoop, run_loops
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import Clock, SystemClock, all_ended, ends_before
 from holdfast.worker.completer import Completer, Recorder, SlowCompleter
@@ -48,6 +50,7 @@ from holdfast.worker.quarantine import Quarantine
 from holdfast.worker.reaper import LateDeliveries, OrphanedClaims, Reaper, Vacuum
 from holdfast.worker.resolve_outcome import OutcomeResolver, locate_handler
 from holdfast.worker.slots import Slots
+from holdfast.worker.suspect_runs import SuspectRuns
 from holdfast.worker.watchdog import LoopMonitor, Watchdog
 from holdfast.worker.worker_context import WorkerContext
 
@@ -77,11 +80,7 @@ async def _no_companions(reason: str) -> int:
 
 
 class Worker:
-    """Claims, runs and records jobs. It is run once; `stop` may be called from any thread and at any time.
-
-    `end_companions` is called with the reason of its end; it ends what else works in its name and returns how much of
-    that was abandoned, before `worker_stopped` says so.
-    """
+    """Claims, runs and records jobs. It is run once; `stop` may be called from any thread and at any time."""
 
     def __init__(
         self,
@@ -104,14 +103,9 @@ class Worker:
         self._context = WorkerContext.create(
             database, types, options or WorkerOptions(), observer, clock or SystemClock()
         )
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping = asyncio.Event()
-        self._stop_requested = asyncio.Event()
-        self._stop_now = asyncio.Event()
-        self._reason = "asked"
+        self._stop, self._threads = self._context.stop, self._context.threads
         self._released = 0
         self._abandoned = 0
-        self.end_companions: Callable[[str], Awaitable[int]] = _no_companions
         self._links = self._make_links()
         self._resolver = OutcomeResolver(
             self.id, self._context.clock, targets or open_targets(types.values())
@@ -120,7 +114,6 @@ class Worker:
         self._build_recording()
         self._build_running(middlewares, threads)
         self._build_background()
-        self._connect_callbacks()
 
     @property
     def id(self) -> str:
@@ -149,18 +142,23 @@ class Worker:
         attempts = set(self._slots.running) | self._slots.abandoned
         return sorted(describe_attempt(each, now) for each in attempts)
 
-    async def run(self) -> WorkerReport:
+    async def run(
+        self, end_companions: Callable[[str], Awaitable[int]] = _no_companions
+    ) -> WorkerReport:
         """Work until stopped, or until the options say that it is enough.
 
+        `end_companions` is called with the reason of the end; it ends what else works in the worker's name and returns
+        how much of that was abandoned, before `worker_stopped` says so.
         Raises: WrongDatabase, CopiedDatabase; defects of our own.
         """
-        self._loop = asyncio.get_running_loop()
+        self._threads.bind()
         if not await self._reach_database():
             await self._close_links("claim", "complete")
             return self._report()
         emitter, options = self._context.emitter, self._context.options
-        self._hints.listen(self._on_due, self._check_leases)
-        self._background.start()
+        self._hints.listen(self._claimer, self._context.wakes)
+        links = [self._links[purpose] for purpose in BACKGROUND_LINKS]
+        self._threads.start(run_loops(self._background_loops, links))
         claiming = asyncio.create_task(self._claimer.run(), name="holdfast claimer")
         loops = self._start_loops()
         slots = self._slots.start()
@@ -174,16 +172,16 @@ class Worker:
         try:
             await self._wait_until_over(claiming, [*loops, *slots])
         except Exception:
-            self._stop_once("defect")
+            self._stop.begin("defect")
             raise
         finally:
-            emitter.emit("worker_stopping", reason=self._reason, running=self.running)
+            emitter.emit("worker_stopping", reason=self._stop.reason, running=self.running)
             await self._drain(claiming, loops)
             emitter.emit_summary(self.running)
             emitter.emit(
                 "worker_stopped",
-                reason=self._reason,
-                abandoned=self._abandoned + await self.end_companions(self._reason),
+                reason=self._stop.reason,
+                abandoned=self._abandoned + await end_companions(self._stop.reason),
                 released=self._released,
             )
         return self._report()
@@ -191,14 +189,11 @@ class Worker:
     def stop(self, reason: str = "asked") -> None:
         """Claim nothing new and end when the running handlers have; the second call interrupts them."""
         self.expect_end()
-        if self._loop is None:
-            self._request_stop(reason)
-        else:
-            self._to_loop(self._request_stop, reason)
+        self._threads.to_loop(self._stop.request, reason)
 
     def expect_end(self) -> None:
         """Note that the worker is to end, in case its loop is too busy to see it. From any thread."""
-        self._to_background(self._watchdog.expect_end)
+        self._threads.to_background(self._watchdog.expect_end)
 
     def tell_shortage(self, error: NoConnection) -> None:
         """Tell that the server has no room for a connection of this process, unless that is known."""
@@ -206,7 +201,7 @@ class Worker:
 
     def answer(self, act: Callable[[], None]) -> None:
         """Call back from the heartbeat's thread once the loop has had its turn, which proves both alive."""
-        self._to_loop(self._to_background, act)
+        self._threads.to_loop(self._threads.to_background, act)
 
     def on_hopeless(self, act: Callable[[], None]) -> None:
         """Call something, on another thread, when a handler still blocks the loop after the shutdown timeout."""
@@ -226,34 +221,23 @@ class Worker:
         context = self._context
         self._hints = WorkerHints(context.id, notifier)
         self._backoff = PollBackoff(context.options)
-        # The drain closes it some turns of the loop after the word to stop, and a claim may bring jobs meanwhile.
-        self._backlog = Backlog(
-            context.policies.limit,
-            lambda: self._stopping.is_set() or self._completer.is_full(),
-        )
-        self._quarantine = Quarantine(
-            context,
-            self._links["complete"],
-            self._backlog,
-            running=lambda: self._slots.running,
-            release=lambda attempts: self._completer.release(attempts),
-            claim_suspects=self._claim_suspects,
-        )
+        self._admission = Admission(context)
+        self._backlog = Backlog(context.policies, self._admission)
+        self._quarantine = Quarantine(context)
         self._claimer = Claimer(
             context,
             self._links["claim"],
             self._backlog,
             self._quarantine,
             self._backoff,
-            expect_deadline=lambda at: self._deadlines.expect(at),
-            on_lost_answer=self._return_orphaned_claims,
-            is_held_back=lambda: self._completer.is_behind(),
-            is_more_coming=lambda: self._redrives.is_more_coming,
+            self._admission,
         )
 
     def _build_recording(self) -> None:
         context, links = self._context, self._links
-        self._recorder = Recorder(context, self._claimer, self._hints)
+        self._recorder = Recorder(
+            context, self._claimer, self._hints, self._admission, self._backlog
+        )
         self._slow_completer = SlowCompleter(context, links["fan-in"], self._recorder)
         self._completer = Completer(
             context,
@@ -261,25 +245,25 @@ class Worker:
             self._recorder,
             self._claimer,
             self._slow_completer,
-            running=lambda: self.running,
+            self._admission,
         )
 
     def _build_running(
         self, middlewares: Sequence[Middleware], threads: futures.Executor | None
     ) -> None:
         context = self._context
-        self._threads = threads or futures.ThreadPoolExecutor(
+        self._handler_threads = threads or futures.ThreadPoolExecutor(
             context.options.slots, "holdfast-handler"
         )
         self._processes = ProcessHandlers(self._begin_in_process)
-        self._calls = HandlerCalls(context, middlewares, self._threads, self._processes)
+        self._calls = HandlerCalls(context, middlewares, self._handler_threads, self._processes)
         self._slots = Slots(
             context,
             self._backlog,
             Executor(context, self._calls, self._resolver),
             self._completer,
             self._claimer,
-            lambda at: self._deadlines.expect(at),
+            self._admission,
         )
 
     def _begin_in_process(self, job: Job[Any]) -> None:
@@ -295,83 +279,22 @@ class Worker:
             self._completer,
             self._recorder,
             self._hints,
-            to_loop=self._to_loop,
-            on_drain=partial(self._stop_once, "drained"),
-            on_orphaned_claims=self._return_orphaned_claims,
-            on_redrives=self._continue_redrives,
+            self._admission,
         )
-        self._heartbeat = Heartbeat(context, beating, events)
-        self._deadlines = Deadlines(context, beating, self._resolver, events, self._to_background)
-        self._orphaned_claims = OrphanedClaims(context, reaping, events.on_released)
-        self._late_deliveries = LateDeliveries(context, reaping, events.on_delivered)
-        self._redrives = Redrives(
-            context,
-            reaping,
-            events.on_redriven,
-            on_over=partial(self._to_loop, self._claimer.nudge),
-        )
-        self._watchdog = Watchdog(
-            context,
-            reaping,
-            self._slots,
-            self._to_loop,
-            self._to_background,
-            on_blocked=partial(self._to_loop, self._stop_once, "the event loop is blocked"),
-            on_released=events.announce_released,
-        )
-        loops: list[BackgroundLoop] = [
-            self._heartbeat,
-            self._deadlines,
-            self._orphaned_claims,
+        self._late_deliveries = LateDeliveries(context, reaping, events)
+        self._redrives = Redrives(context, reaping, events)
+        self._watchdog = Watchdog(context, reaping, self._slots, events)
+        self._background_loops: list[BackgroundLoop] = [
+            Heartbeat(context, beating, events),
+            Deadlines(context, beating, self._resolver, events),
+            OrphanedClaims(context, reaping, events),
             self._late_deliveries,
             self._redrives,
             Vacuum(context, reaping),
             self._watchdog,
         ]
         if context.options.reaps:
-            loops.append(Reaper(context, reaping, events.on_reaped))
-        self._background_loops = BackgroundLoops(loops, [beating, reaping])
-        self._background = LoopThread("holdfast-heartbeat", self._background_loops.run)
-
-    def _connect_callbacks(self) -> None:
-        held_leases = self._context.held_leases
-        # Only one job whose worker died is held at a time, so the next of them has to be claimed after it.
-        held_leases.on_no_crashed_left = partial(self._to_loop, self._claim_suspects)
-        held_leases.on_removed_beside_crashed = partial(self._to_loop, self._quarantine.recheck)
-        # Most leases go with the flush that ends their last job; those of handlers' own transactions do not.
-        held_leases.on_empty_leases = partial(self._to_loop, self._completer.wake)
-        # A server that went away may have forgotten our last claims, and others may have them by now.
-        self._context.health.on_recovered = self._check_leases
-        self._completer.on_caught_up = self._resume
-
-    def _to_loop(self, function: Callable[..., object], *arguments: Any) -> None:
-        call_on(self._loop, function, *arguments)
-
-    def _to_background(self, function: Callable[..., object], *arguments: Any) -> None:
-        self._background.call(function, *arguments)
-
-    def _resume(self) -> None:
-        self._backlog.resume()
-        self._claimer.nudge()
-
-    def _claim_suspects(self) -> None:
-        self._claimer.hint(None, full_scan=True)
-
-    def _check_leases(self) -> None:
-        """Have the heartbeat check what is still ours. From any thread."""
-        self._to_background(self._heartbeat.nudge)
-
-    def _continue_redrives(self) -> None:
-        self._to_background(self._redrives.nudge)
-
-    def _on_due(self, type: str | None, full_scan: bool) -> None:
-        """Jobs may be due, or, where all is to be looked at, a redrive may have begun."""
-        self._claimer.hint(type, full_scan)
-        if full_scan:
-            self._continue_redrives()
-
-    def _return_orphaned_claims(self) -> None:
-        self._to_background(self._orphaned_claims.nudge)
+            self._background_loops.append(Reaper(context, reaping, events))
 
     # ---- From the start to the word to stop
 
@@ -383,13 +306,13 @@ class Worker:
         context = self._context
         # Subscriptions must outlive the server, and what the claiming link commits may not.
         claiming, writing = self._links["claim"], self._links["complete"]
-        while not self._stopping.is_set():
+        while not self._stop.begun.is_set():
             try:
                 identity = await writing.run(check_identity(context.store))
                 settings = await claiming.run(context.store.workers.settings())
                 is_paused = identity is not None and identity.paused
                 context.policies.configure({each.type: each for each in settings}, is_paused)
-                self._completer.await_standby(identity is not None and identity.awaits_standby)
+                self._admission.await_standby(identity is not None and identity.awaits_standby)
                 await self._late_deliveries.subscribe(writing)
                 with suppress(RoleRefused):
                     # Without these rights, what could not be read is only tried again later, and redrives wait.
@@ -398,7 +321,7 @@ class Worker:
             except (DatabaseUnreachable, DatabaseBusy) as error:
                 context.health.report_error(claiming.purpose, error)
                 pause = self._backoff.error_s(context.clock.random())
-                await context.clock.wait(self._stopping, pause)
+                await context.clock.wait(self._stop.begun, pause)
             except BaseException:
                 await self._close_links("claim", "complete")
                 raise
@@ -409,16 +332,15 @@ class Worker:
 
     def _start_loops(self) -> list[asyncio.Task[None]]:
         """Start what runs on the worker's own loop beside the claimer and the slots."""
-        monitor = LoopMonitor(
-            self._context,
-            self._slots,
-            self._hints,
-            self._backoff,
-            on_hints_lost=self._claimer.nudge,
-            on_all_stuck=partial(self._stop_once, "all slots are stuck"),
+        context, completer = self._context, self._completer
+        link, slots, backlog = self._links["complete"], self._slots, self._backlog
+        loops = (
+            completer,
+            self._slow_completer,
+            SuspectRuns(context, link, self._quarantine, slots, backlog, completer),
+            LoopMonitor(context, slots, self._hints, self._backoff),
+            ReleaseOverdue(context.clock, backlog, completer),
         )
-        overdue = ReleaseOverdue(self._context.clock, self._backlog, self._completer.release)
-        loops = (self._completer, self._slow_completer, self._quarantine, monitor, overdue)
         return [
             asyncio.create_task(each.run(), name=f"holdfast {type(each).__name__.lower()}")
             for each in loops
@@ -429,9 +351,9 @@ class Worker:
     ) -> None:
         """Wait for a stop, the deadline or the end of the work. Raises: what ended a loop, which is a defect."""
         context = self._context
-        background = asyncio.create_task(self._background.wait_ended())
+        background = asyncio.create_task(self._threads.wait_ended())
         stopped = asyncio.create_task(
-            context.clock.wait(self._stopping, context.options.deadline_s), name="holdfast stop"
+            context.clock.wait(self._stop.begun, context.options.deadline_s), name="holdfast stop"
         )
         try:
             watched: set[asyncio.Task[Any]] = {stopped, claiming, background, *others}
@@ -439,24 +361,13 @@ class Worker:
             for task in done:
                 await task
             if claiming in done:
-                self._stop_once(claiming.result())
+                self._stop.begin(claiming.result())
             elif stopped in done and not stopped.result():
-                self._stop_once("deadline")
+                self._stop.begin("deadline")
         finally:
             for task in (stopped, background):
                 task.cancel()
             await asyncio.gather(stopped, background, return_exceptions=True)
-
-    def _request_stop(self, reason: str) -> None:
-        if self._stop_requested.is_set():
-            self._stop_now.set()
-        self._stop_requested.set()
-        self._stop_once(reason)
-
-    def _stop_once(self, reason: str) -> None:
-        if not self._stopping.is_set():
-            self._reason = reason
-            self._stopping.set()
 
     # ---- Drain: leases are renewed until the last handler has ended
 
@@ -494,8 +405,8 @@ class Worker:
         if slots.all_end_at == math.inf:
             return
         left = max(0.0, slots.all_end_at - clock.monotonic())
-        has_ended = await ends_before(clock, slots.wait_ended(), self._stop_requested, left)
-        if not has_ended and not self._stop_requested.is_set():
+        has_ended = await ends_before(clock, slots.wait_ended(), self._stop.requested, left)
+        if not has_ended and not self._stop.requested.is_set():
             # They were interrupted just now; those that obey are not to be interrupted by a shutdown as well.
             await slots.wait_ended(ABORT_GRACE_S)
 
@@ -507,7 +418,7 @@ class Worker:
         # Those that do not end by themselves have their last moment within the timeout, not after it.
         grace_s = min(ABORT_GRACE_S, shutdown_s / 4)
         wait_s = 0.0 if is_late else shutdown_s - grace_s
-        if not await ends_before(clock, slots.wait_ended(), self._stop_now, wait_s):
+        if not await ends_before(clock, slots.wait_ended(), self._stop.now, wait_s):
             slots.interrupt()
             if not await slots.wait_ended(grace_s or ABORT_GRACE_S):
                 await slots.abandon()
@@ -517,11 +428,12 @@ class Worker:
         for task in loops:
             task.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
-        ended = asyncio.create_task(self._background.wait_ended())
-        self._to_background(self._background_loops.stop)
+        ended = asyncio.create_task(self._threads.wait_ended())
+        for each in self._background_loops:
+            self._threads.to_background(each.stop)
         if not await all_ended(self._context.clock, [ended], LAST_WRITES_S):
             # What could not be given back in time is left to lease expiry.
-            self._to_background(self._background_loops.cancel)
+            self._threads.cancel_background()
         await asyncio.gather(ended, return_exceptions=True)
 
     async def _close(self) -> None:
@@ -537,7 +449,7 @@ class Worker:
             context.health.report_error("complete", error)
         await self._close_links(*LOOP_LINKS)
         await self._processes.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._handler_threads.shutdown(wait=False, cancel_futures=True)
 
     def _count_abandoned(self) -> int:
         """Count what is still leased in our name, or still runs."""
@@ -551,7 +463,7 @@ class Worker:
 
     def _report(self) -> WorkerReport:
         counters = self._context.counters.as_dict()
-        return WorkerReport(self._reason, self._abandoned, self._released, counters)
+        return WorkerReport(self._stop.reason, self._abandoned, self._released, counters)
 
 
 def describe_attempt(attempt: Attempt, now: float) -> str:

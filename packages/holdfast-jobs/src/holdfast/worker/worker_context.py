@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,7 @@ from holdfast.worker.counters import Counters, SummaryTally
 from holdfast.worker.handler_connections import HandlerConnections
 from holdfast.worker.held_leases import HeldLeases
 from holdfast.worker.options import Timings, TypePolicies, WorkerOptions
+from holdfast.worker.wakes import Stop, Wake, Wakes, WorkerThreads
 
 log = logging.getLogger("holdfast.worker")
 
@@ -55,6 +56,9 @@ class WorkerContext:
     emitter: Emitter
     health: DatabaseHealth
     connections: HandlerConnections
+    threads: WorkerThreads
+    wakes: Wakes
+    stop: Stop
 
     @classmethod
     def create(
@@ -71,10 +75,10 @@ class WorkerContext:
         """
         handled = {name: each for name, each in types.items() if each.handler is not None}
         id, counters = f"{options.name}-{new_id()[-12:]}", Counters()
-        emitter = Emitter(id, observer, clock, counters)
-        held_leases, health = HeldLeases(), DatabaseHealth(emitter, clock)
-        connections = HandlerConnections(database, handled, held_leases, clock, emitter.emit)
-        health.on_no_connection = connections.tell
+        threads = WorkerThreads()
+        wakes = Wakes(threads)
+        emitter, held_leases = Emitter(id, observer, clock, counters), HeldLeases(wakes)
+        connections = HandlerConnections(database, handled, held_leases, clock, emitter)
         return cls(
             id=id,
             options=options,
@@ -86,8 +90,11 @@ class WorkerContext:
             held_leases=held_leases,
             counters=counters,
             emitter=emitter,
-            health=health,
+            health=DatabaseHealth(emitter, clock, connections, wakes.heartbeat),
             connections=connections,
+            threads=threads,
+            wakes=wakes,
+            stop=Stop(),
         )
 
     @property
@@ -108,14 +115,17 @@ class WorkerContext:
 class DatabaseHealth:
     """Which of a worker's connections fail, by purpose: emits one event when that begins and one when it ends.
 
-    Used from both threads; `on_recovered` is called on either when a connection works again.
+    Used from both threads. When a connection works again, the heartbeat checks what is still ours: a server that went
+    away may have forgotten our last claims, and others may have them by now.
     """
 
-    def __init__(self, emitter: Emitter, clock: Clock) -> None:
-        self.on_recovered: Callable[[], None] = lambda: None
-        self.on_no_connection: Callable[[NoConnection], None] = lambda error: None
+    def __init__(
+        self, emitter: Emitter, clock: Clock, connections: HandlerConnections, heartbeat: Wake
+    ) -> None:
         self._emitter = emitter
         self._clock = clock
+        self._connections = connections
+        self._heartbeat = heartbeat
         self._failing: dict[str, str] = {}
         self.unreachable_at = float("-inf")
 
@@ -124,7 +134,7 @@ class DatabaseHealth:
         if isinstance(error, DatabaseUnreachable):
             self.unreachable_at = self._clock.monotonic()
         if isinstance(error, NoConnection):
-            self.on_no_connection(error)
+            self._connections.tell(error)
             return
         kind = "database_refused" if isinstance(error, RoleRefused) else "database_unreachable"
         if self._failing.get(purpose) != kind:
@@ -146,7 +156,7 @@ class DatabaseHealth:
         """Emit that a loop reaches the database again, if it could not."""
         if self._failing.pop(purpose, None):
             self._emitter.emit("database_back", purpose=purpose)
-            self.on_recovered()
+            self._heartbeat.set_soon()
 
 
 class Emitter:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from holdfast.commands.attempts import ReapReport
 from holdfast.commands.retention import ages_of, read_progress
 from holdfast.core.cycle import CycleSpec
 from holdfast.core.duration import format_span, pluralize
@@ -33,8 +32,7 @@ from holdfast.settings import (
 from holdfast.storage.database import Database
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
-from holdfast.worker.clock import SystemClock
-from holdfast.worker.reaper import OutageGuard, reap_when_calm
+from holdfast.worker.reaper import reap_once
 
 READ_TIMEOUT_MS = 10_000
 
@@ -166,24 +164,6 @@ async def fix_problems(
         )
         done.append(f"recovered {pluralize(count, 'job')} from expired leases")
     return done
-
-
-async def reap_once(
-    database: Database,
-    settings: Settings,
-    on_report: Callable[[ReapReport], None],
-    on_wait: Callable[[float], None],
-) -> int:
-    """Recover jobs from expired leases, when no worker may be about to come back; return how many."""
-    own, interval_s = settings.holdfast, settings.outbox.reaper_interval_ms / 1000
-    guard = OutageGuard(database.store, SystemClock(), interval_s, on_wait)
-    link = database.link("reaper", own.statement_timeout_ms)
-    try:
-        return await reap_when_calm(
-            link, database.store, guard, own.reaper_batch, own.poison_limit, on_report
-        )
-    finally:
-        await link.close()
 
 
 def check_configuration(
