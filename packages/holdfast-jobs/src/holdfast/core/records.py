@@ -277,7 +277,10 @@ class EndedJob(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An end from outside: cancel, complete, continue or fail a live job, even if a worker holds it."""
+    """An end from outside: cancel, complete, continue or fail a live job, even if a worker holds it.
+
+    An event that is `fanned_out` has ended, but nothing was done for it yet: its deliveries count, and it does not.
+    """
 
     id: str
     state: TerminalState
@@ -285,6 +288,7 @@ class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     fingerprint: str | None = None
     next: NewJob | None = None
+    fanned_out: bool = False
 
 
 class JobRecord(msgspec.Struct, frozen=True):

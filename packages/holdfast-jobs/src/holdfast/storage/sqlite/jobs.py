@@ -129,7 +129,10 @@ class SqliteJobStore(JobStore):
         tally = Tally()
         given = {each.id: each for each in endings}
         for row in rows:
-            tally.of(row[2]).end(given[row[0]].state)
+            if given[row[0]].fanned_out:
+                tally.of(row[2]).started -= 1
+            else:
+                tally.of(row[2]).end(given[row[0]].state)
         successors = [
             (job, bool(row[5])) for row in rows if (job := given[row[0]].next) is not None
         ]
@@ -407,10 +410,11 @@ class SqliteChainStore(ChainStore):
         for type, priority, gate in (yield Statement("chain_delete_queue", given)):
             tally.of(type).removed += 1
             left += [(type, priority, now, gate)] if gate is not None else []
-        for type, state, gate in (yield Statement("chain_delete_outcomes", given)):
-            count = tally.of(type)
-            count.removed += 1
-            count.end(state, -1)
+        for type, state, gate, is_fanned_out in (yield Statement("chain_delete_outcomes", given)):
+            if not is_fanned_out:
+                count = tally.of(type)
+                count.removed += 1
+                count.end(state, -1)
             # An ordered line may wait for the failed job that is dropped here.
             left += [(type, DEFAULT_PRIORITY, now, gate)] if gate is not None else []
         if left:

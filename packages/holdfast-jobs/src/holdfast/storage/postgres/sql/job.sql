@@ -504,7 +504,7 @@ select q.job_id::text from holdfast.queue q
 -- Ends live jobs from outside, regardless of their holder: the row goes, so the token is void.
 with given as materialized (
   select * from json_to_recordset(:rows::json) as x(
-    id uuid, state text, output text, error text, fingerprint text, next json)),
+    id uuid, state text, output text, error text, fingerprint text, next json, fanned_out boolean)),
 ended as (
   delete from holdfast.queue q where q.job_id = any (array (select id from given))
   returning q.job_id, q.type, q.available_at, q.attempt, q.crashes, q.fence, q.token, q.awaited, q.priority, q.gate, q.gate_at,
@@ -514,10 +514,10 @@ freed_gate as (
 woken as (
   {wake_freed}),
 kept as (
-  insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at)
+  insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at, fanned_out)
   select e.job_id, e.type, g.state, g.next is not null, g.output, g.error, g.fingerprint, e.attempt, e.crashes, e.fence, l.worker,
          l.claimed_at, holdfast.moment(:now::bigint), case when g.state = 'failed' then e.gate end,
-         case when g.state = 'failed' and e.ordered then e.gate_at end
+         case when g.state = 'failed' and e.ordered then e.gate_at end, g.fanned_out
     from ended e join given g on g.id = e.job_id left join holdfast.lease l on l.token = e.token),
 successor as materialized (
   select x.*, e.awaited from given g
@@ -532,7 +532,8 @@ tallied as (
     from (
       select e.type, 0 as started, (g.state = 'completed')::integer as completed, (g.state = 'failed')::integer as failed,
              (g.state = 'cancelled')::integer as cancelled
-        from ended e join given g on g.id = e.job_id
+        from ended e join given g on g.id = e.job_id where g.fanned_out is null
+      union all select e.type, -1, 0, 0, 0 from ended e join given g on g.id = e.job_id where g.fanned_out
       union all select s.type, 1, 0, 0, 0 from successor s) counted
    group by type)
 select e.job_id::text, j.chain_id::text, e.type,

@@ -213,11 +213,11 @@ select q.job_id, j.chain_id, q.type,
 
 -- name: job_end
 -- Writes the outcomes of live jobs ended from outside, regardless of their holder. `queue_drop` follows, and the token is void.
-insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at)
+insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at, fanned_out)
 select q.job_id, q.type, json_extract(x.value, '$.state'), json_type(x.value, '$.next') is not null, json_extract(x.value, '$.output'),
        json_extract(x.value, '$.error'), json_extract(x.value, '$.fingerprint'), q.attempt, q.crashes, q.fence, l.worker, l.claimed_at, :now,
        case when json_extract(x.value, '$.state') = 'failed' then q.gate end,
-       case when json_extract(x.value, '$.state') = 'failed' and {is_ordered} then q.gate_at end
+       case when json_extract(x.value, '$.state') = 'failed' and {is_ordered} then q.gate_at end, json_extract(x.value, '$.fanned_out')
   from json_each(:rows) x
  cross join holdfast_queue q on q.job_id = json_extract(x.value, '$.id')
   left join holdfast_lease l on l.token = q.token;
