@@ -247,6 +247,11 @@ def subscriptions_of(types: Iterable[JobType]) -> list[NewSubscription]:
     ]
 
 
+def on_failed_types(types: Iterable[JobType]) -> list[str]:
+    """Return the types whose failed jobs are left to a worker that calls their `on_failed`."""
+    return [each.name for each in types if each.on_failed is not None]
+
+
 def subscribe_handlers(
     store: Store,
     subscriptions: Sequence[NewSubscription],

@@ -36,7 +36,7 @@ from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.sqlite.limits import rest_gates, wake_leaving, wake_placed, wake_returned
 from holdfast.storage.sqlite.tally import Tally, page_params, resolve_now
 from holdfast.storage.store.chains import BlockerStore, ChainStore
-from holdfast.storage.store.jobs import DebounceStore, JobStore
+from holdfast.storage.store.jobs import DebounceStore, JobStore, OnFailedStore
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.storage.store.params import document, lists, records_of, texts
 
@@ -143,16 +143,9 @@ class SqliteJobStore(JobStore):
     def redrive(
         self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
     ) -> Op[list[JobRef]]:
-        rows = sorted((yield Statement("job_redrive", {"ids": texts(ids)})))
-        if not rows:
-            return []
-        spread = document([(id, *more) for id, _, *more in rows])
-        yield Statement("job_redrive_queue", {"rows": spread, "spacing_us": spacing_us, "now": now})
-        tally = Tally()
-        for row in rows:
-            tally.of(row[1]).failed -= 1
-        yield from tally.write(now)
-        return (yield from wake_returned([(id, type, gate) for id, type, _, gate, _ in rows]))
+        given = {"ids": texts(ids)}
+        yield Statement("on_failed_forget", given)
+        return (yield from _requeue((yield Statement("job_redrive", given)), spacing_us, now))
 
     def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         now = yield from resolve_now(now)
@@ -161,6 +154,20 @@ class SqliteJobStore(JobStore):
 
     def _page_params(self, query: JobQuery) -> dict[str, Value]:
         return page_params(query)
+
+
+def _requeue(taken: Sequence[Row], spacing_us: int, now: Instant | None) -> Op[list[JobRef]]:
+    """Give jobs that were taken from the outcomes their live rows again."""
+    rows = sorted(taken)
+    if not rows:
+        return []
+    spread = document([(id, *more) for id, _, *more in rows])
+    yield Statement("job_redrive_queue", {"rows": spread, "spacing_us": spacing_us, "now": now})
+    tally = Tally()
+    for row in rows:
+        tally.of(row[1]).failed -= 1
+    yield from tally.write(now)
+    return (yield from wake_returned([(id, type, gate) for id, type, _, gate, *_ in rows]))
 
 
 def _insert_statement(jobs: Sequence[NewJob], now: Instant | None) -> Statement:
@@ -419,6 +426,7 @@ class SqliteChainStore(ChainStore):
             left += [(type, DEFAULT_PRIORITY, now, gate)] if gate is not None else []
         if left:
             yield Statement("limit_wake", {"rows": document(list(dict.fromkeys(left)))})
+        yield Statement("chain_delete_failing", given)
         yield Statement("chain_delete_attempts", given)
         yield Statement("chain_delete_progress", given)
         yield Statement("chain_delete_revisions", given)
@@ -447,6 +455,22 @@ class SqliteBlockerStore(BlockerStore):
     def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         rows = yield Statement("blocker_open_jobs", {"ids": texts(job_ids), "now": now})
         return (yield from wake_returned(rows))
+
+
+class SqliteOnFailedStore(OnFailedStore):
+    """Failed jobs, taken back in several statements."""
+
+    def defer(self, ids: Sequence[str], tries: int, now: Instant | None = None) -> Op[list[JobRef]]:
+        marked = yield Statement("on_failed_mark", {"ids": texts(ids), "tries": tries})
+        marked_ids = {row[0] for row in marked}
+        others = [each for each in ids if each not in marked_ids]
+        if others:
+            yield Statement("on_failed_unremember", {"ids": texts(others)})
+            yield Statement("on_failed_settle", {"ids": texts(others)})
+        if not marked:
+            return []
+        taken = yield Statement("on_failed_defer", {"ids": texts(sorted(marked_ids))})
+        return (yield from _requeue(taken, 0, now))
 
 
 class SqliteDebounceStore(DebounceStore):

@@ -154,6 +154,7 @@ woken as (
   {wake_freed}),
 tried as (delete from holdfast.attempt where job_id = any (array (select id from gone))),
 told as (delete from holdfast.progress where job_id = any (array (select id from gone))),
+undone as (delete from holdfast.failing where job_id = any (array (select id from gone))),
 revised as (delete from holdfast.revision where job_id = any (array (select id from gone))),
 edges as (delete from holdfast.blocker where job_id = any (array (select id from gone))),
 keys as (

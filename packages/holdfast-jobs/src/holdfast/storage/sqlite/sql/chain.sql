@@ -145,6 +145,10 @@ delete from holdfast_outcome
  where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)))
 returning type, state, gate, fanned_out;
 
+-- name: chain_delete_failing
+delete from holdfast_failing
+ where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
+
 -- name: chain_delete_attempts
 delete from holdfast_attempt
  where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
