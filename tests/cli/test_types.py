@@ -39,6 +39,17 @@ def test_a_list_tells_depth_age_results_and_handlers(run: Run, scene: Scene) -> 
     assert run("types", "list", "-o", "id").stdout == "mail.send\npdf\n"
 
 
+def test_a_type_shows_that_it_has_an_on_failed(run: Run, scene: Scene) -> None:
+    for each in ("mail.send", "pdf"):
+        scene.start(each)
+    scene.database.run(scene.store.on_failed.declare(["pdf"]))
+    assert {name: each["on_failed"] for name, each in listed(run).items()} == {
+        "mail.send": False,
+        "pdf": True,
+    }
+    assert "on failed" in run("types", "show", "pdf").stdout
+
+
 def test_due_jobs_beyond_what_a_list_counts_have_a_plus(run: Run, scene: Scene) -> None:
     for _ in range(101):
         scene.start("pdf")

@@ -6,7 +6,15 @@ from typing import Literal
 
 import pytest
 
-from holdfast.core.records import AttemptRecord, EndedJob, Ending, Finished, FinishKind, JobRef
+from holdfast.core.records import (
+    AttemptRecord,
+    EndedJob,
+    Ending,
+    FailingJob,
+    Finished,
+    FinishKind,
+    JobRef,
+)
 from tests.conformance.harness import (
     LEASE_MS,
     MAIL,
@@ -391,6 +399,31 @@ class RedrivingConformance(Conformance):
             (1, "Boom: no"),
             (1, "Boom: again"),
         ]
+
+    async def test_a_failure_is_deferred_while_on_failed_is_to_be_called(
+        self, fixture: StoreFixture
+    ) -> None:
+        store = fixture.store
+        job_id, other_id = [await self._fail_one(fixture, each) for each in (MAIL, "other")]
+        await fixture.run(store.on_failed.declare([MAIL]))
+        deferred = await fixture.run(store.on_failed.defer([job_id, other_id], 2, fixture.now))
+        assert deferred == [JobRef(job_id, MAIL)]
+        assert await fixture.run(store.on_failed.of_job(job_id)) == FailingJob(
+            1, "Boom: no", "boom"
+        )
+        await fixture.run(counters_equal_rows(fixture))
+        (again,) = await fixture.claim()
+        assert (again.id, again.attempt, bool(again.failing)) == (job_id, 2, True)
+        await fixture.finish_as(again, "fail", error="Boom: no")
+        assert await fixture.run(store.on_failed.defer([job_id], 1, fixture.now)) == []
+        record = await fixture.read(job_id)
+        assert (record.state, record.attempt) == ("failed", 1)
+        await fixture.run(counters_equal_rows(fixture))
+
+        await fixture.run(store.jobs.redrive([job_id], now=fixture.now))
+        assert await fixture.run(store.on_failed.of_job(job_id)) is None
+        (anew,) = await fixture.claim()
+        assert not anew.failing
 
     async def test_redriven_jobs_are_spaced_in_the_order_of_their_ids(
         self, fixture: StoreFixture

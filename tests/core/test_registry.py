@@ -269,3 +269,9 @@ def test_a_handler_of_lists_needs_a_batch() -> None:
     assert made(ship_all, batch=50).batch == 50
     with pytest.raises(HandlerInvalid, match="sets no batch"):
         made(ship_all)
+
+
+def test_on_failed_is_a_function() -> None:
+    assert made(charge, on_failed=print).on_failed is print
+    with pytest.raises(InvalidOption, match="on_failed"):
+        made(charge, on_failed="note")  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ UNMEASURED = frozenset(
         "job_created",
         "job_released",
         "job_unreadable",
+        "on_failed_gave_up",
         "job_unblocked",
         "job_redriven",
         "slot_stuck",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.commands.health import read_health
 from holdfast.storage.id_generator import new_id
 from tests.storage.earlier import DIALECTS, Earlier, earlier_database
 
@@ -122,3 +123,29 @@ def test_a_key_of_the_version_before_still_deduplicates(earlier: Earlier) -> Non
     with earlier.app.transaction() as tx:
         again = earlier.app.start(tx, "mail.send", "again", key="order:7")
     assert (str(again.id), again.deduplicated) == (ids["waiting"], True)
+
+
+def test_an_event_that_the_version_before_fanned_out_is_no_longer_sent_or_counted(
+    earlier: Earlier,
+) -> None:
+    event, delivery, done = new_id(), new_id(), new_id()
+    at, prefix = earlier.write.long_ago, earlier.write.prefix
+    outputs = {event: f'{{"delivered":["{delivery}"]}}', done: '"by hand"'}
+    with earlier.connect() as tx:
+        for id, output in outputs.items():
+            job = f"'{id}', '{id}', 0, 'order.placed', '7', 5, 0, {at}"
+            columns = "id, chain_id, chain_index, type, input, priority, blockers, created_at"
+            earlier.insert(tx, "job", columns, job)
+            columns = "job_id, type, state, output, attempts, crashes, fence, finished_at"
+            ended = f"'{id}', 'order.placed', 'completed', '{output}', 0, 0, 0, {at}"
+            earlier.insert(tx, "outcome", columns, ended)
+            earlier.insert(
+                tx, "tally", "at, type, started, completed", f"{at}, 'order.placed', 1, 1"
+            )
+    earlier.app.migrate()
+    with earlier.connect() as tx:
+        sent = tx.execute(f"select id from {prefix}outbox where status = 'SENT'").fetchall()  # noqa: S608
+        assert [str(id) for (id,) in sent] == [done]
+    totals = earlier.app.database.read(read_health(earlier.app.database.store)).totals
+    assert (totals.live, totals.completed) == (0, 1)
+    assert earlier.app.chains.get(event).state == "completed"

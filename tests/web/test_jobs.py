@@ -106,6 +106,10 @@ async def test_a_type_is_shown_in_figures(api: Api, scene: Scene) -> None:
     page = await api.call(Role.VIEWER, "GET", "/types/pdf/mail")
     assert "25.0%" in page.text
     assert "If the code sets no timeout, an attempt is stopped after three leases" in page.text
+    assert "on_failed" not in page.text
+    scene.database.run(scene.store.on_failed.declare(["pdf/mail"]))
+    page = await api.call(Role.VIEWER, "GET", "/types/pdf/mail")
+    assert "<code>on_failed</code> is called" in page.text
     unknown = await api.call(Role.VIEWER, "GET", "/api/v1/types/pfd/statistics")
     assert unknown.status_code == 404
 

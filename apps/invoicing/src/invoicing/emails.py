@@ -57,14 +57,22 @@ async def request_email(
     if sending.deduplicated:
         known = select(EmailDelivery).where(EmailDelivery.idempotency_key == key)
         return (await session.scalars(known)).one()
-    await jobs.start(session, note_delivery, request, blockers=[sending], on_blocker_failure="run")
     delivery.chain_id = sending.id
     session.add(delivery)
     await session.flush()
     return delivery
 
 
-@jobs.job("invoice.email.requested", retry=OUTBOX)
+async def note_failure(job: Job[EmailRequest]) -> None:
+    """Show a delivery as FAILED, in one commit with the failure, when its job fails for good."""
+    async with Session.begin() as session:
+        delivery = await session.get(EmailDelivery, job.input.delivery_id)
+        if delivery is not None and delivery.status is DeliveryStatus.PENDING:
+            delivery.status, delivery.error = DeliveryStatus.FAILED, first_line(job.error)
+        await job.complete(tx=session)
+
+
+@jobs.job("invoice.email.requested", retry=OUTBOX, on_failed=note_failure)
 async def send_email(job: Job[EmailRequest]) -> None:
     """Send, then record it with the job's completion.
 
@@ -83,21 +91,6 @@ async def send_email(job: Job[EmailRequest]) -> None:
         delivery = await session.get_one(EmailDelivery, delivery.id)
         delivery.status, delivery.error = DeliveryStatus.SENT, None
         delivery.sent_at = datetime.now(UTC)
-        await job.complete(tx=session)
-
-
-@jobs.job("invoice.email.ended")
-async def note_delivery(job: Job[EmailRequest]) -> None:
-    """Show a delivery as FAILED when its job has ended for good, whatever ended it."""
-    (sending,) = job.blockers
-    if sending.state == "completed":
-        return
-    async with Session.begin() as session:
-        delivery = await session.get_one(EmailDelivery, job.input.delivery_id)
-        if delivery.status is DeliveryStatus.PENDING:
-            delivery.status = DeliveryStatus.FAILED
-            delivery.error = first_line(sending.error)
-            await session.flush()
         await job.complete(tx=session)
 
 

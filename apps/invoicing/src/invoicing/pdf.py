@@ -47,15 +47,23 @@ async def request_pdf(session: AsyncSession, document: Document) -> UUID:
         return document.chain_id
     request = RenderRequest(document.id)
     render = await jobs.start(session, render_pdf, request, key=str(document.id), scope="any")
-    if not render.deduplicated:
-        await jobs.start(session, note_render, request, blockers=[render], on_blocker_failure="run")
     document.chain_id = render.id
     return render.id
+
+
+async def note_failure(job: Job[RenderRequest]) -> None:
+    """Show a document as FAILED, in one commit with the failure, when its rendering fails for good."""
+    async with Session.begin() as session:
+        document = await session.get(Document, job.input.document_id)
+        if document is not None and document.status is DocumentStatus.PENDING:
+            document.status, document.error = DocumentStatus.FAILED, first_line(job.error)
+        await job.complete(tx=session)
 
 
 @jobs.job(
     "invoice.pdf.render.requested",
     retry=OUTBOX,
+    on_failed=note_failure,
     concurrency=from_env("PDF_RENDER_CONCURRENCY", 2),
 )
 async def render_pdf(job: Job[RenderRequest]) -> None:
@@ -71,20 +79,6 @@ async def render_pdf(job: Job[RenderRequest]) -> None:
         document = await session.get_one(Document, document.id)
         document.file = _file(document.tenant_id, stored)
         document.status, document.error = DocumentStatus.READY, None
-        await job.complete(tx=session)
-
-
-@jobs.job("invoice.pdf.render.ended")
-async def note_render(job: Job[RenderRequest]) -> None:
-    """Show a document as FAILED when its rendering has ended for good, whatever ended it."""
-    (render,) = job.blockers
-    if render.state == "completed":
-        return
-    async with Session.begin() as session:
-        document = await session.get_one(Document, job.input.document_id)
-        if document.status is DocumentStatus.PENDING:
-            document.status = DocumentStatus.FAILED
-            document.error = first_line(render.error)
         await job.complete(tx=session)
 
 

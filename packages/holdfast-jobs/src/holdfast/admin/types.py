@@ -41,7 +41,7 @@ class TypeFacts(msgspec.Struct, frozen=True):
     """One job type as the database knows it; `workers` counts the live ones that handle it.
 
     `full_keys` counts the keys whose limits hold jobs back, None where no limit is by key; `due` counts jobs up to
-    `counted`.
+    `counted`; `on_failed` says whether its code declared such a function.
     """
 
     now: Instant
@@ -52,6 +52,7 @@ class TypeFacts(msgspec.Struct, frozen=True):
     full_keys: int | None = None
     due: int = 0
     counted: int = LISTED_DUE
+    on_failed: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts for programs."""
@@ -61,6 +62,7 @@ class TypeFacts(msgspec.Struct, frozen=True):
             "workers": self.workers,
             "limits": self.limits,
             "full_keys": self.full_keys,
+            "on_failed": self.on_failed,
         }
         return {**plain(self.totals), **own, **plain(self.setting)}
 
@@ -112,6 +114,7 @@ def type_facts(store: Store, only: str | None = None) -> Op[dict[str, TypeFacts]
         if each.oldest_due_at is not None and only in (None, name)
     ]
     due = yield from store.workers.due(waiting, counted)
+    on_failed = yield from store.on_failed.types()
     names = {*totals, *settings, *handled, *(type for each in everyone for type in each.types)}
     return {
         name: TypeFacts(
@@ -123,6 +126,7 @@ def type_facts(store: Store, only: str | None = None) -> Op[dict[str, TypeFacts]
             full.get(name),
             due.get(name, 0),
             counted,
+            name in on_failed,
         )
         for name in sorted(names)
     }

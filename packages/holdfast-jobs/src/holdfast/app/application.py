@@ -26,7 +26,7 @@ from holdfast.client.start_targets import Targets
 from holdfast.client.subscriptions import AsyncSubscriptions, Subscriptions
 from holdfast.client.waiting import Waiting
 from holdfast.client.workers import AsyncWorkers, Workers
-from holdfast.commands.start import subscribe_handlers, subscriptions_of
+from holdfast.commands.start import on_failed_types, subscribe_handlers, subscriptions_of
 from holdfast.core.codec import SIZE_LIMIT
 from holdfast.core.cycle import CycleSpec
 from holdfast.core.duration import Duration
@@ -317,9 +317,11 @@ class Holdfast(Registration, Producer):
 
     def subscribe_handlers(self) -> None:
         """Subscribe this application's handlers to their events; `migrate` and workers do it too."""
-        subscriptions = subscriptions_of(self.registry)
+        subscriptions, store = subscriptions_of(self.registry), self.database.store
+        names = on_failed_types(self.registry)
+        if names:
+            self.database.run(store.on_failed.declare(names))
         if subscriptions:
-            store = self.database.store
             deliveries = self.database.run(subscribe_handlers(store, subscriptions))
             hints = [hint for each in deliveries for hint in each.hints()]
             if hints and self._bound.hints:

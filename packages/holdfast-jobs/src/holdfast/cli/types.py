@@ -138,6 +138,7 @@ def show(type: str, spec: str | None, url: str | None, schema: str | None, outpu
         "workers",
         "limits",
         "full_keys",
+        "on_failed",
         "paused",
     )
     facts_shown = {name.replace("_", " "): record.get(name) for name in shown}

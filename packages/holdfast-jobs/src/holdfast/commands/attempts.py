@@ -9,7 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.commands.blockers import FanIn, attach_blockers, close_chains, refuse_circle
+from holdfast.commands.blockers import (
+    FanIn,
+    attach_blockers,
+    close_chains,
+    fail_later,
+    refuse_circle,
+)
 from holdfast.commands.change import due_hints, ended_hints, group_by_worker, lost_hints
 from holdfast.core.instants import Instant
 from holdfast.core.records import Finish, Finished, Held, LeaseStatus, Reaped, ReapPage, State
@@ -23,10 +29,17 @@ _ENDS: dict[str, State] = {"complete": "completed", "fail": "failed", "cancel": 
 
 
 class FinishReport(msgspec.Struct):
-    """Which finishes were accepted, and what they led to."""
+    """Which finishes were accepted, and what they led to; `failing` are the jobs whose `on_failed` is called next."""
 
     accepted: list[Finished]
     fan_in: FanIn
+    failing: frozenset[str] = frozenset()
+
+    def outcome_of(self, finish: Finish) -> Finish:
+        """Return what was recorded: a job has yet to fail if the next attempt is the call of its `on_failed`."""
+        return (
+            msgspec.structs.replace(finish, kind="retry") if finish.id in self.failing else finish
+        )
 
 
 def finish_attempts(
@@ -47,13 +60,28 @@ def finish_attempts(
             # A chain that is not awaited has no waiters, unless they were attached in this very transaction.
             if hits[each.id].awaited or len(waiting) > 1:
                 yield from refuse_circle(store, each.chain_id, each.next_blockers)
+    failing = yield from fail_later(
+        store, [each.id for each in mine if each.on_failed == "due"], now
+    )
+    called = [each.id for each in mine if each.on_failed == "called"]
+    if called:
+        yield from store.on_failed.defer(called, 0, now)
     ended = [
         (each.chain_id, _ENDS[each.kind])
         for each in mine
-        if each.kind in _ENDS and hits[each.id].awaited
+        if each.kind in _ENDS and hits[each.id].awaited and each.id not in failing
     ]
     fan_in = yield from close_chains(store, ended, now)
-    return FinishReport(accepted, fan_in)
+    return FinishReport(accepted, fan_in, frozenset(failing))
+
+
+def finish_unless_awaited(store: Store, finishes: Sequence[Finish]) -> Op[FinishReport]:
+    """End attempts without waiting for a lock; one statement, unless one of them is to be failed with `on_failed`."""
+    accepted = yield from store.jobs.finish(finishes)
+    hits = {each.id for each in accepted}
+    failed = [each.id for each in finishes if each.on_failed == "due" and each.id in hits]
+    failing = yield from fail_later(store, failed)
+    return FinishReport(accepted, FanIn([], []), frozenset(failing))
 
 
 def read_lease_status(store: Store, pairs: Sequence[Held]) -> Op[list[LeaseStatus]]:
@@ -109,6 +137,15 @@ def reap_leases(
 ) -> Op[ReapReport]:
     """Take back one page of expired leases in one transaction."""
     page = yield from store.leases.reap(limit, poison, after, now)
+    failed = [each.id for each in page.reaped if each.state == "failed"]
+    failing = yield from fail_later(store, failed, now)
+    page = msgspec.structs.replace(
+        page,
+        reaped=[
+            msgspec.structs.replace(each, state="pending") if each.id in failing else each
+            for each in page.reaped
+        ],
+    )
     spent = {each.id: each.awaited for each in page.reaped if each.state == "failed"}
     records = (yield from store.jobs.get(sorted(spent))) if spent else []
     over: list[tuple[str, State]] = [

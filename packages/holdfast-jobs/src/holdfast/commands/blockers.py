@@ -21,6 +21,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.instants import Instant
 from holdfast.core.records import (
+    ON_FAILED_TRIES,
     TERMINAL,
     ChainRecord,
     EndedJob,
@@ -149,6 +150,16 @@ def _ids(tails: Sequence[Tail]) -> list[str]:
     return [tail.job_id for tail in tails]
 
 
+def fail_later(
+    store: Store, failed: Sequence[str], now: Instant | None = None
+) -> Op[dict[str, JobRef]]:
+    """Leave jobs that this transaction has failed to a worker that calls their `on_failed`; return those that are."""
+    if not failed:
+        return {}
+    taken = yield from store.on_failed.defer(sorted(failed), ON_FAILED_TRIES, now)
+    return {each.id: each for each in taken}
+
+
 def close_chains(
     store: Store, ended: Sequence[tuple[str, State]], now: Instant | None = None
 ) -> Op[FanIn]:
@@ -165,22 +176,25 @@ def _close(store: Store, ended: Sequence[tuple[str, State]], now: Instant | None
     todo = list(ended)
     while todo:
         closed = yield from store.blockers.close(todo)
-        failing = {edge.job_id: edge.chain_id for edge in closed if edge.fails}
-        free = sorted({edge.job_id for edge in closed} - failing.keys())
+        failed_by = {edge.job_id: edge.chain_id for edge in closed if edge.fails}
+        free = sorted({edge.job_id for edge in closed} - failed_by.keys())
         if free:
             result.opened += yield from store.blockers.open_jobs(free, now)
         todo = []
-        if failing:
+        if failed_by:
             endings = [
                 Ending(
                     id=job_id,
                     state="failed",
-                    error=f"BlockerFailed: chain {failing[job_id]} did not complete",
+                    error=f"BlockerFailed: chain {failed_by[job_id]} did not complete",
                     fingerprint="blocker-failed",
                 )
-                for job_id in sorted(failing)
+                for job_id in sorted(failed_by)
             ]
-            failed = yield from store.jobs.end(endings, now)
+            unmet = yield from store.jobs.end(endings, now)
+            failing = yield from fail_later(store, [each.id for each in unmet], now)
+            result.opened += failing.values()
+            failed = [each for each in unmet if each.id not in failing]
             result.failed += failed
             todo = [(each.chain_id, "failed") for each in failed if each.awaited]
             if todo:

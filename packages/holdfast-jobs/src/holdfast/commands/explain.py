@@ -21,6 +21,7 @@ from holdfast.core.partitions import (
 )
 from holdfast.core.records import (
     BlockerRecord,
+    FailingJob,
     Identity,
     JobRecord,
     RedriveRecord,
@@ -82,7 +83,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     `last_error` is how the last attempt of a job ended that is to be tried again, `circle` the chains that wait for one
     another, if it is one of them, `debounce` until when it waits for quiet, `partition` where its limits hold it back,
     `unreadable_since` when code first could not read its input, `crashed_before` how many others whose worker died come
-    first, `redrive` what is to re-queue a dead letter.
+    first, `redrive` what is to re-queue a dead letter, `failing` why it has failed, if `on_failed` is to be called.
     """
 
     now: Instant
@@ -98,6 +99,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     unreadable_since: Instant | None = None
     crashed_before: int = 0
     redrive: RedriveRecord | None = None
+    failing: FailingJob | None = None
 
     def handlers(self, type: str) -> list[WorkerRecord]:
         """The live workers that handle a type and take jobs."""
@@ -117,7 +119,7 @@ def explain(job: JobRecord, around: Surroundings) -> JobExplanation:
         case "pending":
             return _explain_waiting(job, around)
         case "running":
-            return JobExplanation(_explain_running(job, around))
+            return _with_failure(JobExplanation(_explain_running(job, around)), around)
         case "completed":
             return JobExplanation(_explain_completed(job, around))
         case "failed":
@@ -135,10 +137,19 @@ def _explain_waiting(job: JobRecord, around: Surroundings) -> JobExplanation:
     stopped = _explain_pause(around) or _explain_unhandled(job, around)
     found = JobExplanation(stopped) if stopped else _explain_pending(job, around)
     failed = _because(around.last_error)
-    if not failed:
-        return found
+    is_own_error = around.failing is not None and job.attempt == around.failing.attempt
+    if not failed or is_own_error:
+        return _with_failure(found, around)
     sentence = f"{found.sentence}; the last attempt failed{failed}"
-    return msgspec.structs.replace(found, sentence=sentence)
+    return _with_failure(msgspec.structs.replace(found, sentence=sentence), around)
+
+
+def _with_failure(found: JobExplanation, around: Surroundings) -> JobExplanation:
+    """Say first that a job has failed, if only the call of its `on_failed` is left."""
+    if around.failing is None:
+        return found
+    failed = f"Failed for good{_because(around.failing.error)}; next, on_failed is called"
+    return msgspec.structs.replace(found, sentence=f"{failed}. {found.sentence}")
 
 
 def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
@@ -173,6 +184,7 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         partition=(yield from _partition(store, job, workers)),
         unreadable_since=(yield from store.unreadable.since(job.id)) if is_unreadable else None,
         crashed_before=(yield from _crashed_before(store, job)),
+        failing=(yield from store.on_failed.of_job(job.id)),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.commands.blockers import FanIn, close_chains
+from holdfast.commands.blockers import FanIn, close_chains, fail_later
 from holdfast.commands.change import (
     Change,
     Effect,
@@ -88,6 +88,9 @@ def end_jobs(store: Store, endings: Sequence[Ending], now: Instant | None = None
     if not mine:
         return EndReport([], FanIn([], []))
     ended = yield from store.jobs.end(mine, now)
+    failed = [each.id for each in mine if each.state == "failed"]
+    failing = yield from fail_later(store, failed, now)
+    ended = [each for each in ended if each.id not in failing]
     states: dict[str, State] = {each.id: each.state for each in mine if each.next is None}
     over = [
         (each.chain_id, states[each.id]) for each in ended if each.awaited and each.id in states

@@ -247,6 +247,11 @@ def subscriptions_of(types: Iterable[JobType]) -> list[NewSubscription]:
     ]
 
 
+def on_failed_types(types: Iterable[JobType]) -> list[str]:
+    """Return the types whose failed jobs are left to a worker that calls their `on_failed`."""
+    return [each.name for each in types if each.on_failed is not None]
+
+
 def subscribe_handlers(
     store: Store,
     subscriptions: Sequence[NewSubscription],
@@ -288,7 +293,7 @@ def deliver_waiting(store: Store, event: str, now: Instant | None = None) -> Op[
         deliveries = _deliveries(published, subscriptions)
         jobs += deliveries
         output = msgspec.json.encode({"delivered": [job.id for job in deliveries]}).decode()
-        endings.append(Ending(id=each.id, state="completed", output=output))
+        endings.append(Ending(each.id, "completed", output, fanned_out=True))
     yield from store.jobs.insert(jobs, now=now)
     end = yield from end_jobs(store, endings, now)
     return Delivery(len(waiting), tuple(each.job_type for each in subscriptions), end)

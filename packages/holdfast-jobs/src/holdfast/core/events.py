@@ -146,6 +146,12 @@ CATALOGUE: dict[str, EventSpec] = {
             "A job became a dead letter.",
             (*_ATTEMPT, "run_ms", "error", "fingerprint"),
         ),
+        EventSpec(
+            "on_failed_gave_up",
+            "warning",
+            "A job failed although its `on_failed` could not be called to its end.",
+            (*_ATTEMPT, "error"),
+        ),
         EventSpec("job_cancelled", "debug", "A job was cancelled.", (*_JOB, "worker", "reason")),
         EventSpec(
             "job_released",

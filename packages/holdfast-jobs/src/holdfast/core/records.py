@@ -189,7 +189,22 @@ class ClaimedJob(msgspec.Struct, gc=False):
     version: int | None = None
     debounced: bool = False
     gate: str | None = None
+    failing: bool | None = None
 
+
+ON_FAILED_TRIES = 5
+"""How often `on_failed` is tried before its job fails without it."""
+
+
+class FailingJob(msgspec.Struct, frozen=True):
+    """Why a job fails for good, and after how many attempts; later ones are those of `on_failed`."""
+
+    attempt: int
+    error: str | None
+    fingerprint: str | None
+
+
+OnFailed = Literal["due", "called"]
 
 FinishKind = Literal["complete", "continue", "fail", "cancel", "retry", "snooze", "release"]
 
@@ -197,7 +212,8 @@ FinishKind = Literal["complete", "continue", "fail", "cancel", "retry", "snooze"
 class Finish(msgspec.Struct, omit_defaults=True, gc=False):
     """How one attempt ended; the fenced write of the completer. `id` and `token` together are the proof.
 
-    `gate` is the one the job came through; with `rest` nothing else comes through it until the job is due again.
+    `gate` is the one the job came through; with `rest` nothing else comes through it until the job is due again. Of a
+    failure, `on_failed` says whether that function of its type is to be called first, or has been.
     """
 
     id: str
@@ -214,6 +230,7 @@ class Finish(msgspec.Struct, omit_defaults=True, gc=False):
     next_blockers: list[NewBlocker] = []
     gate: str | None = None
     rest: bool = False
+    on_failed: OnFailed | None = None
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):
@@ -277,7 +294,10 @@ class EndedJob(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An end from outside: cancel, complete, continue or fail a live job, even if a worker holds it."""
+    """An end from outside: cancel, complete, continue or fail a live job, even if a worker holds it.
+
+    An event that is `fanned_out` has ended, but nothing was done for it yet: its deliveries count, and it does not.
+    """
 
     id: str
     state: TerminalState
@@ -285,6 +305,7 @@ class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     fingerprint: str | None = None
     next: NewJob | None = None
+    fanned_out: bool = False
 
 
 class JobRecord(msgspec.Struct, frozen=True):

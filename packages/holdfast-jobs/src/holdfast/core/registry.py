@@ -72,6 +72,7 @@ class JobType:
     """Which options come from the environment."""
     since: Instant | None = None
     keep_ms: int | None = None
+    on_failed: Callable[..., Any] | None = None
     version: int = 1
     upgrades: dict[int, Upgrade] = field(default_factory=dict)
     sealed: bool = False
@@ -163,6 +164,10 @@ class TypeOptions(TypedDict, total=False):
     ordered: Ordered
     """Jobs of one key run one at a time, first in, first out."""
 
+    on_failed: Callable[[Any], Any]
+    """A function called with a job that fails for good, to note that in tables of your own: what it writes in
+    `job.complete(…)` or `job.tx` commits together with the failure. `job.error` says why."""
+
     version: int
     """The version of the input, from 1; what was stored under earlier ones goes through `app.upgrade` functions."""
 
@@ -217,6 +222,7 @@ TYPE_OPTIONS: Mapping[str, TypeOption] = {
     "rates": TypeOption(_LIST),
     "fair": TypeOption((Fair, NoneType)),
     "ordered": TypeOption((Ordered, NoneType)),
+    "on_failed": TypeOption((Callable, NoneType), _as_given),  # type: ignore[arg-type]
     "version": TypeOption((int,), lambda _, value: check_version(value)),
     "sealed": TypeOption((bool,), _as_given),
 }

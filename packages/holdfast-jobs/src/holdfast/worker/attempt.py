@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.errors import SealError
 from holdfast.core.instants import Instant
-from holdfast.core.records import ClaimedJob, LeaseStatus
+from holdfast.core.records import ClaimedJob, FailingJob, LeaseStatus
 from holdfast.core.registry import JobType
 from holdfast.core.retry import Retry
 from holdfast.core.sealing import check_sealer, is_sealed, open_input
@@ -72,6 +72,8 @@ class Attempt(msgspec.Struct, eq=False):
     on_interrupt: Callable[[], None] | None = None
     call_size: int | None = None
     """How many jobs of its key came with it, where a call takes only such."""
+    failing: FailingJob | None = None
+    """Why its job has failed, while `on_failed` runs."""
     sealed: bool = False
     """Whether its payloads are sealed, so that nothing of them may be written in clear."""
     _flag: threading.Event | None = None

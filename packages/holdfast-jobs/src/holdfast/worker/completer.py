@@ -192,7 +192,7 @@ class Completer:
         now = attempt.ended_at or self._monotonic()
         pending = self._recorder.add(attempt, finish, now)
         pending.unsure = unsure
-        if finish.next_blockers:
+        if finish.next_blockers or finish.on_failed:
             self._slow.add(pending)
             return
         self._admission.note_pending(now)
@@ -411,8 +411,7 @@ class SlowCompleter:
                     each.is_alone = True
             return
         hits = {each.id for each in report.accepted}
-        self._recorder.accept([each for each in pendings if each.finish.id in hits])
-        self._recorder.announce_unblocked(report.fan_in)
+        self._accept([each for each in pendings if each.finish.id in hits], report)
         for each in batch:
             each.is_alone = not each.pending.is_settled
 
@@ -437,11 +436,16 @@ class SlowCompleter:
         store, finish = self._context.store, pending.finish
         report = await self._link.run_atomic(finish_attempts(store, [finish]))
         if report.accepted:
-            self._recorder.accept([pending])
-            self._recorder.announce_unblocked(report.fan_in)
+            self._accept([pending], report)
             return None
         (status,) = await self._link.run(read_lease_status(store, [Held(finish.id, finish.token)]))
         return status
+
+    def _accept(self, written: Sequence[PendingOutcome], report: FinishReport) -> None:
+        for each in written:
+            each.finish = report.outcome_of(each.finish)
+        self._recorder.accept(written)
+        self._recorder.announce_unblocked(report.fan_in)
 
     def _handle_error(self, outcome: SlowOutcome, error: Exception) -> None:
         if is_data_error(error) and not outcome.pending.is_replacement:
@@ -493,7 +497,9 @@ def make_replacement(pending: PendingOutcome, error: Exception) -> PendingOutcom
     pending.is_settled = True
     attempt = pending.attempt
     text, print_ = describe_error(error, attempt.sealed)
-    finish = make_finish(attempt, pending.finish.worker, "fail", error=text, fingerprint=print_)
+    due = None if attempt.type.on_failed is None else "due"
+    values = {"error": text, "fingerprint": print_, "on_failed": due}
+    finish = make_finish(attempt, pending.finish.worker, "fail", **values)
     return PendingOutcome(
         attempt, finish, pending.since, size_of(finish), pending.unsure, is_replacement=True
     )

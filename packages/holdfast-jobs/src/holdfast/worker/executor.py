@@ -30,6 +30,7 @@ from holdfast.core.errors import (
 from holdfast.core.outcome import Snooze
 from holdfast.core.records import Finish
 from holdfast.core.registry import JobType
+from holdfast.core.signatures import is_async
 from holdfast.observe.context import JobContext, current_job
 from holdfast.storage.operation import Op
 from holdfast.worker.attempt import LOST, Attempt
@@ -92,11 +93,12 @@ class Executor:
         )
         try:
             attempt.open_seal()
-            if claimed.blockers > 0 or attempt.type.atomic:
+            if claimed.blockers > 0 or attempt.type.atomic or claimed.failing:
                 postponed = await self._set_up(attempt, job)
                 if postponed is not None:
                     return postponed
-            value = await self._calls.by_type[claimed.type](job)
+            call = self._calls.on_failed if claimed.failing else self._calls.by_type[claimed.type]
+            value = await call(job)
             if attempt.abort_reason is None and job.is_plain:
                 finish = self._resolve(attempt, value)
                 if not finish.next_blockers:
@@ -108,7 +110,16 @@ class Executor:
             current_job.reset(token)
 
     async def run_batch(self, attempts: Sequence[Attempt]) -> list[AttemptResult]:
-        """Run a batch handler once for several attempts; a result per job, or one error for all."""
+        """Run a batch handler once for several attempts; a result per job, or one error for all.
+
+        `on_failed` is called for each job.
+        """
+        if any(each.claimed.failing for each in attempts):
+            others = [each for each in attempts if not each.claimed.failing]
+            results = iter(await self.run_batch(others) if others else [])
+            return [
+                await self.run(each) if each.claimed.failing else next(results) for each in attempts
+            ]
         jobs: list[Job[Any]] = [Job(each, self._context.id, None) for each in attempts]
         try:
             _open_seals(attempts)
@@ -135,10 +146,15 @@ class Executor:
 
     async def _set_up(self, attempt: Attempt, job: Job[Any]) -> AttemptResult | None:
         """Read blockers and open an atomic handler's transaction; a database that fails here costs no attempt."""
+        database, function = self._context.database, attempt.type.handler
         try:
             await self._read_blockers([job])
-            if attempt.type.atomic:
-                await self._open_completion(job, attempt.type.executor == "loop")
+            if attempt.claimed.failing:
+                found = database.store.on_failed.of_job(attempt.claimed.id)
+                attempt.failing = await database.read_async(found)
+                function = attempt.type.on_failed
+            if attempt.type.atomic and function is not None:
+                await self._open_completion(job, is_async(function))
         except (DatabaseUnreachable, DatabaseBusy) as error:
             return AttemptResult(self._postpone(attempt, error, was_called=False), error=error)
         return None
@@ -241,6 +257,8 @@ class Executor:
     async def _wait_for_code(self, attempt: Attempt, error: InputUnreadable | SealError) -> Finish:
         """Remember a job whose input cannot be read, and put it back; the others of its batch are not to blame."""
         claimed, database = attempt.claimed, self._context.database
+        if claimed.failing:
+            return self._resolver.resolve_error(attempt, error)
         if error.job_id != claimed.id:
             return self._postpone(attempt, error)
         unreadable, after_ms = database.store.unreadable, self._context.options.unhandled_after_ms
@@ -303,6 +321,14 @@ class HandlerCalls:
         self.by_type = {
             name: wrap_call(self._call(each), middlewares) for name, each in context.types.items()
         }
+
+    async def on_failed(self, job: Job[Any]) -> Any:
+        """Call the function that a type has for its failed jobs; another version of the code may have had one."""
+        function = job.attempt_state.type.on_failed
+        if function is None:
+            return None
+        call = self._with_check(function)
+        return await (call(job) if is_async(function) else self.in_thread(call, job))
 
     def _call(self, type: JobType) -> Call:
         handler = type.handler

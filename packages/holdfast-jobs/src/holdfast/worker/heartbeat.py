@@ -14,7 +14,14 @@ from operator import attrgetter
 
 import msgspec
 
-from holdfast.commands.attempts import ReapReport, pending_types, reaped_hints
+from holdfast.commands.attempts import (
+    FinishReport,
+    ReapReport,
+    finish_unless_awaited,
+    pending_types,
+    reaped_hints,
+)
+from holdfast.commands.blockers import FanIn
 from holdfast.commands.change import due_hints
 from holdfast.commands.start import Delivery
 from holdfast.core.declared_limits import encode_declared
@@ -260,15 +267,17 @@ class Deadlines(BackgroundLoop):
         task.add_done_callback(self._recording.discard)
 
     async def _record(self, finishes: dict[Attempt, Finish]) -> None:
-        recorded: set[str] | None = None
+        report, recorded = FinishReport([], FanIn([], [])), None
+        is_one_statement = not any(each.on_failed for each in finishes.values())
+        run = self._link.run if is_one_statement else self._link.run_atomic
         try:
-            done = await self._link.run(self._context.store.jobs.finish(list(finishes.values())))
-            recorded = {each.id for each in done}
+            report = await run(finish_unless_awaited(self._context.store, list(finishes.values())))
+            recorded = {each.id for each in report.accepted}
         except Exception as error:
             self._context.health.report_error(self._link.purpose, error)
         for attempt, finish in finishes.items():
             is_recorded = None if recorded is None else attempt.claimed.id in recorded
-            self._events.on_timed_out(attempt, finish, is_recorded)
+            self._events.on_timed_out(attempt, report.outcome_of(finish), is_recorded)
 
 
 class HeartbeatEvents:

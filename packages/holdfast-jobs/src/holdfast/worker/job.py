@@ -168,6 +168,12 @@ class Job(Generic[T]):
         return to_datetime(self._attempt.claimed.created_at)
 
     @property
+    def error(self) -> str | None:
+        """Why the job has failed for good, in `on_failed`; None in its handler."""
+        failing = self._attempt.failing
+        return None if failing is None else failing.error
+
+    @property
     def blockers(self) -> tuple[BlockerResult, ...]:
         """The chains this job waited for, in declared order."""
         return self._blockers

@@ -15,6 +15,7 @@ from holdfast.commands.start import (
     NOTHING,
     Delivery,
     deliver_waiting,
+    on_failed_types,
     subscribe_handlers,
     subscriptions_of,
 )
@@ -203,6 +204,9 @@ class LateDeliveries(BackgroundLoop):
 
     async def subscribe(self, link: Link) -> None:
         """Register the handlers and deliver what waited for them. Raises: the database's errors."""
+        names = on_failed_types(self._context.types.values())
+        if names:
+            await link.run(self._context.store.on_failed.declare(names))
         if self._subscriptions:
             op = subscribe_handlers(self._context.store, self._subscriptions)
             for delivery in await link.run_atomic(op):

@@ -26,7 +26,16 @@ from holdfast.core.ids import beside
 from holdfast.core.instants import Instant
 from holdfast.core.lease import TIMEOUT_IN_LEASES
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import Finish, FinishKind, LeaseStatus, NewBlocker, NewJob, State
+from holdfast.core.records import (
+    ON_FAILED_TRIES,
+    FailingJob,
+    Finish,
+    FinishKind,
+    LeaseStatus,
+    NewBlocker,
+    NewJob,
+    State,
+)
 from holdfast.core.redaction import clean_error, fingerprint, words_of
 from holdfast.core.sealing import SEALED_TEXT, seal_output
 from holdfast.storage.id_generator import new_id
@@ -76,6 +85,8 @@ class OutcomeResolver:
 
         Raises: OutputInvalid; of Continue UnknownJobType, InvalidName, InputInvalid, InvalidDuration, InvalidOption.
         """
+        if attempt.claimed.failing:
+            return self._fail_noted(attempt, value)
         if value is None:
             return self._complete(attempt, "null")
         if isinstance(value, Continue):
@@ -127,7 +138,7 @@ class OutcomeResolver:
         text = clean_error(kind, error.message)
         if delay_ms is None:
             print_ = fingerprint(kind, error.message)
-            return make_finish(attempt, self._worker, "fail", error=text, fingerprint=print_)
+            return self._fail(attempt, text, print_)
         return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms, error=text)
 
     def check_waits(self, store: Store, finish: Finish) -> Op[None]:
@@ -172,14 +183,42 @@ class OutcomeResolver:
 
     def _retry_or_fail(self, attempt: Attempt, error: BaseException) -> Finish:
         text, print_ = describe_error(error, attempt.sealed)
+        if attempt.claimed.failing:
+            return self._retry_on_failed(attempt, text)
         values: dict[str, Any] = {"error": text, "fingerprint": print_}
         if getattr(error, "retryable", True) is False or not has_attempts_left(attempt):
-            return make_finish(attempt, self._worker, "fail", **values)
+            return self._fail(attempt, text, print_)
         delay_ms = getattr(error, "retry_after_ms", None)
         if type(delay_ms) is not int or not 0 <= delay_ms <= MAX_DURATION_MS:
             policy = attempt.policy.retry
             delay_ms = policy.delay_ms(attempt.claimed.attempt, self._clock.random())
         return make_finish(attempt, self._worker, "retry", delay_ms=delay_ms, **values)
+
+    def _fail(self, attempt: Attempt, error: str | None, print_: str | None) -> Finish:
+        """Fail a job for good, or leave that to the call of its type's `on_failed`."""
+        due = None if attempt.type.on_failed is None else "due"
+        values = {"error": error, "fingerprint": print_, "on_failed": due}
+        return make_finish(attempt, self._worker, "fail", **values)
+
+    def _fail_noted(self, attempt: Attempt, value: Any) -> Finish:
+        """Record the failure after which `on_failed` was called, whatever that returned."""
+        if isinstance(value, Snooze):
+            return self._snooze(attempt, value)
+        why = attempt.failing or FailingJob(0, None, None)
+        values = {"error": why.error, "fingerprint": why.fingerprint, "on_failed": "called"}
+        return make_finish(attempt, self._worker, "fail", **values)
+
+    def _retry_on_failed(self, attempt: Attempt, text: str) -> Finish:
+        """Call `on_failed` again later; after the last time the job fails without it."""
+        why = attempt.failing
+        tries = 1 if why is None else attempt.claimed.attempt - why.attempt
+        if why is not None and tries >= ON_FAILED_TRIES:
+            error = f"{why.error}\n\non_failed was called {tries} times in vain: {text}"
+            return self._fail(attempt, error, why.fingerprint)
+        delay_ms = attempt.policy.retry.delay_ms(max(1, tries), self._clock.random())
+        return make_finish(
+            attempt, self._worker, "retry", delay_ms=delay_ms, error=f"on_failed: {text}"
+        )
 
     def _continue(self, attempt: Attempt, answer: Continue) -> Finish:
         """End this job and start the next one of its chain."""
@@ -256,7 +295,11 @@ def match_earlier_write(finish: Finish, status: LeaseStatus, unsure: bool) -> Fi
         if finish.kind == kind or (finish.kind == "continue" and kind == "complete"):
             return finish
         return msgspec.structs.replace(finish, kind=kind)
-    if unsure and finish.kind in _GIVES_BACK and status.lease in ("free", "taken"):
+    if not unsure or status.lease not in ("free", "taken"):
+        return None
+    if finish.on_failed == "due":
+        return msgspec.structs.replace(finish, kind="retry")
+    if finish.kind in _GIVES_BACK:
         return finish
     return None
 

@@ -222,6 +222,8 @@ class Emitter:
         name = EVENT_OF[kind]
         if self._wants(name):
             self.emit(name, **self._fields(attempt, finish))
+        if kind == "fail" and finish.on_failed == "due":
+            self.emit("on_failed_gave_up", **_attempt_fields(attempt), error=finish.error)
 
     def _count(self, kind: FinishKind, error: str | None) -> None:
         counters = self._counters

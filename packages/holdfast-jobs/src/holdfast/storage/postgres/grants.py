@@ -31,6 +31,7 @@ _STATE = (
     ),
     *("subscription", "worker", "worker_runs", "cycle", "cycle_slot", "tally", "archive_manifest"),
     *("gate", "wakeup", "limit_setting", "unreadable", "redrive", "redrive_job"),
+    *("on_failed", "failing"),
 )
 _VIEWS = ("jobs", "outbox", "archive_exports")
 

@@ -41,7 +41,7 @@ from holdfast.storage.sqlite.limits import (
 )
 from holdfast.storage.sqlite.tally import Tally, page_params
 from holdfast.storage.store.chains import BlockerStore, ChainStore
-from holdfast.storage.store.jobs import DebounceStore, JobStore
+from holdfast.storage.store.jobs import DebounceStore, JobStore, OnFailedStore
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.storage.store.params import document, lists, records_of, resolve_now, texts
 
@@ -132,7 +132,10 @@ class SqliteJobStore(JobStore):
         tally = Tally()
         given = {each.id: each for each in endings}
         for row in rows:
-            tally.of(row[2]).end(given[row[0]].state)
+            if given[row[0]].fanned_out:
+                tally.of(row[2]).started -= 1
+            else:
+                tally.of(row[2]).end(given[row[0]].state)
         successors = [
             (job, bool(row[5])) for row in rows if (job := given[row[0]].next) is not None
         ]
@@ -143,16 +146,9 @@ class SqliteJobStore(JobStore):
     def redrive(
         self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
     ) -> Op[list[JobRef]]:
-        rows = sorted((yield Statement("job_redrive", {"ids": texts(ids)})))
-        if not rows:
-            return []
-        spread = document([(id, *more) for id, _, *more in rows])
-        yield Statement("job_redrive_queue", {"rows": spread, "spacing_us": spacing_us, "now": now})
-        tally = Tally()
-        for row in rows:
-            tally.of(row[1]).failed -= 1
-        yield from tally.write(now)
-        return (yield from signal_returned([(id, type, gate) for id, type, _, gate, _ in rows]))
+        given = {"ids": texts(ids)}
+        yield Statement("on_failed_forget", given)
+        return (yield from _requeue((yield Statement("job_redrive", given)), spacing_us, now))
 
     def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         now = yield from resolve_now(now)
@@ -161,6 +157,20 @@ class SqliteJobStore(JobStore):
 
     def _page_params(self, query: JobQuery) -> dict[str, Value]:
         return page_params(query)
+
+
+def _requeue(taken: Sequence[Row], spacing_us: int, now: Instant | None) -> Op[list[JobRef]]:
+    """Give jobs that were taken from the outcomes their live rows again."""
+    rows = sorted(taken)
+    if not rows:
+        return []
+    spread = document([(id, *more) for id, _, *more in rows])
+    yield Statement("job_redrive_queue", {"rows": spread, "spacing_us": spacing_us, "now": now})
+    tally = Tally()
+    for row in rows:
+        tally.of(row[1]).failed -= 1
+    yield from tally.write(now)
+    return (yield from signal_returned([(id, type, gate) for id, type, _, gate, *_ in rows]))
 
 
 def _insert_statement(jobs: Sequence[NewJob], now: Instant | None) -> Statement:
@@ -408,14 +418,16 @@ class SqliteChainStore(ChainStore):
         for type, priority, gate in (yield Statement("chain_delete_queue", given)):
             tally.of(type).removed += 1
             left += [(type, priority, now, gate)] if gate is not None else []
-        for type, state, gate in (yield Statement("chain_delete_outcomes", given)):
-            count = tally.of(type)
-            count.removed += 1
-            count.end(state, -1)
+        for type, state, gate, is_fanned_out in (yield Statement("chain_delete_outcomes", given)):
+            if not is_fanned_out:
+                count = tally.of(type)
+                count.removed += 1
+                count.end(state, -1)
             # An ordered queue may wait for the failed job that is dropped here.
             left += [(type, DEFAULT_PRIORITY, now, gate)] if gate is not None else []
         if left:
             yield Statement("limit_signal", {"rows": document(list(dict.fromkeys(left)))})
+        yield Statement("chain_delete_failing", given)
         yield Statement("chain_delete_attempts", given)
         yield Statement("chain_delete_progress", given)
         yield Statement("chain_delete_revisions", given)
@@ -444,6 +456,22 @@ class SqliteBlockerStore(BlockerStore):
     def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         rows = yield Statement("blocker_open_jobs", {"ids": texts(job_ids), "now": now})
         return (yield from signal_returned(rows))
+
+
+class SqliteOnFailedStore(OnFailedStore):
+    """Failed jobs, taken back in several statements."""
+
+    def defer(self, ids: Sequence[str], tries: int, now: Instant | None = None) -> Op[list[JobRef]]:
+        marked = yield Statement("on_failed_mark", {"ids": texts(ids), "tries": tries})
+        marked_ids = {row[0] for row in marked}
+        others = [each for each in ids if each not in marked_ids]
+        if others:
+            yield Statement("on_failed_unremember", {"ids": texts(others)})
+            yield Statement("on_failed_settle", {"ids": texts(others)})
+        if not marked:
+            return []
+        taken = yield Statement("on_failed_defer", {"ids": texts(sorted(marked_ids))})
+        return (yield from _requeue(taken, 0, now))
 
 
 class SqliteDebounceStore(DebounceStore):

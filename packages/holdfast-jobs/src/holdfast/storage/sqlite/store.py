@@ -11,6 +11,7 @@ from holdfast.storage.sqlite.jobs import (
     SqliteChainStore,
     SqliteDebounceStore,
     SqliteJobStore,
+    SqliteOnFailedStore,
 )
 from holdfast.storage.sqlite.leases import SqliteLeaseStore, SqliteWorkerStore
 from holdfast.storage.sqlite.limits import SqliteLimitStore
@@ -33,6 +34,7 @@ class SqliteStore(Store):
         self.chains = SqliteChainStore()
         self.blockers = SqliteBlockerStore()
         self.debounce = SqliteDebounceStore()
+        self.on_failed = SqliteOnFailedStore()
         self.workers = SqliteWorkerStore()
 
 

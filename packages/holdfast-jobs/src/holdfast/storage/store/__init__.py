@@ -16,6 +16,7 @@ from holdfast.storage.store.jobs import (
     DebounceStore,
     EventStore,
     JobStore,
+    OnFailedStore,
     RedriveStore,
     UnreadableStore,
 )
@@ -42,6 +43,7 @@ class Store:
         self.workers = WorkerStore()
         self.attempts = AttemptStore()
         self.dead_letters = DeadLetterStore()
+        self.on_failed = OnFailedStore()
         self.redrives = RedriveStore()
         self.unreadable = UnreadableStore()
         self.audit = AuditStore()

@@ -14,6 +14,7 @@ from holdfast.core.records import (
     ClaimedJob,
     EndedJob,
     Ending,
+    FailingJob,
     Finish,
     Finished,
     Held,
@@ -344,6 +345,30 @@ class DeadLetterStore:
     def groups(self, limit: int, look: int) -> Op[list[DeadGroup]]:
         """Read the `limit` largest groups by type and kind of error among the newest `look`. One statement."""
         return fetch(DeadGroup, "dead_groups", limit=limit, look=look)
+
+
+class OnFailedStore:
+    """Types with an `on_failed`, and their failed jobs for which it is still to be called."""
+
+    def declare(self, types: Sequence[str]) -> Op[None]:
+        """Record that these types have one, for whoever finds that a job has failed. One statement."""
+        yield Statement("on_failed_declare", {"types": texts(types)})
+
+    def types(self) -> Op[set[str]]:
+        """Read which types have one. One statement."""
+        return fetch_set("on_failed_list")
+
+    def defer(self, ids: Sequence[str], tries: int, now: Instant | None = None) -> Op[list[JobRef]]:
+        """Take jobs that this transaction has failed back into the queue, those for which it is to be called.
+
+        Not if that was tried so often already, or if no worker has taken the job since the last time: those have
+        failed, after as many attempts as they had of their own.
+        """
+        return fetch(JobRef, "on_failed_defer", ids=texts(ids), tries=tries, spacing_us=0, now=now)
+
+    def of_job(self, job_id: str) -> Op[FailingJob | None]:
+        """Read why a job fails. One statement."""
+        return fetch_one(FailingJob, "on_failed_of", id=job_id)
 
 
 class RedriveStore:

@@ -144,7 +144,7 @@ with gone as materialized (
 live as (
   delete from holdfast.queue where job_id = any (array (select id from gone)) returning job_id, type, priority, gate),
 ended as (
-  delete from holdfast.outcome where job_id = any (array (select id from gone)) returning job_id, type, state, gate),
+  delete from holdfast.outcome where job_id = any (array (select id from gone)) returning job_id, type, state, gate, fanned_out),
 -- An ordered queue may wait for the failed job that is dropped here.
 freed_partition as (
   select type, priority, gate, null::timestamptz as since from live
@@ -154,6 +154,7 @@ signalled as (
   {signal_freed}),
 tried as (delete from holdfast.attempt where job_id = any (array (select id from gone))),
 told as (delete from holdfast.progress where job_id = any (array (select id from gone))),
+undone as (delete from holdfast.failing where job_id = any (array (select id from gone))),
 revised as (delete from holdfast.revision where job_id = any (array (select id from gone))),
 edges as (delete from holdfast.blocker where job_id = any (array (select id from gone))),
 keys as (
@@ -170,7 +171,8 @@ tallied as (
     from (
       select type, 0 as completed, 0 as failed, 0 as cancelled, 1 as removed from live
       union all
-      select type, -(state = 'completed')::integer, -(state = 'failed')::integer, -(state = 'cancelled')::integer, 1 from ended) counted
+      select type, -(state = 'completed')::integer, -(state = 'failed')::integer, -(state = 'cancelled')::integer, 1
+        from ended where fanned_out is not true) counted
    group by type)
 delete from holdfast.job where id = any (array (select id from gone))
 returning id::text, chain_id::text, type;

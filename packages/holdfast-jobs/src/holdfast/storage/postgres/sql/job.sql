@@ -199,7 +199,7 @@ asked as (
   offset 0)
 select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
        a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock),
-       a.version, a.debounced
+       a.version, a.debounced, null, c.failing
   from claimed c full join asked a on a.id = c.job_id
  order by c.priority, c.available_at, c.job_id
 
@@ -259,7 +259,7 @@ claimed as (
         and job_id <> all (array (select job_id from surplus))
       order by priority, available_at, job_id
       limit :limit::integer))
-  returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence),
+  returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.failing),
 leased as (
   insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
   select c.token, :worker, clock.now, clock.now + c.lease_ms * interval '1 ms',
@@ -293,7 +293,7 @@ claimed as (
      select job_id from due
       where crashes = 0
          or job_id = (select job_id from due where crashes > 0 order by priority, available_at, job_id limit 1)))
-  returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence),
+  returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.failing),
 leased as (
   insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
   select :token::uuid, :worker, clock.now, clock.now + :lease_ms::integer * interval '1 ms',
@@ -504,7 +504,7 @@ select q.job_id::text from holdfast.queue q
 -- Ends live jobs from outside, regardless of their holder: the row goes, so the token is void.
 with given as materialized (
   select * from json_to_recordset(:rows::json) as x(
-    id uuid, state text, output text, error text, fingerprint text, next json)),
+    id uuid, state text, output text, error text, fingerprint text, next json, fanned_out boolean)),
 ended as (
   delete from holdfast.queue q where q.job_id = any (array (select id from given))
   returning q.job_id, q.type, q.available_at, q.attempt, q.crashes, q.fence, q.token, q.awaited, q.priority, q.gate, q.gate_at,
@@ -514,10 +514,10 @@ freed_partition as (
 signalled as (
   {signal_freed}),
 kept as (
-  insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at)
+  insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at, fanned_out)
   select e.job_id, e.type, g.state, g.next is not null, g.output, g.error, g.fingerprint, e.attempt, e.crashes, e.fence, l.worker,
          l.claimed_at, holdfast.moment(:now::bigint), case when g.state = 'failed' then e.gate end,
-         case when g.state = 'failed' and e.ordered then e.gate_at end
+         case when g.state = 'failed' and e.ordered then e.gate_at end, g.fanned_out
     from ended e join given g on g.id = e.job_id left join holdfast.lease l on l.token = e.token),
 successor as materialized (
   select x.*, e.awaited from given g
@@ -532,7 +532,8 @@ tallied as (
     from (
       select e.type, 0 as started, (g.state = 'completed')::integer as completed, (g.state = 'failed')::integer as failed,
              (g.state = 'cancelled')::integer as cancelled
-        from ended e join given g on g.id = e.job_id
+        from ended e join given g on g.id = e.job_id where g.fanned_out is null
+      union all select e.type, -1, 0, 0, 0 from ended e join given g on g.id = e.job_id where g.fanned_out
       union all select s.type, 1, 0, 0, 0 from successor s) counted
    group by type)
 select e.job_id::text, j.chain_id::text, e.type,
@@ -562,22 +563,18 @@ signalled as (
   {signal_freed})
 select job_id::text, type from moved;
 
--- name: job_redrive
--- Takes failed jobs back into the queue: attempts and crashes begin anew, the fence only grows, the history stays.
-with taken as (
-  delete from holdfast.outcome o
-   where o.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and o.state = 'failed'
-  returning o.job_id, o.type, o.fence, o.gate, o.gate_at),
+-- fragment: requeue
+-- Gives the jobs that were `taken` from the outcomes their live rows again: the fence only grows, the history stays.
 spread as (
   select t.*, row_number() over (order by t.job_id) - 1 as place from taken t),
 queued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, fence, awaited, gate, gate_at, ordered,
-                              rests_until)
+  insert into holdfast.queue (job_id, type, priority, available_at, attempt, max_attempts, fence, awaited, gate, gate_at, ordered,
+                              rests_until, failing)
   select s.job_id, s.type, case when s.gate_at is null then j.priority else 5 end,
-         case when s.gate is null then d.at end, j.max_attempts, s.fence,
+         case when s.gate is null then d.at end, s.attempts, j.max_attempts, s.fence,
          exists (select from holdfast.blocker b where b.chain_id = j.chain_id and b.open),
          s.gate, case when s.gate is not null then coalesce(s.gate_at, d.at) end, s.gate_at is not null,
-         case when s.gate_at is not null then d.at end
+         case when s.gate_at is not null then d.at end, s.failing
     from spread s join holdfast.job j on j.id = s.job_id
    cross join lateral (
      select holdfast.moment(:now::bigint) + s.place * :spacing_us::bigint * interval '1 microsecond' as at) d
@@ -587,7 +584,56 @@ signalled as (
 tallied as (
   insert into holdfast.tally (at, type, failed)
   select holdfast.moment(:now::bigint), type, -count(*) from queued group by type)
+
+-- name: job_redrive
+-- Takes failed jobs back into the queue: attempts and crashes begin anew.
+with taken as (
+  delete from holdfast.outcome o
+   where o.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and o.state = 'failed'
+  returning o.job_id, o.type, o.fence, o.gate, o.gate_at, 0 as attempts, null::boolean as failing),
+forgotten as (
+  delete from holdfast.failing f
+   where f.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))),
+{requeue}
 select job_id::text, type from queued;
+
+-- name: on_failed_list
+select type from holdfast.on_failed;
+
+-- name: on_failed_declare
+insert into holdfast.on_failed (type) select json_array_elements_text(:types::json) on conflict do nothing;
+
+-- name: on_failed_defer
+-- Takes jobs that have just failed back into the queue, if their type has `on_failed`: a worker calls it in the transaction that
+-- fails them again. Not if it was tried so often already, or if no worker took the job since the last time: those have failed, after
+-- as many attempts as they had of their own.
+with given as materialized (
+  select o.job_id, o.fence, f.attempt, f.job_id is null or (o.attempts > f.attempt and o.attempts < f.attempt + :tries::integer) as is_taken
+    from holdfast.outcome o
+    join holdfast.on_failed t on t.type = o.type
+    left join holdfast.failing f on f.job_id = o.job_id
+   where o.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and o.state = 'failed'),
+settled as (
+  update holdfast.outcome o set attempts = g.attempt from given g
+   where o.job_id = any (array (select job_id from given where not is_taken)) and g.job_id = o.job_id),
+-- The call was no attempt of the job.
+forgotten as (
+  delete from holdfast.attempt a using given g
+   where a.job_id = any (array (select job_id from given where not is_taken)) and g.job_id = a.job_id
+     and a.fence = g.fence and a.attempt > g.attempt and a.kind = 'fail'),
+taken as (
+  delete from holdfast.outcome o
+   where o.job_id = any (array (select job_id from given where is_taken))
+  returning o.job_id, o.type, o.fence, o.gate, o.gate_at, o.attempts, o.error, o.fingerprint, true as failing),
+marked as (
+  insert into holdfast.failing (job_id, attempt, error, fingerprint)
+  select job_id, attempts, error, fingerprint from taken
+  on conflict do nothing),
+{requeue}
+select job_id::text, type from queued;
+
+-- name: on_failed_of
+select attempt, error, fingerprint from holdfast.failing where job_id = :id::uuid;
 
 -- name: job_get
 select {job_columns}

@@ -143,7 +143,11 @@ returning type, priority, gate;
 -- name: chain_delete_outcomes
 delete from holdfast_outcome
  where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)))
-returning type, state, gate;
+returning type, state, gate, fanned_out;
+
+-- name: chain_delete_failing
+delete from holdfast_failing
+ where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
 
 -- name: chain_delete_attempts
 delete from holdfast_attempt

@@ -94,7 +94,7 @@ values (:token, :worker, :now, :now + :lease_ms * 1000, :lease_ms, :max_attempts
 select json_group_array(json_array(
          q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence,
          j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now, j.version,
-         {is_debounced}))
+         {is_debounced}, null, q.failing))
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
   left join holdfast_job j on j.id = x.value;
@@ -213,11 +213,11 @@ select q.job_id, j.chain_id, q.type,
 
 -- name: job_end
 -- Writes the outcomes of live jobs ended from outside, regardless of their holder. `queue_drop` follows, and the token is void.
-insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at)
+insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at, fanned_out)
 select q.job_id, q.type, json_extract(x.value, '$.state'), json_type(x.value, '$.next') is not null, json_extract(x.value, '$.output'),
        json_extract(x.value, '$.error'), json_extract(x.value, '$.fingerprint'), q.attempt, q.crashes, q.fence, l.worker, l.claimed_at, :now,
        case when json_extract(x.value, '$.state') = 'failed' then q.gate end,
-       case when json_extract(x.value, '$.state') = 'failed' and {is_ordered} then q.gate_at end
+       case when json_extract(x.value, '$.state') = 'failed' and {is_ordered} then q.gate_at end, json_extract(x.value, '$.fanned_out')
   from json_each(:rows) x
  cross join holdfast_queue q on q.job_id = json_extract(x.value, '$.id')
   left join holdfast_lease l on l.token = q.token;
@@ -236,13 +236,61 @@ returning job_id, type, gate;
 -- Takes failed jobs out of the outcomes. `job_redrive_queue` follows.
 delete from holdfast_outcome
  where job_id in (select value from json_each(:ids)) and state = 'failed'
-returning job_id, type, fence, gate, gate_at;
+returning job_id, type, fence, gate, gate_at, 0, null;
+
+-- name: on_failed_forget
+delete from holdfast_failing where job_id in (select value from json_each(:ids));
+
+-- name: on_failed_list
+select type from holdfast_on_failed;
+
+-- name: on_failed_declare
+insert into holdfast_on_failed (type) select value from json_each(:types) where true on conflict do nothing;
+
+-- name: on_failed_mark
+-- Marks jobs that have just failed, if their type has `on_failed`: a worker calls it in the transaction that fails them again. Not if
+-- it was tried so often already, or if no worker took the job since the last time.
+insert into holdfast_failing (job_id, attempt, error, fingerprint)
+select o.job_id, o.attempts, o.error, o.fingerprint
+  from json_each(:ids) x
+ cross join holdfast_outcome o on o.job_id = x.value
+ cross join holdfast_on_failed t on t.type = o.type
+  left join holdfast_failing f on f.job_id = o.job_id
+ where o.state = 'failed' and (f.job_id is null or (o.attempts > f.attempt and o.attempts < f.attempt + :tries))
+on conflict (job_id) do update set attempt = attempt
+returning job_id;
+
+-- name: on_failed_unremember
+-- The call was no attempt of the job.
+delete from holdfast_attempt
+ where kind = 'fail' and (job_id, fence, attempt) in (
+   select a.job_id, a.fence, a.attempt
+     from json_each(:ids) x
+    cross join holdfast_failing f on f.job_id = x.value
+    cross join holdfast_outcome o on o.job_id = x.value
+    cross join holdfast_attempt a on a.job_id = x.value and a.fence = o.fence and a.attempt > f.attempt);
+
+-- name: on_failed_settle
+-- The others have failed, after as many attempts as they had of their own.
+update holdfast_outcome
+   set attempts = f.attempt
+  from json_each(:ids) x cross join holdfast_failing f on f.job_id = x.value
+ where holdfast_outcome.job_id = x.value and holdfast_outcome.state = 'failed';
+
+-- name: on_failed_defer
+-- Takes them out of the outcomes. `job_redrive_queue` follows.
+delete from holdfast_outcome
+ where job_id in (select value from json_each(:ids))
+returning job_id, type, fence, gate, gate_at, attempts, 1;
+
+-- name: on_failed_of
+select attempt, error, fingerprint from holdfast_failing where job_id = :id;
 
 -- name: job_redrive_queue
--- Takes failed jobs back into the queue, rows [id, fence, gate, place] spread in order: attempts and crashes begin anew, the fence only
--- grows, the history stays.
+-- Takes failed jobs back into the queue, rows [id, fence, gate, place, attempts, failing] spread in order: the fence only grows, the history
+-- stays.
 insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, fence, awaited, gate, gate_at, ordered,
-                            rests_until)
+                            rests_until, attempt, failing)
 select j.id, j.type, case when json_extract(x.value, '$[3]') is null then j.priority else 5 end,
        case when json_extract(x.value, '$[2]') is null then {now} + x.key * :spacing_us end, j.max_attempts,
        json_extract(x.value, '$[1]'),
@@ -250,7 +298,8 @@ select j.id, j.type, case when json_extract(x.value, '$[3]') is null then j.prio
        json_extract(x.value, '$[2]'),
        case when json_extract(x.value, '$[2]') is not null
             then coalesce(json_extract(x.value, '$[3]'), {now} + x.key * :spacing_us) end,
-       json_extract(x.value, '$[3]') is not null, case when json_extract(x.value, '$[3]') is not null then {now} + x.key * :spacing_us end
+       json_extract(x.value, '$[3]') is not null, case when json_extract(x.value, '$[3]') is not null then {now} + x.key * :spacing_us end,
+       json_extract(x.value, '$[4]'), json_extract(x.value, '$[5]')
   from json_each(:rows) x cross join holdfast_job j on j.id = json_extract(x.value, '$[0]');
 
 -- name: job_get
