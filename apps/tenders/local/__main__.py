@@ -25,7 +25,16 @@ LOG = HOME / "log"
 PUSHES = HOME / "pushes"
 ARCHIVE = HOME / "archive"
 APPLICATION = "tenders.worker:jobs"
-OWN_PREFIXES = ("TENDERS_", "EXPO_", "ARCHIVE_", "CLEANUP_", "DISPATCH_", "RECEIPT_", "INGEST_")
+OWN_PREFIXES = (
+    "TENDERS_",
+    "EXPO_",
+    "ARCHIVE_",
+    "CLEANUP_",
+    "DISPATCH_",
+    "PUSH_",
+    "RECEIPT_",
+    "INGEST_",
+)
 
 
 @click.command("tenders", context_settings={"help_option_names": ["-h", "--help"]})
@@ -102,6 +111,8 @@ def _settings(url: str, push: str, sources: dict[str, str]) -> dict[str, str]:
         "RECEIPT_INTERVAL_MINUTES": "1s",
         "RECEIPT_LEAST_AGE": "1s",
         "PUSH_LEASE": "3s",
+        # The worker that is killed may be in the middle of ingest, which then waits for as long.
+        "OUTBOX_LEASE_DURATION_MS": "5000",
         "EXPO_URL": push,
         "ARCHIVE_BUCKET": str(ARCHIVE.absolute()),
         "ARCHIVE_KEEP": "1ms",

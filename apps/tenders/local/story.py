@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +19,13 @@ from apps.tenders.local.books import Books, Progress, read_progress
 from apps.tenders.local.push_server import PushServer
 from apps.tenders.local.push_server import slow as slow_push
 from apps.tenders.local.source_server import SourceFaults, SourceServer
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from holdfast import Holdfast
+from holdfast.errors import WrongState
 from tenders.generated import generate_tender
-from tenders.models import Delivery, DeliveryStatus
+from tenders.models import Delivery
 from tenders.sources.found import FoundTender
 
 PATIENCE_S = 120.0
@@ -132,12 +134,12 @@ class Story:
         self._scene.say(f"{name} killed (-9) while it held {held} deliveries; {successor} started")
 
     def _skip_backoff(self) -> None:
-        """Let the minutes pass that a delivery waits after an attempt failed."""
-        waiting = Delivery.status == DeliveryStatus.RETRYABLE
-        past = datetime.now(UTC) - timedelta(seconds=1)
-        with Session(self._scene.engine) as session, session.begin():
-            later = Delivery.next_attempt_at > past
-            session.execute(update(Delivery).where(waiting, later).values(next_attempt_at=past))
+        """Let the minutes pass that a push waits after an attempt failed."""
+        waiting = self._scene.jobs.jobs.list("type:push.send state:pending attempt>=1", limit=1_000)
+        if waiting:
+            # One that began in the meantime is not due any more.
+            with suppress(WrongState), self._scene.jobs.transaction() as tx:
+                self._scene.jobs.jobs.trigger(tx, *(each.id for each in waiting))
 
     def _figures(self, progress: Progress) -> str:
         states = " · ".join(f"{name} {number}" for name, number in progress.states.items())

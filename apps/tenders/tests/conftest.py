@@ -1,7 +1,9 @@
 """The application on a database of the test's own: SQLite and PostgreSQL."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from apps.tenders.local.push_server import PushServer
@@ -27,6 +29,8 @@ migrated_sqlite_url = application.migrated_sqlite_url
 url = application.url
 empty_url = application.empty_url
 
+K = TypeVar("K", bound=Kit)
+
 SOURCE = Path(__file__).parents[1] / "src"
 COMMANDS = Commands(SOURCE)
 SEED = BeginWith()
@@ -42,15 +46,21 @@ def make_tables() -> MakeTables:
     return migrate_tables
 
 
-@pytest.fixture
-async def kit(url: str) -> AsyncIterator[Kit]:
-    """The application bound to the database, and a worker that runs what is due."""
-    kit = Kit(jobs, url)
+@asynccontextmanager
+async def using(kit: K, url: str) -> AsyncIterator[K]:
+    """Have the application's sessions use the kit's database, in the block."""
     engine = open_async_engine(url)
     Session.configure(bind=engine)
     yield kit
     await engine.dispose()
     await jobs.aclose()
+
+
+@pytest.fixture
+async def kit(url: str) -> AsyncIterator[Kit]:
+    """The application bound to the database, and a worker that runs what is due."""
+    async with using(Kit(jobs, url), url) as kit:
+        yield kit
 
 
 @pytest.fixture

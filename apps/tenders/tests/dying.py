@@ -1,18 +1,18 @@
-"""Runs of cycles that die at a chosen step: `python -m apps.tenders.tests.dying` forks one per line it reads.
+"""Runs of cycles and jobs that die at a chosen step: `python -m apps.tenders.tests.dying` forks one per line it reads.
 
 The hooks are here, not in the application.
 """
 
 from datetime import timedelta
 
-from apps.tenders.tests.pushing import NOON, HandClock, make_run
+from apps.tenders.tests.pushing import NOON, HandClock, HandKit, make_run
 from tests.support.dying import Death, Steps, fork_for_each_line
 
 from holdfast.contrib.sqlalchemy_url import open_async_engine
 from holdfast_leases import AsyncLeasedTable
+from tenders import sending
 from tenders.database import Session
-from tenders.deliveries import Work
-from tenders.dispatch import send_due
+from tenders.dispatch import dispatch
 from tenders.expo import ExpoPush
 from tenders.ingest import Ingest
 from tenders.jobs import jobs
@@ -23,18 +23,18 @@ from tenders.sources.opening import open_sources
 from tenders.sources.pages import PageSource
 from tenders.trust import trusted_authorities
 
-CYCLES = {"dispatch": send_due, "receipt": fetch_due}
-
 
 async def work(death: Death) -> int:
     """Run a cycle once, or until death; its clock is that far ahead of noon."""
-    jobs.bind(death.url, lambda: None)
+    kit = HandKit(jobs, death.url, HandClock(NOON + timedelta(microseconds=death.ahead_us)))
     engine = open_async_engine(death.url)
     Session.configure(bind=engine)
     steps = Steps(death)
     steps.watch(engine.sync_engine)
     for name in ("claim", "finish", "retry", "reap"):
         steps.wrap(AsyncLeasedTable, name)
+    for name in ("_claim", "_write"):
+        steps.wrap(sending, name)
     for name in ("send", "fetch_receipts"):
         steps.wrap(ExpoPush, name)
     for source in (ApiSource, PageSource):
@@ -42,19 +42,21 @@ async def work(death: Death) -> int:
             steps.wrap(source, name)
     if death.work == "ingest":
         await take_in()
+    elif death.work == "dispatch":
+        await dispatch(make_run("dispatch", "w-9"))
+        await kit.run_until_idle_async()
     else:
-        await push(death)
+        await receive()
     await engine.dispose()
     await jobs.aclose()
     return 0
 
 
-async def push(death: Death) -> None:
-    """Run dispatch or receipt."""
+async def receive() -> None:
+    """Run receipt."""
     settings = read_settings()
     provider = ExpoPush.of(settings)
-    clock = HandClock(NOON + timedelta(microseconds=death.ahead_us))
-    await CYCLES[death.work](Work(make_run(death.work, "w-9"), settings, clock), provider)
+    await fetch_due(make_run("receipt", "w-9"), settings, provider)
     await provider.aclose()
 
 

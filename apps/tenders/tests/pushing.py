@@ -1,27 +1,31 @@
-"""What tests of dispatch and receipts share: a clock, tenders with their deliveries, and runs of the two cycles."""
+"""What tests of pushes and receipts share: a clock, tenders with their deliveries, and what sends and asks."""
 
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from apps.tenders.local.push_server import PushServer
+from apps.tenders.tests.conftest import using
 from sqlalchemy import select
 
+from holdfast import Holdfast
 from holdfast.core.cycle import Slot
 from holdfast.scheduler.cycle_run import WHOLE, CycleRun
 from holdfast.testing.kit import Kit
 from holdfast_leases import to_instant
 from tenders.database import Session
-from tenders.deliveries import Work
-from tenders.dispatch import send_due
 from tenders.expo import ExpoPush
 from tenders.jobs import jobs
 from tenders.models import Delivery, Installation, NotificationEvent, Preference, Tender
 from tenders.partitions import create_months
-from tenders.push import PushProvider
+from tenders.push import PushMessage, SendOutcome
 from tenders.receipts import fetch_due
-from tenders.settings import Settings, read_settings
+from tenders.sending import outage
+from tenders.settings import read_settings
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
@@ -40,52 +44,107 @@ class HandClock:
         self.now += span
 
 
+class HandKit(Kit):
+    """A kit whose time is that of a clock."""
+
+    def __init__(self, app: Holdfast, url: str, clock: HandClock) -> None:
+        self.clock = clock
+        super().__init__(app, url)
+
+    def _instant(self) -> int:
+        return self.clock()
+
+
 @dataclass
 class Pushing:
     """The push half of the application, run by hand against a push service."""
 
     url: str
-    clock: HandClock = field(default_factory=HandClock)
-    settings: Settings = field(default_factory=read_settings)
+    kit: HandKit
+    set: Callable[[str, str], None]
+    """Sets a variable."""
 
-    async def dispatch(
-        self,
-        worker: str = "w-1",
-        max_items: int | None = None,
-        provider: PushProvider | None = None,
-    ) -> dict[str, float]:
-        """Run `dispatch` once; return its counters."""
-        run = make_run("dispatch", worker, max_items)
-        expo = ExpoPush(self.url, timeout_s=5)
-        try:
-            await send_due(Work(run, self.settings, self.clock), provider or expo)
-        finally:
-            await expo.aclose()
-        return dict(run.numbers)
+    @property
+    def clock(self) -> HandClock:
+        """The time of everything."""
+        return self.kit.clock
+
+    async def dispatch(self) -> dict[str, int]:
+        """Run `dispatch` once and then what is due; return what changed in the tables."""
+        before = await Tables.read()
+        await self.kit.run_cycle_async("dispatch")
+        await self.kit.run_until_idle_async()
+        return (await Tables.read()).changes_since(before)
 
     async def receipt(self, worker: str = "w-1", max_items: int | None = None) -> dict[str, float]:
         """Run `receipt` once; return its counters."""
         run = make_run("receipt", worker, max_items)
         expo = ExpoPush(self.url, timeout_s=5)
         try:
-            await fetch_due(Work(run, self.settings, self.clock), expo)
+            await fetch_due(run, read_settings(), expo)
         finally:
             await expo.aclose()
         return dict(run.numbers)
 
-    def work(self, cycle: str, worker: str = "w-1") -> Work:
-        """Return a run to be used by hand."""
-        return Work(make_run(cycle, worker), self.settings, self.clock)
 
-    def set(self, **changes: timedelta) -> None:
-        """Change settings."""
-        self.settings = replace(self.settings, **changes)  # type: ignore[arg-type]
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What there is to see of pushes: deliveries with their attempts, tenders and devices."""
+
+    deliveries: dict[int, tuple[str, int]]
+    notified: frozenset[UUID]
+    off: frozenset[UUID]
+
+    @classmethod
+    async def read(cls) -> "Tables":
+        """Read them."""
+        async with Session() as session:
+            rows = await session.execute(
+                select(Delivery.id, Delivery.status, Delivery.attempt_count)
+            )
+            notified = await session.scalars(select(Tender.id).where(Tender.is_notified))
+            off = await session.scalars(select(Installation.id).where(~Installation.is_active))
+            found = {id: (status.value, attempts) for id, status, attempts in rows}
+            return cls(found, frozenset(notified), frozenset(off))
+
+    def changes_since(self, before: "Tables") -> dict[str, int]:
+        """Count the deliveries that were tried, by what became of them, and what followed from that."""
+        changed = Counter(
+            status
+            for id, (status, attempts) in self.deliveries.items()
+            if before.deliveries[id] != (status, attempts)
+        )
+        changed["tenders_notified"] = len(self.notified - before.notified)
+        changed["switched_off"] = len(self.off - before.off)
+        return dict(+changed)
+
+
+@contextmanager
+def after_send(hook: Callable[[], Awaitable[object]]) -> Iterator[None]:
+    """Call back after the service has answered and before that is recorded, in the block."""
+    send = ExpoPush.send
+
+    async def hooked(self: ExpoPush, messages: Sequence[PushMessage]) -> list[SendOutcome]:
+        outcomes = await send(self, messages)
+        await hook()
+        return outcomes
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ExpoPush, "send", hooked)
+        yield
 
 
 @pytest.fixture
-def pushing(kit: Kit, server: PushServer) -> Pushing:
-    """The cycles, addressed to the service."""
-    return Pushing(server.start())
+async def pushing(
+    url: str, server: PushServer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Pushing]:
+    """The application with a clock, addressed to the service."""
+    address = server.start()
+    monkeypatch.setenv("EXPO_URL", address)
+    monkeypatch.setenv("EXPO_TIMEOUT", "5s")
+    monkeypatch.setattr(outage, "until", None)
+    async with using(HandKit(jobs, url, HandClock()), url) as kit:
+        yield Pushing(address, kit, monkeypatch.setenv)
 
 
 def make_run(cycle: str, worker: str, max_items: int | None = None) -> CycleRun:

@@ -1,7 +1,8 @@
-"""The cycle `dispatch` on both stores, against a push service: outcomes, backoff, leases, and what it checks."""
+"""The job `push.send` and the cycle `dispatch` on both stores, against a push service."""
 
 import asyncio
-from collections.abc import Sequence
+import itertools
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -20,45 +21,25 @@ from apps.tenders.tests.pushing import (
     Pushing,
     add_deliveries,
     add_tender,
+    after_send,
     deliveries,
     delivery,
     installation,
     is_notified,
+    make_run,
 )
 from sqlalchemy import delete, update
 
+from holdfast.commands.attempts import reap_leases
 from tenders.database import Session
-from tenders.expo import ExpoPush
+from tenders.dispatch import dispatch
+from tenders.jobs import jobs
 from tenders.models import Delivery, DeliveryStatus, Installation, Preference, Tender
-from tenders.push import PushMessage, ReceiptOutcome, SendOutcome
+from tenders.sending import outage
 
 pushing = shared.pushing
 
 BACKOFF_MINUTES = (1, 2, 4, 8, 16, 32, 60)
-
-
-class Hooked:
-    """A provider that calls back after the service has accepted a batch and before its answer is recorded."""
-
-    name = "expo"
-    max_messages = 100
-    max_tickets = 1_000
-
-    def __init__(self, url: str, hook: object) -> None:
-        self._expo = ExpoPush(url, timeout_s=5)
-        self._hook = hook
-
-    async def send(self, messages: Sequence[PushMessage]) -> list[SendOutcome]:
-        outcomes = await self._expo.send(messages)
-        assert callable(self._hook)
-        await self._hook()
-        return outcomes
-
-    async def fetch_receipts(self, tickets: Sequence[str]) -> dict[str, ReceiptOutcome]:
-        return await self._expo.fetch_receipts(tickets)
-
-    async def aclose(self) -> None:
-        await self._expo.aclose()
 
 
 async def test_a_push_is_sent_once_and_marks_its_tender(
@@ -80,25 +61,37 @@ async def test_a_push_is_sent_once_and_marks_its_tender(
     assert await is_notified(tender)
 
 
-async def test_batches_have_at_most_a_hundred_and_a_run_at_most_its_items(
+async def test_a_call_has_at_most_a_hundred_pushes_and_a_run_starts_at_most_its_items(
     pushing: Pushing, server: PushServer
 ) -> None:
     await add_deliveries(await add_tender(), 230)
-    assert (await pushing.dispatch(max_items=120))["sent"] == 120
+    assert await dispatch(make_run("dispatch", "w-1", 120)) == 120
+    await pushing.kit.run_until_idle_async()
     assert server.calls == [("send", 100), ("send", 20)]
     assert (await pushing.dispatch())["sent"] == 110
     assert len({each.token for each in server.accepted}) == len(server.accepted) == 230
 
 
-async def test_two_replicas_at_once_share_the_deliveries(
+async def test_a_delivery_that_has_a_job_is_not_started_again(
+    pushing: Pushing, server: PushServer
+) -> None:
+    await add_deliveries(await add_tender(), 3)
+    runs = [await pushing.kit.run_cycle_async("dispatch") for _ in range(2)]
+    assert [each.counters.get("started", 0) for each in runs] == [3, 0]
+    assert len(pushing.kit.started("push.send")) == 3
+
+
+async def test_two_workers_at_once_share_the_deliveries(
     pushing: Pushing, server: PushServer
 ) -> None:
     first, second = await add_tender("1-1-LE26"), await add_tender("2-2-LE26")
     await add_deliveries(first, 150)
     await add_deliveries(second, 150)
-    counted = await asyncio.gather(pushing.dispatch("w-1"), pushing.dispatch("w-2"))
-    assert sum(each.get("sent", 0) for each in counted) == 300
-    assert sum(each.get("tenders_notified", 0) for each in counted) == 2
+    await pushing.kit.run_cycle_async("dispatch")
+    await asyncio.gather(*(pushing.kit.run_until_idle_async() for _ in range(2)))
+    assert {each.status for each in await deliveries()} == {DeliveryStatus.SENT}
+    assert await is_notified(first)
+    assert await is_notified(second)
     assert len({each.token for each in server.accepted}) == len(server.accepted) == 300
 
 
@@ -213,18 +206,39 @@ async def test_the_longer_of_both_waits_counts(
     server.faults.append(throttled(asked))
     await pushing.dispatch()
     assert (await delivery()).next_attempt_at == NOON + timedelta(minutes=minutes)
+    pushing.clock.advance(timedelta(minutes=minutes, microseconds=-1))
+    assert await pushing.dispatch() == {}
+    pushing.clock.advance(timedelta(microseconds=1))
+    assert (await pushing.dispatch())["sent"] == 1
 
 
-async def test_an_outage_ends_the_run_and_leaves_the_rest_as_it_was(
+async def test_an_outage_costs_one_call_an_attempt_and_leaves_the_rest_as_it_was(
     pushing: Pushing, server: PushServer
 ) -> None:
     await add_deliveries(await add_tender(), 150)
     server.faults.append(OUTAGE)
     assert await pushing.dispatch() == {"retryable": 100}
+    assert await pushing.dispatch() == {}
     assert len(server.calls) == 1
     left = (await deliveries())[100:]
     assert {(each.status, each.attempt_count) for each in left} == {(DeliveryStatus.PENDING, 0)}
     assert {each.lock_token for each in left} == {None}
+    pushing.clock.advance(timedelta(minutes=1))
+    assert await pushing.dispatch() == {"sent": 150, "tenders_notified": 1}
+    assert [each.attempt_count for each in await deliveries()] == [2] * 100 + [1] * 50
+
+
+async def test_while_the_service_is_away_no_worker_asks_it_again(
+    pushing: Pushing, server: PushServer
+) -> None:
+    await add_deliveries(await add_tender(), 150)
+    server.fault = throttled("300")
+    await pushing.dispatch()
+    # As it is for a worker that did not see the outage itself.
+    outage.until = None
+    pushing.clock.advance(timedelta(minutes=4))
+    assert await pushing.dispatch() == {}
+    assert len(server.calls) == 1
 
 
 async def test_an_installation_that_went_off_gets_nothing(
@@ -267,28 +281,35 @@ async def test_a_tender_that_was_archived_is_not_pushed(
     assert server.accepted == []
 
 
-async def test_a_lease_that_was_lost_in_the_middle_is_not_overwritten(
+async def test_a_worker_that_lost_its_lease_in_the_middle_overwrites_nothing(
     pushing: Pushing, server: PushServer
 ) -> None:
-    tender = await add_tender()
-    await add_deliveries(tender)
-    seen: list[dict[str, float]] = []
+    await add_deliveries(await add_tender())
+    calls = itertools.count(1)
+
+    async def send_again() -> None:
+        """Let another worker send it, unless a heartbeat comes in between."""
+        while (await delivery()).status is not DeliveryStatus.SENT:
+            pushing.clock.advance(timedelta(seconds=61))
+            await pushing.dispatch()
 
     async def be_too_slow() -> None:
-        pushing.clock.advance(timedelta(seconds=61))
-        seen.append(await pushing.dispatch("w-2"))  # takes the row back, and waits
-        pushing.clock.advance(timedelta(minutes=1))
-        seen.append(await pushing.dispatch("w-2"))  # sends it
+        """Answer when the other worker is done, and not when asked to stop."""
+        if next(calls) > 1:
+            return
+        other = asyncio.create_task(send_again())
+        while not other.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({other})
 
-    provider = Hooked(pushing.url, be_too_slow)
-    assert await pushing.dispatch("w-1", provider=provider) == {"lost": 1}
-    await provider.aclose()
-    assert seen == [{"reaped": 1}, {"sent": 1, "tenders_notified": 1}]
+    with after_send(be_too_slow):
+        await pushing.dispatch()
     first, second = server.accepted
     kept = await delivery()
     assert kept.provider_ticket_id == second.ticket != first.ticket
     # The second push has its cause on record.
     assert (kept.attempt_count, kept.last_error_code) == (2, "WorkerLost")
+    assert [each.state for each in pushing.kit.started("push.send")] == ["completed"]
 
 
 async def test_only_the_lost_rows_of_a_batch_are_left_alone(
@@ -302,17 +323,19 @@ async def test_only_the_lost_rows_of_a_batch_are_left_alone(
             taken = update(Delivery).where(Delivery.id == victim)
             await session.execute(taken.values(lock_token="another claim", locked_by="w-2"))
 
-    provider = Hooked(pushing.url, lose_one)
-    counted = await pushing.dispatch("w-1", provider=provider)
-    await provider.aclose()
-    assert counted == {"sent": 2, "lost": 1, "tenders_notified": 1}
+    with after_send(lose_one):
+        await pushing.dispatch()
     first, second, third = await deliveries()
     assert (first.status, third.status) == (DeliveryStatus.SENT, DeliveryStatus.SENT)
     assert (second.status, second.lock_token) == (DeliveryStatus.PENDING, "another claim")
-    assert (second.provider_ticket_id, second.attempt_count) == (None, 0)
+    assert second.provider_ticket_id is None
+    # Its job asks again what became of it.
+    pushing.clock.advance(timedelta(minutes=1))
+    assert await pushing.dispatch() == {"sent": 1}
+    assert (await deliveries())[1].last_error_code == "WorkerLost"
 
 
-async def test_a_worker_that_keeps_dying_uses_up_the_attempts(
+async def test_attempts_without_an_outcome_are_used_up_too(
     pushing: Pushing, server: PushServer
 ) -> None:
     await add_deliveries(await add_tender())
@@ -320,38 +343,75 @@ async def test_a_worker_that_keeps_dying_uses_up_the_attempts(
     async def die() -> None:
         raise ConnectionError("the worker is gone")
 
-    provider = Hooked(pushing.url, die)
-    for _ in range(8):
-        with pytest.raises(ConnectionError):
-            await pushing.dispatch("w-1", provider=provider)
-        pushing.clock.advance(timedelta(seconds=61))
-        assert await pushing.dispatch("w-2") == {"reaped": 1}
-        pushing.clock.advance(timedelta(minutes=60))
-    await provider.aclose()
+    with after_send(die):
+        for _ in range(8):
+            await pushing.dispatch()
+            pushing.clock.advance(timedelta(minutes=60))
+        assert (await pushing.dispatch()) == {"failed": 1}
+        assert (await pushing.dispatch()) == {}
     failed = await delivery()
     assert (failed.status, failed.attempt_count) == (DeliveryStatus.FAILED, 8)
-    assert failed.last_error_code == "WorkerLost"
-    assert failed.completed_at is not None
-    assert await pushing.dispatch("w-2") == {}
+    assert (failed.last_error_code, failed.lock_token) == ("WorkerLost", None)
+    assert failed.completed_at == pushing.clock.now
     assert len(server.accepted) == 8
 
 
-async def test_a_run_that_is_stopped_records_that_it_may_have_been_sent(
+async def test_a_delivery_whose_job_is_quarantined_fails_with_it(
     pushing: Pushing, server: PushServer
 ) -> None:
     await add_deliveries(await add_tender())
+    await pushing.kit.run_cycle_async("dispatch")
+    for _ in range(3):
+        pushing.kit.crash("push.send")
+        pushing.clock.advance(timedelta(minutes=2))
+        jobs.database.run(reap_leases(jobs.database.store, now=pushing.clock()))
+        pushing.clock.advance(timedelta(minutes=2))
+    assert await pushing.dispatch() == {"failed": 1}
+    failed = await delivery()
+    assert (failed.last_error_code, failed.completed_at) == ("JobFailed", pushing.clock.now)
+    assert failed.last_error_message
+    assert server.accepted == []
+
+
+async def test_a_push_that_failed_is_sent_when_its_job_is_redriven(
+    pushing: Pushing, server: PushServer
+) -> None:
+    await add_deliveries(await add_tender())
+    server.fault = OUTAGE
+    for _ in range(8):
+        await pushing.dispatch()
+        pushing.clock.advance(timedelta(minutes=60))
+    assert (await delivery()).status is DeliveryStatus.FAILED
+    server.fault = None
+    async with Session.begin() as session:
+        (dead,) = await jobs.aio.dead_letters.list()
+        assert "Http503" in (dead.error or "")
+        assert await jobs.dead_letters.redrive(session, dead.id) == 1
+    assert await pushing.dispatch() == {"sent": 1, "tenders_notified": 1}
+    sent = await delivery()
+    assert (sent.attempt_count, sent.completed_at) == (9, None)
+
+
+async def test_a_worker_that_is_stopped_records_that_it_may_have_been_sent(
+    pushing: Pushing, server: PushServer
+) -> None:
+    await add_deliveries(await add_tender())
+    await pushing.kit.run_cycle_async("dispatch")
     server.faults.append(slow(30))
     calls = asyncio.Event()
     loop = asyncio.get_running_loop()
     server.on_arrival = lambda: loop.call_soon_threadsafe(calls.set)
-    run = asyncio.create_task(pushing.dispatch())
+    worker = jobs.make_worker()
+    run = asyncio.create_task(worker.run())
     await calls.wait()
-    run.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await run
+    for _ in range(2):  # the second time, it does not wait for its handlers
+        worker.stop("stopped by the test")
+    await run
     stopped = await delivery()
     assert (stopped.status, stopped.last_error_code) == (DeliveryStatus.RETRYABLE, "Interrupted")
     assert (stopped.attempt_count, stopped.lock_token) == (1, None)
+    assert stopped.next_attempt_at == NOON + timedelta(minutes=1)
+    assert [each.state for each in pushing.kit.started("push.send")] == ["pending"]
 
 
 async def test_an_installation_with_a_new_token_stays_on(
@@ -364,7 +424,6 @@ async def test_an_installation_with_a_new_token_stays_on(
         async with Session.begin() as session:
             await session.execute(update(Installation).values(push_token="ExponentPushToken[new]"))
 
-    provider = Hooked(pushing.url, reinstall)
-    assert await pushing.dispatch(provider=provider) == {"invalid": 1}
-    await provider.aclose()
+    with after_send(reinstall):
+        assert await pushing.dispatch() == {"invalid": 1}
     assert (await installation("ExponentPushToken[new]")).is_active

@@ -12,8 +12,10 @@ from sqlalchemy import func, select
 from holdfast.testing.kit import Kit
 from tenders.database import Session
 from tenders.generated import generate_device, generate_tender
-from tenders.ingest import AllSourcesFailed, Ingest
+from tenders.ingest import AllSourcesFailed, Ingest, store_tender
 from tenders.models import Base, Delivery, DeliveryStatus, NotificationEvent, RegisteredCode, Tender
+from tenders.partitions import create_months
+from tenders.sending import start_pushes
 from tenders.settings import read_settings
 from tenders.sources.opening import open_sources
 
@@ -91,6 +93,31 @@ async def test_what_is_new_comes_in_with_its_event_and_deliveries(
             assert delivery.status is DeliveryStatus.PENDING
             assert delivery.attempt_count == 0
             assert delivery.lock_token is None
+
+
+async def test_a_push_is_started_with_each_delivery_in_its_transaction(
+    kit: Kit, devices: int, server: SourceServer
+) -> None:
+    await take_in()
+    async with Session() as session:
+        ids = set(await session.scalars(select(Delivery.id)))
+    started = kit.started("push.send")
+    assert {each.input for each in started} == ids
+    assert {each.key for each in started} == {f"push:{each}" for each in ids}
+    # The cycle finds nothing to do.
+    assert (await kit.run_cycle_async("dispatch")).counters.get("started", 0) == 0
+    await take_in()
+    assert len(kit.started("push.send")) == len(ids)
+
+
+async def test_a_transaction_that_is_rolled_back_starts_no_push(kit: Kit, devices: int) -> None:
+    async with Session() as session:
+        await create_months(session, [NOW])
+        stored = await store_tender(session, generate_tender(1, NOW), NOW)
+        await start_pushes(session, stored or [])
+        await session.rollback()
+    assert stored
+    assert kit.started("push.send") == []
 
 
 async def test_what_is_known_is_neither_asked_for_nor_written_again(

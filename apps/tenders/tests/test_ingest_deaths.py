@@ -1,4 +1,4 @@
-"""Runs of ingest die with -9 before every step, on both stores: no tender is without its event and its deliveries."""
+"""Runs of ingest die with -9 before every step, on both stores: no tender is without what belongs to it."""
 
 import itertools
 from collections.abc import AsyncIterator, Iterator
@@ -12,11 +12,13 @@ from apps.tenders.tests.conftest import environment
 from apps.tenders.tests.dying import take_in
 from apps.tenders.tests.pushing import NOON
 from sqlalchemy import Select, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
 from tests.support.dying import DyingProcesses
 
 from holdfast.testing.kit import Kit
 from tenders.database import Session
 from tenders.generated import generate_device, generate_tender
+from tenders.jobs import jobs
 from tenders.models import Delivery, NotificationEvent, Preference, RegisteredCode, Tender
 from tenders.sources.found import FoundTender
 
@@ -82,9 +84,18 @@ async def check_that_what_is_there_is_whole(tenders: list[FoundTender]) -> int:
                     (Delivery, Delivery.event_id.in_(events_of(tender))),
                 )
             ]
-            assert rows in ([0, 0, 0, 0], [1, 1, 1, wanted])
+            rows.append(await count_pushes(session, tender))
+            assert rows in ([0, 0, 0, 0, 0], [1, 1, 1, wanted, wanted])
             found += rows[0] or 0
     return found
+
+
+async def count_pushes(session: AsyncSession, tender: FoundTender) -> int:
+    """Count a tender's deliveries that have a job."""
+    mine = select(Delivery.id).where(Delivery.event_id.in_(events_of(tender)))
+    ids = set(await session.scalars(mine))
+    started = await jobs.aio.jobs.list("type:push.send", limit=1_000)
+    return sum(each.input in ids for each in started)
 
 
 def ids_of(tender: FoundTender) -> Select[tuple[UUID]]:

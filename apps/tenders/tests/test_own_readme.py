@@ -55,7 +55,7 @@ async def test_the_cycles_have_the_seeds_schedules_unless_told_otherwise(
     }
     for name, has in {
         "ingest": ("120000", "True"),
-        "dispatch": ("60000", "False"),
+        "dispatch": ("60000", "True"),
         "receipt": ("60000", "False"),
         "cleanup": ("17 3 * * *", "America/Santiago", "True"),
         "archiveExport": ("47 3 * * *", "America/Santiago", "True"),

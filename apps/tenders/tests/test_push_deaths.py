@@ -1,4 +1,4 @@
-"""Runs of dispatch and receipt die with -9 before every step, on both stores: nothing is lost, repeats have a cause."""
+"""Workers die with -9 before every step, on both stores: no push and no receipt is lost, repeats have a cause."""
 
 import itertools
 from collections import Counter
@@ -48,7 +48,7 @@ async def newest(tokens: list[str]) -> list[Delivery]:
     return (await deliveries())[-len(tokens) :]
 
 
-async def test_whichever_step_a_dispatch_dies_at_every_device_gets_its_push(
+async def test_whichever_step_a_worker_dies_at_every_device_gets_its_push(
     pushing: Pushing, server: PushServer, mortals: DyingProcesses
 ) -> None:
     died_at: set[str] = set()
@@ -73,7 +73,7 @@ async def test_whichever_step_a_dispatch_dies_at_every_device_gets_its_push(
         if steps is None:
             break
         died_at.add(steps[-1])
-    assert died_at >= {"statement", "commit", "committed", "claim", "claim done", "finish done"}
+    assert died_at >= {"statement", "commit", "committed", "_claim", "_claim done", "_write done"}
     assert died_at >= {"send", "send done"}
     assert repeated > 3
 
@@ -111,14 +111,14 @@ async def test_whichever_step_a_receipt_dies_at_nothing_is_sent_again(
 
 def is_claimed_only(steps: list[str]) -> bool:
     """Say whether the claim was committed and its outcome was not."""
-    return _is_committed_after("claim done", steps) and not _is_committed_after(
-        "finish done", steps
+    return _is_committed_after("_claim done", steps) and not _is_committed_after(
+        "_write done", steps
     )
 
 
 def is_sent_but_not_recorded(steps: list[str]) -> bool:
     """Say whether the service took the pushes, and the run died before the commit that records it."""
-    return "send done" in steps and not _is_committed_after("finish done", steps)
+    return "send done" in steps and not _is_committed_after("_write done", steps)
 
 
 def _is_committed_after(name: str, steps: list[str]) -> bool:

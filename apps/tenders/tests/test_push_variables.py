@@ -1,23 +1,19 @@
 """Every variable of dispatch and receipts has its effect, or is refused with its name."""
 
+import asyncio
 import json
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from apps.tenders.local.push_server import PushServer, slow
+from apps.tenders.local.push_server import OUTAGE, PushServer, slow
 from apps.tenders.tests import pushing as shared
 from apps.tenders.tests.conftest import run_command
 from apps.tenders.tests.pushing import NOON, Pushing, add_deliveries, add_tender, delivery
 from tests.support.until import until
 
 from holdfast.errors import ConfigError
-from tenders.deliveries import Work
-from tenders.dispatch import send_due
-from tenders.expo import ExpoPush
 from tenders.models import DeliveryStatus
-from tenders.push import PushMessage, SendOutcome
 from tenders.settings import read_settings
 
 pushing = shared.pushing
@@ -29,6 +25,7 @@ pushing = shared.pushing
         ("EXPO_TIMEOUT", "soon"),
         ("EXPO_TIMEOUT", "0s"),
         ("PUSH_LEASE", "900ms"),
+        ("PUSH_PAUSE", "0s"),
         ("RECEIPT_LEAST_AGE", "-1s"),
         ("RECEIPT_GIVE_UP", "15m"),
         ("EXPO_URL", "htps://exp.host"),
@@ -66,45 +63,59 @@ async def test_intervals_and_budgets_are_taken_from_the_environment(
 
 
 async def test_the_address_the_token_and_the_time_limit_of_the_service_are_those_given(
-    pushing: Pushing, server: PushServer, monkeypatch: pytest.MonkeyPatch
+    pushing: Pushing, server: PushServer
 ) -> None:
     server.access_token = "a secret of the tests"
     server.faults.append(slow(30))
-    for name, value in (
-        ("EXPO_URL", pushing.url),
-        ("EXPO_ACCESS_TOKEN", "a secret of the tests"),
-        ("EXPO_TIMEOUT", "200ms"),
-    ):
-        monkeypatch.setenv(name, value)
+    pushing.set("EXPO_ACCESS_TOKEN", "a secret of the tests")
+    pushing.set("EXPO_TIMEOUT", "200ms")
     await add_deliveries(await add_tender())
-    settings = read_settings()
-    expo = ExpoPush.of(settings)
-    work = Work(shared.make_run("dispatch", "w-1"), settings, pushing.clock)
-    await send_due(work, expo)
+    await pushing.dispatch()
     assert (await delivery()).last_error_code == "Timeout"
     await until(
         lambda: not server.faults
     )  # a busy machine may have kept the request from the service until now
     pushing.clock.advance(timedelta(minutes=1))
-    monkeypatch.setenv("EXPO_TIMEOUT", "10s")
-    patient = ExpoPush.of(read_settings())
-    await send_due(work, patient)
+    pushing.set("EXPO_TIMEOUT", "10s")
+    await pushing.dispatch()
     assert (await delivery()).status is DeliveryStatus.SENT
-    await expo.aclose()
-    await patient.aclose()
 
 
-async def test_the_lease_is_as_long_as_given(pushing: Pushing, server: PushServer) -> None:
+async def test_a_service_that_failed_is_left_alone_for_as_long_as_given(
+    pushing: Pushing, server: PushServer
+) -> None:
+    pushing.set("PUSH_PAUSE", "5m")
+    await add_deliveries(await add_tender(), 110)
+    server.faults.append(OUTAGE)
+    assert await pushing.dispatch() == {"retryable": 100}
+    pushing.clock.advance(timedelta(minutes=4))
+    assert await pushing.dispatch() == {}
+    pushing.clock.advance(timedelta(minutes=1))
+    assert (await pushing.dispatch())["sent"] == 110
+
+
+async def test_the_lease_of_a_ticket_is_as_long_as_given(
+    pushing: Pushing, server: PushServer
+) -> None:
     await add_deliveries(await add_tender())
-    pushing.set(push_lease=timedelta(minutes=7))
+    await pushing.dispatch()
+    pushing.clock.advance(timedelta(minutes=15))
+    pushing.set("PUSH_LEASE", "7m")
     held: list[object] = []
+    loop = asyncio.get_running_loop()
 
-    class Looking(ExpoPush):
-        async def send(self, messages: Sequence[PushMessage]) -> list[SendOutcome]:
-            held.append((await delivery()).locked_until)
-            return await super().send(messages)
+    async def look() -> None:
+        held.append((await delivery()).locked_until)
 
-    expo = Looking(pushing.url)
-    await pushing.dispatch(provider=expo)
-    await expo.aclose()
-    assert held == [NOON + timedelta(minutes=7)]
+    server.on_arrival = lambda: asyncio.run_coroutine_threadsafe(look(), loop).result()
+    await pushing.receipt()
+    assert held == [NOON + timedelta(minutes=22)]
+
+
+async def test_the_lease_of_a_push_is_as_long_as_given(sqlite_url: str, tmp_path: Path) -> None:
+    (tmp_path / "look.py").write_text(
+        "from tenders.worker import jobs\nprint(jobs.registry.get('push.send').lease.duration_ms)\n"
+    )
+    for given, expected in (({}, "60000"), ({"PUSH_LEASE": "7m"}, "420000")):
+        code, out, err = await run_command(tmp_path, sqlite_url, "look", **given)
+        assert (code, out.strip()) == (0, expected), err

@@ -50,7 +50,7 @@ async def test_a_receipt_ends_its_delivery(pushing: Pushing, server: PushServer)
 async def test_a_ticket_is_left_alone_until_it_is_old_enough(
     pushing: Pushing, server: PushServer
 ) -> None:
-    pushing.set(receipt_least_age=timedelta(minutes=20))
+    pushing.set("RECEIPT_LEAST_AGE", "20m")
     await add_deliveries(await add_tender())
     await pushing.dispatch()
     pushing.clock.advance(timedelta(minutes=20, microseconds=-1))
@@ -78,7 +78,7 @@ async def test_a_receipt_that_is_not_ready_is_asked_for_again_and_again_but_less
 
 
 async def test_a_receipt_that_never_comes_is_given_up(pushing: Pushing, server: PushServer) -> None:
-    pushing.set(receipt_give_up=timedelta(hours=2))
+    pushing.set("RECEIPT_GIVE_UP", "2h")
     tender, _ = await send(pushing)
     server.receipt_delay_s = 10_000
     pushing.clock.now = NOON + timedelta(hours=2, microseconds=-1)

@@ -8,10 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from typing import Any, cast
 from uuid import uuid4
 
-from sqlalchemy import CursorResult, and_, literal, select
+from sqlalchemy import and_, literal, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun, from_env
@@ -27,6 +26,7 @@ from tenders.models import (
     Tender,
 )
 from tenders.partitions import create_months
+from tenders.sending import start_pushes
 from tenders.settings import read_settings
 from tenders.sources.api import ZONE
 from tenders.sources.found import FoundTender, SourceFailed, TenderSource, merge
@@ -136,10 +136,11 @@ class Ingest:
             checkpoint()
             async with Session.begin() as session:
                 deliveries = await store_tender(session, tender, now)
+                await start_pushes(session, deliveries or [])
             if deliveries is not None:
                 self.counts["new"] += 1
                 self.counts["merged"] += len(tender.sources) > 1
-                self.counts["deliveries"] += deliveries
+                self.counts["deliveries"] += len(deliveries)
 
     def _fail(self, source: str, *failures: str) -> None:
         self.counts[f"failed_{source}"] += len(failures)
@@ -147,8 +148,10 @@ class Ingest:
             log.warning("source %s: %s", source, each)
 
 
-async def store_tender(session: AsyncSession, tender: FoundTender, now: datetime) -> int | None:
-    """Claim the code, and write tender, event and deliveries with it; return how many, None if it was claimed."""
+async def store_tender(
+    session: AsyncSession, tender: FoundTender, now: datetime
+) -> list[int] | None:
+    """Claim the code, and write tender, event and deliveries with it; return their ids, None if it was claimed."""
     id = uuid4()
     code = insert_into(session, RegisteredCode).values(code=tender.code, tender_id=id)
     claim = code.on_conflict_do_nothing().returning(RegisteredCode.code)
@@ -174,8 +177,8 @@ async def store_tender(session: AsyncSession, tender: FoundTender, now: datetime
     return await create_deliveries(session, event)
 
 
-async def create_deliveries(session: AsyncSession, event: NotificationEvent) -> int:
-    """Write a delivery for every active installation that wants to hear of the event's tender; return how many."""
+async def create_deliveries(session: AsyncSession, event: NotificationEvent) -> list[int]:
+    """Write a delivery for every active installation that wants to hear of the event's tender; return their ids."""
     its_tender = and_(
         Tender.id == event.tender_id, Tender.published_at == event.tender_published_at
     )
@@ -185,9 +188,7 @@ async def create_deliveries(session: AsyncSession, event: NotificationEvent) -> 
         .where(Installation.is_active, is_wanted())
     )
     new = insert_into(session, Delivery).from_select(["event_id", "installation_id"], wanted)
-    options = {"preserve_rowcount": True}
-    result = await session.execute(new.on_conflict_do_nothing(), execution_options=options)
-    return cast("CursorResult[Any]", result).rowcount
+    return list(await session.scalars(new.on_conflict_do_nothing().returning(Delivery.id)))
 
 
 async def _unknown(codes: Sequence[str]) -> list[str]:

@@ -201,7 +201,7 @@ def only(condition: str) -> dict[str, Any]:
 
 
 class Delivery(Base):
-    """One event on its way to one installation: the state of it, and the lease of the worker that sends it."""
+    """One event on its way to one installation: its state, and the worker that is busy with it."""
 
     __tablename__ = "notification_deliveries"
     __table_args__ = (

@@ -10,25 +10,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Row, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun, Retry, from_env
-from holdfast_leases import PUSH_BACKOFF, AsyncKeptRows, Claimed, LeasedTable, RowRetry
-from tenders.deliveries import (
-    Changes,
-    Device,
-    Work,
-    claim,
-    reap,
-    record,
-    repeat,
-    run_cycle,
-    stored,
-    switch_off,
+from holdfast_leases import (
+    PUSH_BACKOFF,
+    AsyncKeptRows,
+    Claimed,
+    LeasedTable,
+    RowRetry,
+    to_instant,
 )
+from tenders.database import Session
+from tenders.deliveries import Device, now, record, switch_off
+from tenders.expo import ExpoPush
 from tenders.jobs import jobs
 from tenders.models import SENT, Delivery
 from tenders.push import (
@@ -40,6 +38,10 @@ from tenders.push import (
     ReceiptsUnavailable,
     Retryable,
 )
+from tenders.settings import Settings, read_settings
+
+Changes: TypeAlias = dict[Any, dict[str, Any]]
+"""Columns to change, by the id of the delivery."""
 
 QUEUE = LeasedTable(
     "notification_deliveries",
@@ -53,6 +55,7 @@ QUEUE = LeasedTable(
 )
 
 MAX_ATTEMPTS = PUSH_BACKOFF.max_attempts or 1
+REAPED_AT_ONCE = 1_000
 
 log = logging.getLogger("tenders.receipts")
 
@@ -66,18 +69,43 @@ log = logging.getLogger("tenders.receipts")
 )
 async def receipt(run: CycleRun) -> int:
     """Fetch the receipts that are due."""
-    return await run_cycle(run, fetch_due)
+    settings = read_settings()
+    provider = ExpoPush.of(settings)
+    try:
+        await fetch_due(run, settings, provider)
+    finally:
+        await provider.aclose()
+    return 0  # it has counted as it went; a run that returns nothing counts as one item
 
 
-async def fetch_due(work: Work, provider: PushProvider) -> None:
+async def fetch_due(run: CycleRun, settings: Settings, provider: PushProvider) -> None:
     """Fetch batch after batch until no ticket is due, the run's items are used up, or the provider is down."""
+    await _reap(run)
+    goes_on = True
+    while goes_on and (room := run.room(provider.max_tickets)) > 0 and not run.aborted:
+        claimed, tickets = await _claim(run, settings, room)
+        goes_on = bool(tickets) and await _settle(run, settings, provider, claimed, tickets)
 
-    async def fetch_batch(room: int) -> bool:
-        claimed, rows = await claim(work, QUEUE, room, _TICKETS)
-        return bool(rows) and await _settle(work, provider, claimed, list(map(_ticket, rows)))
 
-    await reap(work, QUEUE)
-    await repeat(work, provider.max_tickets, fetch_batch)
+async def _reap(run: CycleRun) -> None:
+    """Take back what dead workers held."""
+    async with Session.begin() as session:
+        values = {"updated_at": _stored(session, now())}
+        reaped = await QUEUE.aio.reap(
+            session, limit=REAPED_AT_ONCE, values=values, now=jobs.instant()
+        )
+    _count(run, {"reaped": len(reaped)})
+
+
+def _count(run: CycleRun, counters: Mapping[str, int]) -> None:
+    for name, number in counters.items():
+        if number:
+            run.count(name, number)
+
+
+def _stored(session: AsyncSession, moment: datetime) -> Any:
+    """Return a time as the driver takes it where SQLAlchemy does not translate."""
+    return to_instant(moment) if session.get_bind().dialect.name == "sqlite" else moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,22 +138,37 @@ def _ticket(row: Row[Any]) -> Ticket:
     return Ticket(row.id, row.provider_ticket_id, device, row.sent_at, row.attempt_count)
 
 
+async def _claim(run: CycleRun, settings: Settings, limit: int) -> tuple[Claimed, list[Ticket]]:
+    """Lease deliveries whose receipts are due."""
+    lease = settings.push_lease
+    async with Session.begin() as session:
+        claimed = await QUEUE.aio.claim(
+            session, run.worker, limit=limit, lease=lease, now=jobs.instant()
+        )
+        rows = await session.execute(_TICKETS, {"token": claimed.token})
+        return claimed, [_ticket(each) for each in rows]
+
+
 async def _settle(
-    work: Work, provider: PushProvider, claimed: Claimed, tickets: Sequence[Ticket]
+    run: CycleRun,
+    settings: Settings,
+    provider: PushProvider,
+    claimed: Claimed,
+    tickets: Sequence[Ticket],
 ) -> bool:
     """Fetch a batch of receipts and record them; return whether the provider gives more."""
     receipts: Mapping[str, ReceiptOutcome] = {}
     failure: ReceiptsUnavailable | None = None
-    async with QUEUE.aio.keep(work.run, claimed) as kept:
+    async with QUEUE.aio.keep(run, claimed) as kept:
         try:
             receipts = await provider.fetch_receipts([each.id for each in tickets])
         except ReceiptsUnavailable as unavailable:
             failure = unavailable
             log.warning("receipts could not be fetched: %s", unavailable)
-        batch = _Batch(work, kept, tickets, receipts, failure)
+        batch = _Batch(settings, kept, tickets, receipts, failure)
         counters = await record(batch.write)
-    work.run.counts.processed += len(tickets)
-    work.count(counters)
+    run.counts.processed += len(tickets)
+    _count(run, counters)
     return failure is None
 
 
@@ -134,17 +177,17 @@ class _Batch:
 
     def __init__(
         self,
-        work: Work,
+        settings: Settings,
         kept: AsyncKeptRows,
         tickets: Sequence[Ticket],
         receipts: Mapping[str, ReceiptOutcome],
         failure: ReceiptsUnavailable | None,
     ) -> None:
-        self._work = work
+        self._settings = settings
         self._kept = kept
         self._tickets = tickets
         self._failure = failure
-        self._now = work.now
+        self._now = now()
         self._outcomes: dict[int, ReceiptOutcome] = {}
         for each in tickets:
             outcome = receipts.get(each.id) or self._give_up(each)
@@ -161,13 +204,13 @@ class _Batch:
             if each.delivery_id in self._outcomes
         }
         waiting: Changes = {
-            each.delivery_id: {"updated_at": stored(session, self._now)}
+            each.delivery_id: {"updated_at": _stored(session, self._now)}
             for each in self._tickets
             if each.delivery_id not in self._outcomes
         }
         finished = await self._kept.finish(session, final)
         after = timedelta() if self._failure is None else self._failure.after
-        retried = await self._kept.retry(session, waiting, at_least=after, now=self._work.clock())
+        retried = await self._kept.retry(session, waiting, at_least=after, now=jobs.instant())
         counters = Counter(_status(self._outcomes[id]) for id in finished)
         counters["waiting"] = len(retried.delayed)
         counters["lost"] = len(self._tickets) - counters.total()
@@ -176,7 +219,7 @@ class _Batch:
         return counters
 
     def _give_up(self, ticket: Ticket) -> Failed | None:
-        limit = self._work.settings.receipt_give_up
+        limit = self._settings.receipt_give_up
         if self._now - ticket.sent_at < limit:
             return None
         return Failed("ReceiptExpired", f"no receipt within {limit}; the push had been accepted")
@@ -185,13 +228,13 @@ class _Batch:
         self, session: AsyncSession, ticket: Ticket, outcome: ReceiptOutcome
     ) -> dict[str, Any]:
         """Return the columns of a delivery that has ended, or is to be sent again. The tender stays notified."""
-        moment = stored(session, self._now)
+        moment = _stored(session, self._now)
         if isinstance(outcome, Retryable):
             delay = timedelta(milliseconds=PUSH_BACKOFF.delay_ms(ticket.attempts))
             return {
                 "status": "retryable",
                 "provider_ticket_id": None,
-                "next_attempt_at": stored(session, self._now + delay),
+                "next_attempt_at": _stored(session, self._now + delay),
                 "last_error_code": outcome.code,
                 "last_error_message": outcome.message,
                 "updated_at": moment,

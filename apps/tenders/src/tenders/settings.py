@@ -28,6 +28,7 @@ class Settings:
     expo_access_token: str
     push_timeout_s: float
     push_lease: timedelta
+    push_pause: timedelta
     receipt_least_age: timedelta
     receipt_give_up: timedelta
     hot_months: int
@@ -65,6 +66,7 @@ def read_settings() -> Settings:
         expo_access_token=_text("EXPO_ACCESS_TOKEN"),
         push_timeout_s=_span("EXPO_TIMEOUT", "15s").total_seconds(),
         push_lease=_span("PUSH_LEASE", "60s", least=timedelta(seconds=1)),
+        push_pause=_span("PUSH_PAUSE", "1m"),
         # Expo has most receipts after a quarter of an hour, and keeps them for a day.
         receipt_least_age=_span("RECEIPT_LEAST_AGE", "15m"),
         receipt_give_up=_span("RECEIPT_GIVE_UP", "24h"),

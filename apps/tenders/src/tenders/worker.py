@@ -1,6 +1,6 @@
 """What a worker runs: `holdfast worker tenders.worker:jobs`."""
 
-from tenders import archiving, dispatch, ingest, receipts
+from tenders import archiving, dispatch, ingest, receipts, sending
 from tenders.jobs import jobs
 
-__all__ = ["archiving", "dispatch", "ingest", "jobs", "receipts"]
+__all__ = ["archiving", "dispatch", "ingest", "jobs", "receipts", "sending"]
