@@ -27,7 +27,7 @@ from tenders.push import Failed, Invalid, PushMessage, Retryable, SendOutcome, S
 from tenders.settings import read_settings
 
 MAX_ATTEMPTS = PUSH_BACKOFF.max_attempts or 1
-LONGEST_BODY = 500
+MAX_BODY_LENGTH = 500
 INTERRUPTED = Retryable("Interrupted", "the worker was stopped; it may have been accepted")
 
 # The reason on record when a device gets the same notification again.
@@ -145,7 +145,7 @@ def _parcel(row: Row[Any], attempt: int) -> Parcel:
         content = PushMessage(
             row.push_token,
             row.buyer or "New tender",
-            row.title[:LONGEST_BODY],
+            row.title[:MAX_BODY_LENGTH],
             {"code": row.code, "deliveryId": str(row.Delivery.id)},
         )
     return Parcel(
