@@ -58,6 +58,12 @@ class LoopBackoff:
             wait = min(wait, max(next_in_ms, self._delays.busy_ms))
         return wait / 1000
 
+    def until_due(self, processed: int, next_in_ms: int | None, random: float) -> float | None:
+        """Return the delay without polls: a moment after work, else until it is due; None if it does not say."""
+        if processed:
+            return self.after_tick(processed, next_in_ms, random)
+        return None if next_in_ms is None else max(next_in_ms, self._delays.busy_ms) / 1000
+
     def after_error(self, random: float) -> float:
         """Return the delay in seconds after a tick that could not run."""
         return (self._delays.error_ms + self._delays.error_jitter_ms * random) / 1000
@@ -85,7 +91,11 @@ class BackgroundReport:
 
 
 class RunnerLoop:
-    """Repeats the passes of one runner, or of a few in order: at once, then when they are due, or after a backoff."""
+    """Repeats the passes of one runner, or of a few in order: at once, then when they are due.
+
+    What may have changed in the database meanwhile is polled for by one loop, after a backoff, which wakes the others:
+    their reads come together and are shared.
+    """
 
     def __init__(
         self,
@@ -94,18 +104,27 @@ class RunnerLoop:
         worker: Worker,
         delays: LoopDelays,
         clock: Clock,
+        others: Sequence[RunnerLoop] | None = None,
     ) -> None:
+        """`others` are those that this loop wakes when it polls; None for a loop that is woken."""
         self.name = f"holdfast loop {names[0]}"
         self._names = names
         self._passes = passes
         self._worker = worker
         self._backoff = LoopBackoff(delays)
         self._clock = clock
+        self._others = others
+        self._is_resting = False
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
         """Have the next pass begin now, or the loop end if the passes were stopped."""
         self._wake.set()
+
+    def poll(self) -> None:
+        """Have a loop that rests look; one that runs has just looked."""
+        if self._is_resting:
+            self._wake.set()
 
     async def run(self) -> None:
         """Repeat until the passes are stopped; one that is cancelled after that ends too. Raises: CopiedDatabase."""
@@ -114,14 +133,24 @@ class RunnerLoop:
             while not stopping.is_set():
                 self._wake.clear()
                 pause = await self._run_once()
-                if not stopping.is_set():
-                    await self._clock.wait(self._wake, pause)
+                if stopping.is_set() or await self._rest(pause):
+                    continue
+                for each in self._others or ():
+                    each.poll()
         except asyncio.CancelledError:
             if not stopping.is_set():
                 raise
 
-    async def _run_once(self) -> float:
-        """Run a pass; return the delay that follows."""
+    async def _rest(self, pause: float | None) -> bool:
+        """Wait so long; return whether the loop was woken before."""
+        self._is_resting = True
+        try:
+            return await self._clock.wait(self._wake, pause)
+        finally:
+            self._is_resting = False
+
+    async def _run_once(self) -> float | None:
+        """Run a pass; return the delay that follows, None until the loop is woken."""
         try:
             summary, next_in_ms = await self._passes.run_pass(self._names)
         except CopiedDatabase:
@@ -130,7 +159,9 @@ class RunnerLoop:
             report_failure(error, self._passes, self._worker)
             return self._backoff.after_error(self._clock.random())
         self._worker.counters.ticks += 1
-        return self._backoff.after_tick(summary.total_processed, next_in_ms, self._clock.random())
+        is_polling = self._others is not None
+        after = self._backoff.after_tick if is_polling else self._backoff.until_due
+        return after(summary.total_processed, next_in_ms, self._clock.random())
 
 
 def report_failure(error: Exception, passes: Passes, worker: Worker) -> None:
@@ -159,10 +190,10 @@ class Background:
         self._shutdown_s = shutdown_s
         self._clock = clock or SystemClock()
         self._notifier = notifier
-        self._loops = [
-            RunnerLoop(names, passes, worker, delays or LoopDelays(), self._clock)
-            for names in group_runners(passes.names)
-        ]
+        together, *alone = group_runners(passes.names)
+        given = passes, worker, delays or LoopDelays(), self._clock
+        others = [RunnerLoop(names, *given) for names in alone]
+        self._loops = [RunnerLoop(together, *given, others), *others]
         self._stopping_now = asyncio.Event()
         self._reason = "asked"
         self._have_loops_ended = asyncio.Event()

@@ -112,6 +112,7 @@ class Passes:
         self.stopping = asyncio.Event()
         self._recorded_at = float("-inf")
         self._last_failure = "", float("-inf")
+        self._beginning: asyncio.Future[tuple[Instant, bool]] | None = None
 
     async def check(self) -> None:
         """Reject a copied database that was not adopted. Raises: CopiedDatabase, DatabaseUnreachable, DatabaseBusy."""
@@ -148,7 +149,7 @@ class Passes:
         """
         began = self._clock.monotonic()
         run_id = new_id()
-        started_at, is_paused = await self._link.run_atomic(self._begin(run_id))
+        started_at, is_paused = await self._begin_together(run_id)
         this = Pass(run_id, Budget(int(began * 1000), None, self._options.overall_ms), is_paused)
         results = await self._run_in_order(names, this)
         summary = self._summary(run_id, started_at, began, results)
@@ -163,6 +164,14 @@ class Passes:
             duration_ms=summary.duration_ms,
         )
         return summary, this.next_in_ms
+
+    async def _begin_together(self, run_id: str) -> tuple[Instant, bool]:
+        """Read the time, and whether all is paused; loops that begin at the same moment share one read."""
+        if self._mode == "tick":
+            return await self._link.run_atomic(self._begin(run_id))
+        if self._beginning is None or self._beginning.done():
+            self._beginning = asyncio.ensure_future(self._link.run_atomic(self._begin(run_id)))
+        return await asyncio.shield(self._beginning)
 
     def _begin(self, run_id: str) -> Op[tuple[Instant, bool]]:
         identity = yield from check_identity(self._store)
