@@ -22,6 +22,8 @@ delete from holdfast.lease;
 delete from holdfast.outcome;
 delete from holdfast.attempt;
 delete from holdfast.progress;
+delete from holdfast.failing;
+delete from holdfast.on_failed;
 delete from holdfast.revision;
 delete from holdfast.unreadable;
 delete from holdfast.redrive_job;

@@ -1,6 +1,7 @@
 -- An event stored before its subscription ends when it is fanned out. By then no handler ran, so it is neither sent nor counted:
 -- `fanned_out` says so, and its deliveries say what happened.
 alter table holdfast.outcome add column fanned_out boolean;
+alter table holdfast.outcome alter column fanned_out set statistics 25;
 
 -- Those of the version before, in batches, which were counted as completed. One row of the tally for each, so that the number of rows
 -- says whether there are more.
