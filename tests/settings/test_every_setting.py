@@ -768,7 +768,7 @@ class LoopClock(SystemClock):
 async def pace(
     place: Place, random: float, ticks: int = 1, processed: int = 0, fails: bool = False
 ) -> float:
-    """The pause after some ticks, as the loop of a runner takes it, or that of maintenance if it fails."""
+    """The pause after some ticks, of the loop that polls, or of a runner's own after work."""
 
     async def work(context: RunnerContext) -> RunnerReport:
         return RunnerReport(processed=processed)
@@ -777,7 +777,7 @@ async def pace(
     clock = LoopClock(random)
     assembly = replace(app.assembly(load_settings()), clock=clock)
     background = replace(assembly, runners=[FunctionRunner("mine", work)]).background()
-    clock.loop_event = background._loops[0 if fails else -1]._wake
+    clock.loop_event = background._loops[-1 if processed else 0]._wake
     if fails:
         with app.transaction() as tx:
             tx.execute("drop table holdfast_worker_runs")
