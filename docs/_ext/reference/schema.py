@@ -26,7 +26,7 @@ PURPOSES = {
     "job": "The request: type, input and options. Written once, except a debounced job's input.",
     "lease": "Which worker holds which jobs until when: one row per claim, for any number of jobs.",
     "limit_setting": "Limits changed at run time, and keys that pause.",
-    "on_failed": "Which types have an `on_failed`, so that it is called whoever finds a failure.",
+    "on_failed": "Which types have an `on_failed`, so that it is called whichever process finds the failure.",
     "outcome": "The result of a job. Appended when it finishes.",
     "progress": "The progress that running attempts report.",
     "queue": "Live jobs: one narrow row per blocked, pending or running job, deleted when it finishes.",
