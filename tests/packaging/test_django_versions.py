@@ -99,7 +99,7 @@ def django_python(
     """An interpreter with that version and the wheel."""
     version, packages = VERSIONS[request.param]
     folder = tmp_path_factory.mktemp("django")
-    return installed(wheel, "web,postgres", folder, find_python(version), packages).python
+    return installed(wheel, "web,postgres,django", folder, find_python(version), packages).python
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.support.command import run_command
 OLDEST = {"fastapi": "0.121", "starlette": "0.40", "cryptography": "43", "celery": "5.3"}
 """What the packages below are asked for in their oldest versions."""
 
-FASTAPI = ("docs/start/fastapi.md", "web", ("httpx", "sqlalchemy[asyncio]", "aiosqlite"))
+FASTAPI = ("docs/start/fastapi.md", "web,calls", ("httpx", "sqlalchemy[asyncio]", "aiosqlite"))
 SEALED = ("docs/do/sealed.md", "sealed", ())
 PAGES = {
     "oldest fastapi": (*FASTAPI, ("fastapi~=0.121.0", "starlette~=0.40.0")),

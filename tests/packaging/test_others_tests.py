@@ -274,7 +274,7 @@ def django_source(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Djan
     """The newest Django that is supported, with its tests."""
     version, packages = VERSIONS[NEWEST]
     folder = tmp_path_factory.mktemp("djangos_own")
-    environment = installed(wheel, "postgres", folder, find_python(version), packages)
+    environment = installed(wheel, "postgres,django", folder, find_python(version), packages)
     code = "import django; print(django.get_version())"
     exact = environment.succeed("python", "-c", code).strip()
     source = unpack_source("django", f"django=={exact}", environment, folder, is_of_tasks)
