@@ -38,6 +38,13 @@ async def work(job: Job[None]) -> None:
     os.write(log, f"{time.time():.6f} {job.id} {job.fence} {os.environ['HOST_NAME']}\\n".encode())
     await asyncio.sleep(0.005)  # some are running whenever the primary is lost
 """
+# A balancer takes every server for a primary until it has asked them, and would lead to any.
+IS_PRIMARY = """
+import sys, psycopg
+for _ in range(6):
+    with psycopg.connect(sys.argv[1], connect_timeout=2) as connection:
+        assert connection.execute("select pg_is_in_recovery()").fetchone() == (False,)
+"""
 MIGRATE = "import sys; from holdfast import Holdfast; Holdfast(sys.argv[1]).migrate()"
 EXISTING = "select id::text from holdfast.job"
 UNFINISHED = "select count(*) from holdfast.queue"
@@ -53,7 +60,15 @@ class FailoverScene:
         self.url = url or cluster.url
         self.clients = network.add("clients")
         self.failovers: list[Failover] = []
+        wait_until(self._leads_to_primary)
         self.clients.run(sys.executable, "-c", MIGRATE, self.url)
+
+    def _leads_to_primary(self) -> bool:
+        try:
+            self.clients.run(sys.executable, "-c", IS_PRIMARY, self.url)
+        except subprocess.CalledProcessError:
+            return False
+        return True
 
     def work_on(self, host: Host) -> subprocess.Popen[bytes]:
         """Run `holdfast worker` on a host."""
