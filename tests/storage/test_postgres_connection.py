@@ -56,9 +56,11 @@ async def test_a_cursor_of_ours_begins_with_all_that_psycopgs_own_begins_with(
     postgres_url: str,
 ) -> None:
     with psycopg.connect(postgres_url) as connection:
-        assert _values(OwnCursor(connection)) == _values(connection.cursor(row_factory=tuple_row))
+        theirs = psycopg.RawCursor(connection, row_factory=tuple_row)
+        assert _values(OwnCursor(connection)) == _values(theirs)
     async with await psycopg.AsyncConnection.connect(postgres_url) as aio:
-        assert _values(OwnAsyncCursor(aio)) == _values(aio.cursor(row_factory=tuple_row))
+        aio_theirs = psycopg.AsyncRawCursor(aio, row_factory=tuple_row)
+        assert _values(OwnAsyncCursor(aio)) == _values(aio_theirs)
 
 
 def _values(cursor: Any) -> dict[str, Any]:

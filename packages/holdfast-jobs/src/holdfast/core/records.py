@@ -190,6 +190,7 @@ class ClaimedJob(msgspec.Struct, gc=False):
     debounced: bool = False
     gate: str | None = None
     failing: bool | None = None
+    awaited: bool = False
 
 
 ON_FAILED_TRIES = 5

@@ -33,6 +33,7 @@ class Admission:
         self.running: set[Attempt] = set()
         self.unrecorded = 0
         self._stopping = context.stop.begun
+        self._urgent_flushes = context.wakes.urgent_flushes
         self._monotonic = context.clock.monotonic
         self._unwritten = 0
         self._smallest_window = self._window = context.options.slots
@@ -51,6 +52,7 @@ class Admission:
             self._is_strict and self._unwritten + len(self.running) >= self._most_begun
         ):
             self._was_behind = True
+            self._urgent_flushes.set()
             return True
         return self.is_behind()
 

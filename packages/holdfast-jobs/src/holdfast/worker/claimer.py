@@ -66,7 +66,8 @@ class Claimer:
         """Note that an attempt no longer needs its slot."""
         self._room.capacity.remove_ended(attempt, attempt.ended_at or self._clock.monotonic())
         self._quarantine.recheck()
-        self._wake.set()
+        if any(each.waits_for_room() for each in self._sources):
+            self._wake.set()
 
     def return_unstarted(self, attempt: Attempt) -> None:
         """Note that an attempt is given back that never had a slot."""

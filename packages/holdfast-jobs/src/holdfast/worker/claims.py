@@ -49,6 +49,9 @@ class ClaimSource(Protocol[R, A]):
     def note(self, request: R, answer: A, sent_at: float, now: float) -> list[ClaimedJob]:
         """Learn from the answer of a claim; return the jobs it took."""
 
+    def waits_for_room(self) -> bool:
+        """Whether a slot that becomes free is worth another claim; if not, only hints and times are."""
+
     def is_exhausted(self) -> bool:
         """Whether the last claims looked everywhere and found nothing; if they did not look, the next one does."""
 

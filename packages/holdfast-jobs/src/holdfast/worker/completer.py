@@ -7,6 +7,7 @@ locks: awaited jobs, successors with blockers, rows locked by a transaction.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -36,6 +37,12 @@ STATEMENT_MAX_BYTES = 4 * 1024 * 1024
 LARGE_OUTCOME_BYTES = STATEMENT_MAX_BYTES // 64
 TOGETHER = 100
 """Awaited jobs that end in one transaction: jobs that wait for many of them are locked once for all."""
+SMALL_FLUSH = 20
+GATHER_S = 0.01
+"""A flush of fewer outcomes than that does not begin sooner after the last one, unless one of them is awaited: it
+costs nearly as much as a large one."""
+FREE_AFTER_S = 0.5
+"""Empty leases go with the next flush; without one for so long they are deleted by themselves."""
 RETRY_MIN_S = 0.05
 RETRY_MAX_S = 2.0
 
@@ -99,6 +106,8 @@ class Recorder:
         if earlier is not None:
             pending.finish = earlier
             self.accept([pending])
+            # Nobody was told what its first commit made due.
+            self._claimer.hint()
             return
         self._settle([pending])
         self._held_leases.remove_lost(pending.attempt)
@@ -141,6 +150,15 @@ class Recorder:
         if self._ends_by_itself:
             self._claims.set()
 
+    def is_awaited(self, chain_id: str) -> bool:
+        """Whether a client waits for a chain."""
+        return self._hints.is_awaited(chain_id)
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether claimed jobs wait for a slot."""
+        return bool(len(self._backlog))
+
     def announce_ended(self, chains: Sequence[str], fan_in: FanIn) -> None:
         """Send the hints of chains that ended otherwise than by an attempt of ours."""
         for each in chains:
@@ -182,6 +200,9 @@ class Completer:
         self._admission = admission
         self._pending: list[PendingOutcome] = []
         self._wake = context.wakes.flushes
+        self._urgent = context.wakes.urgent_flushes
+        self._flushed_at = -math.inf
+        self._free_at = math.inf
         self._delay = 0.0
         self._flush_max = FLUSH_MAX
         self._is_ending = False
@@ -198,10 +219,13 @@ class Completer:
         self._admission.note_pending(now)
         self._pending.append(pending)
         self._wake.set()
+        if len(self._pending) >= SMALL_FLUSH or not self._may_wait(attempt, finish):
+            self._urgent.set()
 
     def accept_committed(self, attempt: Attempt, finish: Finish, report: FinishReport) -> None:
         """Act on an outcome that was recorded in the handler's own transaction."""
         self._context.held_leases.remove([attempt])
+        self._wake.set()
         self._recorder.announce(attempt, finish)
         self._recorder.announce_unblocked(report.fan_in)
 
@@ -224,9 +248,11 @@ class Completer:
     async def run(self) -> None:
         """Flush until cancelled; the worker does that when all is written."""
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._wait_for_outcomes()
             while self._pending:
+                await self._gather()
+                self._urgent.clear()
+                self._flushed_at = asyncio.get_running_loop().time()
                 batch = self._next_batch()
                 try:
                     await self._flush(batch)
@@ -237,12 +263,52 @@ class Completer:
                     self._flush_max = min(FLUSH_MAX, max(self._flush_max, 2 * len(batch)))
                     self._admission.note_flushed(batch)
                     self._note_left()
-            if not self._is_ending:
+
+    async def _wait_for_outcomes(self) -> None:
+        """Wait until there is something to write; meanwhile delete empty leases, a while after they became so."""
+        held_leases = self._context.held_leases
+        while not self._pending:
+            self._wake.clear()
+            if self._is_ending or not held_leases.has_empty:
+                self._free_at = math.inf
+                await self._wake.wait()
+                continue
+            now = self._monotonic()
+            self._free_at = min(self._free_at, now + FREE_AFTER_S)
+            if now < self._free_at:
+                await self._context.clock.wait(self._wake, self._free_at - now)
+            else:
                 await self.free_leases()
+                self._free_at = math.inf
+
+    def _may_wait(self, attempt: Attempt, finish: Finish) -> bool:
+        """Whether nobody waits for an outcome, and others are likely to follow it."""
+        if finish.kind != "complete" or finish.gate is not None or attempt.claimed.awaited:
+            return False
+        if self._recorder.is_awaited(attempt.claimed.chain_id):
+            return False
+        return bool(self._admission.running) or self._recorder.has_backlog
+
+    async def _gather(self) -> None:
+        """Put off a small flush that would follow the last one closely.
+
+        By the loop's own clock: this decides what goes together, and nothing else.
+        """
+        loop = asyncio.get_running_loop()
+        wait = self._flushed_at + GATHER_S - loop.time()
+        if wait <= 0 or self._is_ending:
+            return
+        timer = loop.call_later(wait, self._urgent.set)
+        try:
+            await self._urgent.wait()
+        finally:
+            timer.cancel()
 
     def end_soon(self) -> None:
         """Leave empty leases to the worker's last step: this loop may be cancelled in the middle of a statement."""
         self._is_ending = True
+        self._wake.set()
+        self._urgent.set()
 
     def _next_batch(self) -> list[PendingOutcome]:
         batch = next(split_batches(self._pending, self._flush_max))
@@ -257,6 +323,7 @@ class Completer:
         """Write a batch. Raises: what keeps the database from taking it; what is not settled is not written."""
         finishes = [each.finish for each in batch]
         freed = self._context.held_leases.take_empty()
+        self._free_at = math.inf
         try:
             done = await self._link.run(self._context.store.jobs.finish(finishes, freed))
         except BaseException as error:

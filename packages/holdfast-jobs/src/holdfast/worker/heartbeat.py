@@ -323,6 +323,7 @@ class HeartbeatEvents:
         """An attempt timed out; its outcome is to be recorded, unless it is already. None when that is unknown."""
         if is_recorded:
             self._context.held_leases.remove([attempt])
+            self._context.wakes.flushes.set_soon()
             self._to_loop(self._recorder.announce, attempt, finish)
         else:
             self._to_loop(self._completer.submit, attempt, finish, is_recorded is None)

@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.wakes import Wakes
 
-WORTH_FREEING = 50
-"""So many empty leases are worth a statement of their own; fewer go with the next flush."""
-
 
 class HeldLease:
     """One lease of ours: its attempts that have not ended, and until when we may rely on it."""
@@ -83,10 +80,11 @@ class HeldLeases:
     def remove_lost(self, attempt: Attempt) -> None:
         """Remove an attempt whose outcome is not ours to record: its row may still carry the token."""
         self._remove((attempt,), recorded=False)
+        self._wakes.flushes.set_soon()
 
     def _remove(self, attempts: Iterable[Attempt], recorded: bool) -> None:
         with self._lock:
-            before, has_emptied = self.crashed, False
+            before = self.crashed
             for attempt in attempts:
                 claimed = attempt.claimed
                 lease = self._leases.get(claimed.token)
@@ -97,23 +95,22 @@ class HeldLeases:
                 if not recorded:
                     lease.is_clean = False
                 if not lease.attempts:
-                    has_emptied = True
                     del self._leases[claimed.token]
                     if self._removed is not None:
                         self._removed.add(claimed.token)
                     (self._empty if lease.is_clean else self._uncertain).append(claimed.token)
             none_crashed_left = before > 0 and self.crashed == 0
-            left = len(self._empty) + len(self._uncertain)
             beside_crashed = before > 0
-            worth_freeing = has_emptied and (left >= WORTH_FREEING or not self._leases)
         if beside_crashed:
             self._wakes.suspects.set_soon()
         if none_crashed_left:
             # Only one job whose worker died is held at a time, so the next of them has to be claimed after it.
             self._wakes.claims.set_for_all()
-        if worth_freeing:
-            # Most leases go with the flush that ends their last job; those of handlers' own transactions do not.
-            self._wakes.flushes.set_soon()
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether there are leases to be deleted."""
+        return bool(self._empty or self._uncertain)
 
     def take_empty(self) -> list[str]:
         """Return the tokens of leases whose every job has ended, to be deleted without a check."""

@@ -312,6 +312,10 @@ class LimitedClaims:
         polls.note(request, answer, sent_at, now, self._backoff.hints_alive, random)
         return answer.jobs
 
+    def waits_for_room(self) -> bool:
+        """Whether a poll may find nothing but room missing."""
+        return bool(self._polls)
+
     def is_exhausted(self) -> bool:
         """Whether the last poll of each type found nothing that may start now."""
         return all(each.is_idle for each in self._polls.values())

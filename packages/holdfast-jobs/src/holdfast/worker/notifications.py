@@ -25,6 +25,10 @@ class AwaitedChains:
     def __bool__(self) -> bool:
         return bool(self._until) or self._all_until > 0
 
+    def has(self, chain_id: str) -> bool:
+        """Whether a client may wait for a chain."""
+        return self._all_until > 0 or chain_id in self._until
+
     def add(self, ids: tuple[str, ...], now: float) -> None:
         """Remember chains for a while; without ids, or with too many, all of them."""
         self._until = {id: until for id, until in self._until.items() if until > now}
@@ -99,6 +103,10 @@ class WorkerHints:
         """Send that a chain has ended, if a client waits for it. On the loop."""
         if self._awaited and self._awaited.take(chain_id, asyncio.get_running_loop().time()):
             self.send_soon(Hint("ended", ids=(chain_id,)))
+
+    def is_awaited(self, chain_id: str) -> bool:
+        """Whether a client may wait for a chain. On the loop."""
+        return self._awaited.has(chain_id)
 
     def send(self, hints: Iterable[Hint]) -> None:
         """Send hints now. From any thread."""

@@ -115,6 +115,7 @@ class PlainClaims:
         self.cursors = ClaimCursors()
         self._plan: ProbePlan | None = None
         self._has_more = False
+        self._waits_for_room = True
         self._is_hinted = False
         self._was_hinted = False
         self._sent_at = 0.0
@@ -137,6 +138,8 @@ class PlainClaims:
         now = self._clock.monotonic()
         if now < self._paused_until:
             return
+        # Until the answer says that there is nothing left.
+        self._waits_for_room = True
         self._plan = self._plan_probes(now)
         if self._plan is not None:
             self._was_hinted, self._is_hinted = self._is_hinted, False
@@ -210,11 +213,21 @@ class PlainClaims:
             self._crashed_due = now + CRASHED_EVERY_S
         self._backoff.note_found(len(answer))
         self._has_more = is_cut or not plan.is_whole
+        self._waits_for_room = self._has_more or not self._took_all(plan, request, answer)
         if self._has_more:
             self._paused_until = now + self._context.options.next_job_delay_ms / 1000
         elif self._was_hinted and not answer:
             self._scan_before_cursors(plan, now)
         return answer
+
+    def _took_all(self, plan: ProbePlan, request: Claim, answer: list[ClaimedJob]) -> bool:
+        """Whether nothing is left that is due: there was room for all of it, and a hint will tell of what comes."""
+        if not self._backoff.hints_alive or not request.allow_crashed:
+            return False
+        counts = Counter(job.type for job in answer)
+        return len(plan.rooms) == len(self._types) and all(
+            number < plan.rooms[name] for name, number in counts.items()
+        )
 
     def _scan_before_cursors(self, plan: ProbePlan, now: float) -> None:
         """A hinted row may lie before the cursor, if its transaction began before our last find."""
@@ -222,6 +235,10 @@ class PlainClaims:
         for name in plan.rooms:
             if name not in scanned and self.cursors.allows_full_scan(name, now):
                 self.cursors.request_full_scan(name)
+
+    def waits_for_room(self) -> bool:
+        """Whether the last claim may have left something, or has not been answered."""
+        return self._waits_for_room
 
     def is_exhausted(self) -> bool:
         """Whether the last claim scanned all types from the start and found nothing; if not, the next one does."""

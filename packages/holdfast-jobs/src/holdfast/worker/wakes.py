@@ -146,6 +146,7 @@ class Wakes:
     def __init__(self, threads: WorkerThreads) -> None:
         self.claims = ClaimWake(threads)
         self.flushes = Wake(threads)
+        self.urgent_flushes = Wake(threads)
         self.suspects = Wake(threads)
         self.heartbeat = BackgroundWake(threads)
         self.orphans = BackgroundWake(threads)

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor
 from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
@@ -29,7 +29,7 @@ from holdfast.storage.postgres.hosts import HOST_TIMEOUT_S, Host, hosts_of
 from holdfast.storage.postgres.store import (
     OLDEST_VERSION,
     TESTED_VERSION,
-    as_text,
+    as_texts,
     postgres_statements,
     translate,
 )
@@ -273,8 +273,11 @@ class _OwnAdapters:
         return _ADAPTERS
 
 
-class OwnCursor(_OwnAdapters, Cursor[Row]):
-    """For our statements on anybody's connection."""
+class OwnCursor(_OwnAdapters, RawCursor[Row]):
+    """For our statements on anybody's connection, with the server's own placeholders.
+
+    psycopg's are looked for in the text at each call, where that is longer than 4 kB.
+    """
 
     def __init__(self, connection: Connection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
@@ -290,7 +293,7 @@ class OwnCursor(_OwnAdapters, Cursor[Row]):
             raise
 
 
-class OwnAsyncCursor(_OwnAdapters, AsyncCursor[Row]):
+class OwnAsyncCursor(_OwnAdapters, AsyncRawCursor[Row]):
     """Async version of `OwnCursor`."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
@@ -306,7 +309,7 @@ class OwnAsyncCursor(_OwnAdapters, AsyncCursor[Row]):
             raise
 
 
-def _has_no_rows(cursor: Cursor[Any] | AsyncCursor[Any]) -> bool:
+def _has_no_rows(cursor: RawCursor[Any] | AsyncRawCursor[Any]) -> bool:
     """Say whether a statement's answer is there and is not made of rows."""
     return cursor.pgresult is not None and not cursor.pgresult.nfields
 
@@ -320,14 +323,14 @@ class PsycopgExecutor:
 
     def __init__(self, connection: Connection[Any], schema: str) -> None:
         self.connection = connection
-        self._statements = postgres_statements("pyformat", schema)
+        self._statements = postgres_statements("dollar", schema)
 
     def execute(self, statement: Statement) -> list[Row]:
         """Run one statement. Raises: the errors of `storage.postgres.store`."""
-        text = self._statements[statement.name].data
+        compiled = self._statements[statement.name]
         try:
             cursor = OwnCursor(self.connection)
-            cursor.execute(text, as_text(statement.params))
+            cursor.execute(compiled.data, as_texts(statement.params, compiled.order))
             return cursor.rows()
         except (psycopg.Error, OSError) as error:
             raise translate(error, statement.name, _role_of(self.connection)) or error from error
@@ -338,14 +341,14 @@ class PsycopgAsyncExecutor:
 
     def __init__(self, connection: AsyncConnection[Any], schema: str) -> None:
         self.connection = connection
-        self._statements = postgres_statements("pyformat", schema)
+        self._statements = postgres_statements("dollar", schema)
 
     async def execute(self, statement: Statement) -> list[Row]:
         """Run one statement. Raises: the errors of `storage.postgres.store`."""
-        text = self._statements[statement.name].data
+        compiled = self._statements[statement.name]
         try:
             cursor = OwnAsyncCursor(self.connection)
-            await cursor.execute(text, as_text(statement.params))
+            await cursor.execute(compiled.data, as_texts(statement.params, compiled.order))
             return await cursor.rows()
         except (psycopg.Error, OSError) as error:
             raise translate(error, statement.name, _role_of(self.connection)) or error from error

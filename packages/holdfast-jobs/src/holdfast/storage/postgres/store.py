@@ -5,7 +5,7 @@ Every operation is one statement, so the shared aggregates serve as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from holdfast.core.errors import (
@@ -64,16 +64,13 @@ def postgres_statements(style: ParamStyle, schema: str) -> CompiledStatements:
     return CompiledStatements(style, schema)
 
 
-def as_text(params: Mapping[str, Value]) -> Mapping[str, Value]:
-    """Give every parameter as text; the statement casts it, so that no driver's codecs matter."""
-    for value in params.values():
-        if value is not None and type(value) is not str:
-            return {name: _text(each) for name, each in params.items()}
-    return params
+def as_texts(params: Mapping[str, Value], order: Sequence[str]) -> list[str | None]:
+    """Give every parameter as text, in order; the statement casts it, so that no driver's codecs matter."""
+    return [_text(params[name]) for name in order]
 
 
 def _text(value: Value) -> str | None:
-    if value is None or isinstance(value, str):
+    if value is None or type(value) is str:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -199,7 +199,7 @@ asked as (
   offset 0)
 select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
        a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock),
-       a.version, a.debounced, null, c.failing
+       a.version, a.debounced, null, c.failing, c.awaited
   from claimed c full join asked a on a.id = c.job_id
  order by c.priority, c.available_at, c.job_id
 
@@ -259,7 +259,8 @@ claimed as (
         and job_id <> all (array (select job_id from surplus))
       order by priority, available_at, job_id
       limit :limit::integer))
-  returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.failing),
+  returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.failing,
+            q.awaited),
 leased as (
   insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
   select c.token, :worker, clock.now, clock.now + c.lease_ms * interval '1 ms',
@@ -293,7 +294,8 @@ claimed as (
      select job_id from due
       where crashes = 0
          or job_id = (select job_id from due where crashes > 0 order by priority, available_at, job_id limit 1)))
-  returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.failing),
+  returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.failing,
+            q.awaited),
 leased as (
   insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
   select :token::uuid, :worker, clock.now, clock.now + :lease_ms::integer * interval '1 ms',
