@@ -316,7 +316,7 @@ def test_the_number_of_processes_is_a_setting(folder: Path, scene: Scene) -> Non
     with Command(*words, env={"HOLDFAST_PROCESSES": "2"}) as command:
         _, said = command.process.communicate(timeout=PATIENCE_S)
     assert command.process.returncode == 0, said
-    assert len(re.findall(r"worker process \d+ of 2", said)) == 2
+    assert len(re.findall(r"worker process started: pid \d+, 2 in total", said)) == 2
     assert scene.state(id) == "completed"
 
 

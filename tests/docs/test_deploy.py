@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from holdfast.core.lease import Lease
 from holdfast.settings import variables_of
@@ -24,7 +26,7 @@ from holdfast.settings.definitions import WorkerSettings
 from holdfast.web.probes import PROBES
 from tests.cli.processes import Command
 from tests.docs.newcomer import run
-from tests.docs.snippets import Block, blocks
+from tests.docs.snippets import ROOT, Block, blocks
 from tests.docs.test_commands import parse
 from tests.docs.walk import free_port
 from tests.observe.test_prometheus import NAMES
@@ -93,13 +95,43 @@ def environment() -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
 
 
-def instructions() -> list[tuple[str, str]]:
-    """The last stage of the Dockerfile, as pairs of instruction and arguments."""
+def stages() -> list[list[tuple[str, str]]]:
+    """The stages of the Dockerfile, each as pairs of instruction and arguments."""
     (block,) = recipes("dockerfile").values()
     text = block.text.replace("\\\n", " ")
-    lines = [line.split(maxsplit=1) for line in text.splitlines() if line and line[0] != "#"]
-    start = max(at for at, (name, _) in enumerate(lines) if name == "FROM")
-    return [(name, rest.strip()) for name, rest in lines[start:]]
+    found: list[list[tuple[str, str]]] = []
+    for line in text.splitlines():
+        if not line or line[0] == "#":
+            continue
+        name, rest = line.split(maxsplit=1)
+        if name == "FROM":
+            found.append([])
+        found[-1].append((name, rest.strip()))
+    return found
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The last stage of the Dockerfile."""
+    return stages()[-1]
+
+
+def arguments(stage: list[tuple[str, str]], instruction: str) -> list[list[str]]:
+    """The words of each instruction of a kind."""
+    return [shlex.split(rest) for name, rest in stage if name == instruction]
+
+
+def compose_commands() -> list[list[str]]:
+    """The words of each `docker compose` on the page, from its subcommand on."""
+    return [shlex.split(line, comments=True)[2:] for line in printed("docker compose ")]
+
+
+def built_package() -> tuple[str, dict[str, Any]]:
+    """The folder for wheels, and the `pyproject.toml` of the package that the page builds into it."""
+    (line,) = printed("pip wheel")
+    words = shlex.split(line, comments=True)
+    folder, package = words[words.index("--wheel-dir") + 1], words[-1]
+    project = ROOT / Path(package).relative_to("../holdfast") / "pyproject.toml"
+    return folder, tomllib.loads(project.read_text(encoding="utf-8"))["project"]
 
 
 def image_command() -> list[str]:
@@ -192,6 +224,13 @@ def test_a_unit_that_systemd_watches_may_wait_for_its_database_and_block_longer_
     assert float(service["WatchdogSec"]) > Lease().heartbeat_ms / 1000
 
 
+def test_the_workers_of_a_template_listen_on_ports_of_their_own() -> None:
+    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    (port,) = re.findall(r"--probe-port (\w*%i)", text)
+    instances = re.findall(r"shop-worker@(\w+)", text)
+    assert len({int(port.replace("%i", each)) for each in instances}) == len(instances) >= 2
+
+
 def test_the_image_runs_as_an_ordinary_user_and_has_nothing_to_build_with() -> None:
     names = [name for name, _ in instructions()]
     (user,) = [rest for name, rest in instructions() if name == "USER"]
@@ -205,6 +244,62 @@ def test_the_image_starts_a_command_that_exists_and_asks_it_where_it_listens() -
     assert command[0] == "holdfast"
     options = parse(command[1:]).params
     assert f":{options['probe_port']}/livez" in image_check()[-1]
+
+
+def test_the_image_installs_the_wheel_that_the_page_builds() -> None:
+    folder, project = built_package()
+    (run,) = arguments(stages()[0], "RUN")
+    wanted = Requirement(run[-1])
+    assert wanted.name == project["name"]
+    assert run[run.index("--find-links") + 1] == folder
+    needs = [each for extra in wanted.extras for each in project["optional-dependencies"][extra]]
+    needs += project["dependencies"]
+    missing = [each for each in needs if Requirement(each).name.startswith("holdfast")]
+    assert not missing, "pip wheel --no-deps builds none of these"
+
+
+def test_the_image_copies_what_the_page_made() -> None:
+    folder, _ = built_package()
+    module = image_command()[2].partition(".")[0]
+    first, last = stages()
+    (workdir,) = arguments(first, "WORKDIR")
+    assert [source for source, _ in arguments(first, "COPY")] == [folder]
+    (environment, (package, _)) = arguments(last, "COPY")
+    assert package == module
+    assert environment == ["--from=build", f"{workdir[0]}/.venv", ".venv"]
+    # An environment works only where it was made, and with the interpreter that it was made with.
+    assert arguments(last, "WORKDIR") == [workdir]
+    assert arguments(first, "FROM")[0][0] == arguments(last, "FROM")[0][0]
+
+
+def test_the_image_has_a_python_that_we_support() -> None:
+    _, project = built_package()
+    version = arguments(instructions(), "FROM")[0][0].removeprefix("python:").partition("-")[0]
+    assert f"Programming Language :: Python :: {version}" in project["classifiers"]
+
+
+def test_compose_builds_the_image_once_and_pulls_none_of_that_name() -> None:
+    ours = {name: each for name, each in services().items() if each["image"] == "shop"}
+    # Services that build one tag at once get into each other's way: "image already exists".
+    assert [name for name, each in ours.items() if "build" in each] == ["worker"]
+    assert {each["pull_policy"] for each in ours.values()} == {"never"}
+    orders = [words[0] for words in compose_commands()]
+    assert orders.index("build") < orders.index("run") < orders.index("up")
+
+
+def test_compose_is_asked_for_services_that_it_has() -> None:
+    (words,) = [each for each in compose_commands() if each[0] == "run"]
+    service, program, *rest = [each for each in words[1:] if each != "--rm"]
+    assert service in services()
+    assert program == "holdfast"
+    parse(rest)
+
+
+def test_the_database_keeps_its_files_on_the_volume() -> None:
+    database = services()["db"]
+    # From version 18 on the image keeps them in a folder per version below this one.
+    assert int(database["image"].removeprefix("postgres:")) >= 18
+    assert database["volumes"] == ["data:/var/lib/postgresql"]
 
 
 def test_compose_finds_everything_that_it_names_on_the_page() -> None:
@@ -249,3 +344,16 @@ def test_scaling_asks_for_a_metric_that_exists_and_keeps_a_worker() -> None:
     for spec in (scaler, keda):
         assert spec["scaleTargetRef"]["name"] == kinds["Deployment"]["metadata"]["name"]
     assert min(scaler["minReplicas"], keda["minReplicaCount"]) >= 1
+    assert "cooldownPeriod" not in keda, "KEDA heeds it only when it scales to zero"
+
+
+def test_scaling_does_not_depend_on_how_many_workers_report_the_wait() -> None:
+    kinds = {each.get("kind"): each for each in MANIFESTS}
+    (metric,) = kinds["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    (trigger,) = kinds["ScaledObject"]["spec"]["triggers"]
+    (rule,) = next(each["externalRules"] for each in MANIFESTS if "externalRules" in each)
+    assert rule["seriesQuery"] == metric["external"]["metric"]["name"]
+    assert rule["metricsQuery"].startswith("max(")
+    assert trigger["metadata"]["query"].startswith("max(")
+    # A wait is not shared out among workers, as AverageValue would, which is KEDA's default.
+    assert (metric["external"]["target"]["type"], trigger["metricType"]) == ("Value", "Value")

@@ -152,7 +152,7 @@ def _supervise(processes: int, probe_port: int | None) -> int:
     notifier, started = ServiceNotifier(), set[int]()
 
     def on_started(pid: int) -> None:
-        print_info(f"worker process {pid} of {processes}")
+        print_info(f"worker process started: pid {pid}, {processes} in total")
         started.add(pid)
         if len(started) == processes:
             notifier.send("READY=1")

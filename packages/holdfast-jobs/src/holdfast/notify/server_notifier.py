@@ -11,11 +11,12 @@ import logging
 import os
 import random
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint, OnHint, safe_callback
 from holdfast.notify.encoding import decode, encode
@@ -323,6 +324,16 @@ class _SharedListener:
         self._leave(self)
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """The loop of a thread of ours. psycopg needs a selector, which is not Windows' default."""
+
+    async def getaddrinfo(self, *place: Any, **hints: Any) -> Any:
+        try:
+            return await super().getaddrinfo(*place, **hints)
+        except RuntimeError:
+            # The interpreter is ending and its executors take nothing more, but the last hints must leave.
+            return socket.getaddrinfo(*place, **hints)
+
+
 def _new_runner() -> asyncio.Runner:
-    # psycopg needs a selector, which is not Windows' default.
-    return asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
+    return asyncio.Runner(loop_factory=_Loop)
