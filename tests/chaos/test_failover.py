@@ -303,7 +303,7 @@ async def test_what_is_granted_or_acknowledged_survives_a_failover(
 
 def replace_in(monkeypatch: pytest.MonkeyPatch, statement: str, correct: str, wrong: str) -> None:
     """Plant a bug in a statement."""
-    statements: Any = postgres_statements("pyformat", DEFAULT_SCHEMA)
+    statements: Any = postgres_statements("dollar", DEFAULT_SCHEMA)
     compiled = statements[statement]
     assert correct in compiled.text
     planted = Compiled(compiled.text.replace(correct, wrong), compiled.order)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from psycopg import Connection, sql
 
 from holdfast.storage.operation import Statement
-from holdfast.storage.postgres.store import as_text, postgres_statements
+from holdfast.storage.postgres.store import as_texts, postgres_statements
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 
 COMMANDS = {"sweep"}
@@ -41,9 +41,8 @@ def prepare(connection: Connection[Any], name: str) -> None:
 
 def execution(statement: Statement) -> sql.Composed:
     """The command that runs a prepared statement with its parameters."""
-    order = postgres_statements("dollar", DEFAULT_SCHEMA)[statement.name].order
-    values = as_text(statement.params)
-    literals = _list([sql.Literal(values[name]) for name in order])
+    compiled = postgres_statements("dollar", DEFAULT_SCHEMA)[statement.name]
+    literals = _list([sql.Literal(each) for each in as_texts(compiled, statement.params)])
     return sql.SQL("execute {} {}").format(sql.Identifier(statement.name), literals)
 
 

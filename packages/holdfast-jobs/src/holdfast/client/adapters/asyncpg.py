@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from holdfast.client.adapters.base import Access, AsyncAdapter, Need
 from holdfast.core.errors import ConnectionClosed, NoTransaction
 from holdfast.storage.operation import AsyncExecutor, Row, Statement
-from holdfast.storage.postgres.store import as_text, postgres_statements, translate
+from holdfast.storage.postgres.store import as_texts, postgres_statements, translate
 
 _FIX = "use `async with connection.transaction():`"
 
@@ -61,13 +61,12 @@ class AsyncpgExecutor:
     async def execute(self, statement: Statement) -> list[Row]:
         """Run one statement. Raises: the errors of `storage.postgres.store`."""
         compiled = self._statements[statement.name]
-        params = as_text(statement.params)
         with _translate_errors(statement.name):
             # fetch() would pass our text through codecs that the connection's owner has set;
             # asyncpg leaves them out of its own queries in this way, and has no public one.
             records = await self._connection._execute(
                 compiled.text,
-                [params[name] for name in compiled.order],
+                as_texts(compiled, statement.params),
                 0,
                 None,
                 ignore_custom_codec=True,

@@ -8,9 +8,10 @@ from typing import Any
 from urllib.parse import quote
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
-from psycopg.adapt import AdaptersMap
+from psycopg import AsyncConnection, AsyncCursor, AsyncRawCursor, Connection, Cursor, RawCursor
+from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 from psycopg.types.bool import BoolLoader
 from psycopg.types.none import NoneDumper
@@ -26,10 +27,11 @@ from holdfast.core.errors import (
 )
 from holdfast.storage.operation import Row, Statement
 from holdfast.storage.postgres.hosts import HOST_TIMEOUT_S, Host, hosts_of
+from holdfast.storage.postgres.psycopg_internals import CAN_SHARE_SESSIONS, run_prepared
 from holdfast.storage.postgres.store import (
     OLDEST_VERSION,
     TESTED_VERSION,
-    as_text,
+    as_texts,
     postgres_statements,
     translate,
 )
@@ -273,7 +275,7 @@ class _OwnAdapters:
         return _ADAPTERS
 
 
-class OwnCursor(_OwnAdapters, Cursor[Row]):
+class OwnCursor(_OwnAdapters, RawCursor[Row]):
     """For our statements on anybody's connection."""
 
     def __init__(self, connection: Connection[Any]) -> None:
@@ -282,15 +284,14 @@ class OwnCursor(_OwnAdapters, Cursor[Row]):
     def rows(self) -> list[Row]:
         """Return what the statement returned, if anything."""
         try:
-            return [] if _has_no_rows(self) else self.fetchall()
+            return self.fetchall()
         except psycopg.ProgrammingError:
-            # In a caller's pipeline nothing is known of a result before it is waited for.
             if _has_no_rows(self):
                 return []
             raise
 
 
-class OwnAsyncCursor(_OwnAdapters, AsyncCursor[Row]):
+class OwnAsyncCursor(_OwnAdapters, AsyncRawCursor[Row]):
     """Async version of `OwnCursor`."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
@@ -299,7 +300,7 @@ class OwnAsyncCursor(_OwnAdapters, AsyncCursor[Row]):
     async def rows(self) -> list[Row]:
         """Async version of `rows`."""
         try:
-            return [] if _has_no_rows(self) else await self.fetchall()
+            return await self.fetchall()
         except psycopg.ProgrammingError:
             if _has_no_rows(self):
                 return []
@@ -311,6 +312,14 @@ def _has_no_rows(cursor: Cursor[Any] | AsyncCursor[Any]) -> bool:
     return cursor.pgresult is not None and not cursor.pgresult.nfields
 
 
+def _rows_of(result: PGresult) -> list[Row]:
+    if not result.nfields:
+        return []
+    loading = Transformer(_ADAPTERS)
+    loading.set_pgresult(result)
+    return loading.load_rows(0, result.ntuples, tuple)
+
+
 def _role_of(connection: Connection[Any] | AsyncConnection[Any]) -> str | None:
     return None if connection.closed else connection.info.user
 
@@ -320,14 +329,21 @@ class PsycopgExecutor:
 
     def __init__(self, connection: Connection[Any], schema: str) -> None:
         self.connection = connection
-        self._statements = postgres_statements("pyformat", schema)
+        self._statements = postgres_statements("dollar", schema)
 
     def execute(self, statement: Statement) -> list[Row]:
         """Run one statement. Raises: the errors of `storage.postgres.store`."""
-        text = self._statements[statement.name].data
+        compiled = self._statements[statement.name]
+        values = as_texts(compiled, statement.params)
         try:
+            if CAN_SHARE_SESSIONS:
+                with self.connection.lock:
+                    running = run_prepared(self.connection, compiled.data, values)
+                    result = self.connection.wait(running)
+                if result is not None:
+                    return _rows_of(result)
             cursor = OwnCursor(self.connection)
-            cursor.execute(text, as_text(statement.params))
+            cursor.execute(compiled.data, values)
             return cursor.rows()
         except (psycopg.Error, OSError) as error:
             raise translate(error, statement.name, _role_of(self.connection)) or error from error
@@ -338,14 +354,21 @@ class PsycopgAsyncExecutor:
 
     def __init__(self, connection: AsyncConnection[Any], schema: str) -> None:
         self.connection = connection
-        self._statements = postgres_statements("pyformat", schema)
+        self._statements = postgres_statements("dollar", schema)
 
     async def execute(self, statement: Statement) -> list[Row]:
         """Run one statement. Raises: the errors of `storage.postgres.store`."""
-        text = self._statements[statement.name].data
+        compiled = self._statements[statement.name]
+        values = as_texts(compiled, statement.params)
         try:
+            if CAN_SHARE_SESSIONS:
+                async with self.connection.lock:
+                    running = run_prepared(self.connection, compiled.data, values)
+                    result = await self.connection.wait(running)
+                if result is not None:
+                    return _rows_of(result)
             cursor = OwnAsyncCursor(self.connection)
-            await cursor.execute(text, as_text(statement.params))
+            await cursor.execute(compiled.data, values)
             return await cursor.rows()
         except (psycopg.Error, OSError) as error:
             raise translate(error, statement.name, _role_of(self.connection)) or error from error

@@ -64,12 +64,10 @@ def postgres_statements(style: ParamStyle, schema: str) -> CompiledStatements:
     return CompiledStatements(style, schema)
 
 
-def as_text(params: Mapping[str, Value]) -> Mapping[str, Value]:
-    """Give every parameter as text; the statement casts it, so that no driver's codecs matter."""
-    for value in params.values():
-        if value is not None and type(value) is not str:
-            return {name: _text(each) for name, each in params.items()}
-    return params
+def as_texts(compiled: Compiled, params: Mapping[str, Value]) -> list[str | None]:
+    """Give the parameters in their order as text; the statement casts them, so that no driver's codecs matter."""
+    given = [params[name] for name in compiled.order]
+    return [each if type(each) is str else _text(each) for each in given]
 
 
 def _text(value: Value) -> str | None:
