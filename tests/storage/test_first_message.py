@@ -14,7 +14,11 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 
 from holdfast import Holdfast
 from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable, NoTransaction
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Statement
+from holdfast.storage.postgres.connection import PsycopgExecutor
 from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 from tests.support.until import until
 
 Colour: TypeAlias = Literal["sync", "async"]
@@ -206,6 +210,24 @@ async def test_a_start_that_is_cancelled_leaves_a_session_for_the_next(
     await start_alone(app, "async")
     assert len(app.jobs.list()) == SEEN_OFTEN + 1
     await app.aclose()
+
+
+def test_a_value_with_a_nul_is_refused_and_not_cut_short(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        executor = PsycopgExecutor(connection, DEFAULT_SCHEMA)
+        for _ in range(SEEN_OFTEN):
+            executor.execute(insert_of("noop"))
+            connection.commit()
+        with pytest.raises(psycopg.DataError, match="NUL"):
+            executor.execute(insert_of("noop\0more"))
+        connection.rollback()
+        rows = connection.execute("select type from holdfast.job").fetchall()
+    assert rows == [("noop",)] * SEEN_OFTEN
+
+
+def insert_of(type: str) -> Statement:
+    params = {"id": new_id(), "type": type, "input": "null"}
+    return Statement("job_insert_new", {**params, "trace": None, "channel": None, "now": None})
 
 
 def test_a_caller_who_commits_first_is_told_that_the_transaction_is_over(app: Holdfast) -> None:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from psycopg import AsyncConnection, Connection, OperationalError, errors, pq
+from psycopg import AsyncConnection, Connection, OperationalError, capabilities, errors, pq
 from psycopg.pq import ExecStatus, TransactionStatus
 
 if TYPE_CHECKING:
@@ -183,6 +183,7 @@ def read_answers(session: PGconn) -> PQGen[list[PGresult]]:
 
 
 _TEXT, _UNKNOWN = 25, 0
+_HAS_PIPELINE = capabilities.has_pipeline()
 
 
 def run_prepared(
@@ -192,10 +193,12 @@ def run_prepared(
     prepared, session = connection._prepared, connection.pgconn
     key = (text, tuple([_UNKNOWN if each is None else _TEXT for each in values]))
     name = None if prepared.prepare_threshold is None else prepared._names.get(key)
-    if name is None or session.pipeline_status:
+    given = [None if each is None else each.encode() for each in values]
+    # libpq would take a NUL for the end of a value; a cursor refuses it.
+    is_whole = not any(b"\0" in each for each in given if each)
+    if name is None or not is_whole or not _HAS_PIPELINE or session.pipeline_status:
         return None
     prepared._names.move_to_end(key)
-    given = [None if each is None else each.encode() for each in values]
     if connection._autocommit or session.transaction_status != TransactionStatus.IDLE:
         session.send_query_prepared(name, given)
         answers = yield from generators.execute(session)
