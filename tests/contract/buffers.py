@@ -41,8 +41,8 @@ def prepare(connection: Connection[Any], name: str) -> None:
 
 def execution(statement: Statement) -> sql.Composed:
     """The command that runs a prepared statement with its parameters."""
-    order = postgres_statements("dollar", DEFAULT_SCHEMA)[statement.name].order
-    literals = _list([sql.Literal(each) for each in as_texts(statement.params, order)])
+    compiled = postgres_statements("dollar", DEFAULT_SCHEMA)[statement.name]
+    literals = _list([sql.Literal(each) for each in as_texts(compiled, statement.params)])
     return sql.SQL("execute {} {}").format(sql.Identifier(statement.name), literals)
 
 

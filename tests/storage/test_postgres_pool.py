@@ -23,8 +23,9 @@ SOON_S = 5
 SESSIONS = """
 select count(*) from pg_stat_activity where application_name = 'holdfast client' and datname = current_database()
 """
+# With the time for them to be gone: one that ends while it is used is another matter.
 END_ALL = """
-select pg_terminate_backend(pid) from pg_stat_activity
+select pg_terminate_backend(pid, 10000) from pg_stat_activity
  where application_name = 'holdfast client' and datname = current_database()
 """
 

@@ -19,6 +19,8 @@ CONNECTION = {
     "_autocommit": "a second connection that begins no transaction",
     "_isolation_level": "handing a session to another pool",
     "_num_transactions": "refusing commit() on the second connection",
+    "_get_tx_start_command": "sending BEGIN in one message with the first statement",
+    "_start_query": "leaving BEGIN to the first statement",
 }
 PARTS = [
     *(("Connection", name) for name in CONNECTION),
@@ -27,6 +29,8 @@ PARTS = [
     ("PGconn", "notice_handler"),
     ("PGconn", "notify_handler"),
     ("psycopg.generators", "execute"),
+    ("psycopg.generators", "send"),
+    ("psycopg.generators", "fetch_many"),
     ("psycopg.waiting", "Wait"),
     ("psycopg.waiting", "Ready"),
 ]

@@ -23,6 +23,7 @@ except ImportError as error:
 
 from holdfast.storage.postgres.connection import connection_string, parse_url, remember_host
 from holdfast.storage.postgres.hosts import connect_async
+from holdfast.storage.postgres.psycopg_internals import LinkConnection
 from holdfast.storage.postgres.shortage import shortage_of
 
 STATEMENT_TIMEOUT_MS = 5_000
@@ -51,7 +52,7 @@ def postgres_notifier(
         # A hint is about what is committed already, so its own commit need not wait for the disk.
         text = connection_string(urls[purpose], purpose, STATEMENT_TIMEOUT_MS, durable=False)
         connection = await connect_async(
-            AsyncConnection[Any], text, autocommit=True, prepare_threshold=None
+            LinkConnection, text, autocommit=True, prepare_threshold=None
         )
         remember_host(urls[purpose], connection)
         opened = PostgresConnection(connection, channel)

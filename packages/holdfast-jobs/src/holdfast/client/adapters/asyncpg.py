@@ -66,7 +66,7 @@ class AsyncpgExecutor:
             # asyncpg leaves them out of its own queries in this way, and has no public one.
             records = await self._connection._execute(
                 compiled.text,
-                as_texts(statement.params, compiled.order),
+                as_texts(compiled, statement.params),
                 0,
                 None,
                 ignore_custom_codec=True,

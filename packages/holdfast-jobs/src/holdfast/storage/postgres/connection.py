@@ -8,9 +8,10 @@ from typing import Any
 from urllib.parse import quote
 
 import psycopg
-from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor
-from psycopg.adapt import AdaptersMap
+from psycopg import AsyncConnection, AsyncCursor, AsyncRawCursor, Connection, Cursor, RawCursor
+from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 from psycopg.types.bool import BoolLoader
 from psycopg.types.none import NoneDumper
@@ -26,6 +27,7 @@ from holdfast.core.errors import (
 )
 from holdfast.storage.operation import Row, Statement
 from holdfast.storage.postgres.hosts import HOST_TIMEOUT_S, Host, hosts_of
+from holdfast.storage.postgres.psycopg_internals import CAN_SHARE_SESSIONS, run_prepared
 from holdfast.storage.postgres.store import (
     OLDEST_VERSION,
     TESTED_VERSION,
@@ -274,10 +276,7 @@ class _OwnAdapters:
 
 
 class OwnCursor(_OwnAdapters, RawCursor[Row]):
-    """For our statements on anybody's connection, with the server's own placeholders.
-
-    psycopg's are looked for in the text at each call, where that is longer than 4 kB.
-    """
+    """For our statements on anybody's connection."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
@@ -285,9 +284,8 @@ class OwnCursor(_OwnAdapters, RawCursor[Row]):
     def rows(self) -> list[Row]:
         """Return what the statement returned, if anything."""
         try:
-            return [] if _has_no_rows(self) else self.fetchall()
+            return self.fetchall()
         except psycopg.ProgrammingError:
-            # In a caller's pipeline nothing is known of a result before it is waited for.
             if _has_no_rows(self):
                 return []
             raise
@@ -302,16 +300,24 @@ class OwnAsyncCursor(_OwnAdapters, AsyncRawCursor[Row]):
     async def rows(self) -> list[Row]:
         """Async version of `rows`."""
         try:
-            return [] if _has_no_rows(self) else await self.fetchall()
+            return await self.fetchall()
         except psycopg.ProgrammingError:
             if _has_no_rows(self):
                 return []
             raise
 
 
-def _has_no_rows(cursor: RawCursor[Any] | AsyncRawCursor[Any]) -> bool:
+def _has_no_rows(cursor: Cursor[Any] | AsyncCursor[Any]) -> bool:
     """Say whether a statement's answer is there and is not made of rows."""
     return cursor.pgresult is not None and not cursor.pgresult.nfields
+
+
+def _rows_of(result: PGresult) -> list[Row]:
+    if not result.nfields:
+        return []
+    loading = Transformer(_ADAPTERS)
+    loading.set_pgresult(result)
+    return loading.load_rows(0, result.ntuples, tuple)
 
 
 def _role_of(connection: Connection[Any] | AsyncConnection[Any]) -> str | None:
@@ -328,9 +334,16 @@ class PsycopgExecutor:
     def execute(self, statement: Statement) -> list[Row]:
         """Run one statement. Raises: the errors of `storage.postgres.store`."""
         compiled = self._statements[statement.name]
+        values = as_texts(compiled, statement.params)
         try:
+            if CAN_SHARE_SESSIONS:
+                with self.connection.lock:
+                    running = run_prepared(self.connection, compiled.data, values)
+                    result = self.connection.wait(running)
+                if result is not None:
+                    return _rows_of(result)
             cursor = OwnCursor(self.connection)
-            cursor.execute(compiled.data, as_texts(statement.params, compiled.order))
+            cursor.execute(compiled.data, values)
             return cursor.rows()
         except (psycopg.Error, OSError) as error:
             raise translate(error, statement.name, _role_of(self.connection)) or error from error
@@ -346,9 +359,16 @@ class PsycopgAsyncExecutor:
     async def execute(self, statement: Statement) -> list[Row]:
         """Run one statement. Raises: the errors of `storage.postgres.store`."""
         compiled = self._statements[statement.name]
+        values = as_texts(compiled, statement.params)
         try:
+            if CAN_SHARE_SESSIONS:
+                async with self.connection.lock:
+                    running = run_prepared(self.connection, compiled.data, values)
+                    result = await self.connection.wait(running)
+                if result is not None:
+                    return _rows_of(result)
             cursor = OwnAsyncCursor(self.connection)
-            await cursor.execute(compiled.data, as_texts(statement.params, compiled.order))
+            await cursor.execute(compiled.data, values)
             return await cursor.rows()
         except (psycopg.Error, OSError) as error:
             raise translate(error, statement.name, _role_of(self.connection)) or error from error

@@ -8,12 +8,14 @@ between two tries, for each of its connections.) A server that has no room is as
 The reset is sent when the connection comes back and its answer is read when it is lent again, so nobody waits for it.
 Settings, roles, temporary tables, channels listened to, cursors, locks and the last values of sequences go. Where no
 statement but ours was run there is nothing to reset. The first message of the next user, mostly BEGIN, also shows that
-the connection still works. What lies in the pool unused is closed after a minute.
+the connection still works. One that came back a moment ago and has said nothing since needs no such proof: its BEGIN
+goes in one message with the first statement. What lies in the pool unused is closed after a minute.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
 import threading
 import time
 from collections import deque
@@ -36,6 +38,7 @@ from holdfast.storage.postgres.connection import (
 from holdfast.storage.postgres.psycopg_internals import (
     CAN_SHARE_SESSIONS,
     PoolConnection,
+    begin_later,
     count_prepared,
     forget_prepared,
     move_session,
@@ -46,6 +49,8 @@ from holdfast.storage.postgres.silence import LentConnections, LoopWatch, Thread
 
 NOTHING = b""
 """The message of those who begin with none of their own."""
+
+BEGIN = b"begin isolation level read committed"
 
 # All that DISCARD ALL does but for prepared statements and plans, for callers who only read and wrote rows: without
 # those every statement would be planned anew. The last answer shows whether they are still as psycopg knows them.
@@ -75,6 +80,7 @@ class _PooledSession:
     first sight only read and write rows. `resetting` is the reset that was sent and not yet answered. `prepares_after`
     is how often a statement is seen before it is prepared, None where nothing may be. `limit_ms` is how long a
     statement may take, None when nobody knows. `began` says which transaction a caller got, where it is lent itself.
+    `is_warm` says that it came back a moment ago and can have our statements prepared.
     """
 
     used: Used | None = None
@@ -82,6 +88,7 @@ class _PooledSession:
     prepares_after: int | None = None
     limit_ms: int | None = None
     began: bytes | None = None
+    is_warm = False
 
     def __del__(self, *_: Any) -> None:
         """It may end with its loop or process, unclosed and without psycopg's warning."""
@@ -153,7 +160,19 @@ def _steps(connection: Any, first: bytes, limit_ms: int | None = None) -> Iterat
     if limit_ms != connection.limit_ms and None not in (limit_ms, connection.prepares_after):
         yield _run(connection, _LIMIT % limit_ms)
         connection.limit_ms = limit_ms
-    yield _run(connection, first)
+    is_later = first == BEGIN and connection.is_warm and _is_quiet(connection)
+    begin_later(connection, is_later)
+    if not is_later:
+        yield _run(connection, first)
+
+
+def _is_quiet(connection: Any) -> bool:
+    """Say whether the server has sent nothing since, not even its farewell."""
+    if not hasattr(select, "poll"):
+        return False
+    watch = select.poll()
+    watch.register(connection.fileno(), select.POLLIN)
+    return not watch.poll(0)
 
 
 def _collect_reset(connection: Any) -> PQGen[None]:
@@ -192,6 +211,9 @@ WAIT_S = 10.0
 IDLE_S = 60.0
 """An unused connection is closed after so long, so that it is left to those who need one."""
 
+WARM_S = 1.0
+"""For so long a connection that came back works as surely as one in the middle of a transaction."""
+
 RETRY_S = 0.1
 
 SHORT_WAIT_S = 2.0
@@ -222,9 +244,12 @@ class _IdleConnections(Generic[C]):
 
     def take(self) -> C | None:
         try:
-            return self._idle.pop()[0]
+            connection, since = self._idle.pop()
         except IndexError:
             return None
+        can_prepare = connection.prepares_after is not None
+        connection.is_warm = can_prepare and time.monotonic() - since < WARM_S
+        return connection
 
     def take_expired(self, idle_s: float) -> list[C]:
         """Take those that were not used for so long."""

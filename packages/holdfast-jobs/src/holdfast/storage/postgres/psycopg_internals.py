@@ -3,21 +3,23 @@
 Each part buys speed. `MISSING` names those that this release does not have, and two flags say what goes without them:
 
 - `CAN_DRIVE`: our async connections wait for their socket with less work than psycopg's own. Otherwise psycopg waits.
-- `CAN_SHARE_SESSIONS`: a caller's own statements run on a psycopg connection of its own that shares the pooled session.
-  Otherwise the caller gets the pool's connection, which is closed afterwards; the pool prepares no statement, as behind
-  a pooler; and where connections are few, pools close unused ones instead of handing them to each other.
+- `CAN_SHARE_SESSIONS`: a caller's own statements run on a psycopg connection of its own that shares the pooled session,
+  and a statement of ours that psycopg has prepared is sent without a cursor, in one message with BEGIN if it is the
+  first. Otherwise the caller gets the pool's connection, which is closed afterwards; the pool prepares no statement, as
+  behind a pooler; all statements go through cursors; and where connections are few, pools close unused ones instead of
+  handing them to each other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from psycopg import AsyncConnection, Connection, OperationalError, pq
-from psycopg.pq import TransactionStatus
+from psycopg import AsyncConnection, Connection, OperationalError, capabilities, errors, pq
+from psycopg.pq import ExecStatus, TransactionStatus
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
@@ -29,7 +31,10 @@ K = TypeVar("K", bound=Connection[Any] | AsyncConnection[Any])
 
 CANCEL_S = 5.0
 
-_CONNECTION = ("wait", "lock", "_prepared", "_autocommit", "_isolation_level", "_num_transactions")
+_CONNECTION = (
+    *("wait", "lock", "_prepared", "_autocommit", "_isolation_level", "_num_transactions"),
+    *("_get_tx_start_command", "_start_query"),
+)
 _PREPARED = ("_names", "_to_flush")
 _HANDLERS = ("notice_handler", "notify_handler")
 _MOVED = ("_prepared", "_autocommit", "_isolation_level")
@@ -54,7 +59,7 @@ def _find_missing_in(title: str, names: Iterable[str]) -> list[str]:
 
 
 def _find_missing_for_sessions() -> list[str]:
-    found = _find_missing_in("psycopg.generators", ["execute"])
+    found = _find_missing_in("psycopg.generators", ["execute", "send", "fetch_many"])
     for kind in (Connection, AsyncConnection):
         session = closed_session()
         try:
@@ -177,6 +182,64 @@ def read_answers(session: PGconn) -> PQGen[list[PGresult]]:
     return results
 
 
+_TEXT, _UNKNOWN = 25, 0
+_HAS_PIPELINE = capabilities.has_pipeline()
+
+
+def run_prepared(
+    connection: Any, text: bytes, values: Sequence[str | None]
+) -> PQGen[PGresult | None]:
+    """Run a statement that psycopg has prepared, after BEGIN where none was sent yet; return None for any other."""
+    prepared, session = connection._prepared, connection.pgconn
+    key = (text, tuple([_UNKNOWN if each is None else _TEXT for each in values]))
+    name = None if prepared.prepare_threshold is None else prepared._names.get(key)
+    given = [None if each is None else each.encode() for each in values]
+    # libpq would take a NUL for the end of a value; a cursor refuses it.
+    is_whole = not any(b"\0" in each for each in given if each)
+    if name is None or not is_whole or not _HAS_PIPELINE or session.pipeline_status:
+        return None
+    prepared._names.move_to_end(key)
+    if connection._autocommit or session.transaction_status != TransactionStatus.IDLE:
+        session.send_query_prepared(name, given)
+        answers = yield from generators.execute(session)
+    else:
+        session.enter_pipeline_mode()
+        session.send_query_params(connection._get_tx_start_command(), None)
+        session.send_query_prepared(name, given)
+        session.pipeline_sync()
+        answers = yield from _read_pipeline(session)
+    for each in answers:
+        if each.status == ExecStatus.FATAL_ERROR:
+            raise errors.error_from_result(each)
+    result: PGresult = answers[-1]
+    return result
+
+
+def _read_pipeline(session: PGconn) -> PQGen[list[PGresult]]:
+    yield from generators.send(session)
+    answers: list[PGresult] = []
+    try:
+        while not answers or answers[-1].status != ExecStatus.PIPELINE_SYNC:
+            answers += yield from generators.fetch_many(session)
+    except OperationalError:
+        # A server that ends the session says why first.
+        if not any(each.status == ExecStatus.FATAL_ERROR for each in answers):
+            raise
+        return answers
+    session.exit_pipeline_mode()
+    return answers[:-1]
+
+
+def begin_later(connection: Any, is_later: bool) -> None:
+    """Have psycopg send BEGIN before the next statement, or no BEGIN at all."""
+    connection._autocommit = not is_later
+
+
+def begin_now(connection: Any) -> PQGen[None]:
+    """Send the BEGIN that psycopg would send before the next statement, if it would."""
+    yield from connection._start_query()
+
+
 def forget_prepared(connection: Any) -> None:
     """Have psycopg know of no prepared statement, as a server after DISCARD ALL."""
     connection._prepared = type(connection._prepared)()
@@ -191,7 +254,7 @@ def share_session(lent: Any, owner: Any) -> None:
     """Let a connection use another's session: in turn, and with the same statements prepared."""
     lent.lock = owner.lock
     lent._prepared = owner._prepared
-    lent._autocommit = True
+    lent._autocommit, lent._isolation_level = owner._autocommit, owner._isolation_level
     # So that commit() and rollback() are refused: the block ends the transaction.
     lent._num_transactions = 1
 

@@ -5,7 +5,7 @@ Every operation is one statement, so the shared aggregates serve as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 
 from holdfast.core.errors import (
@@ -64,13 +64,14 @@ def postgres_statements(style: ParamStyle, schema: str) -> CompiledStatements:
     return CompiledStatements(style, schema)
 
 
-def as_texts(params: Mapping[str, Value], order: Sequence[str]) -> list[str | None]:
-    """Give every parameter as text, in order; the statement casts it, so that no driver's codecs matter."""
-    return [_text(params[name]) for name in order]
+def as_texts(compiled: Compiled, params: Mapping[str, Value]) -> list[str | None]:
+    """Give the parameters in their order as text; the statement casts them, so that no driver's codecs matter."""
+    given = [params[name] for name in compiled.order]
+    return [each if type(each) is str else _text(each) for each in given]
 
 
 def _text(value: Value) -> str | None:
-    if value is None or type(value) is str:
+    if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -25,6 +25,7 @@ from holdfast.storage.database import ended_by_caller
 from holdfast.storage.operation import Row, Statement, run, run_async
 from holdfast.storage.postgres.connection import PsycopgAsyncExecutor, PsycopgExecutor
 from holdfast.storage.postgres.pool import (
+    BEGIN,
     WHICH_TRANSACTION,
     PooledAsyncConnection,
     PooledConnection,
@@ -34,6 +35,7 @@ from holdfast.storage.postgres.pool import (
 from holdfast.storage.postgres.psycopg_internals import (
     CAN_SHARE_SESSIONS,
     PoolConnection,
+    begin_now,
     read_answers,
     share_session,
     take_session_back,
@@ -43,7 +45,6 @@ from holdfast.storage.store import Store
 P = TypeVar("P", bound="PooledConnection | PooledAsyncConnection")
 L = TypeVar("L", bound="CallerConnection | CallerAsyncConnection | BorrowedConnection")
 
-_BEGIN = b"begin isolation level read committed"
 # The mark of an attempt comes in the same message. It waits for nobody, and ends with the transaction.
 _BEGIN_MARKED = sql.SQL(
     "begin isolation level read committed; "
@@ -62,6 +63,7 @@ class _Transaction(Generic[P, L]):
         self._pooled = pooled
         self._caller = caller
         self._lent: L | None = None
+        self._has_begun = False
         self._is_over = False
 
     def after_commit(self, action: Action, witness: Witness | None = None) -> None:
@@ -95,7 +97,9 @@ class _Transaction(Generic[P, L]):
             )
 
     def _check_begun(self) -> None:
-        if self._pooled.pgconn.transaction_status == TransactionStatus.IDLE:
+        if self._pooled.pgconn.transaction_status != TransactionStatus.IDLE:
+            self._has_begun = True
+        elif self._has_begun or self._pooled.autocommit:
             raise ended_by_caller()
 
 
@@ -200,7 +204,7 @@ class PostgresAsyncTransaction(
 def begin_message(mark: Held | None = None) -> bytes:
     """The message that begins a transaction, with the mark of the attempt that it belongs to."""
     if mark is None:
-        return _BEGIN
+        return BEGIN
     marked = _BEGIN_MARKED.format(token=sql.Literal(mark.token), id=sql.Literal(mark.id))
     return marked.as_bytes(None)
 
@@ -270,7 +274,7 @@ class CallerConnection(Connection[Any]):
 
     def which(self) -> bytes:
         """Ask the server which transaction is open."""
-        return super().wait(ask_transaction(self.pgconn))
+        return super().wait(ask_transaction(self))
 
     def take(self) -> CallerConnection:
         """Leave it to the caller, who may use what it is made of."""
@@ -313,7 +317,7 @@ class CallerAsyncConnection(PoolConnection):
 
     async def which(self) -> bytes:
         """Async version of `which`."""
-        return await super().wait(ask_transaction(self.pgconn))
+        return await super().wait(ask_transaction(self))
 
     def take(self) -> CallerAsyncConnection:
         """Leave it to the caller."""
@@ -387,10 +391,11 @@ class CallerAsyncCursor(AsyncCursor[Any]):
         return lent.take() if self.is_answer else lent  # type: ignore[attr-defined]
 
 
-def ask_transaction(session: pq.abc.PGconn) -> PQGen[bytes]:
-    """Ask the server which transaction is open; one that has failed cannot say."""
-    session.send_query(WHICH_TRANSACTION)
-    (result,) = yield from read_answers(session)
+def ask_transaction(lent: CallerConnection | CallerAsyncConnection) -> PQGen[bytes]:
+    """Ask the server which transaction is open, or is to be; one that has failed cannot say."""
+    yield from begin_now(lent)
+    lent.pgconn.send_query(WHICH_TRANSACTION)
+    (result,) = yield from read_answers(lent.pgconn)
     answer = result.get_value(0, 0) if result.status == pq.ExecStatus.TUPLES_OK else None
     return answer or _NO_ANSWER
 
