@@ -1,4 +1,4 @@
-"""Figures as people read them: a line as soon as one is known, and tables at the end."""
+"""Figures as people read them: a line as soon as one is known, and tables at the end, on a screen or as Markdown."""
 
 from __future__ import annotations
 
@@ -14,16 +14,37 @@ if TYPE_CHECKING:
     from holdfast_bench.measurement import Result
     from holdfast_bench.peer_contest import PeerRow
 
-HEAD = ("figure", "server", "holdfast", "baseline", "ratio", "spread", "also", "target", "reached")
-PEER_FIGURES = ("start_one", "start_many", "drain", "two_processes", "drain_io", "p50_ms", "p99_ms")
+HEAD = ("figure", "holdfast", "against", "ratio", "floor", "goal", "reached")
+SPEED = {
+    "start_one": "start one",
+    "start_many": "start many",
+    "drain": "drain",
+    "two_processes": "two processes",
+    "io_async": "5 ms async",
+    "io_threads": "5 ms threads",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+}
+"""Jobs a second, and milliseconds from a start to its handler."""
+COST = {
+    "drain_worker_us": "drain: worker µs",
+    "drain_server_us": "server µs",
+    "wal_bytes": "WAL bytes",
+    "lone_worker_us": "lone: worker µs",
+    "lone_server_us": "server µs",
+}
+"""What one job costs in a drain, and one that comes alone."""
+PEER_FIGURES = (*SPEED, *COST)
 
 _ANY_WIDTH = 10_000
 _BARE = re.compile(r"[\d.,e+-]+")
 
 
 def print_result(result: Result, to: TextIO) -> None:
-    """Write one line as soon as a figure is known."""
-    print(_line(HEAD, _cells(result)), file=to, flush=True)
+    """Write one line as soon as a figure is known, with all that is known of it."""
+    also = ", ".join(f"{name} {value:,}" for name, value in result.beside.items())
+    cells = [*_cells(result), f"±{result.spread / 2:.0%}", also]
+    print(_line((*HEAD, "", ""), cells, result.server), file=to, flush=True)
 
 
 def print_facts(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
@@ -32,23 +53,34 @@ def print_facts(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> None
         print(f"{name}: {value}")
 
 
-def print_table(results: Sequence[Result], plain: bool = False) -> None:
-    """Write all figures; `plain` as Markdown."""
-    _write(HEAD, [_cells(result) for result in results], plain)
+def print_table(results: Sequence[Result], markdown: bool = False) -> None:
+    """Write all figures, a table for each server."""
+    for server in dict.fromkeys(each.server for each in results):
+        rows = [_cells(each) for each in results if each.server == server]
+        _write(HEAD, rows, server or "without a server", markdown)
 
 
-def print_peers(rows: Sequence[PeerRow], plain: bool = False) -> None:
-    """Write a line for each queue and kind of settings, ours first."""
-    head = ("queue", "settings", "server", *PEER_FIGURES, "notes")
-    _write(head, [_peer_cells(row) for row in rows], plain)
+def print_peers(rows: Sequence[PeerRow], markdown: bool = False) -> None:
+    """Write a line for each queue and kind of settings, ours first: how fast, and at what cost."""
+    for server in dict.fromkeys(each.server for each in rows):
+        there = [each for each in rows if each.server == server]
+        for title, columns in (("jobs per second", SPEED), ("cost of a job", COST)):
+            head = ("queue", "settings", *columns.values())
+            cells = [_peer_cells(each, columns, markdown) for each in there]
+            if any(any(each[2:]) for each in cells):
+                _write(head, cells, f"{server}, {title}", markdown)
+        for each in there:
+            for note in each.notes:
+                print(f"{each.peer} ({each.mode}, {server}): {note}")
 
 
-def _write(head: Sequence[str], rows: Sequence[Sequence[str]], plain: bool) -> None:
-    if plain:
+def _write(head: Sequence[str], rows: Sequence[Sequence[str]], title: str, markdown: bool) -> None:
+    if markdown:
+        print(f"\n{title}:\n")
         for cells in (head, ["---"] * len(head), *rows):
             print(f"| {' | '.join(cells)} |")
         return
-    table = Table(*head)
+    table = Table(*head, title=title)
     for cells in rows:
         table.add_row(*cells)
     console = Console()
@@ -58,39 +90,31 @@ def _write(head: Sequence[str], rows: Sequence[Sequence[str]], plain: bool) -> N
         return
     # Cells of five lines are no table: one line for each, as it was written on the way.
     for cells in rows:
-        print(_line(head, cells))
+        print(_line(head, cells, title))
 
 
-def _line(head: Sequence[str], cells: Sequence[str]) -> str:
+def _line(head: Sequence[str], cells: Sequence[str], title: str = "") -> str:
     """One row in words: a number that says nothing by itself has its column's name."""
     named = (
         f"{name} {cell}" if _BARE.fullmatch(cell) else cell
         for name, cell in zip(head, cells, strict=True)
     )
     first, *rest = filter(None, named)
-    return f"{first}: {' · '.join(rest)}"
+    return f"{first}{f' ({title})' if title else ''}: {' · '.join(rest)}"
 
 
 def _cells(result: Result) -> list[str]:
-    target = result.target
-    aimed = (
-        ""
-        if target is None
-        else f"{target.of} {target.value:g}: floor {target.floor:g}, goal {target.goal:g}"
-    )
     return [
         result.name,
-        result.server,
         f"{result.ours:,} {result.unit}",
-        "" if result.limit is None else f"{result.limit:,} ({result.against})",
-        "" if result.ratio is None else f"{result.ratio:.2f}",
-        f"±{result.spread / 2:.0%}",
-        ", ".join(f"{name} {value:,}" for name, value in result.beside.items()),
-        aimed,
+        "" if result.baseline is None else f"{result.baseline:,} {result.against}",
+        *("" if each is None else f"{each:.2f}" for each in (result.ratio,)),
+        *("" if each is None else f"{each:g}" for each in (result.floor, result.goal)),
         result.verdict or "",
     ]
 
 
-def _peer_cells(row: PeerRow) -> list[str]:
-    figures = (f"{row.figures[name]:,g}" if name in row.figures else "" for name in PEER_FIGURES)
-    return [f"{row.peer} {row.version}", row.mode, row.server, *figures, "; ".join(row.notes)]
+def _peer_cells(row: PeerRow, columns: Mapping[str, str], markdown: bool) -> list[str]:
+    name = f"**{row.peer}**" if markdown and row.is_ours else row.peer
+    figures = (f"{row.figures[name]:,g}" if name in row.figures else "" for name in columns)
+    return [name, row.mode, *figures]

@@ -17,10 +17,13 @@ PAYLOAD = kit.json.dumps(kit.PAYLOAD).encode()
 async def main():
     worker = PgQueuer(AsyncpgDriver(await asyncpg.connect(kit.URL)))
 
-    @worker.entrypoint("noop")
     async def noop(job):
         await kit.handle(int(job.payload.split(b" ", 1)[0]))
 
+    def noop_blocking(job):
+        kit.handle_blocking(int(job.payload.split(b" ", 1)[0]))
+
+    worker.entrypoint("noop")(noop_blocking if kit.THREADS else noop)
     return worker
 
 
