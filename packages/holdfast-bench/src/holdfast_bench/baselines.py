@@ -1,8 +1,8 @@
-"""Hand-written PostgreSQL code that ours is measured against: the limit loop, the bare loop, and starts by hand.
+"""Hand-written PostgreSQL code that ours is measured against: the limit loop, a listener, and starts by hand.
 
 The limit loop claims and completes in turn over one synchronous connection. It does what a fenced queue that keeps its
-history must do and nothing else; a worker that overlaps Python's part with the server's can pass it. The bare loop
-keeps no history, no input and no leases. Both are frozen: they change only with a decision under docs/adr.
+history must do and nothing else; a worker that overlaps Python's part with the server's can pass it. It is frozen: it
+changes only with a decision under docs/adr.
 Run as a module, `drain URL` drains with one limit loop and prints when that began and ended; `listen URL FILE` is the
 least worker that a job which comes alone needs: LISTEN, and for every notification a claim, a stamp and a completion.
 """
@@ -26,7 +26,7 @@ from holdfast_bench.machine import cpu_seconds
 from holdfast_bench.workload import BEFORE, INPUT_TEXT, OUTPUT_TEXT, write_stamp
 
 BATCH = 200
-"""What the loops claim at once."""
+"""What the loop claims at once."""
 
 BY_HAND = "holdfast by hand"
 """What its sessions are called, so that their processor time is counted as ours is."""
@@ -130,26 +130,6 @@ class LimitLoop:
             ended = {row[0] for row in answer.fetchall()}
             left = [each for each in left if each not in ended]
         return len(ids)
-
-
-def drain_bare(url: str, jobs: int, batch: int = BATCH) -> float:
-    """Start and drain jobs with the bare loop; return the drained jobs a second."""
-    with psycopg.connect(url, autocommit=True, prepare_threshold=1) as connection:
-        connection.execute(SQL["bare_tables"])
-        for first in range(0, jobs, 1000):
-            ids = [uuid7() for _ in range(min(1000, jobs - first))]
-            connection.execute(SQL["bare_start"], {"ids": ids})
-        mark: tuple[Any, Any] = (LONG_AGO, NIL)
-        begun, done = time.perf_counter(), 0
-        while True:
-            token = uuid7()
-            named = {"token": token, "at": mark[0], "id": mark[1], "limit": batch}
-            rows = connection.execute(SQL["bare_claim"], named, binary=True).fetchall()
-            if not rows:
-                return done / (time.perf_counter() - begun)
-            mark = max(rows)
-            given = {"ids": [row[1] for row in rows], "token": token}
-            done += connection.execute(SQL["bare_complete"], given).rowcount
 
 
 def start_lone(connection: psycopg.Connection[Any], number: int) -> None:

@@ -64,8 +64,8 @@ def measure_idle(bench: Bench) -> list[Result]:
             [by_hand * per_minute],
             against="polls by hand",
             beside={"worker": worker * per_minute, "server": server * per_minute},
-            floor=20.0,
-            goal=10.0,
+            floor=5.0,
+            goal=3.0,
         )
     ]
 

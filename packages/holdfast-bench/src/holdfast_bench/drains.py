@@ -8,7 +8,7 @@ import sys
 from contextlib import ExitStack
 
 from holdfast.cli.console import print_info
-from holdfast_bench.baselines import LimitLoop, drain_bare
+from holdfast_bench.baselines import LimitLoop
 from holdfast_bench.measurement import Bench, Contest, Result, make_result
 from holdfast_bench.seeding import FRESH, LoadCondition, reset, seed, snapshot_held
 from holdfast_bench.subject import DrainResult, WorkerCommand, drain
@@ -26,7 +26,7 @@ KEYS = {"flow_2000_keys": (2_000, 0.33, 0.5), "flow_100k_keys": (None, 0.3, 0.4)
 
 
 def measure_noop(bench: Bench) -> list[Result]:
-    """Measure the drain of no-op jobs beside the limit loop and the bare loop, and the write-ahead log it takes."""
+    """Measure the drain of no-op jobs beside the limit loop, and the write-ahead log it takes."""
     jobs, drained, written = bench.scale.jobs, list[DrainResult](), list[float]()
     with bench.server.database() as url:
 
@@ -43,16 +43,11 @@ def measure_noop(bench: Bench) -> list[Result]:
         started: list[float] = []
         contest = Contest(
             bench.scale.rounds,
-            {
-                "ours": ours,
-                "baseline": lambda: _limit_loop(url, jobs),
-                "bare": lambda: drain_bare(url, jobs),
-            },
+            {"ours": ours, "baseline": lambda: _limit_loop(url, jobs)},
         )
     costs = {
         "worker_us": statistics.median(each.worker_us for each in drained),
         "server_us": statistics.median(each.server_us for each in drained),
-        "bare_loop": contest.median("bare"),
     }
     results = [
         contest.result("drain", "jobs/s", beside=costs, floor=0.7, goal=0.9),

@@ -111,11 +111,13 @@ def _in_turn(bench: Bench, url: str) -> list[Result]:
         result("latency_p99", "ms", lambda each: each.percentile(0.99), floor=1.5, goal=1.2),
     ]
     if all(each.server_us for each in ours):
-        results.append(result("lone_cpu", "CPU µs/job", lambda each: each.cpu_us, 2.0, 1.5))
+        results.append(result("lone_cpu", "CPU µs/job", lambda each: each.cpu_us, 1.3, 1.0))
     return results
 
 
-def _run(kind: type[WorkerCommand], url: str, count: int) -> LoneJobs:
+def _run(
+    kind: type[WorkerCommand], url: str, count: int, when_up: Callable[[], None] = lambda: None
+) -> LoneJobs:
     """Start a worker, wait until it is up, and give it jobs at an even pace."""
     reset(url)
     with (
@@ -142,6 +144,7 @@ def _run(kind: type[WorkerCommand], url: str, count: int) -> LoneJobs:
             _wait_for(stamps, 1, running)
             _commit_at_pace(range(WARM_UP), commit)
             _wait_for(stamps, 1 + WARM_UP, running)
+            when_up()
             worker, server = running.cpu_seconds(), _server_seconds(url)
             committed = _commit_at_pace(range(WARM_UP, WARM_UP + count), commit)
             _wait_for(stamps, 1 + WARM_UP + count, running)
@@ -178,11 +181,10 @@ def _statements(server: BenchServer, url: str, count: int) -> list[Result]:
     if not server.can_log_statements:
         print_info(f"skipped: lone_statements: the log of {server.name} cannot be read")
         return []
-    with server.log_statements(url) as executed:
-        _run(WorkerCommand, url, count)
-        found = Counter(executed())
-    jobs = count + WARM_UP + 1
-    of_jobs = {text: times / jobs for text, times in found.items() if times > jobs * SELDOM}
+    with server.log_statements(url) as log:
+        _run(WorkerCommand, url, count, log.restart)
+        found = Counter(log.read())
+    of_jobs = {text: times / count for text, times in found.items() if times > count * SELDOM}
     return [
         make_result(
             "lone_statements",

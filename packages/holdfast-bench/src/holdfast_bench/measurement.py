@@ -164,12 +164,14 @@ def make_result(
         spread=round((max(ours) - min(ours)) / (median or 1.0), 3),
         beside={key: _round_figure(value) for key, value in (beside or {}).items()},
     )
-    return result if floor is None or goal is None else hold_to(result, floor, goal)
+    if floor is None or goal is None:
+        return result
+    return hold_to(result, floor, goal, less_is_better=goal < floor)
 
 
-def hold_to(result: Result, floor: float, goal: float) -> Result:
+def hold_to(result: Result, floor: float, goal: float, *, less_is_better: bool) -> Result:
     """Judge a result by a floor that it must keep and a goal that it should reach."""
-    sign = 1 if goal >= floor else -1
+    sign = -1 if less_is_better else 1
     reached: Verdict = "below"
     if sign * result.held >= sign * goal:
         reached = "goal"

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+import msgspec
+from rich.box import SIMPLE_HEAVY
 from rich.console import Console
 from rich.table import Table
 
@@ -19,11 +21,11 @@ SPEED = {
     "start_one": "start one",
     "start_many": "start many",
     "drain": "drain",
-    "two_processes": "two processes",
+    "two_processes": "2 processes",
     "io_async": "5 ms async",
     "io_threads": "5 ms threads",
-    "p50_ms": "p50 ms",
-    "p99_ms": "p99 ms",
+    "p50_ms": "p50",
+    "p99_ms": "p99",
 }
 """Jobs a second, and milliseconds from a start to its handler."""
 COST = {
@@ -35,6 +37,10 @@ COST = {
 }
 """What one job costs in a drain, and one that comes alone."""
 PEER_FIGURES = (*SPEED, *COST)
+
+QUOTED = ("holdfast", "pgqueuer", "graphile-worker")
+"""The queues of the README's table."""
+NO_SERVER = "no server"
 
 _ANY_WIDTH = 10_000
 _BARE = re.compile(r"[\d.,e+-]+")
@@ -53,34 +59,71 @@ def print_facts(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> None
         print(f"{name}: {value}")
 
 
-def print_table(results: Sequence[Result], markdown: bool = False) -> None:
+def print_table(results: Sequence[Result]) -> None:
     """Write all figures, a table for each server."""
     for server in dict.fromkeys(each.server for each in results):
         rows = [_cells(each) for each in results if each.server == server]
-        _write(HEAD, rows, server or "without a server", markdown)
+        _write(HEAD, rows, server or NO_SERVER)
 
 
-def print_peers(rows: Sequence[PeerRow], markdown: bool = False) -> None:
+def print_peers(rows: Sequence[PeerRow]) -> None:
     """Write a line for each queue and kind of settings, ours first: how fast, and at what cost."""
+    for title, head, cells in _peer_tables(rows):
+        _write(head, cells, title)
+    _print_notes(rows)
+
+
+def print_markdown(results: Sequence[Result], peers: Sequence[PeerRow]) -> None:
+    """Write the tables of docs/why/benchmarks.md, and the rows of them that the README quotes."""
+    places = tuple(dict.fromkeys(each.server for each in results))
+    found: dict[str, dict[str, Result]] = {}
+    for each in results:
+        found.setdefault(each.name, {})[each.server] = each
+    head = ("figure", *(each or NO_SERVER for each in places), "against", "floor", "goal")
+    _write_markdown("Holdfast", head, [_markdown_cells(each, places) for each in found.values()])
+    bold = [
+        msgspec.structs.replace(each, peer=f"**{each.peer}**") if each.is_ours else each
+        for each in peers
+    ]
+    for title, columns, cells in _peer_tables(bold):
+        _write_markdown(title, columns, cells)
+    quoted = [each for each in bold if each.mode == "best" and each.peer.strip("*") in QUOTED]
+    for title, columns, cells in _peer_tables(quoted)[:1]:
+        _write_markdown(f"README: {title}", columns, cells)
+    _print_notes(peers)
+
+
+def _peer_tables(
+    rows: Sequence[PeerRow],
+) -> list[tuple[str, Sequence[str], list[list[str]]]]:
+    """Return a title, a head and the cells of each table that has any: speed and cost, for each server."""
+    tables: list[tuple[str, Sequence[str], list[list[str]]]] = []
     for server in dict.fromkeys(each.server for each in rows):
-        there = [each for each in rows if each.server == server]
-        for title, columns in (("jobs per second", SPEED), ("cost of a job", COST)):
-            head = ("queue", "settings", *columns.values())
-            cells = [_peer_cells(each, columns, markdown) for each in there]
+        for title, columns in (
+            ("jobs per second, ms to the handler", SPEED),
+            ("cost of a job", COST),
+        ):
+            cells = [_peer_cells(each, columns) for each in rows if each.server == server]
             if any(any(each[2:]) for each in cells):
-                _write(head, cells, f"{server}, {title}", markdown)
-        for each in there:
-            for note in each.notes:
-                print(f"{each.peer} ({each.mode}, {server}): {note}")
+                head = ("queue", "settings", *columns.values())
+                tables.append((f"{server}, {title}", head, cells))
+    return tables
 
 
-def _write(head: Sequence[str], rows: Sequence[Sequence[str]], title: str, markdown: bool) -> None:
-    if markdown:
-        print(f"\n{title}:\n")
-        for cells in (head, ["---"] * len(head), *rows):
-            print(f"| {' | '.join(cells)} |")
-        return
-    table = Table(*head, title=title)
+def _print_notes(rows: Sequence[PeerRow]) -> None:
+    for each in rows:
+        for note in each.notes:
+            print(f"{each.peer} ({each.mode}, {each.server}): {note}")
+
+
+def _write_markdown(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    print(f"\n{title}:\n")
+    for cells in (head, ["---"] * len(head), *rows):
+        print(f"| {' | '.join(cells)} |")
+
+
+def _write(head: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
+    table = Table(*head, title=title, box=SIMPLE_HEAVY, padding=(0, 1, 0, 0))
     for cells in rows:
         table.add_row(*cells)
     console = Console()
@@ -114,7 +157,19 @@ def _cells(result: Result) -> list[str]:
     ]
 
 
-def _peer_cells(row: PeerRow, columns: Mapping[str, str], markdown: bool) -> list[str]:
-    name = f"**{row.peer}**" if markdown and row.is_ours else row.peer
+def _markdown_cells(by_place: Mapping[str, Result], places: Sequence[str]) -> list[str]:
+    """One figure, in all places where it was taken."""
+    one = next(iter(by_place.values()))
+    values = (_value(by_place[place]) if place in by_place else "" for place in places)
+    limits = ("" if each is None else f"{each:g}" for each in (one.floor, one.goal))
+    return [one.name, *values, one.against, *limits]
+
+
+def _value(result: Result) -> str:
+    ratio = "" if result.ratio is None else f" · {result.ratio:.2f}"
+    return f"{result.ours:,} {result.unit}{ratio}"
+
+
+def _peer_cells(row: PeerRow, columns: Mapping[str, str]) -> list[str]:
     figures = (f"{row.figures[name]:,g}" if name in row.figures else "" for name in columns)
-    return [name, row.mode, *figures]
+    return [row.peer, row.mode, *figures]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,7 +22,13 @@ from holdfast_bench.machine import describe_machine
 from holdfast_bench.measurement import Bench, Result, Scale, hold_to
 from holdfast_bench.peer_contest import PeerRow, against_peers, compare
 from holdfast_bench.peer_queues import Peer, chosen_peers
-from holdfast_bench.result_tables import print_facts, print_peers, print_result, print_table
+from holdfast_bench.result_tables import (
+    print_facts,
+    print_markdown,
+    print_peers,
+    print_result,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from holdfast_bench.servers import BenchServer
@@ -73,10 +79,10 @@ class BenchReport(msgspec.Struct):
 def run(plan: BenchPlan, check: bool = False) -> int:
     """Measure, print, and return the exit code. Raises: ConfigError, DatabaseUnreachable."""
     peers = () if plan.peers is None else chosen_peers(plan.peers)
-    before = {} if plan.before is None else _index(read_report(plan.before).results)
+    before = [] if plan.before is None else read_report(plan.before).results
     with _terminable():
         report = _measure_all(plan, peers)
-    report.results = [_kept(each, before) for each in report.results]
+    report.results = keep_to(report.results, before)
     print_report(report, plan.output)
     if report.failed:
         return Exit.FAILED
@@ -119,20 +125,20 @@ def read_report(path: str) -> BenchReport:
         ) from error
 
 
-def _index(results: Sequence[Result]) -> dict[tuple[str, str], Result]:
-    return {(each.name, each.server): each for each in results}
+def keep_to(results: Sequence[Result], before: Sequence[Result]) -> list[Result]:
+    """Raise the floors of what must not get worse to what it was, less a little."""
+    known = {(each.name, each.server): each for each in before if each.name in KEPT}
+    return [_kept(each, known.get((each.name, each.server))) for each in results]
 
 
-def _kept(result: Result, before: Mapping[tuple[str, str], Result]) -> Result:
-    """Raise the floor of what must not get worse to what it was, less a little."""
-    earlier = before.get((result.name, result.server))
-    if earlier is None or result.name not in KEPT or result.floor is None or result.goal is None:
+def _kept(result: Result, earlier: Result | None) -> Result:
+    if earlier is None or result.floor is None or result.goal is None:
         return result
-    if result.goal >= result.floor:
-        floor = max(result.floor, earlier.held * (1 - SLACK))
-        return hold_to(result, round(floor, 3), max(floor, result.goal))
-    floor = min(result.floor, earlier.held * (1 + SLACK))
-    return hold_to(result, round(floor, 3), min(floor, result.goal))
+    less_is_better = result.goal < result.floor
+    strictest = min if less_is_better else max
+    slack = 1 + SLACK if less_is_better else 1 - SLACK
+    floor = strictest(result.floor, round(earlier.held * slack, 3))
+    return hold_to(result, floor, strictest(floor, result.goal), less_is_better=less_is_better)
 
 
 def _without_packages(wanted: frozenset[str], skipped: Skipped) -> frozenset[str]:
@@ -227,10 +233,12 @@ def print_report(report: BenchReport, output: str) -> None:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
         return
-    markdown = output == "markdown"
     print_facts(report.machine, report.settings)
-    print_table(report.results, markdown)
-    print_peers(report.peers, markdown)
+    if output == "markdown":
+        print_markdown(report.results, report.peers)
+    else:
+        print_table(report.results)
+        print_peers(report.peers)
     for text in report.skipped:
         click.echo(f"skipped: {text}")
     for name, text in report.failed.items():

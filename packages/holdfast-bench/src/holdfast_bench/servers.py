@@ -7,7 +7,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -56,6 +56,28 @@ LOGGED = {"log_line_prefix": "%d/%a: "}
 EXECUTED = re.compile(
     r"(?P<database>[^/]*)/holdfast [^:]*: LOG:  (?:execute [^:]*|statement): (?P<text>.*)"
 )
+
+
+class StatementLog:
+    """What our sessions of a database executed, by the server's own log."""
+
+    def __init__(self, log: Path, database: str) -> None:
+        """Begin here."""
+        self._log = log
+        self._database = database
+        self.restart()
+
+    def restart(self) -> None:
+        """Leave out what was executed until now."""
+        self._begun = self._log.stat().st_size
+
+    def read(self) -> list[str]:
+        """Return the first line of each statement."""
+        with self._log.open("rb") as file:
+            file.seek(self._begun)
+            lines = file.read().decode(errors="replace").splitlines()
+        found = filter(None, map(EXECUTED.match, lines))
+        return [each["text"] for each in found if each["database"] == self._database]
 
 
 class BenchServer:
@@ -165,21 +187,13 @@ class BenchServer:
         return self._log is not None
 
     @contextmanager
-    def log_statements(self, url: str) -> Iterator[Callable[[], list[str]]]:
-        """Yield what reads the first lines of the statements that our sessions of this database executed meanwhile."""
+    def log_statements(self, url: str) -> Iterator[StatementLog]:
+        """Have what is executed in a database logged, by sessions that begin within the block."""
         assert self._log is not None
-        log, name, begun = self._log, urlsplit(url).path.lstrip("/"), self._log.stat().st_size
+        name = urlsplit(url).path.lstrip("/")
         self._set_log_statement(name, "all")
-
-        def read() -> list[str]:
-            with log.open("rb") as file:
-                file.seek(begun)
-                lines = file.read().decode(errors="replace").splitlines()
-            found = filter(None, map(EXECUTED.match, lines))
-            return [each["text"] for each in found if each["database"] == name]
-
         try:
-            yield read
+            yield StatementLog(self._log, name)
         finally:
             self._set_log_statement(name, "none")
 
