@@ -24,6 +24,9 @@ from tests.cli.conftest import Run
             "holdfast bench --help",
         ),
         ("--peers hony", "'hony' is not among", "did you mean honker?"),
+        ("--only peers", "peers is measured against other queues", "pass --peers"),
+        ("--only drain_io", "there is no figure 'drain_io'", "there are drain,"),
+        ("--only idle_server", "there is no figure 'idle_server'", "there are drain,"),
         ("--server mine", "neither stock, wheel, both nor a postgresql:// URL", "--help"),
     ],
 )

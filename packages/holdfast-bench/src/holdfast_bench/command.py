@@ -132,7 +132,7 @@ def _figures(only: str, with_peers: bool) -> frozenset[str]:
             )
     figures = frozenset(name for each in asked or NAMES for name in GROUPS.get(each, (each,)))
     if with_peers:
-        return figures
+        return figures.union(PEER_NAMES)
     if asked and figures <= {*PEER_NAMES}:
         raise CommandUsage(f"{only[:40]} is measured against other queues", help="pass --peers")
     return figures.difference(PEER_NAMES)

@@ -230,8 +230,7 @@ class _PeerDatabase:
         self._waiting = 0
         self._files = 0
         self._handlers: Handlers | None = None
-        self._worker_us = 0.0
-        self._server_seconds: float | None = None
+        self._costs: dict[str, float] = {}
 
     def setup(self) -> None:
         """Make its tables."""
@@ -262,19 +261,17 @@ class _PeerDatabase:
         return self._drain(processes)
 
     def drain_with_costs(self) -> dict[str, float]:
-        """Drain what waits; return how many jobs a second, and what one cost."""
+        """Drain what waits; return how many jobs a second, and what one cost unless the drain was cut off."""
         jobs, server = self._waiting, self._contender.server
         before = server.wal_bytes() if server else 0
-        found = {"drain": self._drain(1)}
-        found["drain_worker_us"] = self._worker_us
-        if server and self._server_seconds is not None:
-            found["drain_server_us"] = self._server_seconds / jobs * 1e6
-        if server:
-            found["wal_bytes"] = (server.wal_bytes() - before) / jobs
-        return found
+        rate = self._drain(1)
+        if server and self._costs:
+            self._costs["wal_bytes"] = (server.wal_bytes() - before) / jobs
+        return {"drain": rate} | self._costs
 
     def _drain(self, processes: int) -> float:
         jobs, self._waiting = self._waiting, 0
+        self._costs = {}
         with self._run_workers(processes) as workers:
             deadline = time.monotonic() + self._longest
             self._until(workers, 1)
@@ -285,8 +282,10 @@ class _PeerDatabase:
                     return self._cut(workers.stamps)
                 time.sleep(LOOK_S)
             ended = time.monotonic()
-            self._worker_us = (workers.cpu_seconds() - begun) / max(1, jobs - done) * 1e6
-            self._server_seconds = self._sessions_seconds()
+            worker = (workers.cpu_seconds() - begun) / max(1, jobs - done)
+            self._costs = {"drain_worker_us": worker * 1e6}
+            if (server := self._sessions_seconds()) is not None:
+                self._costs["drain_server_us"] = server / jobs * 1e6
             first = _times(workers.stamps)[0]
         return jobs / (ended - first)
 
