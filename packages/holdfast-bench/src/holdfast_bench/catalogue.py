@@ -41,7 +41,7 @@ ARCHIVE = NeededPackages(
 )
 
 
-Place = Literal["each server", "one server", "no server"]
+FigurePlace = Literal["each server", "one server", "no server"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class FigureFamily:
 
     measured_by: str
     figures: tuple[str, ...]
-    place: Place = "each server"
+    place: FigurePlace = "each server"
     needs: NeededPackages | None = None
 
     def load(self) -> Callable[[Bench], list[Result]]:

@@ -17,7 +17,7 @@ from holdfast.cli.console import print_info
 from holdfast.cli.exit_codes import Exit
 from holdfast.core.errors import ConfigError, HoldfastError, MissingExtra
 from holdfast.storage.url import missing_driver
-from holdfast_bench.catalogue import FAMILIES, KEPT, PEER_NAMES, WITH_SERVER, Place
+from holdfast_bench.catalogue import FAMILIES, KEPT, PEER_NAMES, WITH_SERVER, FigurePlace
 from holdfast_bench.machine import describe_machine
 from holdfast_bench.measurement import Bench, Result, Scale, hold_to
 from holdfast_bench.peer_contest import PeerRow, against_peers, compare
@@ -222,7 +222,7 @@ def _measure(
     return results, failed
 
 
-def _places(place: Place, servers: Sequence[BenchServer]) -> Sequence[BenchServer | None]:
+def _places(place: FigurePlace, servers: Sequence[BenchServer]) -> Sequence[BenchServer | None]:
     if place == "no server":
         return (None,)
     return servers if place == "each server" else servers[:1]
