@@ -27,7 +27,7 @@ from tests.cli.conftest import Run
         ("--only peers", "peers is measured against other queues", "pass --peers"),
         ("--only drain_io", "there is no figure 'drain_io'", "there are drain,"),
         ("--only idle_server", "there is no figure 'idle_server'", "there are drain,"),
-        ("--server mine", "neither stock, wheel, both nor a postgresql:// URL", "--help"),
+        ("--server mine", "neither stock, wheel, one, both nor a postgresql:// URL", "--help"),
     ],
 )
 def test_what_the_bench_cannot_measure_is_refused_like_everything_else(

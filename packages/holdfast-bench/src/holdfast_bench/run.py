@@ -171,14 +171,14 @@ def _terminable() -> Iterator[None]:
 
 @contextmanager
 def _servers(chosen: str, is_needed: bool, skipped: Skipped) -> Iterator[Sequence[BenchServer]]:
-    """Yield the servers to measure on. What `both` cannot have is left out; what was named must be there."""
+    """Yield the servers to measure on. What cannot be had is left out; what was named must be there."""
     if not is_needed:
         yield ()
         return
     try:
         from holdfast_bench.servers import start_servers
     except ImportError as error:
-        if chosen != "both":
+        if chosen not in ("both", "one"):
             raise missing_driver(error) from error
         skipped.add("PostgreSQL", missing_driver(error))
         yield ()

@@ -27,7 +27,7 @@ from holdfast_demo.local_postgres import LocalPostgres, embedded_binaries
 
 Kind = Literal["stock", "wheel"]
 KINDS: tuple[Kind, ...] = ("stock", "wheel")
-BOTH = "both"
+BOTH, ONE = "both", "one"
 
 SYSTEM_INSTALLATIONS = (
     "/usr/lib/postgresql/*/bin",  # Debian, Ubuntu
@@ -215,7 +215,7 @@ class BenchServer:
 
 @contextmanager
 def start_servers(chosen: str) -> Iterator[tuple[Sequence[BenchServer], dict[Kind, HoldfastError]]]:
-    """Yield the servers that --server means, and why `both` cannot have others here.
+    """Yield the servers that --server means, and why others cannot be had here.
 
     Raises: ConfigError, DatabaseUnreachable when a server that was asked for by itself cannot be had.
     """
@@ -225,7 +225,7 @@ def start_servers(chosen: str) -> Iterator[tuple[Sequence[BenchServer], dict[Kin
         if "://" in chosen:
             found.append(stack.enter_context(BenchServer("yours", chosen)))
         for kind in KINDS:
-            if chosen not in (kind, BOTH):
+            if chosen not in (kind, BOTH, ONE) or (chosen == ONE and found):
                 continue
             try:
                 found.append(stack.enter_context(_start_server(kind)))
