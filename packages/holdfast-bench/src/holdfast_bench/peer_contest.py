@@ -273,8 +273,8 @@ class _PeerDatabase:
         jobs, self._waiting = self._waiting, 0
         self._costs = {}
         with self._run_workers(processes) as workers:
+            self._until(workers, 1, PATIENCE_S)
             deadline = time.monotonic() + self._longest
-            self._until(workers, 1)
             begun, done = workers.cpu_seconds(), count_stamps(workers.stamps)
             while count_stamps(workers.stamps) < jobs or self._count_left():
                 workers.check()
@@ -303,10 +303,10 @@ class _PeerDatabase:
         with self._run_workers(1) as workers:
             # A job before the others is done when the worker is up.
             self.start("one", 1)
-            self._until(workers, 1)
+            self._until(workers, 1, PATIENCE_S)
             worker, server = workers.cpu_seconds(), self._sessions_seconds()
             called = self._call("pace", str(count + WARM_UP))["called"]
-            self._until(workers, count + WARM_UP + 1)
+            self._until(workers, count + WARM_UP + 1, self._longest)
             worker, later = workers.cpu_seconds() - worker, self._sessions_seconds()
             started = list(STAMP.iter_unpack(workers.stamps.read_bytes()))[1:]
         self._waiting = 0
@@ -323,14 +323,14 @@ class _PeerDatabase:
             found["lone_server_us"] = (later - server) / len(called) * 1e6
         return found
 
-    def _until(self, workers: _Workers, count: int) -> None:
-        deadline = time.monotonic() + self._longest
+    def _until(self, workers: _Workers, count: int, longest: float) -> None:
+        deadline = time.monotonic() + longest
         while count_stamps(workers.stamps) < count:
             workers.check()
             if time.monotonic() > deadline:
                 self._waiting = self._count_left()
                 ran = count_stamps(workers.stamps)
-                raise RuntimeError(f"ran {ran} of {count} jobs in {self._longest:.0f} s")
+                raise RuntimeError(f"ran {ran} of {count} jobs in {longest:.0f} s")
             time.sleep(LOOK_S)
 
     def _sessions_seconds(self) -> float | None:

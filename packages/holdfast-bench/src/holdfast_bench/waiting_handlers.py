@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from holdfast.cli.console import print_info
 from holdfast_bench.drains import drain_anew
 from holdfast_bench.measurement import Bench, Contest, Result
 from holdfast_bench.subject import WorkerCommand
@@ -67,6 +68,7 @@ def measure_server_cost(bench: Bench) -> list[Result]:
             {"ours": lambda: server_us("wait"), "baseline": lambda: server_us("noop")},
         )
     if not contest.median("baseline"):
+        print_info(f"skipped: io_server_cost: {bench.server.name} is on another machine")
         return []
     return [
         contest.result(
