@@ -58,10 +58,9 @@ def test_ours_is_measured_by_the_same_adapter_as_others(
     assert row.notes == []
     assert set(row.figures) == set(PEER_FIGURES)
     assert all(value > 0 for value in row.figures.values())
+    assert row.version == __version__
     print_peers([row])
-    shown = capsys.readouterr().out
-    assert f"holdfast {__version__}" in shown
-    assert "best" in shown
+    assert "holdfast (" in capsys.readouterr().out
 
 
 def test_a_worker_that_ends_by_itself_leaves_its_figures_empty_and_says_why(

@@ -24,7 +24,10 @@ from tests.cli.conftest import Run
             "holdfast bench --help",
         ),
         ("--peers hony", "'hony' is not among", "did you mean honker?"),
-        ("--server mine", "neither stock, wheel, both nor a postgresql:// URL", "--help"),
+        ("--only peers", "peers is measured against other queues", "pass --peers"),
+        ("--only drain_io", "there is no figure 'drain_io'", "there are drain,"),
+        ("--only idle_server", "there is no figure 'idle_server'", "there are drain,"),
+        ("--server mine", "neither stock, wheel, one, both nor a postgresql:// URL", "--help"),
     ],
 )
 def test_what_the_bench_cannot_measure_is_refused_like_everything_else(

@@ -16,7 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.instants import to_instant
 from holdfast_archive import Archive
 from holdfast_archive.columns import to_arrow
-from holdfast_bench.measurement import Bench, FigureTarget, Result, make_result
+from holdfast_bench.measurement import Bench, Result, make_result
 from holdfast_bench.seeding import LoadCondition, seed
 
 MIB = 1024 * 1024
@@ -34,19 +34,19 @@ def measure_archive(bench: Bench) -> list[Result]:
         if done.returncode:
             raise HoldfastError(f"the archive failed: {done.stderr.strip()[-500:]}")
         found = json.loads(done.stdout)
-    target = FigureTarget("MiB", found["mib"], floor=MAX_MIB, goal=MAX_MIB / 2)
     return [
         make_result(
             "archive",
-            f"rows/s exported and verified, of {jobs:,} jobs",
-            ours=found["exported"],
+            "MiB",
+            [found["mib"]],
             beside={
+                "exported_rows_per_s": found["exported"],
                 "dropped_rows_per_s": found["dropped"],
                 "restored_rows_per_s": found["restored"],
-                "memory_mib": found["mib"],
                 "file_mib": found["bytes"] / MIB,
             },
-            target=target,
+            floor=MAX_MIB,
+            goal=MAX_MIB / 2,
         )
     ]
 

@@ -1,16 +1,20 @@
-"""Hand-written PostgreSQL code that ours is measured against: the limit loop, the bare loop, and starts by hand.
+"""Hand-written PostgreSQL code that ours is measured against: the limit loop, a listener, and starts by hand.
 
 The limit loop claims and completes in turn over one synchronous connection. It does what a fenced queue that keeps its
-history must do and nothing else; a worker that overlaps Python's part with the server's can pass it. The bare loop
-keeps no history, no input and no leases. Both are frozen: they change only with a decision under docs/adr.
-Run as a module with an address and a batch size, it drains with one limit loop and prints when that began and ended.
+history must do and nothing else; a worker that overlaps Python's part with the server's can pass it. It is frozen: it
+changes only with a decision under docs/adr.
+Run as a module, `drain URL` drains with one limit loop and prints when that began and ended; `listen URL FILE` is the
+least worker that a job which comes alone needs: LISTEN, and for every notification a claim, a stamp and a completion.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -19,32 +23,18 @@ import psycopg
 from holdfast.storage.id_generator import new_id, new_ids
 from holdfast_bench.handwritten import SQL, uuid7
 from holdfast_bench.machine import cpu_seconds
-from holdfast_bench.workload import INPUT_TEXT, OUTPUT_TEXT
+from holdfast_bench.workload import BEFORE, INPUT_TEXT, OUTPUT_TEXT, write_stamp
 
 BATCH = 200
-"""What the loops claim at once."""
+"""What the loop claims at once."""
 
+BY_HAND = "holdfast by hand"
+"""What its sessions are called, so that their processor time is counted as ours is."""
 LONG_AGO = "2000-01-01 00:00:00+00"
 NIL = UUID(int=0)
 # Without it statistics of another moment make a claim collect and sort the whole backlog.
 # And with it a stock server would take every statement for one that is worth compiling.
 ONLY_BY_INDEX = "-c enable_seqscan=off -c enable_bitmapscan=off -c jit=off"
-
-
-@dataclass(slots=True)
-class LoopResult:
-    """What one drain took; `looks` are the claims' durations in order."""
-
-    jobs: int
-    seconds: float
-    server_us: float
-    python_us: float
-    looks: list[float] = field(default_factory=list)
-
-    @property
-    def rate(self) -> float:
-        """Jobs a second."""
-        return self.jobs / self.seconds
 
 
 class LimitLoop:
@@ -53,7 +43,11 @@ class LimitLoop:
     def __init__(self, url: str, batch: int = BATCH, types: int = 1) -> None:
         """Connect."""
         self._connection = psycopg.connect(
-            url, autocommit=True, prepare_threshold=1, options=ONLY_BY_INDEX
+            url,
+            autocommit=True,
+            prepare_threshold=1,
+            options=ONLY_BY_INDEX,
+            application_name=BY_HAND,
         )
         self._batch = batch
         self._types = [f"type{number}" for number in range(types)]
@@ -68,31 +62,6 @@ class LimitLoop:
     def create(self) -> None:
         """Make the tables anew."""
         self._connection.execute(SQL["limit_tables"])
-
-    def empty(self) -> None:
-        """Leave nothing in the tables."""
-        self._connection.execute(SQL["limit_empty"])
-
-    def vacuum(self) -> None:
-        """Bring statistics and visibility up to date, as autovacuum would have in time."""
-        self._connection.execute(SQL["limit_vacuum"])
-
-    def seed(
-        self, finished: int = 0, delayed: int = 0, unhandled: int = 0, in_flight: int = 0
-    ) -> None:
-        """Put rows beside which the drain is to be measured."""
-        execute, known = self._connection.execute, self._types[0]
-        rows = {"input": INPUT_TEXT}
-        if finished:
-            execute(SQL["limit_seed_finished"], rows | {"count": finished})
-        if delayed:
-            waiting = {"count": delayed, "type": known, "after": "50 years"}
-            execute(SQL["limit_seed_waiting"], rows | waiting)
-        if unhandled:
-            waiting = {"count": unhandled, "type": "nobody", "after": "0"}
-            execute(SQL["limit_seed_waiting"], rows | waiting)
-        if in_flight:
-            execute(SQL["limit_seed_in_flight"], rows | {"count": in_flight, "type": known})
 
     def start(self, jobs: int, at_once: int = 1000) -> float:
         """Write jobs; return how many a second."""
@@ -109,39 +78,28 @@ class LimitLoop:
             )
         return jobs / (time.perf_counter() - begun)
 
-    def drain(self) -> LoopResult:
-        """Claim and complete until nothing is due."""
+    def drain(self) -> float:
+        """Claim and complete until nothing is due; return the jobs a second."""
         self._marks = dict.fromkeys(self._types, (LONG_AGO, NIL))
-        drained = LoopResult(0, 0.0, 0.0, 0.0)
-        pid = self._connection.info.backend_pid
-        server, python, begun = cpu_seconds(pid), time.process_time(), time.perf_counter()
+        done, begun = 0, time.perf_counter()
         while True:
-            token, before = uuid7(), time.perf_counter()
+            token = uuid7()
             rows = self._claim(token)
-            drained.looks.append(time.perf_counter() - before)
             if not rows:
-                break
-            drained.jobs += self._complete(token, [row[0] for row in rows])
-        drained.seconds = time.perf_counter() - begun
-        done = max(1, drained.jobs)
-        drained.python_us = (time.process_time() - python) / done * 1e6
-        drained.server_us = (cpu_seconds(pid) - server) / done * 1e6
-        return drained
+                return done / (time.perf_counter() - begun)
+            done += self._complete(token, [row[0] for row in rows])
 
-    def start_on(self, connection: psycopg.Connection[Any]) -> None:
-        """Write one job in the caller's transaction."""
-        row = {"ids": [uuid7()], "types": self._types[:1], "inputs": [INPUT_TEXT]}
-        connection.execute(SQL["limit_start"], row)
-
-    def run_one(self) -> float:
-        """Claim and complete what is due, once; return when the claim's answer was there."""
+    def run_one(self, handle: Callable[[], None] = lambda: None) -> None:
+        """Claim what is due, once; handle and complete it."""
         self._marks = dict.fromkeys(self._types, (LONG_AGO, NIL))
         token = uuid7()
-        rows = self._claim(token)
-        at = time.monotonic()
-        if rows:
+        if rows := self._claim(token):
+            handle()
             self._complete(token, [row[0] for row in rows])
-        return at
+
+    def server_seconds(self) -> float:
+        """Return the processor time of its session."""
+        return cpu_seconds(self._connection.info.backend_pid)
 
     def _claim(self, token: UUID) -> list[tuple[Any, ...]]:
         marks, names = self._marks, self._types
@@ -174,24 +132,11 @@ class LimitLoop:
         return len(ids)
 
 
-def drain_bare(url: str, jobs: int, batch: int = BATCH) -> float:
-    """Start and drain jobs with the bare loop; return the drained jobs a second."""
-    with psycopg.connect(url, autocommit=True, prepare_threshold=1) as connection:
-        connection.execute(SQL["bare_tables"])
-        for first in range(0, jobs, 1000):
-            ids = [uuid7() for _ in range(min(1000, jobs - first))]
-            connection.execute(SQL["bare_start"], {"ids": ids})
-        mark: tuple[Any, Any] = (LONG_AGO, NIL)
-        begun, done = time.perf_counter(), 0
-        while True:
-            token = uuid7()
-            named = {"token": token, "at": mark[0], "id": mark[1], "limit": batch}
-            rows = connection.execute(SQL["bare_claim"], named, binary=True).fetchall()
-            if not rows:
-                return done / (time.perf_counter() - begun)
-            mark = max(rows)
-            given = {"ids": [row[1] for row in rows], "token": token}
-            done += connection.execute(SQL["bare_complete"], given).rowcount
+def start_lone(connection: psycopg.Connection[Any], number: int) -> None:
+    """Write one job of the limit loop in the caller's transaction, and notify its listener."""
+    row = {"ids": [uuid7()], "types": ["type0"], "inputs": [INPUT_TEXT]}
+    connection.execute(SQL["limit_start"], row)
+    connection.execute(SQL["hand_notify"], [str(number)])
 
 
 def start_one(connection: psycopg.Connection[Any], type: str, input: str) -> None:
@@ -218,12 +163,33 @@ def start_copied(connection: psycopg.Connection[Any], type: str, inputs: list[st
         cursor.execute(SQL["hand_tally"], (type, len(inputs)))
 
 
-def _drain_alone(url: str, batch: int) -> None:
-    with LimitLoop(url, batch) as loop:
+def listen(url: str, stamps: Path) -> None:
+    """Handle jobs that come one by one, until the process is stopped."""
+    file = os.open(stamps, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with (
+        LimitLoop(url, 1) as loop,
+        psycopg.connect(url, autocommit=True, application_name=BY_HAND) as connection,
+    ):
+        connection.execute(SQL["hand_listen"])
+        # Stamped when it listens, as the handler of a first job.
+        write_stamp(file, BEFORE)
+        for notification in connection.notifies():
+            number = int(notification.payload)
+            loop.run_one(lambda number=number: write_stamp(file, number))  # type: ignore[misc]
+
+
+def _drain_alone(url: str) -> None:
+    with LimitLoop(url) as loop:
         begun = time.monotonic()
         loop.drain()
         print(begun, time.monotonic())
 
 
 if __name__ == "__main__":
-    _drain_alone(sys.argv[1], int(sys.argv[2]))
+    action, url, *rest = sys.argv[1:]
+    if action == "drain":
+        _drain_alone(url)
+    else:
+        # Ended as the worker is, by SIGTERM and well.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        listen(url, Path(rest[0]))

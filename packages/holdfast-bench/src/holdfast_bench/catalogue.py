@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from holdfast_bench.measurement import Bench, Result
@@ -41,13 +41,19 @@ ARCHIVE = NeededPackages(
 )
 
 
+FigurePlace = Literal["each server", "one server", "no server"]
+
+
 @dataclass(frozen=True, slots=True)
 class FigureFamily:
-    """Figures that are measured together. Their module is imported then, because it may need what is not installed."""
+    """Figures that are measured together. Their module is imported then, because it may need what is not installed.
+
+    What is promised is measured on each server; the rest on one, because an hour is too long.
+    """
 
     measured_by: str
     figures: tuple[str, ...]
-    needs_server: bool = True
+    place: FigurePlace = "each server"
     needs: NeededPackages | None = None
 
     def load(self) -> Callable[[Bench], list[Result]]:
@@ -59,68 +65,94 @@ class FigureFamily:
         return measure
 
 
-CONDITIONS = (
-    *("drain_held_snapshot", "drain_after_finished", "drain_unhandled_backlog", "drain_in_flight"),
-)
 FAMILIES = (
-    FigureFamily("drains:measure_noop", ("drain", *CONDITIONS)),
+    FigureFamily("drains:measure_noop", ("drain", "wal_per_job")),
     FigureFamily("drains:measure_two_processes", ("drain_two_processes",)),
-    FigureFamily("drains:measure_io", ("drain_io",)),
-    FigureFamily("drains:measure_standby", ("drain_no_standby", "drain_standby")),
-    FigureFamily("latency:measure_latency", ("latency_p50", "latency_p99")),
+    FigureFamily("waiting_handlers:measure_async", ("io_async",)),
+    FigureFamily("waiting_handlers:measure_threads", ("io_threads",)),
+    FigureFamily("waiting_handlers:measure_server_cost", ("io_server_cost",)),
+    FigureFamily(
+        "lone_jobs:measure_lone_jobs",
+        ("latency_p50", "latency_p99", "lone_cpu", "lone_statements"),
+    ),
     FigureFamily("starts:measure_starts", ("start_one", "start_many")),
-    FigureFamily("drains:measure_many_types", ("drain_20_types", "drain_200_types")),
+    FigureFamily("drains:measure_many_types", ("drain_200_types",)),
     FigureFamily("drains:measure_keys", ("flow_2000_keys", "flow_100k_keys")),
     FigureFamily("costs:measure_keys_memory", ("flow_memory",)),
-    FigureFamily("costs:measure_log", ("log_per_job",)),
-    FigureFamily("costs:measure_idle", ("idle_cpu", "idle_server")),
+    FigureFamily("costs:measure_idle", ("idle",)),
+    FigureFamily("costs:measure_memory", ("memory",)),
     FigureFamily(
-        "steady_load:measure_steady_load", ("dead_rows", "dead_rows_size", "dead_rows_claim")
+        "drains:measure_conditions",
+        (
+            *("drain_held_snapshot", "drain_after_finished"),
+            *("drain_unhandled_backlog", "drain_in_flight"),
+        ),
+        place="one server",
+    ),
+    FigureFamily("drains:measure_standby", ("drain_standby",), place="one server"),
+    FigureFamily(
+        "steady_load:measure_steady_load",
+        ("dead_rows", "dead_rows_size", "dead_rows_claim"),
+        place="one server",
     ),
     FigureFamily(
         "sqlite_figures:measure_sqlite",
         ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
-        needs_server=False,
+        place="no server",
     ),
-    FigureFamily("drains:measure_batch", ("drain_batch",)),
-    FigureFamily("costs:measure_wal", ("wal_per_job",)),
-    FigureFamily("costs:measure_chain_step", ("chain_step",)),
-    FigureFamily("costs:measure_fan", ("fan_out_in",)),
-    FigureFamily("costs:measure_memory", ("memory",)),
-    FigureFamily("retention_figures:measure_retention", ("retention", "drain_with_retention")),
-    FigureFamily("archive_figures:measure_archive", ("archive",), needs=ARCHIVE),
-    FigureFamily("page_times:measure_pages", ("pages",), needs=WEB),
+    FigureFamily("costs:measure_chain_step", ("chain_step",), place="one server"),
     FigureFamily(
-        "page_times:measure_sqlite_pages", ("pages_sqlite",), needs_server=False, needs=WEB
+        "retention_figures:measure_retention",
+        ("retention", "drain_with_retention"),
+        place="one server",
     ),
-    FigureFamily("page_times:measure_open_dashboards", ("drain_with_dashboards",), needs=WEB),
-    FigureFamily("applications:measure_invoices", ("invoices",), needs=INVOICING),
-    FigureFamily("applications:measure_matching", ("matching",), needs=TENDERS),
-    FigureFamily("startup:measure_startup", ("import_holdfast", "cli_help"), needs_server=False),
+    FigureFamily(
+        "archive_figures:measure_archive", ("archive",), place="one server", needs=ARCHIVE
+    ),
+    FigureFamily("page_times:measure_pages", ("pages",), place="one server", needs=WEB),
+    FigureFamily(
+        "page_times:measure_sqlite_pages", ("pages_sqlite",), place="no server", needs=WEB
+    ),
+    FigureFamily(
+        "page_times:measure_open_dashboards",
+        ("drain_with_dashboards",),
+        place="one server",
+        needs=WEB,
+    ),
+    FigureFamily(
+        "applications:measure_invoices", ("invoices",), place="one server", needs=INVOICING
+    ),
+    FigureFamily("applications:measure_matching", ("matching",), place="one server", needs=TENDERS),
+    FigureFamily("startup:measure_startup", ("import_holdfast", "cli_help"), place="no server"),
 )
 
-NAMES = tuple(name for family in FAMILIES for name in family.figures)
+PEER_NAMES = ("peer_latency", "peer_start_one", "peer_two_processes")
+"""Ours against another queue; they come with `--peers`."""
+NAMES = (*(name for family in FAMILIES for name in family.figures), *PEER_NAMES)
 WITH_SERVER = frozenset(
-    name for family in FAMILIES if family.needs_server for name in family.figures
+    name for family in FAMILIES if family.place != "no server" for name in family.figures
 )
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "worker": (
-        *("drain", "drain_two_processes", "drain_io", "latency_p50", "latency_p99"),
-        *("drain_20_types", "drain_200_types", "log_per_job", "idle_cpu", "idle_server"),
+        *("drain", "wal_per_job", "drain_two_processes", "drain_200_types", "idle", "memory"),
+        *("io_async", "io_threads", "io_server_cost"),
+        *("latency_p50", "latency_p99", "lone_cpu", "lone_statements"),
     ),
-    "standby": ("drain_no_standby", "drain_standby"),
     "start": ("start_one", "start_many"),
     "flow": ("flow_2000_keys", "flow_100k_keys", "flow_memory"),
-    "conditions": CONDITIONS,
+    "conditions": (
+        *("drain_held_snapshot", "drain_after_finished"),
+        *("drain_unhandled_backlog", "drain_in_flight", "drain_standby", "drain_with_retention"),
+    ),
     "steady": ("dead_rows", "dead_rows_size", "dead_rows_claim"),
     "sqlite": ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
-    "costs": (
-        *("drain_batch", "wal_per_job", "chain_step", "fan_out_in", "memory", "archive"),
-        *("retention", "drain_with_retention"),
-        *("import_holdfast", "cli_help"),
-    ),
+    "costs": ("chain_step", "archive", "retention", "import_holdfast", "cli_help"),
     "dashboard": ("pages", "pages_sqlite", "drain_with_dashboards"),
     "application": ("invoices", "matching"),
+    "peers": PEER_NAMES,
 }
 """Names for several figures at once."""
+
+KEPT = ("drain", "start_many", "idle", "drain_200_types", *GROUPS["flow"], "memory")
+"""What must not get worse than in an earlier run, where one is given."""

@@ -1,17 +1,17 @@
-"""What jobs and workers cost besides time: log lines, idling, write-ahead log, chains, memory."""
+"""What workers cost besides a drain's time: idling, chains, memory."""
 
 from __future__ import annotations
 
-import statistics
 import time
 from contextlib import closing
 
 import psycopg
 
+from holdfast.cli.console import print_info
 from holdfast_bench.baselines import LimitLoop
 from holdfast_bench.handwritten import SQL
-from holdfast_bench.measurement import Bench, Contest, FigureTarget, Result, make_result
-from holdfast_bench.seeding import LoadCondition, reset, seed, seeded_database
+from holdfast_bench.measurement import Bench, Contest, Result, make_result
+from holdfast_bench.seeding import LoadCondition, reset, seed
 from holdfast_bench.servers import session_seconds
 from holdfast_bench.subject import (
     RunningWorker,
@@ -21,81 +21,64 @@ from holdfast_bench.subject import (
     wait_for,
     wait_for_all,
 )
-from holdfast_bench.workload import CHILDREN, KEYED, BacklogIds, fill, fill_keys, make_app
+from holdfast_bench.workload import KEYED, BacklogIds, fill, fill_keys, make_app
 
 IDLE_BESIDE = LoadCondition("idle", delayed=1_000_000, unhandled=1_000_000)
 STEPS = 3
-FAN_JOBS = CHILDREN + 2
 SETTLE_S = 5.0
 MINUTE_MS = 60_000
 MIB = 2**20
 LOOK_S = 0.05
 
 
-def measure_log(bench: Bench) -> list[Result]:
-    """Measure the worker's processor time a job at the default log level less that at error, and once at debug."""
-    jobs = bench.scale.jobs
-    with bench.server.database() as url:
-
-        def worker_us(*options: str) -> float:
-            reset(url)
-            backlog = fill(url, "noop", jobs)
-            return drain(WorkerCommand(url, options=options), backlog, jobs).worker_us
-
-        contest = Contest(
-            bench.scale.rounds,
-            {
-                "default": worker_us,
-                "error": lambda: worker_us("--log-level", "error"),
-            },
-        )
-        debug = worker_us("--log-level", "debug") - contest.median("error")
-    pairs = zip(contest.samples["default"], contest.samples["error"], strict=True)
-    cost = statistics.median(one - other for one, other in pairs)
-    return [
-        make_result(
-            "log_per_job",
-            "µs per job",
-            ours=cost,
-            spread=contest.spread("default"),
-            beside={"worker_us": contest.median("default"), "at_debug_us": debug},
-            target=FigureTarget("µs", cost, floor=8.0, goal=4.0),
-        )
-    ]
-
-
 def measure_idle(bench: Bench) -> list[Result]:
-    """Measure an idle worker beside large backlogs that are not due or that no worker handles."""
+    """Measure an idle worker beside large backlogs that are not due or that no worker handles.
+
+    Meanwhile a hand-written loop looks once a second into tables of its own, which are empty.
+    """
     condition, seconds = IDLE_BESIDE.scale(bench.scale.share), bench.scale.idle_seconds
     with bench.server.database() as url:
         seed(url, condition)
         reset(url, condition)
-        with RunningWorker(WorkerCommand(url)) as running:
+        backlog = fill(url, "noop", 1)
+        with (
+            closing(open_progress(url, ("noop",))) as progress,
+            RunningWorker(WorkerCommand(url)) as running,
+        ):
+            wait_for(progress, backlog.last, running.check)
             time.sleep(SETTLE_S)
             worker, sessions = running.cpu_seconds(), session_seconds(url)
-            time.sleep(seconds)
-            worker = (running.cpu_seconds() - worker) / seconds
+            by_hand = _poll_by_hand(url, seconds)
+            worker = running.cpu_seconds() - worker
             server = _used_since(sessions, session_seconds(url))
             running.check()
     if server is None:
-        return [_idle_cpu(worker, {"worker": worker * 100})] if "idle_cpu" in bench.wanted else []
-    server /= seconds
-    results = [_idle_cpu(worker + server, {"worker": worker * 100, "server": server * 100})]
-    results.append(
+        print_info(f"skipped: idle: the processes of {bench.server.name} cannot be seen")
+        return []
+    per_minute = MINUTE_MS / seconds
+    return [
         make_result(
-            "idle_server",
-            "ms of server CPU per minute",
-            ours=server * MINUTE_MS,
-            beside={"worker_ms": worker * MINUTE_MS},
-            target=FigureTarget("ms", server * MINUTE_MS, floor=100, goal=60),
+            "idle",
+            "CPU ms/minute",
+            [(worker + server) * per_minute],
+            [by_hand * per_minute],
+            against="polls by hand",
+            beside={"worker": worker * per_minute, "server": server * per_minute},
+            floor=5.0,
+            goal=3.0,
         )
-    )
-    return [each for each in results if each.name in bench.wanted]
+    ]
 
 
-def _idle_cpu(share: float, beside: dict[str, float]) -> Result:
-    target = FigureTarget("% of a core", share * 100, floor=2.0, goal=1.0)
-    return make_result("idle_cpu", "% of a core", ours=share * 100, beside=beside, target=target)
+def _poll_by_hand(url: str, seconds: float) -> float:
+    """Look once a second; return the processor time of this thread and of the server."""
+    with LimitLoop(url) as loop:
+        loop.create()
+        begun, python, server = time.monotonic(), time.thread_time(), loop.server_seconds()
+        for look in range(round(seconds)):
+            loop.run_one()
+            time.sleep(max(0.0, begun + look + 1 - time.monotonic()))
+        return time.thread_time() - python + loop.server_seconds() - server
 
 
 def _used_since(before: dict[int, float] | None, after: dict[int, float] | None) -> float | None:
@@ -103,31 +86,6 @@ def _used_since(before: dict[int, float] | None, after: dict[int, float] | None)
     if before is None or after is None:
         return None
     return sum(spent - before.get(pid, 0.0) for pid, spent in after.items())
-
-
-def measure_wal(bench: Bench) -> list[Result]:
-    """Measure the write-ahead log of a job from insert to outcome: what replicas and archives must carry."""
-    jobs = bench.scale.jobs
-    server = bench.server
-    with seeded_database(server) as url:
-
-        def ours() -> float:
-            reset(url)
-            before = server.wal_bytes()
-            drain(WorkerCommand(url), fill(url, "noop", jobs), jobs)
-            return (server.wal_bytes() - before) / jobs
-
-        def limit() -> float:
-            with LimitLoop(url) as loop:
-                loop.empty()
-                before = server.wal_bytes()
-                loop.start(jobs)
-                loop.drain()
-                return (server.wal_bytes() - before) / jobs
-
-        contest = Contest(bench.scale.side_rounds, {"ours": ours, "limit": limit})
-    target = FigureTarget("bytes", contest.median("ours"), floor=1600, goal=1250)
-    return [contest.result("wal_per_job", "bytes", target=target)]
 
 
 def measure_chain_step(bench: Bench) -> list[Result]:
@@ -138,16 +96,16 @@ def measure_chain_step(bench: Bench) -> list[Result]:
             bench.scale.side_rounds,
             {
                 "ours": lambda: _chain_seconds(url, count, STEPS) / count / STEPS * 1e6,
-                "limit": lambda: _chain_seconds(url, count, 1) / count * 1e6,
+                "baseline": lambda: _chain_seconds(url, count, 1) / count * 1e6,
             },
         )
-    share = contest.ratio("ours", "limit")
     return [
         contest.result(
             "chain_step",
-            "µs per step",
-            against="starting and draining one job",
-            target=FigureTarget("ratio", share, floor=1.2, goal=1.0),
+            "µs/step",
+            against="one job",
+            floor=1.2,
+            goal=1.0,
         )
     ]
 
@@ -161,28 +119,6 @@ def _chain_seconds(url: str, count: int, steps: int) -> float:
     return started + drain(WorkerCommand(url, ("step",)), backlog, count * steps).span.seconds
 
 
-def measure_fan(bench: Bench) -> list[Result]:
-    """Measure a job that starts 1,000 chains and one that waits for them, beside as many plain jobs."""
-    with bench.server.database() as url:
-
-        def milliseconds(type: str, count: int) -> float:
-            reset(url)
-            backlog = fill(url, type, count)
-            command = WorkerCommand(url, ("fan", "noop"))
-            return drain(command, backlog, FAN_JOBS).span.seconds * 1000
-
-        contest = Contest(
-            bench.scale.side_rounds,
-            {
-                "ours": lambda: milliseconds("fan", 1),
-                "limit": lambda: milliseconds("noop", FAN_JOBS),
-            },
-        )
-    return [
-        contest.result("fan_out_in", f"ms for 1 → {CHILDREN:,} → 1", against="as many plain jobs")
-    ]
-
-
 def measure_memory(bench: Bench) -> list[Result]:
     """Measure how much a worker grows after the first 10,000 jobs of a large backlog; a size needs no repetition."""
     jobs = bench.scale.memory_jobs
@@ -191,10 +127,11 @@ def measure_memory(bench: Bench) -> list[Result]:
     return [
         make_result(
             "memory",
-            f"MiB growth over {jobs:,} jobs",
-            ours=grown,
+            "MiB growth",
+            [grown],
             beside={"resident_mib": settled},
-            target=FigureTarget("MiB", grown, floor=30, goal=10),
+            floor=30,
+            goal=10,
         )
     ]
 
@@ -210,10 +147,11 @@ def measure_keys_memory(bench: Bench) -> list[Result]:
     return [
         make_result(
             "flow_memory",
-            f"MiB growth over {keys:,} keys",
-            ours=grown,
-            beside={"resident_mib": settled, "gates_left": left},
-            target=FigureTarget("MiB", grown, floor=30, goal=10),
+            "MiB growth",
+            [grown],
+            beside={"resident_mib": settled},
+            floor=30,
+            goal=10,
         )
     ]
 

@@ -1,4 +1,4 @@
-"""What a figure is: ours beside a limit taken in the same run, how far runs differed, and what was aimed at."""
+"""What a figure is: ours beside a baseline taken in the same run, how far runs differed, and what was aimed at."""
 
 from __future__ import annotations
 
@@ -15,37 +15,30 @@ if TYPE_CHECKING:
 Verdict = Literal["goal", "floor", "below"]
 
 
-class FigureTarget(msgspec.Struct, frozen=True):
-    """A measured value with the floor it must keep and the goal it should reach."""
-
-    of: str
-    value: float
-    floor: float
-    goal: float
-
-    @property
-    def verdict(self) -> Verdict:
-        """What was reached; a goal below its floor means that less is better."""
-        sign = 1 if self.goal >= self.floor else -1
-        if sign * self.value >= sign * self.goal:
-            return "goal"
-        return "floor" if sign * self.value >= sign * self.floor else "below"
-
-
 class Result(msgspec.Struct, frozen=True):
-    """One figure. `spread` is (largest − smallest) / median of our runs; `ratio` the median of each round's ratio."""
+    """One figure. `spread` is (largest − smallest) / median of our runs; `ratio` the median of each round's ratio.
+
+    Floor and goal are of the ratio; where there is no baseline, of our own count (bytes, rows, statements). A goal
+    below its floor means that less is better.
+    """
 
     name: str
-    ours: float
-    limit: float | None
-    ratio: float | None
     unit: str
-    spread: float
+    ours: float
+    baseline: float | None = None
     against: str = ""
+    ratio: float | None = None
+    spread: float = 0.0
     beside: dict[str, float] = {}
-    target: FigureTarget | None = None
+    floor: float | None = None
+    goal: float | None = None
     verdict: Verdict | None = None
     server: str = ""
+
+    @property
+    def held(self) -> float:
+        """The value that floor and goal are of."""
+        return self.ours if self.ratio is None else self.ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +48,13 @@ class Scale:
     name: str
     rounds: int
     side_rounds: int
-    """Rounds of figures that are seldom in question."""
+    """Rounds of figures that are seldom in question, and of other queues."""
     jobs: int
     share: float
     """The share of the rows that lie beside the measured ones."""
     finished: int
-    latency_samples: int
+    lone_jobs: int
+    """Jobs that come one by one."""
     memory_jobs: int
     visits: int
     """Visits to each page of the dashboard."""
@@ -78,9 +72,11 @@ class Scale:
     """Keys of which each has one limited job."""
 
 
-TINY = Scale("tiny", 1, 1, 2_000, 0.002, 2_000, 20, 12_000, 2, 2.0, 4.0, 0.1, 6, 5, 50, 12_000)
-QUICK = Scale("quick", 3, 1, 20_000, 0.05, 50_000, 60, 40_000, 10, 15.0, 60.0, 2.0, tenders=100)
-USUAL = Scale("usual", 5, 3, 50_000, 1.0, 500_000, 400, 1_000_000, 40, 60.0, 180.0, 4.0)
+TINY = Scale("tiny", 1, 1, 2_000, 0.002, 2_000, 20, 12_000, 2, 2.0, 4.0, 0.1, 6, 5, 50, 2_000)
+QUICK = Scale(
+    "quick", 1, 1, 10_000, 0.02, 20_000, 100, 30_000, 5, 5.0, 15.0, 1.0, 20, 100, 1_000, 10_000
+)
+USUAL = Scale("usual", 3, 2, 30_000, 1.0, 500_000, 400, 300_000, 15, 30.0, 60.0, 3.0)
 FULL = Scale("full", 5, 5, 100_000, 1.0, 10_000_000, 1_000, 1_000_000, 40, 60.0, 3_600.0, 10.0)
 
 
@@ -113,75 +109,75 @@ class Contest:
         """The median of one contender."""
         return statistics.median(self.samples[name])
 
-    def spread(self, name: str) -> float:
-        """How far one contender's runs differed, relative to their median."""
-        samples = self.samples[name]
-        return (max(samples) - min(samples)) / (self.median(name) or 1.0)
-
-    def ratio(self, name: str, other: str) -> float:
-        """The median of the rounds' ratios: neighbours in time met the same machine."""
-        pairs = zip(self.samples[name], self.samples[other], strict=True)
-        return statistics.median(one / two for one, two in pairs)
-
     def result(
         self,
         name: str,
         unit: str,
         *,
         ours: str = "ours",
-        limit: str | None = "limit",
+        baseline: str = "baseline",
         against: str = "limit loop",
-        beside: Mapping[str, str] | None = None,
-        target: FigureTarget | None = None,
+        beside: Mapping[str, float] | None = None,
+        floor: float | None = None,
+        goal: float | None = None,
     ) -> Result:
-        """Make the result of one contender against another; `beside` maps labels to others."""
-        shown = {label: self.median(each) for label, each in (beside or {}).items()}
+        """Make the result of one contender against another."""
         return make_result(
             name,
             unit,
-            ours=self.median(ours),
-            limit=None if limit is None else self.median(limit),
-            ratio=None if limit is None else self.ratio(ours, limit),
-            spread=self.spread(ours),
-            against=against if limit is not None else "",
-            beside=shown,
-            target=target,
+            self.samples[ours],
+            self.samples[baseline],
+            against=against,
+            beside=beside,
+            floor=floor,
+            goal=goal,
         )
 
 
 def make_result(
     name: str,
     unit: str,
+    ours: list[float],
+    baseline: list[float] | None = None,
     *,
-    ours: float,
-    limit: float | None = None,
-    ratio: float | None = None,
-    spread: float = 0.0,
     against: str = "",
     beside: Mapping[str, float] | None = None,
-    target: FigureTarget | None = None,
+    floor: float | None = None,
+    goal: float | None = None,
 ) -> Result:
-    """Make a result with its verdict and figures that a reader can take in."""
-    return Result(
+    """Make a result from the rounds of ours and of the baseline, with its verdict and figures a reader can take in.
+
+    The ratio is the median of the rounds' ratios: neighbours in time met the same machine.
+    """
+    median = statistics.median(ours)
+    result = Result(
         name=name,
-        ours=_round_figure(ours),
-        limit=None if limit is None else _round_figure(limit),
-        ratio=None if ratio is None else round(ratio, 3),
         unit=unit,
-        spread=round(spread, 3),
+        ours=_round_figure(median),
+        baseline=None if baseline is None else _round_figure(statistics.median(baseline)),
         against=against,
+        ratio=None
+        if baseline is None
+        else round(
+            statistics.median(one / two for one, two in zip(ours, baseline, strict=True)), 3
+        ),
+        spread=round((max(ours) - min(ours)) / (median or 1.0), 3),
         beside={key: _round_figure(value) for key, value in (beside or {}).items()},
-        target=None
-        if target is None
-        else msgspec.structs.replace(target, value=round(target.value, 4)),
-        verdict=None if target is None else target.verdict,
     )
+    if floor is None or goal is None:
+        return result
+    return hold_to(result, floor, goal, less_is_better=goal < floor)
 
 
-def with_beside(result: Result, more: Mapping[str, float]) -> Result:
-    """Add figures shown beside a result."""
-    shown = {key: _round_figure(value) for key, value in more.items()}
-    return msgspec.structs.replace(result, beside=result.beside | shown)
+def hold_to(result: Result, floor: float, goal: float, *, less_is_better: bool) -> Result:
+    """Judge a result by a floor that it must keep and a goal that it should reach."""
+    sign = -1 if less_is_better else 1
+    reached: Verdict = "below"
+    if sign * result.held >= sign * goal:
+        reached = "goal"
+    elif sign * result.held >= sign * floor:
+        reached = "floor"
+    return msgspec.structs.replace(result, floor=floor, goal=goal, verdict=reached)
 
 
 def _round_figure(value: float) -> float:

@@ -2,7 +2,8 @@
 
 A handler writes its job's number and the time into a file; that it was called is all the contest needs to know of a
 queue. A rate is the number of jobs over the time from the first handler's call until the queue says that nothing is
-left. A latency is the time from the call that starts a job, its commit included, to the handler's call.
+left. A latency is the time from the call that starts a job, its commit included, to the handler's call. Processor time
+is that of the worker's processes, and of the sessions that the database has when a figure was taken.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from holdfast.cli.console import print_info
-from holdfast_bench.measurement import Scale
+from holdfast_bench.machine import cpu_seconds, family
+from holdfast_bench.measurement import Result, Scale, make_result
 from holdfast_bench.peer_queues import (
     ADAPTERS,
     OURS,
     OURS_SQLITE,
+    Handlers,
     Peer,
     PeerMissing,
     adapter_command,
@@ -44,6 +47,12 @@ PeerMode = Literal["defaults", "best"]
 MODES: tuple[PeerMode, ...] = ("defaults", "best")
 LOOK_S = 0.02
 WARM_UP = 10
+AGAINST = {
+    "peer_latency": ("p50_ms", "ms", "pgqueuer", 1.0, 0.9),
+    "peer_start_one": ("start_one", "jobs/s", "pgqueuer", 1.0, 1.2),
+    "peer_two_processes": ("two_processes", "jobs/s", "graphile-worker", 1.15, 1.4),
+}
+"""What ours is held to beside another queue: the column, its unit, the queue, floor and goal."""
 CALL_S = 600.0
 """How long an adapter may take to set up or to start jobs."""
 
@@ -58,6 +67,11 @@ class PeerRow(msgspec.Struct):
     figures: dict[str, float]
     spread: dict[str, float]
     notes: list[str]
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is Holdfast's."""
+        return self.peer == OURS.name
 
 
 @dataclass(slots=True)
@@ -102,8 +116,8 @@ def compare(
     servers: Sequence[BenchServer],
     scale: Scale,
     python: str | None = None,
-) -> tuple[list[PeerRow], dict[str, str]]:
-    """Measure peers and ours round by round; return the rows, and why a peer was skipped."""
+) -> tuple[list[Contender], dict[str, str]]:
+    """Measure peers and ours round by round; return them, and why a peer was skipped."""
     skipped: dict[str, str] = {}
     contenders: list[Contender] = []
     for peer in (*_ours_beside(peers), *peers):
@@ -120,7 +134,28 @@ def compare(
             measure_once(contender, scale)
             latest = {name: round(each[-1], 2) for name, each in contender.samples.items()}
             print_info(f"round {number + 1}: {contender.label}: {latest}")
-    return [each.row() for each in contenders], skipped
+    return contenders, skipped
+
+
+def against_peers(contenders: Sequence[Contender]) -> list[Result]:
+    """Hold ours at its defaults to other queues at their best, on each server."""
+    results = []
+    for name, (column, unit, peer, floor, goal) in AGAINST.items():
+        for server in dict.fromkeys(each.server for each in contenders if each.server):
+            ours, theirs = (
+                [
+                    sample
+                    for each in contenders
+                    if (each.peer.name, each.mode, each.server) == (queue, mode, server)
+                    for sample in each.samples.get(column, ())
+                ]
+                for queue, mode in ((OURS.name, "defaults"), (peer, "best"))
+            )
+            # A round that failed has no counterpart.
+            if ours and len(ours) == len(theirs):
+                result = make_result(name, unit, ours, theirs, against=peer, floor=floor, goal=goal)
+                results.append(msgspec.structs.replace(result, server=server.name))
+    return results
 
 
 def _ours_beside(peers: Sequence[Peer]) -> list[Peer]:
@@ -137,16 +172,21 @@ def measure_once(contender: Contender, scale: Scale) -> None:
             return
         jobs = max(100, min(scale.jobs, int(contender.peer.pace * scale.peer_seconds)))
         singles = max(50, min(jobs // 10, 2_000))
-        figures: dict[str, Callable[[], dict[str, float]]] = {
+        figures: list[Callable[[], dict[str, float]]] = [
             # First, because a queue that was cut off has a backlog.
-            "latency": lambda: place.latency(scale.latency_samples),
-            "start_one": lambda: {"start_one": place.start("one", singles)},
-            "start_many": lambda: place.start_many(jobs),
-            "drain": lambda: {"drain": place.drain()},
-            "two": lambda: {"two_processes": place.refill(jobs * 2, processes=2)},
-            "io": lambda: {"drain_io": place.refill(max(100, jobs // 2), io=True)},
-        }
-        for figure in figures.values():
+            lambda: place.lone_jobs(scale.lone_jobs),
+            lambda: {"start_one": place.start("one", singles)},
+            lambda: place.start_many(jobs),
+            place.drain_with_costs,
+            lambda: {"two_processes": place.refill(jobs * 2, processes=2)},
+        ]
+        for handlers in contender.peer.handlers:
+            figures.append(
+                lambda handlers=handlers: {  # type: ignore[misc]
+                    f"io_{handlers}": place.refill(max(100, jobs // 2), handlers=handlers)
+                }
+            )
+        for figure in figures:
             _took(contender, lambda figure=figure: place.keep(figure()))  # type: ignore[misc]
 
 
@@ -160,6 +200,25 @@ def _took(contender: Contender, act: Callable[[], None]) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class _Workers:
+    """Running workers of one contender."""
+
+    processes: list[subprocess.Popen[bytes]]
+    stamps: Path
+    log: Path
+
+    def check(self) -> None:
+        """Raise when one has ended by itself."""
+        if any(each.poll() is not None for each in self.processes):
+            end = self.log.read_text(errors="replace").strip().splitlines()[-1:]
+            raise RuntimeError(f"the worker exited on its own: {''.join(end)}")
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time that they and their children have used."""
+        return sum(cpu_seconds(pid) for each in self.processes for pid in family(each.pid))
+
+
 class _PeerDatabase:
     """A fresh database of one contender, and what was started in it."""
 
@@ -170,6 +229,8 @@ class _PeerDatabase:
         self._folder = folder
         self._waiting = 0
         self._files = 0
+        self._handlers: Handlers | None = None
+        self._costs: dict[str, float] = {}
 
     def setup(self) -> None:
         """Make its tables."""
@@ -193,23 +254,39 @@ class _PeerDatabase:
         self.start("one", count)
         return {}
 
-    def refill(self, count: int, *, processes: int = 1, io: bool = False) -> float:
+    def refill(self, count: int, *, processes: int = 1, handlers: Handlers | None = None) -> float:
         """Start a backlog and drain it."""
+        self._handlers = handlers
         self.start_many(count)
-        return self.drain(processes=processes, io=io)
+        return self._drain(processes)
 
-    def drain(self, *, processes: int = 1, io: bool = False) -> float:
-        """Drain what waits; return how many jobs a second."""
+    def drain_with_costs(self) -> dict[str, float]:
+        """Drain what waits; return how many jobs a second, and what one cost unless the drain was cut off."""
+        jobs, server = self._waiting, self._contender.server
+        before = server.wal_bytes() if server else 0
+        rate = self._drain(1)
+        if server and self._costs:
+            self._costs["wal_bytes"] = (server.wal_bytes() - before) / jobs
+        return {"drain": rate} | self._costs
+
+    def _drain(self, processes: int) -> float:
         jobs, self._waiting = self._waiting, 0
-        with self._run_workers(processes, io) as (stamps, check):
+        self._costs = {}
+        with self._run_workers(processes) as workers:
+            self._until(workers, 1, PATIENCE_S)
             deadline = time.monotonic() + self._longest
-            while count_stamps(stamps) < jobs or self._count_left():
-                check()
+            begun, done = workers.cpu_seconds(), count_stamps(workers.stamps)
+            while count_stamps(workers.stamps) < jobs or self._count_left():
+                workers.check()
                 if time.monotonic() > deadline:
-                    return self._cut(stamps)
+                    return self._cut(workers.stamps)
                 time.sleep(LOOK_S)
             ended = time.monotonic()
-            first = _times(stamps)[0]
+            worker = (workers.cpu_seconds() - begun) / max(1, jobs - done)
+            self._costs = {"drain_worker_us": worker * 1e6}
+            if (server := self._sessions_seconds()) is not None:
+                self._costs["drain_server_us"] = server / jobs * 1e6
+            first = _times(workers.stamps)[0]
         return jobs / (ended - first)
 
     def _cut(self, stamps: Path) -> float:
@@ -221,33 +298,49 @@ class _PeerDatabase:
         self._contender.notes.append(f"drains were cut off after {self._longest:.0f} s")
         return (len(times) - 1) / (times[-1] - times[0])
 
-    def latency(self, samples: int) -> dict[str, float]:
+    def lone_jobs(self, count: int) -> dict[str, float]:
         """Start jobs at an even pace beside a worker that is up."""
-        with self._run_workers(1, io=False) as (stamps, check):
+        with self._run_workers(1) as workers:
             # A job before the others is done when the worker is up.
             self.start("one", 1)
-            self._until(stamps, 1, check)
-            called = self._call("pace", str(samples + WARM_UP))["called"]
-            self._until(stamps, samples + WARM_UP + 1, check)
-            started = list(STAMP.iter_unpack(stamps.read_bytes()))[1:]
+            self._until(workers, 1, PATIENCE_S)
+            worker, server = workers.cpu_seconds(), self._sessions_seconds()
+            called = self._call("pace", str(count + WARM_UP))["called"]
+            self._until(workers, count + WARM_UP + 1, self._longest)
+            worker, later = workers.cpu_seconds() - worker, self._sessions_seconds()
+            started = list(STAMP.iter_unpack(workers.stamps.read_bytes()))[1:]
         self._waiting = 0
         at = dict(started)
         waits = sorted(
             (at[number] - called[number]) / 1e6 for number in range(WARM_UP, len(called))
         )
-        return {
+        found = {
             "p50_ms": waits[len(waits) // 2],
             "p99_ms": waits[min(len(waits) - 1, int(len(waits) * 0.99))],
+            "lone_worker_us": worker / len(called) * 1e6,
         }
+        if server is not None and later is not None:
+            found["lone_server_us"] = (later - server) / len(called) * 1e6
+        return found
 
-    def _until(self, stamps: Path, count: int, check: Callable[[], None]) -> None:
-        deadline = time.monotonic() + self._longest
-        while count_stamps(stamps) < count:
-            check()
+    def _until(self, workers: _Workers, count: int, longest: float) -> None:
+        deadline = time.monotonic() + longest
+        while count_stamps(workers.stamps) < count:
+            workers.check()
             if time.monotonic() > deadline:
                 self._waiting = self._count_left()
-                raise RuntimeError(f"latency: ran {count_stamps(stamps)} of {count} jobs in time")
+                ran = count_stamps(workers.stamps)
+                raise RuntimeError(f"ran {ran} of {count} jobs in {longest:.0f} s")
             time.sleep(LOOK_S)
+
+    def _sessions_seconds(self) -> float | None:
+        """Return what the database's sessions have used; None when they cannot be seen."""
+        if self._contender.server is None:
+            return None
+        from holdfast_bench.servers import session_seconds
+
+        found = session_seconds(self._url, "all_sessions")
+        return None if found is None else sum(found.values())
 
     def _count_left(self) -> int:
         question = self._contender.peer.left
@@ -277,16 +370,16 @@ class _PeerDatabase:
         return answer
 
     @contextmanager
-    def _run_workers(self, processes: int, io: bool) -> Iterator[tuple[Path, Callable[[], None]]]:
+    def _run_workers(self, processes: int) -> Iterator[_Workers]:
         """Run workers, their output in a file, and end them and their children afterwards."""
         self._files += 1
         stamps = self._folder / f"stamps{self._files}"
         log = self._folder / f"worker{self._files}.log"
-        environment = self._environment(stamps, processes, io)
+        environment = self._environment(stamps, processes)
         # Ours has an option for several processes; others are started several times.
         copies = 1 if self._contender.peer.is_ours else processes
         with log.open("wb") as output:
-            workers = [
+            started = [
                 subprocess.Popen(
                     [*self._contender.command, "work"],
                     cwd=self._folder,
@@ -298,23 +391,18 @@ class _PeerDatabase:
                 )
                 for _ in range(copies)
             ]
-
-        def check() -> None:
-            if any(each.poll() is not None for each in workers):
-                end = log.read_text(errors="replace").strip().splitlines()[-1:]
-                raise RuntimeError(f"the worker exited on its own: {''.join(end)}")
-
         try:
-            yield stamps, check
+            yield _Workers(started, stamps, log)
         finally:
-            _end(workers)
+            _end(started)
 
-    def _environment(self, stamps: Path, processes: int = 1, io: bool = False) -> dict[str, str]:
+    def _environment(self, stamps: Path, processes: int = 1) -> dict[str, str]:
         return clean_environment() | {
             "BENCH_URL": self._url,
             "BENCH_MODE": self._contender.mode,
             "BENCH_PROCESSES": str(processes),
-            "BENCH_IO": str(IO_SECONDS if io else 0),
+            "BENCH_IO": str(IO_SECONDS if self._handlers else 0),
+            "BENCH_THREADS": "yes" if self._handlers == "threads" else "",
             "BENCH_PAYLOAD": json.dumps(INPUT),
             "BENCH_STAMPS": str(stamps),
             "PYTHONPATH": str(ADAPTERS),

@@ -27,12 +27,14 @@ DONE = ".installed"
 INSTALL_S = 900
 
 PeerStore = Literal["postgresql", "sqlite"]
+Handlers = Literal["async", "threads"]
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
     """A queue. `left` counts what has not ended; `pace` is roughly what it drains a second, to size its backlog; `bulk`
-    says whether it has a call that starts many jobs at once; `python` is the oldest version it runs on, if not ours.
+    says whether it has a call that starts many jobs at once; `handlers` are the kinds of which it runs many at once;
+    `python` is the oldest version it runs on, if not ours.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Peer:
     pace: int
     store: PeerStore = "postgresql"
     bulk: bool = True
+    handlers: tuple[Handlers, ...] = ("async",)
     python: tuple[int, int] = (3, 11)
 
     @property
@@ -56,13 +59,17 @@ class Peer:
         return self.adapter.endswith(".mjs")
 
 
+BOTH: tuple[Handlers, ...] = ("async", "threads")
 OURS = Peer(
-    "holdfast", "holdfast_.py", VERSION, (), "select count(*) from holdfast.queue", pace=20_000
+    *("holdfast", "holdfast_.py", VERSION, (), "select count(*) from holdfast.queue"),
+    pace=20_000,
+    handlers=BOTH,
 )
 OURS_SQLITE = Peer(
     *("holdfast", "holdfast_.py", VERSION, (), "select count(*) from holdfast_queue"),
     pace=10_000,
     store="sqlite",
+    handlers=BOTH,
 )
 
 PEERS = (
@@ -73,6 +80,7 @@ PEERS = (
         ("procrastinate==3.10.0", "psycopg[binary]"),
         "select count(*) from procrastinate_jobs where status in ('todo', 'doing')",
         pace=500,
+        handlers=BOTH,
     ),
     Peer(
         "pgqueuer",
@@ -81,6 +89,7 @@ PEERS = (
         ("pgqueuer[asyncpg]==1.6.0",),
         "select count(*) from pgqueuer",
         pace=9_000,
+        handlers=BOTH,
     ),
     Peer(
         "oban",
@@ -108,6 +117,7 @@ PEERS = (
         ("chancy[cli]==0.26.0",),
         "select count(*) from chancy_jobs where state in ('pending', 'running')",
         pace=1_900,
+        handlers=BOTH,
     ),
     Peer(
         "dbos",
@@ -117,6 +127,7 @@ PEERS = (
         "select count(*) from dbos.workflow_status where status in ('ENQUEUED', 'PENDING')",
         pace=300,
         bulk=False,
+        handlers=BOTH,
     ),
     Peer(
         "graphile-worker",
@@ -139,6 +150,7 @@ PEERS = (
         pace=7_000,
         store="sqlite",
         bulk=False,
+        handlers=("threads",),
     ),
     Peer(
         *("honker", "honker_.py", "0.2.5", ("honker==0.2.5",)),

@@ -10,9 +10,7 @@ from typing import Any
 import psycopg
 
 from holdfast.storage.id_generator import new_id
-from holdfast_bench.baselines import LimitLoop
 from holdfast_bench.handwritten import SQL
-from holdfast_bench.servers import BenchServer
 from holdfast_bench.workload import INPUT_TEXT
 
 
@@ -55,19 +53,6 @@ def snapshot_held(url: str, wanted: bool = True) -> Iterator[None]:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.execute("select 1").fetchall()
         yield
-
-
-@contextmanager
-def seeded_database(server: BenchServer, condition: LoadCondition = FRESH) -> Iterator[str]:
-    """Yield a database with our tables and the limit loop's, both under the same condition."""
-    with server.database() as url:
-        with LimitLoop(url) as loop:
-            loop.create()
-            loop.seed(
-                condition.finished, condition.delayed, condition.unhandled, condition.in_flight
-            )
-        seed(url, condition)
-        yield url
 
 
 def seed(url: str, condition: LoadCondition, type: str = "noop") -> None:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -26,8 +26,8 @@ from holdfast_bench.workload import migrate
 from holdfast_demo.local_postgres import LocalPostgres, embedded_binaries
 
 Kind = Literal["stock", "wheel"]
-KINDS: tuple[Kind, ...] = ("wheel", "stock")
-BOTH = "both"
+KINDS: tuple[Kind, ...] = ("stock", "wheel")
+BOTH, ONE = "both", "one"
 
 SYSTEM_INSTALLATIONS = (
     "/usr/lib/postgresql/*/bin",  # Debian, Ubuntu
@@ -51,13 +51,45 @@ SHOWN = (
 )
 
 
+LOGGED = {"log_line_prefix": "%d/%a: "}
+"""So that what our sessions execute can be told apart, should it be logged."""
+EXECUTED = re.compile(
+    r"(?P<database>[^/]*)/holdfast [^:]*: LOG:  (?:execute [^:]*|statement): (?P<text>.*)"
+)
+
+
+class StatementLog:
+    """What our sessions of a database executed, by the server's own log."""
+
+    def __init__(self, log: Path, database: str) -> None:
+        """Begin here."""
+        self._log = log
+        self._database = database
+        self.restart()
+
+    def restart(self) -> None:
+        """Leave out what was executed until now."""
+        self._begun = self._log.stat().st_size
+
+    def read(self) -> list[str]:
+        """Return the first line of each statement."""
+        with self._log.open("rb") as file:
+            file.seek(self._begun)
+            lines = file.read().decode(errors="replace").splitlines()
+        found = filter(None, map(EXECUTED.match, lines))
+        return [each["text"] for each in found if each["database"] == self._database]
+
+
 class BenchServer:
     """A server for one run of the bench; every database it makes there is dropped again."""
 
-    def __init__(self, name: str, url: str, process: LocalPostgres | None = None) -> None:
-        """Connect. Raises: DatabaseUnreachable."""
+    def __init__(
+        self, name: str, url: str, process: LocalPostgres | None = None, log: Path | None = None
+    ) -> None:
+        """Connect; a server of ours comes with its process and its log. Raises: DatabaseUnreachable."""
         self._url = url
         self._process = process
+        self._log = log
         try:
             self._connection = psycopg.connect(url, autocommit=True)
         except psycopg.OperationalError as error:
@@ -149,6 +181,26 @@ class BenchServer:
         self._connection.execute(statement.format(sql.Literal(names)))
         self._connection.execute("select pg_reload_conf()")
 
+    @property
+    def can_log_statements(self) -> bool:
+        """Whether what its sessions execute can be read from its log: on a server of ours."""
+        return self._log is not None
+
+    @contextmanager
+    def log_statements(self, url: str) -> Iterator[StatementLog]:
+        """Have what is executed in a database logged, by sessions that begin within the block."""
+        assert self._log is not None
+        name = urlsplit(url).path.lstrip("/")
+        self._set_log_statement(name, "all")
+        try:
+            yield StatementLog(self._log, name)
+        finally:
+            self._set_log_statement(name, "none")
+
+    def _set_log_statement(self, database: str, value: str) -> None:
+        setting = sql.SQL("alter database {} set log_statement = {}")
+        self._connection.execute(setting.format(sql.Identifier(database), sql.Literal(value)))
+
     def wal_bytes(self) -> int:
         """Return how much write-ahead log there has been."""
         ((position,),) = self._connection.execute(SQL["wal_bytes"]).fetchall()
@@ -163,7 +215,7 @@ class BenchServer:
 
 @contextmanager
 def start_servers(chosen: str) -> Iterator[tuple[Sequence[BenchServer], dict[Kind, HoldfastError]]]:
-    """Yield the servers that --server means, and why `both` cannot have others here.
+    """Yield the servers that --server means, and why others cannot be had here.
 
     Raises: ConfigError, DatabaseUnreachable when a server that was asked for by itself cannot be had.
     """
@@ -173,7 +225,7 @@ def start_servers(chosen: str) -> Iterator[tuple[Sequence[BenchServer], dict[Kin
         if "://" in chosen:
             found.append(stack.enter_context(BenchServer("yours", chosen)))
         for kind in KINDS:
-            if chosen not in (kind, BOTH):
+            if chosen not in (kind, BOTH, ONE) or (chosen == ONE and found):
                 continue
             try:
                 found.append(stack.enter_context(_start_server(kind)))
@@ -188,11 +240,11 @@ def start_servers(chosen: str) -> Iterator[tuple[Sequence[BenchServer], dict[Kin
 def _start_server(kind: Kind) -> Iterator[BenchServer]:
     """Start a server for this run: the wheel's tuned as one of its own would be, the system's as it is shipped."""
     binaries = wheel_binaries() if kind == "wheel" else stock_binaries()
-    settings: Mapping[str, str] = TUNED if kind == "wheel" else {}
+    settings = LOGGED | (TUNED if kind == "wheel" else {})
     with _server_folder() as (guardian, folder):
         process = LocalPostgres(folder, binaries, guardian, settings)
         try:
-            with BenchServer(kind, process.start(), process) as server:
+            with BenchServer(kind, process.start(), process, folder / "log") as server:
                 yield server
         finally:
             process.stop()
@@ -244,12 +296,14 @@ def _major_version(binaries: Path) -> int:
     return int(found.group()) if found else 0
 
 
-def session_seconds(url: str) -> dict[int, float] | None:
-    """Return the processor time of each of our sessions on a server of this machine; None when it is elsewhere."""
+def session_seconds(
+    url: str, which: Literal["sessions", "all_sessions"] = "sessions"
+) -> dict[int, float] | None:
+    """Return the processor time of each session, ours or all; None when the server is on another machine."""
     with psycopg.connect(url, autocommit=True) as connection:
         if not _is_postgres(connection.info.backend_pid):
             return None
-        sessions = [row[0] for row in connection.execute(SQL["sessions"]).fetchall()]
+        sessions = [row[0] for row in connection.execute(SQL[which]).fetchall()]
     return {pid: cpu_seconds(pid) for pid in sessions if _is_postgres(pid)}
 
 

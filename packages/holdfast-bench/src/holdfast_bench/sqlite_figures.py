@@ -13,13 +13,10 @@ from typing import Literal
 import msgspec
 
 from holdfast.storage.id_generator import new_ids
-from holdfast_bench.handwritten import SQLITE, uuid7
-from holdfast_bench.measurement import Bench, Contest, FigureTarget, Result
+from holdfast_bench.handwritten import SQLITE
+from holdfast_bench.measurement import Bench, Contest, Result
 from holdfast_bench.subject import BareWorkerCommand, WorkerCommand, drain
-from holdfast_bench.workload import AT_ONCE, INPUT, INPUT_TEXT, OUTPUT_TEXT, fill, make_app, migrate
-
-BATCH = 200
-"""What the loop claims at once."""
+from holdfast_bench.workload import AT_ONCE, INPUT, fill, make_app, migrate
 
 
 def measure_sqlite(bench: Bench) -> list[Result]:
@@ -43,25 +40,18 @@ def _drain(name: str, bench: Bench, synchronous: Literal["FULL", "NORMAL"]) -> R
         migrate(url)
         return drain(kind(url, settings=settings), fill(url, "noop", jobs), jobs).rate
 
-    def limit(path: Path) -> float:
-        with closing(SqliteLoop(path, synchronous)) as loop:
-            loop.start(jobs)
-            return loop.drain()
-
     ways: dict[str, Callable[[Path], float]] = {
         "ours": lambda path: drain_file(path, WorkerCommand),
-        "bare worker": lambda path: drain_file(path, BareWorkerCommand),
-        "limit": limit,
+        "baseline": lambda path: drain_file(path, BareWorkerCommand),
     }
     rounds = bench.scale.rounds if synchronous == "FULL" else bench.scale.side_rounds
     contest = _contest(rounds, ways)
     return contest.result(
         name,
         "jobs/s",
-        limit="bare worker",
         against="bare worker",
-        beside={"limit_loop": "limit"},
-        target=FigureTarget("ratio", contest.ratio("ours", "bare worker"), floor=0.85, goal=0.95),
+        floor=0.85,
+        goal=0.95,
     )
 
 
@@ -83,14 +73,14 @@ def _start_many(bench: Bench) -> Result:
         with closing(make_app(f"sqlite:///{path}")) as app:
             return measure_starts(path, lambda tx: app.start_many(tx, "noop", [INPUT] * AT_ONCE))
 
-    ways = {"ours": ours, "limit": lambda path: measure_starts(path, _by_hand)}
+    ways = {"ours": ours, "baseline": lambda path: measure_starts(path, _by_hand)}
     contest = _contest(bench.scale.rounds, ways)
-    share = contest.ratio("ours", "limit")
     return contest.result(
         "sqlite_start_many",
         "jobs/s",
         against="executemany by hand",
-        target=FigureTarget("ratio", share, floor=0.6, goal=0.8),
+        floor=0.6,
+        goal=0.8,
     )
 
 
@@ -111,75 +101,3 @@ def _contest(rounds: int, ways: Mapping[str, Callable[[Path], float]]) -> Contes
         return run
 
     return Contest(rounds, {name: on_a_new_file(way) for name, way in ways.items()})
-
-
-class SqliteLoop:
-    """The limit loop on SQLite: the same protocol over one connection to a new file, a transaction for each claim."""
-
-    def __init__(
-        self, path: Path, synchronous: Literal["FULL", "NORMAL"], batch: int = BATCH
-    ) -> None:
-        """Make the tables."""
-        self._connection = sqlite3.connect(path, isolation_level=None)
-        self._batch = batch
-        self._connection.execute("pragma journal_mode = wal")
-        self._connection.execute(
-            "pragma synchronous = full" if synchronous == "FULL" else "pragma synchronous = normal"
-        )
-        self._connection.executescript(SQLITE["sqlite_tables"])
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
-
-    def start(self, jobs: int) -> None:
-        """Write jobs, a thousand in a transaction."""
-        execute = self._connection.execute
-        for first in range(0, jobs, 1000):
-            ids = [str(uuid7()) for _ in range(min(1000, jobs - first))]
-            now = time.time_ns() // 1000
-            execute("begin immediate")
-            self._connection.executemany(
-                SQLITE["sqlite_start_job"],
-                [(id, id, INPUT_TEXT, now) for id in ids],
-            )
-            self._connection.executemany(
-                SQLITE["sqlite_start_queue"],
-                [(id, now) for id in ids],
-            )
-            execute("commit")
-
-    def drain(self) -> float:
-        """Claim and complete until nothing is due; return the jobs a second."""
-        mark, done, begun = (0, ""), 0, time.perf_counter()
-        while True:
-            token = str(uuid7())
-            rows = self._claim(token, mark)
-            if not rows:
-                return done / (time.perf_counter() - begun)
-            mark = max(rows)
-            done += self._complete(token, [row[1] for row in rows])
-
-    def _claim(self, token: str, mark: tuple[int, str]) -> list[tuple[int, str]]:
-        execute, now = self._connection.execute, time.time_ns() // 1000
-        execute("begin immediate")
-        rows = execute(SQLITE["sqlite_claim"], (now, token, *mark, self._batch)).fetchall()
-        if rows:
-            ids = "[" + ",".join(f'"{row[1]}"' for row in rows) + "]"
-            execute(SQLITE["sqlite_lease"], (token, now + 60_000_000, ids))
-            execute(SQLITE["sqlite_inputs"], (ids,)).fetchall()
-        execute("commit")
-        return rows
-
-    def _complete(self, token: str, ids: list[str]) -> int:
-        connection, now = self._connection, time.time_ns() // 1000
-        connection.execute("begin immediate")
-        connection.executemany(
-            SQLITE["sqlite_outcome"], [(id, token, OUTPUT_TEXT, now) for id in ids]
-        )
-        ended = connection.executemany(
-            SQLITE["sqlite_delete"], [(id, token) for id in ids]
-        ).rowcount
-        connection.execute(SQLITE["sqlite_free_lease"], (token,))
-        connection.execute("commit")
-        return ended

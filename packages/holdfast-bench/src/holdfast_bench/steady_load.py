@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 import psycopg
 
 from holdfast_bench.handwritten import SQL
-from holdfast_bench.measurement import Bench, FigureTarget, Result, make_result
+from holdfast_bench.measurement import Bench, Result, make_result
 from holdfast_bench.seeding import reset
 from holdfast_bench.subject import (
     RunningWorker,
@@ -35,6 +35,7 @@ PER_SECOND = 20
 WINDOW_S = 60.0
 BEHIND_S = 5.0
 DEAD_FLOOR = 30_000
+MIB = 2**20
 
 
 @dataclass(slots=True)
@@ -46,10 +47,14 @@ class TableSamples:
     oldest_s: list[float] = field(default_factory=list)
 
     @property
-    def growth(self) -> float:
-        """The largest size of the last third beside the largest before."""
-        third = max(1, len(self.sizes) // 3)
-        return max(self.sizes[-third:]) / max(self.sizes[:-third] or self.sizes)
+    def size_before(self) -> int:
+        """The largest size before the last third."""
+        return max(self.sizes[: -max(1, len(self.sizes) // 3)] or self.sizes)
+
+    @property
+    def size_late(self) -> int:
+        """The largest size of the last third."""
+        return max(self.sizes[-max(1, len(self.sizes) // 3) :])
 
     @property
     def above_floor_s(self) -> float:
@@ -86,8 +91,8 @@ def measure_steady_load(bench: Bench) -> list[Result]:
     results = [
         make_result(
             "dead_rows",
-            f"dead rows, peak in {seconds:,.0f} s",
-            ours=max(samples.dead),
+            "rows",
+            [max(samples.dead)],
             beside={
                 "at_the_end": samples.dead[-1],
                 "above_floor_s": samples.above_floor_s,
@@ -95,21 +100,26 @@ def measure_steady_load(bench: Bench) -> list[Result]:
                 "oldest_peak_s": max(samples.oldest_s),
                 "behind_after_s": samples.behind_after_s,
             },
-            target=FigureTarget("rows", max(samples.dead), floor=DEAD_FLOOR, goal=10_000),
+            floor=DEAD_FLOOR,
+            goal=10_000,
         ),
         make_result(
             "dead_rows_size",
-            "× the earlier size",
-            ours=samples.growth,
-            beside={"largest_mib": max(samples.sizes) / 2**20},
-            target=FigureTarget("×", samples.growth, floor=1.25, goal=1.05),
+            "MiB",
+            [samples.size_late / MIB],
+            [samples.size_before / MIB],
+            against="before",
+            floor=1.25,
+            goal=1.05,
         ),
         make_result(
             "dead_rows_claim",
-            "× the initial wait",
-            ours=last_ms / first_ms,
-            beside={"first_ms": first_ms, "last_ms": last_ms},
-            target=FigureTarget("×", last_ms / first_ms, floor=1.25, goal=1.05),
+            "ms",
+            [last_ms],
+            [first_ms],
+            against="at first",
+            floor=1.25,
+            goal=1.05,
         ),
     ]
     return [each for each in results if each.name in bench.wanted]

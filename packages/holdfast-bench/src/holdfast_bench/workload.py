@@ -32,8 +32,6 @@ INPUT_TEXT = msgspec.json.encode(INPUT).decode()
 OUTPUT_TEXT = '{"ok":true}'
 
 IO_SECONDS = 0.005
-BATCH_SIZE = 1000
-CHILDREN = 1000
 AT_ONCE = 1000
 SETTLED_AFTER = 10_000
 TYPES_VARIABLE = "BENCH_TYPES"
@@ -43,6 +41,8 @@ KEYED, KEYED_LIMIT = "keyed", 3
 NUMBERED = "noop."
 """Types with this beginning do nothing too: there can be any number of them."""
 
+BEFORE = -1
+"""The number of the job that is done when a worker is up."""
 STAMP = struct.Struct("<qq")
 """What a handler leaves of a numbered job: its number, and when it was called, in nanoseconds of the clock that all
 processes of the machine share."""
@@ -57,14 +57,20 @@ async def wait(job: Job[Any]) -> None:
     await asyncio.sleep(IO_SECONDS)
 
 
-async def batch(jobs: list[Job[Any]]) -> None:
-    """Do nothing for many jobs at once."""
-
-
 async def step(job: Job[Any]) -> Continue | None:
     """Continue the chain until no step is left."""
     left = job.input["left"]
     return Continue("step", {"left": left - 1}) if left else None
+
+
+def wait_blocking(job: Job[Any]) -> None:
+    """Do what takes 5 ms elsewhere, in a thread."""
+    time.sleep(IO_SECONDS)
+
+
+def write_stamp(file: int, number: int) -> None:
+    """Note that a numbered job was started."""
+    os.write(file, STAMP.pack(number, time.monotonic_ns()))
 
 
 def stamper(path: Path) -> Callable[[Job[Any]], Any]:
@@ -72,8 +78,7 @@ def stamper(path: Path) -> Callable[[Job[Any]], Any]:
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     async def stamp(job: Job[Any]) -> None:
-        at = time.monotonic_ns()
-        os.write(file, STAMP.pack(job.input["number"], at))
+        write_stamp(file, job.input["number"])
 
     return stamp
 
@@ -93,33 +98,18 @@ def numbered_types(count: int) -> tuple[str, ...]:
     return tuple(f"{NUMBERED}{number}" for number in range(count))
 
 
-def make_app(
-    url: str, types: tuple[str, ...] = ("noop", "wait", "step", "batch", "fan")
-) -> Holdfast:
+def make_app(url: str, types: tuple[str, ...] = ("noop", "wait", "step")) -> Holdfast:
     """Return an application with these types and no others."""
     app = Holdfast(url)
-    plain = {"noop": noop, "wait": wait, "step": step}
+    plain: dict[str, Any] = {each.__name__: each for each in (noop, wait, wait_blocking, step)}
     for name in types:
-        if name == "batch":
-            app.job(name, batch=BATCH_SIZE)(batch)
-        elif name == "fan":
-            _register_fan(app)
-        elif name == KEYED:
+        if name == KEYED:
             app.job(name, limits=[Limit(KEYED_LIMIT, by="tenant")])(noop)
         elif name == "stamp":
             app.job(name)(stamper(Path(os.environ[STAMPS_VARIABLE])))
         else:
             app.job(name)(noop if name.startswith(NUMBERED) else plain[name])
     return app
-
-
-def _register_fan(app: Holdfast) -> None:
-    @app.job("fan")
-    async def fan(job: Job[Any]) -> Continue:
-        """Start many chains and continue when all of them have ended."""
-        async with job.complete() as done:
-            children = await app.start_many(done.tx, "noop", [{}] * CHILDREN)
-            return done.continue_with("noop", {}, blockers=children)
 
 
 def make_producer(url: str) -> Holdfast:

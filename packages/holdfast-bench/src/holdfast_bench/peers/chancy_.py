@@ -8,6 +8,7 @@ from chancy import Chancy, Queue, job
 
 chancy = Chancy(kit.URL)
 ASYNC = "chancy.executors.asyncex.AsyncExecutor"
+THREADED = "chancy.executors.thread.ThreadedExecutor"
 
 
 @job(queue="default")
@@ -21,15 +22,17 @@ def noop_blocking(*, number, payload):
 
 
 def made(number):
-    function = noop_async if kit.BEST else noop_blocking
-    return function.job.with_kwargs(number=number, payload=kit.PAYLOAD)
+    function = noop_async if kit.BEST and not kit.THREADS else noop_blocking
+    given = function.job.with_kwargs(number=number, payload=kit.PAYLOAD)
+    return given.with_queue("threads" if kit.THREADS else "default")
 
 
 async def setup():
-    best = {"executor": ASYNC, "concurrency": kit.SLOTS, "eager_polling": True}
+    best = {"concurrency": kit.SLOTS, "eager_polling": True} if kit.BEST else {}
     async with chancy:
         await chancy.migrate()
-        await chancy.declare(Queue("default", **(best if kit.BEST else {})))
+        await chancy.declare(Queue("default", **best, **({"executor": ASYNC} if kit.BEST else {})))
+        await chancy.declare(Queue("threads", **best, executor=THREADED))
 
 
 @asynccontextmanager
@@ -40,15 +43,13 @@ async def connected():
             await chancy.push(made(number))
 
         async def many(numbers):
-            async for _ in chancy.push_many([made(number) for number in numbers]):
-                pass
+            [_ async for _ in chancy.push_many([made(number) for number in numbers])]
 
         yield one, many
 
 
 def work():
-    command = os.path.join(kit.SCRIPTS, "chancy")
-    kit.replace(command, "--app", "chancy_.chancy", "worker", "start")
+    kit.replace(os.path.join(kit.SCRIPTS, "chancy"), "--app", "chancy_.chancy", "worker", "start")
 
 
 if __name__ == "__main__":

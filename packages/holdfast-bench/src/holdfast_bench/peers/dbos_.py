@@ -16,9 +16,15 @@ if kit.BEST:
 DBOS(config=config)
 
 
-@DBOS.workflow()
-async def noop(number, payload):
+async def handle(number, payload):
     await kit.handle(number)
+
+
+def handle_blocking(number, payload):
+    kit.handle_blocking(number)
+
+
+noop = DBOS.workflow(name="noop")(handle_blocking if kit.THREADS else handle)
 
 
 async def setup():

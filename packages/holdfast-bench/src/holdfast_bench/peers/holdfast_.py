@@ -10,9 +10,15 @@ from holdfast import Holdfast
 app = Holdfast(kit.URL)
 
 
-@app.job("noop")
 async def noop(job):
     await kit.handle(job.input["number"])
+
+
+def noop_blocking(job):
+    kit.handle_blocking(job.input["number"])
+
+
+app.job("noop")(noop_blocking if kit.THREADS else noop)
 
 
 def given(number):

@@ -1,7 +1,7 @@
 """What adapters of Python queues share; the standard library only, because each runs in its peer's environment.
 
 An adapter is run as `python adapter.py ACTION [COUNT]`: `setup` makes the tables, `one` and `many` start numbered jobs,
-`pace` starts them at 20 a second, `work` runs a worker until SIGTERM. Everything else comes from variables.
+`pace` starts them at 50 a second, `work` runs a worker until SIGTERM. Everything else comes from variables.
 """
 
 import asyncio
@@ -14,11 +14,12 @@ import time
 URL = os.environ["BENCH_URL"]
 BEST = os.environ["BENCH_MODE"] == "best"
 PROCESSES = int(os.environ.get("BENCH_PROCESSES", "1"))
+THREADS = bool(os.environ.get("BENCH_THREADS"))
 IO_SECONDS = float(os.environ.get("BENCH_IO", "0"))
 PAYLOAD = json.loads(os.environ["BENCH_PAYLOAD"])
 SLOTS = 50
 AT_ONCE = 1000
-PER_SECOND = 20
+PER_SECOND = 50
 SCRIPTS = os.path.dirname(sys.executable)
 
 _stamps = os.open(os.environ["BENCH_STAMPS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

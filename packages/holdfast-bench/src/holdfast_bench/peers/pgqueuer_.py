@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import asyncpg
@@ -12,16 +13,6 @@ from pgqueuer.db import AsyncpgDriver
 from pgqueuer.queries import Queries
 
 PAYLOAD = kit.json.dumps(kit.PAYLOAD).encode()
-
-
-async def main():
-    worker = PgQueuer(AsyncpgDriver(await asyncpg.connect(kit.URL)))
-
-    @worker.entrypoint("noop")
-    async def noop(job):
-        await kit.handle(int(job.payload.split(b" ", 1)[0]))
-
-    return worker
 
 
 async def setup():
@@ -47,8 +38,20 @@ async def connected():
 
 
 async def serve():
-    worker = await main()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.shutdown.set)
+    worker = PgQueuer(AsyncpgDriver(await asyncpg.connect(kit.URL)))
+    loop = asyncio.get_running_loop()
+    if kit.BEST:
+        loop.set_default_executor(ThreadPoolExecutor(kit.SLOTS))
+
+    @worker.entrypoint("noop")
+    async def noop(job):
+        number = int(job.payload.split(b" ", 1)[0])
+        # It has no synchronous handlers, and recommends this.
+        await (
+            asyncio.to_thread(kit.handle_blocking, number) if kit.THREADS else kit.handle(number)
+        )
+
+    loop.add_signal_handler(signal.SIGTERM, worker.shutdown.set)
     await worker.run(**({"batch_size": 200} if kit.BEST else {}))
 
 

@@ -9,9 +9,15 @@ import procrastinate
 app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=kit.URL))
 
 
-@app.task(name="noop")
-async def noop(number, payload):
+async def noop_async(number, payload):
     await kit.handle(number)
+
+
+def noop_blocking(number, payload):
+    kit.handle_blocking(number)
+
+
+noop = app.task(name="noop")(noop_blocking if kit.THREADS else noop_async)
 
 
 async def setup():

@@ -22,12 +22,6 @@ create table limit_loop.outcome (
   finished_at timestamptz not null default now());
 create index on limit_loop.outcome (type, finished_at, job_id) where state in ('failed', 'cancelled');
 
--- name: limit_empty
-truncate limit_loop.job, limit_loop.queue, limit_loop.lease, limit_loop.outcome;
-
--- name: limit_vacuum
-vacuum analyze limit_loop.job, limit_loop.queue, limit_loop.outcome;
-
 -- name: limit_start
 with written as (
   insert into limit_loop.job (id, chain_id, chain_index, type, input)
@@ -73,25 +67,8 @@ kept as (
     from ended e join given g on g.id = e.job_id)
 select job_id, awaited from ended;
 
--- name: limit_seed_finished
-with made as (
-  insert into limit_loop.job (id, chain_id, chain_index, type, input)
-  select id, id, 0, 'done', %(input)s from (select uuidv7() as id from generate_series(1, %(count)s)) made
-  returning id, type)
-insert into limit_loop.outcome (job_id, type, state, attempts, crashes, fence, token, started_at)
-select id, type, 'completed', 1, 0, 1, id, now() from made;
+-- name: hand_listen
+listen limit_loop;
 
--- name: limit_seed_waiting
-with made as (
-  insert into limit_loop.job (id, chain_id, chain_index, type, input)
-  select id, id, 0, %(type)s, %(input)s from (select uuidv7() as id from generate_series(1, %(count)s)) made
-  returning id, type)
-insert into limit_loop.queue (job_id, type, available_at)
-select id, type, now() + %(after)s::interval from made;
-
--- name: limit_seed_in_flight
-with made as (
-  insert into limit_loop.job (id, chain_id, chain_index, type, input)
-  select id, id, 0, %(type)s, %(input)s from (select uuidv7() as id from generate_series(1, %(count)s)) made
-  returning id, type)
-insert into limit_loop.queue (job_id, type, attempt, token) select id, type, 1, id from made;
+-- name: hand_notify
+select pg_notify('limit_loop', %s);

@@ -3,6 +3,10 @@
 -- name: sessions
 select pid from pg_stat_activity where datname = current_database() and application_name like 'holdfast %';
 
+-- name: all_sessions
+select pid from pg_stat_activity
+ where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid();
+
 -- name: synchronous_standbys
 select 1 from pg_stat_replication where sync_state in ('sync', 'quorum') limit 1;
 
