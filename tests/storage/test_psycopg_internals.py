@@ -16,7 +16,7 @@ CONNECTION = {
     "wait": "knowing what a caller did, without asking the server",
     "lock": "taking turns on a shared session",
     "_prepared": "keeping statements prepared in a shared session",
-    "_autocommit": "a second connection that begins no transaction",
+    "_autocommit": "a second connection that begins what the first is to begin",
     "_isolation_level": "handing a session to another pool",
     "_num_transactions": "refusing commit() on the second connection",
     "_get_tx_start_command": "sending BEGIN in one message with the first statement",

@@ -202,7 +202,7 @@ ON_THE_OBJECT: dict[str, Callable[[Any], Any]] = {
     "mark": mark,
 }
 WHEN_IDLE: dict[str, Callable[[Any], Any]] = {
-    "autocommit": lambda each: setattr(each, "_autocommit", False),
+    "autocommit": lambda each: setattr(each, "_autocommit", True),
     "isolation_level": lambda each: setattr(each, "_isolation_level", 3),
     "read_only": lambda each: setattr(each, "_read_only", True),
     "deferrable": lambda each: setattr(each, "_deferrable", True),

@@ -254,7 +254,8 @@ def share_session(lent: Any, owner: Any) -> None:
     """Let a connection use another's session: in turn, and with the same statements prepared."""
     lent.lock = owner.lock
     lent._prepared = owner._prepared
-    lent._autocommit, lent._isolation_level = owner._autocommit, owner._isolation_level
+    # The transaction may be one that begins with the first statement.
+    lent._autocommit, lent._isolation_level = False, owner._isolation_level
     # So that commit() and rollback() are refused: the block ends the transaction.
     lent._num_transactions = 1
 

@@ -274,7 +274,7 @@ class CallerConnection(Connection[Any]):
 
     def which(self) -> bytes:
         """Ask the server which transaction is open."""
-        return super().wait(ask_transaction(self))
+        return super().wait(ask_transaction(self._owner))
 
     def take(self) -> CallerConnection:
         """Leave it to the caller, who may use what it is made of."""
@@ -317,7 +317,7 @@ class CallerAsyncConnection(PoolConnection):
 
     async def which(self) -> bytes:
         """Async version of `which`."""
-        return await super().wait(ask_transaction(self))
+        return await super().wait(ask_transaction(self._owner))
 
     def take(self) -> CallerAsyncConnection:
         """Leave it to the caller."""
@@ -391,11 +391,11 @@ class CallerAsyncCursor(AsyncCursor[Any]):
         return lent.take() if self.is_answer else lent  # type: ignore[attr-defined]
 
 
-def ask_transaction(lent: CallerConnection | CallerAsyncConnection) -> PQGen[bytes]:
+def ask_transaction(pooled: PooledConnection | PooledAsyncConnection) -> PQGen[bytes]:
     """Ask the server which transaction is open, or is to be; one that has failed cannot say."""
-    yield from begin_now(lent)
-    lent.pgconn.send_query(WHICH_TRANSACTION)
-    (result,) = yield from read_answers(lent.pgconn)
+    yield from begin_now(pooled)
+    pooled.pgconn.send_query(WHICH_TRANSACTION)
+    (result,) = yield from read_answers(pooled.pgconn)
     answer = result.get_value(0, 0) if result.status == pq.ExecStatus.TUPLES_OK else None
     return answer or _NO_ANSWER
 
