@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast.core.errors import DatabaseUnreachable
-from holdfast.storage.postgres import pool
+from holdfast.storage.postgres import pool, shortage
 from holdfast.storage.postgres.database import POOL_SIZE, PostgresDatabase
 from tests.storage.roles import limited_role
 from tests.support.postgres import StartPostgres
@@ -20,6 +20,7 @@ from tests.support.until import until
 
 # Psycopg's pool needed 10 s and then raised.
 SOON_S = 5
+RETRY_S = 6
 SESSIONS = """
 select count(*) from pg_stat_activity where application_name = 'holdfast client' and datname = current_database()
 """
@@ -160,6 +161,106 @@ async def test_who_gets_no_connection_at_all_learns_the_server_s_reason(
     for each in others:
         each.close()
     assert await database.run_async(database.store.schema.clock())
+    await database.close_async()
+
+
+async def test_a_connection_that_comes_back_goes_to_the_caller_that_waited_longest(
+    few_connections: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So long that nobody looks for one by itself.
+    monkeypatch.setattr(pool, "RETRY_S", RETRY_S)
+    database = PostgresDatabase(few_connections)
+    others = [psycopg.connect(few_connections) for _ in range(2)]
+    served: list[int] = []
+
+    def ask(number: int) -> None:
+        with database.transaction():
+            served.append(number)
+
+    async def ask_async(number: int) -> None:
+        async with database.transaction_async():
+            served.append(number)
+
+    waiting: list[asyncio.Future[None]] = []
+    async with database.transaction_async():
+        for number in range(6):
+            asking = asyncio.to_thread(ask, number) if number % 2 else ask_async(number)
+            waiting.append(asyncio.ensure_future(asking))
+            await until(lambda: len(database._group._waiters) == len(waiting))
+        began = time.monotonic()
+    await asyncio.gather(*waiting)
+    assert served == list(range(6))
+    assert time.monotonic() - began < RETRY_S
+    for each in others:
+        each.close()
+    await database.close_async()
+
+
+async def test_a_caller_that_is_gone_leaves_the_connection_it_was_given_to_the_next(
+    few_connections: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "RETRY_S", RETRY_S)
+    database = PostgresDatabase(few_connections)
+    others = [psycopg.connect(few_connections) for _ in range(2)]
+    clock = database.store.schema.clock
+    async with database.transaction_async():
+        first = asyncio.create_task(database.run_async(clock()))
+        await until(lambda: len(database._group._waiters) == 1)
+        second = asyncio.create_task(asyncio.to_thread(database.run, clock()))
+        await until(lambda: len(database._group._waiters) == 2)
+        began = time.monotonic()
+    first.cancel()
+    assert await second
+    assert time.monotonic() - began < RETRY_S
+    assert first.cancelled() or await asyncio.gather(first, return_exceptions=True)
+    for each in others:
+        each.close()
+    await database.close_async()
+
+
+async def test_a_server_without_room_is_asked_by_one_caller_and_after_a_pause(
+    few_connections: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shortage, "FIRST_PAUSE_S", 600)
+    monkeypatch.setattr(shortage, "MAX_PAUSE_S", 600)
+    questions: list[int] = []
+    connect = PostgresDatabase._connect
+
+    def count(self: PostgresDatabase) -> pool.PooledConnection:
+        questions.append(1)
+        return connect(self)
+
+    monkeypatch.setattr(PostgresDatabase, "_connect", count)
+    database = PostgresDatabase(few_connections)
+    others = [psycopg.connect(few_connections) for _ in range(2)]
+    with database.transaction():
+        waiting = [
+            asyncio.create_task(asyncio.to_thread(database.run, database.store.schema.clock()))
+        ]
+        await until(lambda: len(database._group._waiters) == 1)
+        waiting += [
+            asyncio.create_task(asyncio.to_thread(database.run, database.store.schema.clock()))
+            for _ in range(5)
+        ]
+        await until(lambda: len(database._group._waiters) == 6)
+    assert all(await asyncio.gather(*waiting))
+    # For the transaction, and for the first that found no room.
+    assert len(questions) == 2
+    for each in others:
+        each.close()
+    await database.close_async()
+
+
+async def test_a_pool_makes_room_by_one_connection_and_leaves_all_that_are_unused(
+    postgres_url: str,
+) -> None:
+    database = PostgresDatabase(postgres_url)
+    use_all(database)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        database.make_room()
+        await until(lambda: connection.execute(SESSIONS).fetchone() == (POOL_SIZE - 1,))
+        database.leave_unused()
+        await until(lambda: connection.execute(SESSIONS).fetchone() == (0,))
     await database.close_async()
 
 

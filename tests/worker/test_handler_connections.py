@@ -1,8 +1,10 @@
 """A worker whose server has no connection to spare for its handlers' transactions: it works with what it has."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -13,10 +15,12 @@ from psycopg import sql
 from holdfast.commands.explain import look_around, why
 from holdfast.core.lease import Lease
 from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.worker.handler_connections import HandlerConnections
 from holdfast.worker.job import Job
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
 from tests.storage.roles import LimitedRole, limited_role
+from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.workshop import Workshop
 
@@ -200,3 +204,30 @@ async def test_a_worker_at_a_full_server_says_so_once_and_joins_when_there_is_ro
         await workshop.events.seen("job_completed", job_id=job_id)
     assert len(workshop.events.of("connections_short")) <= 2
     assert not workshop.events.of("database_unreachable")
+
+
+def test_as_many_jobs_with_a_driver_of_their_own_are_tried_as_had_a_connection() -> None:
+    clock = ManualClock()
+    database = SimpleNamespace(connections_in_hand=1, make_room=lambda: None)
+    driver = SimpleNamespace(name="driver", atomic=False)
+    held = [SimpleNamespace(type=driver, ended_at=None) for _ in range(3)]
+    parts: tuple[Any, ...] = (
+        database,
+        {"driver": driver},
+        SimpleNamespace(attempts=lambda: held),
+        clock,
+        SimpleNamespace(emit=lambda *_, **__: None),
+    )
+    connections = HandlerConnections(*parts)
+    assert connections.room_of("driver") == math.inf
+    connections.note_error("driver", psycopg.OperationalError("sorry, too many clients already"))
+    held.clear()
+    assert connections.room_of("driver") == 2
+    clock.advance(1)
+    assert connections.room_of("driver") == 3
+    held.append(SimpleNamespace(type=driver, ended_at=None))
+    connections.note_error("driver", psycopg.OperationalError("sorry, too many clients already"))
+    held.clear()
+    assert connections.room_of("driver") == 0
+    clock.advance(1)
+    assert connections.room_of("driver") == 1

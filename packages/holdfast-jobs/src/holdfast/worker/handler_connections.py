@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 10.0
 """Between two questions for another connection, and of a rest."""
 
-MAX_QUIET_S = 10
-
 REST_AFTER = 3
 """After so many refusals in a row, a worker that has no connection for handlers lets go of all others."""
 
@@ -28,7 +26,8 @@ class HandlerConnections:
     """Which types need a connection for each call, and how many of their jobs may be claimed.
 
     Atomic types do. Of others it is known once one of their attempts got none. For those that connect by a driver of
-    their own nothing can be kept in hand: one is tried, and twice as many after each second without a refusal.
+    their own nothing can be kept in hand: as many are tried as had one at the last refusal, and one more after each
+    second without another.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class HandlerConnections:
         self._clock = clock
         self._emitter = emitter
         self._ours = {name for name, each in types.items() if each.atomic}
-        self._foreign: dict[str, float] = {}
+        self._foreign: dict[str, tuple[int, float]] = {}
         self._refusals = 0
         self._rests = 0
         self._ask_at = 0.0
@@ -61,7 +60,7 @@ class HandlerConnections:
         if any(isinstance(each, NoConnection) for each in causes_of(error)):
             self._ours.add(name)
         else:
-            self._foreign[name] = self._clock.monotonic()
+            self._foreign[name] = self._count({name}) - 1, self._clock.monotonic()
             self._database.make_room()
 
     def tell(self, error: BaseException | None = None) -> None:
@@ -83,8 +82,9 @@ class HandlerConnections:
         if in_hand is None:
             return math.inf
         if name in self._foreign:
-            quiet_s = min(self._clock.monotonic() - self._foreign[name], MAX_QUIET_S)
-            return int(2**quiet_s) - self._count({name})
+            number, refused_at = self._foreign[name]
+            number += int(self._clock.monotonic() - refused_at)
+            return number - self._count({name})
         return in_hand - self._count(self._ours)
 
     def next_looks(self, now: float) -> list[float]:

@@ -47,13 +47,14 @@ from holdfast.storage.postgres.pool import (
     NOTHING,
     SHORT_WAIT_S,
     WAIT_S,
+    AnyPool,
     PooledAsyncConnection,
     PooledConnection,
+    PoolGroup,
     PostgresAsyncPool,
     PostgresPool,
     make_ready,
     make_ready_async,
-    send_reset,
 )
 from holdfast.storage.postgres.psycopg_internals import CAN_SHARE_SESSIONS
 from holdfast.storage.postgres.shortage import shortage_of
@@ -101,6 +102,7 @@ class PostgresDatabase:
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, PostgresAsyncPool] = (
             WeakKeyDictionary()
         )
+        self._group = PoolGroup(shortage_of(url), self._all_pools)
         self._open_connections = OpenConnections(shortage_of(url))
         self._pid = os.getpid()
 
@@ -200,7 +202,7 @@ class PostgresDatabase:
 
     async def reserve_connection(self) -> bool:
         try:
-            async with self._connection_async(wait_s=CHECK_WAIT_S):
+            async with self._connection_async(wait_s=0):
                 return True
         except DatabaseUnreachable:
             return False
@@ -210,16 +212,12 @@ class PostgresDatabase:
 
     def leave_unused(self) -> None:
         for each in self._all_pools():
-            each.give_way(entirely=False)
+            each.give_way(entirely=True)
 
     def rest(self, seconds: float) -> None:
         shortage_of(self._url).rest(seconds)
 
-    def _spare(self) -> PooledConnection | PooledAsyncConnection | None:
-        """Take an unused connection from any pool."""
-        return next((found for each in self._all_pools() if (found := each.take_idle())), None)
-
-    def _all_pools(self) -> list[PostgresPool | PostgresAsyncPool]:
+    def _all_pools(self) -> list[AnyPool]:
         return [*self._pools.values(), *([] if self._pool is None else [self._pool])]
 
     def migrate(self, wait: Duration = WAIT, tell: Tell = log_wait) -> list[AppliedMigration]:
@@ -338,11 +336,7 @@ class PostgresDatabase:
         pool = self._pools.get(loop)
         if pool is None:
             pool = self._pools[loop] = PostgresAsyncPool(
-                self._connect_async,
-                send_reset,
-                self._pool_size,
-                shortage_of(self._url),
-                self._spare,
+                self._connect_async, self._pool_size, self._group
             )
         try:
             ready = partial(make_ready_async, first=first, limit_ms=limit_ms)
@@ -355,9 +349,7 @@ class PostgresDatabase:
         """The pool of this process; threads that come first together make one."""
         with self._making_pool:
             if self._pool is None:
-                self._pool = PostgresPool(
-                    self._connect, send_reset, self._pool_size, shortage_of(self._url), self._spare
-                )
+                self._pool = PostgresPool(self._connect, self._pool_size, self._group)
             return self._pool
 
     def _connect(self) -> PooledConnection:
@@ -392,6 +384,7 @@ class PostgresDatabase:
             # Another thread of the parent may have held it, and there is no such thread here.
             self._making_pool = threading.Lock()
             self._pools = WeakKeyDictionary()
+            self._group = PoolGroup(shortage_of(self._url), self._all_pools)
             self._open_connections = OpenConnections(shortage_of(self._url))
 
 

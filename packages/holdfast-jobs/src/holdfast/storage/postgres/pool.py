@@ -19,7 +19,8 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent import futures
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -44,7 +45,7 @@ from holdfast.storage.postgres.psycopg_internals import (
     move_session,
     read_answers,
 )
-from holdfast.storage.postgres.shortage import GivesWay, Shortage
+from holdfast.storage.postgres.shortage import Shortage
 from holdfast.storage.postgres.silence import LentConnections, LoopWatch, ThreadWatch
 
 NOTHING = b""
@@ -222,17 +223,6 @@ SHORT_WAIT_S = 2.0
 C = TypeVar("C", PooledConnection, PooledAsyncConnection)
 
 
-def _adopt(connection: Any, kind: type[C]) -> C | None:
-    """Make an unused connection of another pool one of this kind; or close it, which leaves its place to us."""
-    if not CAN_SHARE_SESSIONS:
-        connection.pgconn.finish()
-        return None
-    moved = move_session(connection, kind)
-    for name in ("used", "resetting", "prepares_after", "limit_ms"):
-        setattr(moved, name, getattr(connection, name))
-    return moved
-
-
 class _IdleConnections(Generic[C]):
     """The connections that nobody uses, the last used on top."""
 
@@ -280,31 +270,58 @@ def _none_free(
     )
 
 
-@contextmanager
-def _ask_server(
-    shortage: Shortage, asker: GivesWay, trouble: DatabaseUnreachable | None
-) -> Iterator[None]:
-    """Ask the server for a connection, unless it had no room a moment ago. Raises: NoConnection."""
-    if isinstance(trouble, NoConnection) and time.monotonic() < shortage.ask_at:
-        raise trouble.with_traceback(None)
-    shortage.check_rest()
-    try:
-        yield
-    except NoConnection:
-        shortage.begin(asker)
-        raise
-    shortage.note_opened()
-
-
-def _is_reset(connection: C, reset: Callable[[C], None]) -> bool:
+def _is_reset(connection: C) -> bool:
     """Have a connection reset that comes back; say whether it can be lent again."""
     if connection.pgconn.transaction_status != TransactionStatus.IDLE:
         return False
     try:
-        reset(connection)
+        send_reset(connection)
     except psycopg.Error:
         return False
     return True
+
+
+class PoolGroup:
+    """What the `pools` of one database share where the server has too few connections: a line of callers that wait for
+    one to come back to any of them. The first to come is the first to get one. Used from any thread.
+    """
+
+    def __init__(self, shortage: Shortage, pools: Callable[[], Sequence[AnyPool]]) -> None:
+        self.shortage = shortage
+        self.pools = pools
+        self.returns = 0
+        self._lock = threading.Lock()
+        self._waiters: deque[futures.Future[Any]] = deque()
+
+    def hand(self, connection: PooledConnection | PooledAsyncConnection) -> bool:
+        """Give a connection that came back to the one that waits longest; False if nobody does."""
+        if not self.shortage.is_on:
+            return False
+        with self._lock:
+            self.returns += 1
+            while self._waiters:
+                waiter = self._waiters.popleft()
+                if waiter.set_running_or_notify_cancel():
+                    waiter.set_result(connection)
+                    return True
+        return False
+
+    def join(self, returns: int) -> futures.Future[Any]:
+        """Wait for a connection, unless one came back since there were so many `returns`."""
+        waiter: futures.Future[Any] = futures.Future()
+        with self._lock:
+            if self.returns == returns:
+                self._waiters.append(waiter)
+            else:
+                waiter.set_result(None)
+        return waiter
+
+    def leave(self, waiter: futures.Future[Any]) -> Any:
+        """Wait no longer; return what the caller was given, if anything."""
+        with self._lock:
+            with suppress(ValueError):
+                self._waiters.remove(waiter)
+            return None if waiter.cancel() else waiter.result()
 
 
 class _Pool(Generic[C]):
@@ -315,16 +332,15 @@ class _Pool(Generic[C]):
         kind: type[C],
         lent: LentConnections[C],
         size: int,
-        shortage: Shortage | None,
-        spare: Callable[[], object],
+        group: PoolGroup,
     ) -> None:
         self._kind: type[C] = kind
         self._lent: LentConnections[C] = lent
         self._size = size
-        self._spare = spare
+        self._group = group
         self._idle_connections: _IdleConnections[C] = _IdleConnections()
         self._trouble: DatabaseUnreachable | None = None
-        self._shortage = shortage or Shortage()
+        self._shortage = group.shortage
 
     def take_idle(self) -> C | None:
         """Take a connection that nobody uses. From any thread."""
@@ -333,39 +349,61 @@ class _Pool(Generic[C]):
     def _take(self) -> C | None:
         """Take one of ours; one of another pool, where the server has no room for both."""
         connection = self._idle_connections.take()
-        if connection is None and self._shortage.is_on and (spare := self._spare()) is not None:
-            connection = _adopt(spare, self._kind)
+        if connection is None and self._shortage.is_on:
+            others = (found for each in self._group.pools() if (found := each.take_idle()))
+            return self._own(next(others, None))
         return connection
+
+    def _own(self, connection: PooledConnection | PooledAsyncConnection | None) -> C | None:
+        """Make a connection one of ours that comes from any pool; or close it, which leaves its place to us."""
+        if connection is None or isinstance(connection, self._kind):
+            return connection
+        if not CAN_SHARE_SESSIONS:
+            connection.pgconn.finish()
+            self._shortage.ask_at = 0.0
+            return None
+        moved = move_session(connection, self._kind)
+        for name in ("used", "resetting", "prepares_after", "limit_ms"):
+            setattr(moved, name, getattr(connection, name))
+        return moved
+
+    def _take_unused(self, entirely: bool) -> Iterator[C]:
+        """Take what nobody uses; one connection only if not `entirely`, for the next call may need the others."""
+        while (connection := self._idle_connections.take()) is not None:
+            yield connection
+            if not entirely:
+                return
 
     @property
     def in_hand(self) -> int:
         """How many connections it has, lent or not."""
         return len(self._lent) + len(self._idle_connections)
 
-    def _is_in_vain(self, error: DatabaseUnreachable, deadline: float, short_wait_s: float) -> bool:
-        """Say whether a caller who would wait until then is not to try again."""
-        if isinstance(error, NoConnection) and not self.in_hand:
+    def _wait_s(self, error: DatabaseUnreachable, deadline: float, short_wait_s: float) -> float:
+        """How long to wait before the next try of one that waits until then; raise the error if that is in vain."""
+        self._trouble = error
+        now = time.monotonic()
+        if isinstance(error, NoConnection) and not any(
+            each.in_hand for each in self._group.pools()
+        ):
             deadline -= WAIT_S - short_wait_s
-        return time.monotonic() + RETRY_S >= deadline
+        if now + RETRY_S >= deadline:
+            raise error
+        return min(max(self._shortage.ask_at - now, RETRY_S), deadline - now)
 
 
 class PostgresPool(_Pool[PooledConnection]):
-    """For threads. `connect` opens a connection; `reset` is called with each that comes back, and fails on one that
-    cannot be lent again; `spare` returns an unused connection of another pool.
-    """
+    """For threads. `connect` opens a connection."""
 
     def __init__(
         self,
         connect: Callable[[], PooledConnection],
-        reset: Callable[[PooledConnection], None],
         size: int,
-        shortage: Shortage | None = None,
-        spare: Callable[[], object] = lambda: None,
+        group: PoolGroup,
     ) -> None:
         self._lent: ThreadWatch[PooledConnection] = ThreadWatch()
-        super().__init__(PooledConnection, self._lent, size, shortage, spare)
+        super().__init__(PooledConnection, self._lent, size, group)
         self._connect = connect
-        self._reset = reset
         self._free = threading.Semaphore(size)
         self._closed = threading.Event()
         self._sweeper: threading.Timer | None = None
@@ -400,7 +438,8 @@ class PostgresPool(_Pool[PooledConnection]):
 
     def give_way(self, entirely: bool) -> None:
         """See `shortage.GivesWay`."""
-        self._clear()
+        for connection in self._take_unused(entirely):
+            connection.close()
 
     def close(self) -> None:
         """Close what is idle now, and what is lent when it comes back."""
@@ -424,17 +463,16 @@ class PostgresPool(_Pool[PooledConnection]):
         short_wait_s: float,
     ) -> PooledConnection:
         while True:
+            returns = self._group.returns
             connection = self._take()
             is_new = connection is None
             try:
                 connection = connection or self._open_connection()
             except DatabaseUnreachable as error:
-                self._trouble = error
-                if self._is_in_vain(error, deadline, short_wait_s):
-                    raise
                 # Another may give its own back before the server has one for us.
-                time.sleep(RETRY_S)
-                continue
+                connection = self._wait(returns, self._wait_s(error, deadline, short_wait_s))
+                if connection is None:
+                    continue
             self._lent.add(connection)
             try:
                 make_ready(connection)
@@ -452,13 +490,21 @@ class PostgresPool(_Pool[PooledConnection]):
                 self._trouble = None
                 return connection
 
+    def _wait(self, returns: int, seconds: float) -> PooledConnection | None:
+        """Wait for a connection to come back, unless one did since there were so many `returns`."""
+        waiter = self._group.join(returns)
+        futures.wait([waiter], seconds)
+        return self._own(self._group.leave(waiter))
+
     def _open_connection(self) -> PooledConnection:
-        with _ask_server(self._shortage, self, self._trouble):
+        with self._shortage.asking(self):
             return self._connect()
 
     def _give_back(self, connection: PooledConnection) -> None:
-        if self._closed.is_set() or not _is_reset(connection, self._reset):
+        if self._closed.is_set() or not _is_reset(connection):
             connection.close()
+            return
+        if self._group.hand(connection):
             return
         self._idle_connections.put(connection)
         with self._sweeping:
@@ -489,15 +535,12 @@ class PostgresAsyncPool(_Pool[PooledAsyncConnection]):
     def __init__(
         self,
         connect: Callable[[], Awaitable[PooledAsyncConnection]],
-        reset: Callable[[PooledAsyncConnection], None],
         size: int,
-        shortage: Shortage | None = None,
-        spare: Callable[[], object] = lambda: None,
+        group: PoolGroup,
     ) -> None:
         self._lent: LoopWatch[PooledAsyncConnection] = LoopWatch()
-        super().__init__(PooledAsyncConnection, self._lent, size, shortage, spare)
+        super().__init__(PooledAsyncConnection, self._lent, size, group)
         self._connect = connect
-        self._reset = reset
         self._free = asyncio.Semaphore(size)
         self._closed = False
         self._sweeper: asyncio.TimerHandle | None = None
@@ -535,7 +578,7 @@ class PostgresAsyncPool(_Pool[PooledAsyncConnection]):
 
     def give_way(self, entirely: bool) -> None:
         """See `shortage.GivesWay`."""
-        while (connection := self._idle_connections.take()) is not None:
+        for connection in self._take_unused(entirely):
             connection.pgconn.finish()
 
     async def close(self) -> None:
@@ -556,16 +599,16 @@ class PostgresAsyncPool(_Pool[PooledAsyncConnection]):
         short_wait_s: float,
     ) -> PooledAsyncConnection:
         while True:
+            returns = self._group.returns
             connection = self._take()
             is_new = connection is None
             try:
                 connection = connection or await self._open_connection()
             except DatabaseUnreachable as error:
-                self._trouble = error
-                if self._is_in_vain(error, deadline, short_wait_s):
-                    raise
-                await asyncio.sleep(RETRY_S)
-                continue
+                wait_s = self._wait_s(error, deadline, short_wait_s)
+                connection = await self._wait(returns, wait_s)
+                if connection is None:
+                    continue
             self._lent.add(connection)
             try:
                 await make_ready(connection)
@@ -583,9 +626,20 @@ class PostgresAsyncPool(_Pool[PooledAsyncConnection]):
                 self._trouble = None
                 return connection
 
+    async def _wait(self, returns: int, seconds: float) -> PooledAsyncConnection | None:
+        """Async version of `PostgresPool._wait`."""
+        waiter = self._group.join(returns)
+        try:
+            await asyncio.wait([asyncio.wrap_future(waiter)], timeout=seconds)
+        except asyncio.CancelledError:
+            if (given := self._own(self._group.leave(waiter))) is not None:
+                self._put_back(given)
+            raise
+        return self._own(self._group.leave(waiter))
+
     async def _open_connection(self) -> PooledAsyncConnection:
         """Open a connection, for others when the caller is gone: half opened it could not be closed."""
-        with _ask_server(self._shortage, self, self._trouble):
+        with self._shortage.asking(self):
             opening = asyncio.ensure_future(self._connect())
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)
@@ -602,11 +656,16 @@ class PostgresAsyncPool(_Pool[PooledAsyncConnection]):
         if self._closed:
             opening.result().pgconn.finish()
         else:
-            self._idle_connections.put(opening.result())
+            self._put_back(opening.result())
 
     async def _give_back(self, connection: PooledAsyncConnection) -> None:
-        if self._closed or not _is_reset(connection, self._reset):
+        if self._closed or not _is_reset(connection):
             await connection.close()
+        else:
+            self._put_back(connection)
+
+    def _put_back(self, connection: PooledAsyncConnection) -> None:
+        if self._group.hand(connection):
             return
         self._idle_connections.put(connection)
         if self._sweeper is None:
@@ -622,3 +681,6 @@ class PostgresAsyncPool(_Pool[PooledAsyncConnection]):
             connection.pgconn.finish()
         if len(self._idle_connections):
             self._sweep_later()
+
+
+AnyPool: TypeAlias = PostgresPool | PostgresAsyncPool

@@ -12,6 +12,8 @@ import os
 import random
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 from weakref import WeakSet
 
@@ -21,7 +23,7 @@ SHORT_S = 30.0
 """How long after the last refusal a process gets by with fewer connections."""
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 1.0
-"""Between two questions for a connection: those who wait for it are told of one that comes back in the meantime."""
+"""Between two questions for a connection: those who wait are given one that comes back in the meantime."""
 
 
 class GivesWay(Protocol):
@@ -40,6 +42,8 @@ class Shortage:
         self._until = 0.0
         self._paused_until = 0.0
         self._pause_s = 0.0
+        self._is_asking = False
+        self._refusal = NoConnection("the server has no room for another connection")
         self.ask_at = 0.0
 
     @property
@@ -52,11 +56,6 @@ class Shortage:
         with self._lock:
             self._holders.add(holder)
 
-    def remove(self, holder: GivesWay) -> None:
-        """It holds nothing any more."""
-        with self._lock:
-            self._holders.discard(holder)
-
     def begin(self, asker: GivesWay | None = None) -> None:
         """Note that the server refused a connection, and have all others give way to the asker."""
         now = time.monotonic()
@@ -66,8 +65,26 @@ class Shortage:
             self.ask_at = now + self._pause_s * (0.5 + random.random() / 2)
         self._give_way(asker, entirely=False)
 
-    def note_opened(self) -> None:
-        """The server had room for a connection."""
+    @contextmanager
+    def asking(self, asker: GivesWay) -> Iterator[None]:
+        """Open a connection in this block: where the server is short, one at a time and after a pause. A refusal costs
+        the server a process. Raises: NoConnection.
+        """
+        self.check_rest()
+        with self._lock:
+            is_short, last = self.is_on, self._refusal
+            if is_short and (self._is_asking or time.monotonic() < self.ask_at):
+                raise NoConnection(last.message, details=last.details, help=last.help)
+            self._is_asking = self._is_asking or is_short
+        try:
+            yield
+        except NoConnection as error:
+            self._refusal = error
+            self.begin(asker)
+            raise
+        finally:
+            if is_short:
+                self._is_asking = False
         self._pause_s = self.ask_at = 0.0
 
     def rest(self, seconds: float) -> None:
