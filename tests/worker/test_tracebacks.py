@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from holdfast.worker import resolve_outcome
-from holdfast.worker.executor import call_catching
+from holdfast.worker.handler_threads import call_catching
 from holdfast.worker.resolve_outcome import format_stack
 
 
