@@ -7,12 +7,14 @@ the rest of the worker.
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent import futures
 from contextlib import suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from holdfast.worker.wakes import call_on
@@ -34,7 +36,7 @@ class HandlerThreads:
         self._executor = executor
         self._loop: asyncio.AbstractEventLoop | None = None
         self._count = 0
-        self._idle: list[_Thread] = []
+        self._idle: list[_Calls] = []
         self._waiting: deque[_Call] = deque()
         self._ended: deque[_Call] = deque()
         self._is_woken = False
@@ -71,29 +73,31 @@ class HandlerThreads:
         self._waiting.clear()
         self._take_back()
         for thread in self._idle:
-            thread.hand(None)
-        self._idle.clear()
+            thread.put(None)
 
     def _start(self, call: _Call) -> None:
         if self.is_closed:
             raise RuntimeError("the worker has ended, and its threads with it")
         if self._executor is not None:
-            self._executor.submit(call.run).add_done_callback(call.on_submitted_done)
-        elif self._idle:
-            # The one that was busy last: its stack is still in the cache, and a thread too many stays asleep.
-            call.hand_to(self._idle.pop())
-        elif self._count < self._size:
-            thread = _Thread(f"{self._name}_{self._count}")
-            thread.start()
-            self._count += 1
-            call.hand_to(thread)
+            self._executor.submit(call.run).add_done_callback(call.on_done)
+        elif self._idle or self._count < self._size:
+            # The one that was busy last is still in the processor's cache.
+            call.thread = self._idle.pop() if self._idle else self._start_thread()
+            call.thread.put(call)
         else:
             self._waiting.append(call)
+
+    def _start_thread(self) -> _Calls:
+        calls: _Calls = SimpleQueue()
+        name = f"{self._name}_{self._count}"
+        Thread(target=_run_calls, args=(calls,), name=name, daemon=True).start()
+        self._count += 1
+        return calls
 
     def give_back(self, call: _Call) -> None:
         """Have the loop take back a call that has ended. From any thread."""
         self._ended.append(call)
-        # Read after the append: whoever has set it and not come yet comes for this call as well.
+        # Read after the append: if the loop has yet to come, it comes for this call as well.
         if not self._is_woken:
             self._is_woken = True
             call_on(self._loop, self._take_back)
@@ -110,29 +114,17 @@ class HandlerThreads:
                 call.is_over.set_result(None)
 
 
+@dataclass(eq=False, slots=True)
 class _Call:
-    """A call on its way through a thread."""
+    """A call on its way through a thread, which is known by the queue that it takes calls from."""
 
-    __slots__ = ("arguments", "context", "function", "is_over", "result", "thread", "threads")
-
-    def __init__(
-        self,
-        threads: HandlerThreads,
-        function: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        is_over: asyncio.Future[None],
-    ) -> None:
-        self.threads = threads
-        self.context = contextvars.copy_context()
-        self.function = function
-        self.arguments = arguments
-        self.is_over = is_over
-        self.result: tuple[Any, BaseException | None] | None = None
-        self.thread: _Thread | None = None
-
-    def hand_to(self, thread: _Thread) -> None:
-        self.thread = thread
-        thread.hand(self)
+    threads: HandlerThreads
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    is_over: asyncio.Future[None]
+    context: Context = field(default_factory=copy_context)
+    result: tuple[Any, BaseException | None] | None = None
+    thread: _Calls | None = None
 
     def run(self) -> None:
         if self.threads.is_closed:
@@ -143,39 +135,24 @@ class _Call:
     def cancel(self) -> None:
         self.result = None, asyncio.CancelledError()
 
-    def on_submitted_done(self, submitted: futures.Future[None]) -> None:
+    def on_done(self, submitted: futures.Future[None]) -> None:
         if submitted.cancelled():
             self.cancel()
         self.threads.give_back(self)
 
 
-class _Thread(threading.Thread):
-    """A thread that runs one call after the other."""
+_Calls = SimpleQueue[_Call | None]
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name=name, daemon=True)
-        self._call: _Call | None = None
-        self._handed = threading.Lock()
-        self._handed.acquire()
 
-    def hand(self, call: _Call | None) -> None:
-        """Have it run a call, or end. Only while it runs none."""
-        self._call = call
-        self._handed.release()
-
-    def run(self) -> None:
-        while self._handed.acquire():
-            call, self._call = self._call, None
-            if call is None:
-                return
-            call.run()
-            threads = call.threads
-            threads.give_back(call)
-            # What a call has left behind must not stay for as long as its thread sleeps.
-            del call
-            if threads.is_closed:
-                return
-            del threads
+def _run_calls(calls: _Calls) -> None:
+    """Run one call after the other, in a thread of their own, until there is None."""
+    while call := calls.get():
+        call.run()
+        call.threads.give_back(call)
+        if call.threads.is_closed:
+            return
+        # What a call has left behind must not stay for as long as its thread sleeps.
+        del call
 
 
 def call_catching(
