@@ -13,6 +13,7 @@ from concurrent import futures
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -36,9 +37,9 @@ class HandlerThreads:
         self._executor = executor
         self._loop: asyncio.AbstractEventLoop | None = None
         self._count = 0
-        self._idle: list[_Calls] = []
-        self._waiting: deque[_Call] = deque()
-        self._ended: deque[_Call] = deque()
+        self._idle: list[_ThreadCalls] = []
+        self._waiting: deque[_ThreadCall] = deque()
+        self._ended: deque[_ThreadCall] = deque()
         self._is_woken = False
         self.is_closed = False
 
@@ -50,7 +51,7 @@ class HandlerThreads:
         """
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        call = _Call(self, function, arguments, self._loop.create_future())
+        call = _ThreadCall(self, partial(function, *arguments), self._loop.create_future())
         self._start(call)
         try:
             await call.is_over
@@ -75,7 +76,7 @@ class HandlerThreads:
         for thread in self._idle:
             thread.put(None)
 
-    def _start(self, call: _Call) -> None:
+    def _start(self, call: _ThreadCall) -> None:
         if self.is_closed:
             raise RuntimeError("the worker has ended, and its threads with it")
         if self._executor is not None:
@@ -87,14 +88,14 @@ class HandlerThreads:
         else:
             self._waiting.append(call)
 
-    def _start_thread(self) -> _Calls:
-        calls: _Calls = SimpleQueue()
+    def _start_thread(self) -> _ThreadCalls:
+        calls: _ThreadCalls = SimpleQueue()
         name = f"{self._name}_{self._count}"
         Thread(target=_run_calls, args=(calls,), name=name, daemon=True).start()
         self._count += 1
         return calls
 
-    def give_back(self, call: _Call) -> None:
+    def give_back(self, call: _ThreadCall) -> None:
         """Have the loop take back a call that has ended. From any thread."""
         self._ended.append(call)
         # Read after the append: if the loop has yet to come, it comes for this call as well.
@@ -115,22 +116,21 @@ class HandlerThreads:
 
 
 @dataclass(eq=False, slots=True)
-class _Call:
+class _ThreadCall:
     """A call on its way through a thread, which is known by the queue that it takes calls from."""
 
     threads: HandlerThreads
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+    work: partial[Any]
     is_over: asyncio.Future[None]
     context: Context = field(default_factory=copy_context)
     result: tuple[Any, BaseException | None] | None = None
-    thread: _Calls | None = None
+    thread: _ThreadCalls | None = None
 
     def run(self) -> None:
         if self.threads.is_closed:
             self.cancel()
         else:
-            self.result = self.context.run(call_catching, self.function, self.arguments)
+            self.result = self.context.run(call_catching, self.work)
 
     def cancel(self) -> None:
         self.result = None, asyncio.CancelledError()
@@ -141,10 +141,10 @@ class _Call:
         self.threads.give_back(self)
 
 
-_Calls = SimpleQueue[_Call | None]
+_ThreadCalls = SimpleQueue[_ThreadCall | None]
 
 
-def _run_calls(calls: _Calls) -> None:
+def _run_calls(calls: _ThreadCalls) -> None:
     """Run one call after the other, in a thread of their own, until there is None."""
     while call := calls.get():
         call.run()
@@ -155,13 +155,11 @@ def _run_calls(calls: _Calls) -> None:
         del call
 
 
-def call_catching(
-    function: Callable[..., Any], arguments: tuple[Any, ...]
-) -> tuple[Any, BaseException | None]:
+def call_catching(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     """Return an error as a value: a future takes no StopIteration and would never end."""
     try:
         _tidy_thread()
-        return function(*arguments), None
+        return work(), None
     except BaseException as error:
         return None, error
     finally:
