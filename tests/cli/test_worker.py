@@ -199,9 +199,42 @@ def test_a_terminal_gets_words_and_colours(
     assert id not in terminal.painted
 
 
-def test_one_signal_lets_handlers_end_a_second_stops_them_now(folder: Path, scene: Scene) -> None:
+LOOP = """
+import asyncio
+from holdfast import Holdfast, Job
+
+app = Holdfast()
+
+@app.job("loop")
+async def tell(job: Job[None]) -> None:
+    print(type(asyncio.get_running_loop()).__module__.split(".")[0], flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_installed", "used"),
+    [("true", True, "uvloop"), ("false", True, "asyncio"), ("true", False, "asyncio")],
+)
+def test_a_worker_runs_on_uvloop_if_that_is_installed_and_not_switched_off(
+    folder: Path, scene: Scene, wanted: str, is_installed: bool, used: str
+) -> None:
+    (folder / "shop.py").write_text(LOOP)
+    if not is_installed:
+        (folder / "uvloop.py").write_text("raise ImportError\n")
+    scene.start("loop", input="null")
+    with Command("worker", "shop:app", "--drain", env={"HOLDFAST_UVLOOP": wanted}) as command:
+        out, err = command.process.communicate(timeout=PATIENCE_S)
+    assert (command.process.returncode, out) == (0, f"{used}\n"), err
+    assert ("· 1 job type · uvloop · " in err) == (used == "uvloop")
+
+
+@pytest.mark.parametrize("uvloop", ["true", "false"])
+def test_one_signal_lets_handlers_end_a_second_stops_them_now(
+    folder: Path, scene: Scene, uvloop: str
+) -> None:
     ids = [scene.start("slow") for _ in range(3)]
-    with Command("worker", "shop:app", "--slots", "1") as command:
+    loop = {"HOLDFAST_UVLOOP": uvloop}
+    with Command("worker", "shop:app", "--slots", "1", env=loop) as command:
         assert command.line() == "slow begins\n"
         command.process.send_signal(signal.SIGTERM)
         command.wait_for_word("worker_stopping")

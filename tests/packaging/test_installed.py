@@ -28,6 +28,7 @@ EXTRAS = {
     "otel": ("holdfast.observe.otel", "holdfast.observe.otel"),
     "prometheus": ("holdfast.observe.prometheus",),
     "top": ("holdfast_top.screen",),
+    "uvloop": ("uvloop",),
     "sealed": ("cryptography.hazmat.primitives.ciphers.aead", "holdfast.app.seal"),
 }
 NOWHERE = "postgresql://app@127.0.0.1:1/shop"

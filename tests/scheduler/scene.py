@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -17,6 +16,7 @@ from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleSt
 from holdfast.scheduler.runner import Mode, TickSummary
 from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.storage.database import Database
+from holdfast.worker.handler_threads import HandlerThreads
 from tests.support.until import PATIENCE_S
 
 SECOND = 1_000_000
@@ -160,7 +160,7 @@ class Replica:
         self.recorder = Recorder()
         self._database = database
         self._clock = clock
-        self._threads = ThreadPoolExecutor(2)
+        self._threads = HandlerThreads(2, "cycle")
         cycles = {stored_name(each, shard): each for each in specs}
         place = CycleResources(
             database, CycleStates(database.store, cycles), self._threads, lease_ms, shard
@@ -192,4 +192,4 @@ class Replica:
             await asyncio.wait({closing}, timeout=0.05)
             self._clock.advance(1)
         await closing
-        self._threads.shutdown()
+        self._threads.close()

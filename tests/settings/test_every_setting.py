@@ -46,7 +46,7 @@ from holdfast_calls import ServiceClient, ServiceGuard
 from tests.client.conftest import Heard
 from tests.scheduler.ticks import FunctionRunner
 from tests.support.pgbouncer import pooled
-from tests.support.until import breath
+from tests.support.until import PATIENCE_S, breath
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -379,6 +379,31 @@ async def processes(place: Place) -> Any:
     app = place.open()
     found = app.workers.list(everyone=True)
     return len(found)
+
+
+LOOP = """
+import asyncio
+from holdfast import Holdfast, Job
+app = Holdfast()
+
+@app.job("loop")
+async def loop(job: Job[None]) -> str:
+    return type(asyncio.get_running_loop()).__module__.split(".")[0]
+"""
+
+
+@seen("HOLDFAST_UVLOOP", "false", "uvloop", "asyncio")
+async def event_loop(place: Place) -> Any:
+    (place.path / "shop.py").write_text(LOOP)
+    app = place.open(open_types=True)
+    app.migrate()
+    with app.transaction() as tx:
+        chain = app.start(tx, "loop")
+    words = [sys.executable, "-m", "holdfast", "worker", "shop:app", "--drain"]
+    await asyncio.to_thread(
+        subprocess.run, words, check=True, capture_output=True, timeout=PATIENCE_S
+    )
+    return app.jobs.get(chain.id).output
 
 
 @seen("OUTBOX_BATCH_SIZE", "2", False, True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from holdfast.worker import resolve_outcome
-from holdfast.worker.executor import call_catching
+from holdfast.worker.handler_threads import call_catching
 from holdfast.worker.resolve_outcome import format_stack
 
 
@@ -20,7 +20,7 @@ def raised(call: Callable[[], None]) -> Exception:
 
 
 def test_a_stack_begins_with_the_handler_and_not_with_us() -> None:
-    _, error = call_catching(fail, ())
+    _, error = call_catching(fail)
     assert error is not None
     assert "calls.py" not in format_stack(error)
     assert "in fail" in format_stack(error)

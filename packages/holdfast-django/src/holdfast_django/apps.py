@@ -17,7 +17,7 @@ from django.db.models.signals import post_migrate
 from django.utils.module_loading import module_has_submodule
 
 from holdfast.core.errors import AppNotLoaded
-from holdfast.worker.executor import AROUND_THREAD_CALLS
+from holdfast.worker.handler_threads import AROUND_THREAD_CALLS
 from holdfast_django import database_url, is_in_memory
 from holdfast_django.application import (
     APP_SETTING,

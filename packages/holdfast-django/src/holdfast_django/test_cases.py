@@ -15,7 +15,7 @@ from holdfast.core.duration import Duration
 from holdfast.testing.fresh_state import clear_in_transaction
 from holdfast.testing.joined import JoinedDatabase
 from holdfast.testing.kit import Kit
-from holdfast.worker.executor import AROUND_THREAD_CALLS
+from holdfast.worker.handler_threads import AROUND_THREAD_CALLS
 from holdfast.worker.worker import WorkerReport
 from holdfast_django import database_url, is_in_memory
 from holdfast_django.application import database_alias, load_django_app

@@ -20,6 +20,7 @@ from holdfast.cli.console import log_messages, wants_colour
 from holdfast.cli.interrupts import hangup_signals, take_interrupts
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from logging import Formatter
 
 log = getLogger("holdfast.cli")
@@ -102,6 +103,17 @@ def exit_now(code: int, abandoned: Sequence[str] = ()) -> NoReturn:
             # The reader is gone.
             continue
     os._exit(code)
+
+
+def find_uvloop(is_wanted: bool) -> Callable[[], AbstractEventLoop] | None:
+    """Return what makes uvloop's event loop, on which async handlers cost less; None means asyncio's own."""
+    if not is_wanted:
+        return None
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return None
+    return new_event_loop
 
 
 def tune_interpreter() -> None:

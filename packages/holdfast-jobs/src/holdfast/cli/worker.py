@@ -28,6 +28,7 @@ from holdfast.cli.serving_process import (
     ForcedExit,
     exit_now,
     exit_on_signal,
+    find_uvloop,
     log_jobs_option,
     log_options,
     set_up_logging,
@@ -46,7 +47,8 @@ from holdfast.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable, Sequence
 
     from holdfast.app import Holdfast
     from holdfast.core.registry import JobType
@@ -126,9 +128,12 @@ def worker(
     parts = [pluralize(settings.holdfast.slots, "slot"), pluralize(len(chosen), "job type")]
     if app.cycle_specs and not drain:
         parts.append(pluralize(len(app.cycle_specs), "cycle"))
+    new_loop = find_uvloop(settings.holdfast.uvloop)
+    if new_loop is not None:
+        parts.append("uvloop")
     print_info(f"worker · {' · '.join(parts)} · {app.database.url}")
     probes = None if probe_port is None else (probe_host, probe_port)
-    return _run(app, settings, list(chosen), drain, probes).exit_code
+    return _run(app, settings, list(chosen), drain, probes, new_loop).exit_code
 
 
 def _supervise(processes: int, probe_port: int | None) -> int:
@@ -239,6 +244,7 @@ def _run(
     types: list[str],
     drain: bool,
     probes: tuple[str, int] | None,
+    new_loop: Callable[[], AbstractEventLoop] | None,
 ) -> BackgroundReport | WorkerReport:
     import asyncio
 
@@ -272,7 +278,8 @@ def _run(
         finally:
             await app.aclose()
 
-    return asyncio.run(run())
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(run())
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -22,6 +21,7 @@ from holdfast.settings import Settings
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.clock import Clock, SystemClock
+from holdfast.worker.handler_threads import HandlerThreads
 from holdfast.worker.options import WorkerOptions, embedded_options, worker_options
 from holdfast.worker.worker import Worker
 
@@ -109,7 +109,7 @@ class Assembly:
     ) -> P:
         own = self.settings.worker
         ages, store = ages_of(self.settings), self.database.store
-        threads = ThreadPoolExecutor(max(1, len(self.cycles)), "holdfast-cycle")
+        threads = HandlerThreads(max(1, len(self.cycles)), "holdfast-cycle")
         return kind(
             self.database,
             [
@@ -146,7 +146,7 @@ class Assembly:
             unhandled_after_ms=own.unhandled_after_ms,
         )
 
-    def _cycles(self, threads: ThreadPoolExecutor) -> list[CycleRunner]:
+    def _cycles(self, threads: HandlerThreads) -> list[CycleRunner]:
         own = self.settings.worker
         shard = None
         if own.tick_shard_index is not None and own.tick_shard_count is not None:

@@ -6,7 +6,6 @@ import asyncio
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Executor
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +28,7 @@ from holdfast.scheduler.runner import RunnerContext, RunnerReport
 from holdfast.storage.database import Database
 from holdfast.storage.operation import run, run_async
 from holdfast.worker.clock import all_ended
-from holdfast.worker.executor import run_in_thread
+from holdfast.worker.handler_threads import HandlerThreads
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +241,11 @@ def wrap_nothing(cycle: str, slot: str) -> AbstractContextManager[object]:
 
 
 async def call_handler(
-    spec: CycleSpec, run: CycleRun, context: RunnerContext, threads: Executor, wrap_run: WrapRun
+    spec: CycleSpec,
+    run: CycleRun,
+    context: RunnerContext,
+    threads: HandlerThreads,
+    wrap_run: WrapRun,
 ) -> CycleResult:
     """Run the handler until it ends, or is aborted and does not stop in time; never raises."""
     task = asyncio.create_task(
@@ -281,7 +284,7 @@ async def call_handler(
 
 
 async def _call(
-    spec: CycleSpec, run: CycleRun, threads: Executor, wrap_run: WrapRun
+    spec: CycleSpec, run: CycleRun, threads: HandlerThreads, wrap_run: WrapRun
 ) -> tuple[Any, BaseException | None]:
     """Return the result or the error; a SystemExit raised in a task would end this process."""
     try:
@@ -289,7 +292,7 @@ async def _call(
             if is_async(spec.handler):
                 return await spec.handler(run), None
             # The run's abort flag is all that reaches a thread.
-            return await run_in_thread(threads, spec.handler, run), None
+            return await threads.run(spec.handler, run), None
     except BaseException as error:
         return None, error
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -47,6 +46,7 @@ from holdfast.storage.database import Database, Singleton
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
+from holdfast.worker.handler_threads import HandlerThreads
 
 T = TypeVar("T")
 RETRY_S = 1.0
@@ -59,7 +59,7 @@ class CycleResources:
 
     database: Database
     states: CycleStates
-    threads: Executor
+    threads: HandlerThreads
     lease_ms: int
     shard: Shard | None = None
     wrap_run: WrapRun = wrap_nothing

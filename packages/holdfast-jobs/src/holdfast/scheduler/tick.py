@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -39,6 +38,7 @@ from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.worker.clock import Clock, SystemClock, all_ended
 from holdfast.worker.counters import Counters
+from holdfast.worker.handler_threads import HandlerThreads
 
 CANCEL_GRACE_S = 5.0
 """How long a cancelled runner may take to record its outcome."""
@@ -90,7 +90,7 @@ class Passes:
         clock: Clock | None = None,
         observer: Observer | None = None,
         now: Now = database_time,
-        threads: ThreadPoolExecutor | None = None,
+        threads: HandlerThreads | None = None,
     ) -> None:
         """`threads` run the cycles' handlers, and end with the passes."""
         self.worker = worker
@@ -139,7 +139,7 @@ class Passes:
         self.abandoned = self.running
         self._tasks.close()
         if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads.close()
         await self._link.close()
 
     async def run_pass(self, names: Sequence[str]) -> tuple[TickSummary, int | None]:

@@ -186,6 +186,9 @@ class HoldfastSettings:
         Integer(1, 1_000), 10, "Maximum concurrent handlers.", fallback="OUTBOX_CONCURRENCY"
     )
     processes: int = setting(Integer(1, 256), 1, "Worker processes to supervise.")
+    uvloop: bool = setting(
+        Boolean(), True, "Whether `holdfast worker` runs on uvloop if that is installed."
+    )
     poll_ms: int = setting(_SOME_MS, 60_000, "Poll interval while hints are known to arrive.")
     next_job_delay_ms: int = setting(_MS, 0, "Pause between full batches.")
     poison_limit: int = setting(

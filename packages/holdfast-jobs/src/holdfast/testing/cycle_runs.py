@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 
 import msgspec
 
@@ -26,6 +26,7 @@ from holdfast.settings import load_settings
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.store import Store
+from holdfast.worker.handler_threads import HandlerThreads
 
 _RECENT = 10
 
@@ -77,7 +78,7 @@ async def run_requested(
     await database.run_async(store.cycles.register(new_cycles({name: spec})))
     await database.run_async(request_cycle(store, name, request_id))
     assembly, slot = app.assembly(load_settings()), f"{REQUESTED}{request_id}"
-    pool = threads or ThreadPoolExecutor(1, "holdfast-cycle")
+    pool = HandlerThreads(1, "holdfast-cycle", threads)
     resources = CycleResources(
         database,
         OneRequest(store, {name: spec}, slot),
@@ -97,13 +98,12 @@ async def run_requested(
             items=limits.tick_runner_max_items,
         ),
         observer=assembly.observer,
+        threads=pool,
     )
     try:
         summary = await tick.run()
     finally:
         await tick.close()
-        if threads is None:
-            pool.shutdown(wait=False, cancel_futures=True)
     if runner.error is not None:
         raise runner.error
     return _find_recorded(name, slot, await app.aio.cycles.runs(name, limit=_RECENT), summary)

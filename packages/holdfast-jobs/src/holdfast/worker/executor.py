@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Callable, Sequence
-from concurrent import futures
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -35,6 +32,7 @@ from holdfast.observe.context import JobContext, current_job
 from holdfast.storage.operation import Op
 from holdfast.worker.attempt import LOST, Attempt
 from holdfast.worker.handler_connections import causes_of, lacked_connection
+from holdfast.worker.handler_threads import HandlerThreads
 from holdfast.worker.handler_transactions import CompleteInTransaction
 from holdfast.worker.job import Call, Job, Middleware, wrap_call
 from holdfast.worker.processes import ProcessHandlers
@@ -310,14 +308,13 @@ class HandlerCalls:
         self,
         context: WorkerContext,
         middlewares: Sequence[Middleware],
-        threads: futures.Executor,
+        threads: HandlerThreads,
         processes: ProcessHandlers,
     ) -> None:
         """Raises: HandlerInvalid for combinations that cannot work."""
         self._context = context
-        self._threads = threads
         self._processes = processes
-        self.in_thread = partial(run_in_thread, threads)
+        self.in_thread = threads.run
         self.by_type = {
             name: wrap_call(self._call(each), middlewares) for name, each in context.types.items()
         }
@@ -343,7 +340,7 @@ class HandlerCalls:
             case "process":
                 return self._with_check(self._processes.call(type))
             case "thread":
-                return partial(run_in_thread, self._threads, self._with_check(handler))
+                return partial(self.in_thread, self._with_check(handler))
             case "loop":
                 return self._with_check(handler)
 
@@ -373,52 +370,6 @@ class HandlerCalls:
             for each in attempts:
                 each.abort("error", now)
             raise Aborted(str(stopped[0].abort_reason))
-
-
-async def run_in_thread(
-    threads: futures.Executor, function: Callable[..., Any], *arguments: Any
-) -> Any:
-    """Run something in a thread, with the caller's context.
-
-    A thread cannot be stopped from outside: when cancelled, we wait until it obeys its signal, and what it returns
-    still counts. A second cancellation abandons it.
-    """
-    context = contextvars.copy_context()
-    future = asyncio.get_running_loop().run_in_executor(
-        threads, context.run, call_catching, function, arguments
-    )
-    try:
-        value, error = await asyncio.shield(future)
-    except asyncio.CancelledError:
-        await asyncio.wait([future])
-        value, error = future.result()
-    if error is not None:
-        raise error
-    return value
-
-
-AROUND_THREAD_CALLS: list[Callable[[], None]] = []
-"""What a framework wants done before and after each call in a thread, which keeps its connections from call to call."""
-
-
-def call_catching(
-    function: Callable[..., Any], arguments: tuple[Any, ...]
-) -> tuple[Any, BaseException | None]:
-    """Return an error as a value: a future takes no StopIteration and would never end."""
-    try:
-        _tidy_thread()
-        return function(*arguments), None
-    except BaseException as error:
-        return None, error
-    finally:
-        # What the call has achieved counts; if tidying fails, the next call in this thread fails instead.
-        with suppress(Exception):
-            _tidy_thread()
-
-
-def _tidy_thread() -> None:
-    for each in AROUND_THREAD_CALLS:
-        each()
 
 
 def _open_seals(attempts: Sequence[Attempt]) -> None:

@@ -3,8 +3,8 @@
 claim   `Claimer` claims due jobs under a lease and puts them into the `Backlog`. `PlainClaims` and `LimitedClaims`
         know what to ask for, `Admission` when enough is under way, and `Quarantine` holds a job whose workers keep
         dying until it can run alone.
-run     `Slots` take attempts from the backlog, and `Executor` calls the handler. `OutcomeResolver` turns what the
-        handler returns or raises into the write that records it.
+run     `Slots` take attempts from the backlog, and `Executor` calls the handler, in `HandlerThreads` if it is sync.
+        `OutcomeResolver` turns what the handler returns or raises into the write that records it.
 record  `Completer` flushes these writes in batches, `SlowCompleter` those that may wait for locks. After the commit
         `Recorder` emits events and sends hints.
 renew   `Heartbeat` renews leases and `Deadlines` enforces timeouts, in a thread of their own, beside `Reaper`,
@@ -40,6 +40,7 @@ from holdfast.worker.clock import Clock, SystemClock, all_ended, ends_before
 from holdfast.worker.completer import Completer, Recorder, SlowCompleter
 from holdfast.worker.counters import Counters
 from holdfast.worker.executor import Executor, HandlerCalls
+from holdfast.worker.handler_threads import HandlerThreads
 from holdfast.worker.heartbeat import Deadlines, Heartbeat, HeartbeatEvents, encode_counters
 from holdfast.worker.job import Job, Middleware
 from holdfast.worker.notifications import WorkerHints
@@ -252,9 +253,7 @@ class Worker:
         self, middlewares: Sequence[Middleware], threads: futures.Executor | None
     ) -> None:
         context = self._context
-        self._handler_threads = threads or futures.ThreadPoolExecutor(
-            context.options.slots, "holdfast-handler"
-        )
+        self._handler_threads = HandlerThreads(context.options.slots, "holdfast-handler", threads)
         self._processes = ProcessHandlers(self._begin_in_process)
         self._calls = HandlerCalls(context, middlewares, self._handler_threads, self._processes)
         self._slots = Slots(
@@ -449,7 +448,7 @@ class Worker:
             context.health.report_error("complete", error)
         await self._close_links(*LOOP_LINKS)
         await self._processes.close()
-        self._handler_threads.shutdown(wait=False, cancel_futures=True)
+        self._handler_threads.close()
 
     def _count_abandoned(self) -> int:
         """Count what is still leased in our name, or still runs."""
