@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.codec import TypeCodec, encode_any
-from holdfast.core.errors import HandlerInvalid, InputInvalid, InputUnreadable, InvalidOption
-from holdfast.core.redaction import words_of
+from holdfast.core.errors import (
+    HandlerInvalid,
+    InputInvalid,
+    InputUnreadable,
+    InvalidOption,
+    words_of,
+)
 from holdfast.core.signatures import check_call, is_async, name_of, parameter_type
 
 NEWEST_VERSION = 32_767
