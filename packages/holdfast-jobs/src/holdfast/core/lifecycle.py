@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from holdfast.core.errors import WrongState
 
@@ -35,8 +36,7 @@ Move = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(msgspec.Struct, frozen=True):
     """One allowed move."""
 
     source: State
@@ -73,8 +73,7 @@ def sources(move: Move) -> tuple[State, ...]:
     return tuple(t.source for t in TRANSITIONS if t.move == move)
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """A move that people ask for, as every surface words it, and the states it is allowed from.
 
     Of several jobs those that can be moved are, and the others are left alone; when none can be, it is refused.

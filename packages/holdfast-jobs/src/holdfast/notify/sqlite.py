@@ -6,9 +6,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from holdfast.notify.base import ANY, LOOK_EVERYWHERE, Hint, OnHint, safe_callback
 from holdfast.notify.local import Hub, LocalListener
@@ -21,8 +22,7 @@ Version = tuple[int, int]
 """The count of openings and the `data_version` that SQLite reported, which is only comparable within an opening."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchTimings:
+class WatchTimings(msgspec.Struct, frozen=True):
     """How often the file is checked, and how often a change makes workers poll from the start."""
 
     active_s: float = 0.005

@@ -10,7 +10,6 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
 import msgspec
@@ -56,8 +55,7 @@ CRASHED_EVERY_S = 5.0
 """So often at least, nothing is claimed ahead until a slot is free: only then may a job be taken whose worker died."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedProbe:
+class PlannedProbe(msgspec.Struct, frozen=True):
     """One probe of a claim: all priorities of a type from the start, or one behind its cursor."""
 
     type: str
@@ -68,8 +66,7 @@ class PlannedProbe:
     room: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProbePlan:
+class ProbePlan(msgspec.Struct, frozen=True):
     """What one claim probes, in order. It is whole when nothing that is known was left out."""
 
     probes: list[PlannedProbe]
@@ -264,15 +261,14 @@ class PlainClaims:
         return delay is not None and delay <= 0
 
 
-@dataclass(slots=True)
-class TypeCursors:
+class TypeCursors(msgspec.Struct):
     """The cursors of one type. Priorities other than the default are known once a full scan has found them.
 
     A scan that was cut has seen only the most urgent jobs, of all types together.
     """
 
-    positions: dict[int, tuple[Instant, str]] = field(default_factory=dict)
-    priorities: set[int] = field(default_factory=lambda: {DEFAULT_PRIORITY})
+    positions: dict[int, tuple[Instant, str]] = msgspec.field(default_factory=dict)
+    priorities: set[int] = msgspec.field(default_factory=lambda: {DEFAULT_PRIORITY})
     was_cut: bool = False
     scanned_at: float = float("-inf")
     scan_cost: float = 0.0
