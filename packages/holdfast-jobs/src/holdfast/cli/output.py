@@ -7,12 +7,12 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from unicodedata import east_asian_width
 
 import click
-import msgspec
 
 from holdfast.cli.completion import complete_filter
 from holdfast.cli.console import print_info, wants_colour
@@ -42,7 +42,8 @@ output_option = click.option(
 )
 
 
-class Column(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Column:
     """One column of a table: its title, and the cell and colour of a record."""
 
     title: str
@@ -192,14 +193,15 @@ def truncate(text: str, room: int) -> str:
     return "".join(kept) + "…"
 
 
-class Detail(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Detail:
     """One thing in full; facts and payloads that are None are omitted."""
 
     title: str
     sentence: str = ""
     colour: str | None = None
-    facts: Mapping[str, object] = msgspec.field(default_factory=dict)
-    payloads: Mapping[str, object] = msgspec.field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
+    payloads: Mapping[str, object] = field(default_factory=dict)
     text: str | None = None
     tables: Sequence[tuple[Sequence[Record], Sequence[Column]]] = ()
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
-
-import msgspec
 
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import FilterError, InvalidDuration, InvalidId, nearest
@@ -38,7 +37,8 @@ _SIGNS = re.compile("[:<>]")
 _UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
-class Field(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Field:
     """What can be filtered by: the kind of its values, how they match, and its help.
 
     `params` are the parameters of the store's query that it sets, in the order of `match`; a range
@@ -141,7 +141,8 @@ FIELDS: Mapping[str, Field] = {
 """Every term there is, by name, in the order of the help."""
 
 
-class Term(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Term:
     """One condition on a field: `:` means any of the values, the others compare with one.
 
     Durations are milliseconds, numbers are ints, everything else is text.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
-
-import msgspec
 
 from holdfast.core.errors import WrongState
 
@@ -36,7 +35,8 @@ Move = Literal[
 ]
 
 
-class Transition(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Transition:
     """One allowed move."""
 
     source: State
@@ -73,7 +73,8 @@ def sources(move: Move) -> tuple[State, ...]:
     return tuple(t.source for t in TRANSITIONS if t.move == move)
 
 
-class Command(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Command:
     """A move that people ask for, as every surface words it, and the states it is allowed from.
 
     Of several jobs those that can be moved are, and the others are left alone; when none can be, it is refused.
