@@ -140,6 +140,11 @@ class CoalescingSender:
         atexit.register(self.close)
 
     @property
+    def is_closed(self) -> bool:
+        """Whether hints are only counted as dropped by now."""
+        return self._closed
+
+    @property
     def counts(self) -> SendCounts:
         """What was published and dropped so far."""
         return SendCounts(self._batches, self._dropped)

@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.notify.base import ANY, LOOK_EVERYWHERE, Hint, OnHint, safe_callback
-from holdfast.notify.local import Hub, LocalListener
-from holdfast.notify.sender import BufferedNotifier
+from holdfast.notify.local import Hub, LocalListener, LocalNotifier
 from holdfast.storage.sqlite.pool import FileId, file_at, watch_forks
 
 WaitForPoll = Callable[[threading.Event, float], bool]
@@ -197,10 +196,9 @@ class FileListener(FileWatcher):
         super().close()
 
 
-class SqliteNotifier(BufferedNotifier):
+class SqliteNotifier(LocalNotifier):
     """A `Notifier` whose hints arrive in this process; other processes see the file change."""
 
     def __init__(self, path: Path) -> None:
-        hub = Hub()
-        super().__init__(lambda: hub, partial(FileListener, path, hub))
+        super().__init__(make_listener=partial(FileListener, path))
         self.path = path
