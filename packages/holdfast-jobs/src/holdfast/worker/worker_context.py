@@ -107,7 +107,8 @@ class WorkerContext(msgspec.Struct, frozen=True):
 
         After a pause of the process a slot may wake before the loop that enforces deadlines.
         """
-        if attempt.is_lease_over(now) and attempt.abort("error", now):
+        lease = attempt.lease
+        if lease is not None and now >= lease.deadline and attempt.abort("error", now):
             self.emitter.emit_lost(attempt, "error")
         return attempt.abort_reason is None
 
