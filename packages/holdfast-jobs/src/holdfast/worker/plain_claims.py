@@ -53,6 +53,8 @@ LOOK_BACK_US = 1_000
 
 CRASHED_EVERY_S = 5.0
 """So often at least, nothing is claimed ahead until a slot is free: only then may a job be taken whose worker died."""
+CRASHED_SOON_S = 1.0
+"""So often at most after a hint for all types, which a watched file gives after most commits, our own included."""
 
 
 class PlannedProbe(msgspec.Struct, frozen=True):
@@ -116,7 +118,7 @@ class PlainClaims:
         self._was_hinted = False
         self._sent_at = 0.0
         self._paused_until = -math.inf
-        self._crashed_due = -math.inf
+        self._crashed_at = self._crashed_due = -math.inf
 
     def hint(self, type: str | None, full_scan: bool) -> None:
         """Expect jobs of a type, or of any; released ones lie before the cursor."""
@@ -124,7 +126,8 @@ class PlainClaims:
             return
         if full_scan:
             self.cursors.request_full_scan(type)
-            self._crashed_due = -math.inf
+            soon = self._crashed_at + CRASHED_SOON_S
+            self._crashed_due = -math.inf if type is not None else min(self._crashed_due, soon)
         elif type is not None:
             self.cursors.hint(type)
         self._is_hinted = True
@@ -204,7 +207,7 @@ class PlainClaims:
         self._room.is_contended = is_cut
         is_full = plan.is_full_scan
         if request.allow_crashed and is_full and not any(each.crashes for each in answer):
-            self._crashed_due = now + CRASHED_EVERY_S
+            self._crashed_at, self._crashed_due = now, now + CRASHED_EVERY_S
         self._backoff.note_found(len(answer))
         self._has_more = is_cut or not plan.is_whole
         if self._has_more:
