@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypedDict
 
 import click
+import msgspec
 import pytest
 from docs._ext.reference import (
     PARTS,
@@ -77,7 +78,7 @@ def test_a_setting_without_text_fails_the_build(
 
 
 def test_an_event_without_text_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = replace(CATALOGUE["job_failed"], name="silent", text="")
+    silent = msgspec.structs.replace(CATALOGUE["job_failed"], name="silent", text="")
     monkeypatch.setitem(CATALOGUE, "silent", silent)
     with pytest.raises(Undocumented, match="silent"):
         events.page()
@@ -113,7 +114,7 @@ def test_an_option_without_text_fails() -> None:
 def test_an_error_without_a_fix_fails() -> None:
     known = explain_codes()
     with pytest.raises(Undocumented, match="HF017"):
-        errors.entries({**known, "HF017": replace(known["HF017"], fix="")})
+        errors.entries({**known, "HF017": known["HF017"]._replace(fix="")})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.notify.base import Hint
+from holdfast.notify.base import Hint, SendCounts
 from holdfast.notify.local import Hub, LocalNotifier
 from holdfast.notify.sqlite import SqliteNotifier
 from holdfast.testing.conformance.notifier import (
@@ -44,3 +44,11 @@ def test_a_notifier_forgets_listeners_that_were_closed(store: str, tmp_path: Pat
     gc.collect()
     assert kept() is None
     notifier.close()
+
+
+@pytest.mark.parametrize("store", ["local", "sqlite"])
+def test_hints_that_nobody_would_hear_are_not_sent(store: str, tmp_path: Path) -> None:
+    notifier = LocalNotifier() if store == "local" else SqliteNotifier(tmp_path / "holdfast.db")
+    notifier.send([Hint("due", "mail")])
+    notifier.close()
+    assert notifier.counts == SendCounts()

@@ -207,3 +207,10 @@ class TestChanges:
         assert changes.pause(now=1.0) == 0.05
         changes.notice((1, 1), now=2.0)
         assert changes.pause(now=2.0) == 0.005
+
+    def test_a_file_that_changes_all_the_time_is_read_less_often(self, changes: Changes) -> None:
+        for reading in range(1, 10):
+            changes.notice((1, reading), now=reading * 0.005)
+        assert changes.pause(now=0.045) == 0.02
+        changes.notice((1, 9), now=0.065)
+        assert changes.pause(now=0.065) == 0.005

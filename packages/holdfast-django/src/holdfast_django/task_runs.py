@@ -12,9 +12,9 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from holdfast.client.views import AttemptInfo
-from holdfast.core.errors import Aborted, Busy, HoldfastError, LeaseLost
+from holdfast.core.errors import Aborted, Busy, HoldfastError, LeaseLost, words_of
 from holdfast.core.outcome import Snooze
-from holdfast.core.redaction import clean_error, words_of
+from holdfast.core.redaction import clean_error
 from holdfast.core.sealing import SEALED_TEXT
 from holdfast.worker.job import Job
 from holdfast.worker.processes import ChildError, ChildFailure

@@ -4,37 +4,36 @@ A package names its `Extension` under the entry point group `holdfast.extensions
 "module:NAME" and imported when its table is first read, so that an installed extension costs nothing until it is used.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from holdfast.core.errors import Explanation, explanations
 
 GROUP = "holdfast.extensions"
 
 
-@dataclass(frozen=True, slots=True)
-class LazyCommand:
+class LazyCommand(NamedTuple):
     """A command's module, which has it under its name, and its line in the help, known without importing it."""
 
     module: str
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extension:
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Extension(NamedTuple):
     """What a package adds; each field is one of Holdfast's own tables, and its rows are of that table's type."""
 
-    commands: Mapping[str, Mapping[str, LazyCommand]] = field(default_factory=dict)
+    commands: Mapping[str, Mapping[str, LazyCommand]] = _NOTHING
     """Commands of the command line, by section of the help and by name."""
 
-    actions: Mapping[str, str] = field(default_factory=dict)
+    actions: Mapping[str, str] = _NOTHING
     """What roles are asked for, as in "archive.run", and the least role that may: viewer, operator or developer."""
 
     routes: str = ""
@@ -46,7 +45,7 @@ class Extension:
     menu: Sequence[tuple[str, str, str, str]] = ()
     """Entries of its menu: the fields of `web.pages.page_context.MenuItem`."""
 
-    sentences: Mapping[str, str] = field(default_factory=dict)
+    sentences: Mapping[str, str] = _NOTHING
     """What pages say after a change, by the name given to `redirect_back`."""
 
     templates: str = ""
@@ -61,7 +60,7 @@ class Extension:
     settings: str = ""
     """Groups of settings: classes as in `settings.definitions`."""
 
-    notifiers: Mapping[str, str] = field(default_factory=dict)
+    notifiers: Mapping[str, str] = _NOTHING
     """Notifiers by the scheme of their URL: functions as `notify.factory.OpenNotifier` in "module:NAME"."""
 
     errors: str = ""
@@ -147,10 +146,13 @@ def _entry_points() -> Iterator[tuple[str, str]]:
 
 def _read_entry_points(path: str) -> Iterator[tuple[str, str]]:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            content = file.read()
+        file = os.open(path, os.O_RDONLY)
     except OSError:
         return
+    try:
+        content = os.read(file, os.fstat(file).st_size)
+    finally:
+        os.close(file)
     _, mark, rest = content.partition(b"[%s]" % GROUP.encode())
     if not mark:
         return

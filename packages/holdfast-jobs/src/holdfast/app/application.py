@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
+
+import msgspec
 
 from holdfast.app.registration import Registration
 from holdfast.app.seal import SEAL_KEYS, seal_of
@@ -145,9 +146,9 @@ class Holdfast(Registration, Producer):
         parse_url(url)
         options = self._options
         if schema is not None:
-            options = replace(options, schema=check_identifier(schema))
+            options = msgspec.structs.replace(options, schema=check_identifier(schema))
         if database is not None:
-            options = replace(options, hints=False)  # nobody else can see it
+            options = msgspec.structs.replace(options, hints=False)  # nobody else can see it
         previous = partial(self._rebind, self._url, self._bound, self._instant)
         self._resources.close()
         self._bind(url, options, instant, database)
@@ -351,8 +352,7 @@ VARIABLES = (
 """The settings that say how a database and a notifier are opened."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceOptions:
+class ResourceOptions(msgspec.Struct, frozen=True):
     """How an application opens what it needs: arguments before environment before file."""
 
     schema: str

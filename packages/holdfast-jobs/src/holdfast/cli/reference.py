@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
-from dataclasses import asdict
 
 import click
 
@@ -32,13 +31,13 @@ def explain(code: str | None, output: Format) -> None:
     """
     known = explain_codes()
     if code is None:
-        write_records([asdict(each) for each in known.values()], _COLUMNS, output, id="code")
+        write_records([each._asdict() for each in known.values()], _COLUMNS, output, id="code")
         return
     found = known.get(_normalize(code))
     if found is None:
         _explain_term(code, output, known)
         return
-    write_single(asdict(found), output, lambda: click.echo(_format(found)), id="code")
+    write_single(found._asdict(), output, lambda: click.echo(_format(found)), id="code")
 
 
 def _explain_term(given: str, output: Format, codes: Iterable[str]) -> None:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -57,8 +56,7 @@ class Conditions(msgspec.Struct, frozen=True):
 ClientCommand: TypeAlias = Callable[[Store, Conditions], Op[Change[T]]]
 
 
-@dataclass(slots=True)
-class Outputs:
+class Outputs(msgspec.Struct):
     """Where a producer sends hints, events and spans after a commit."""
 
     sender: HintSender | None = None
@@ -288,8 +286,7 @@ class HintSender:
                 self.send(gathered)
 
 
-@dataclass(frozen=True, slots=True)
-class SendHints:
+class SendHints(msgspec.Struct, frozen=True):
     """Sends hints when called, after a commit; equal ones need sending only once."""
 
     sender: HintSender

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import ConfigError, HoldfastError, InvalidOption
@@ -17,8 +18,7 @@ T_co = TypeVar("T_co", covariant=True)
 LARGEST_NUMBER = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class FromEnv(Generic[T_co]):
+class FromEnv(msgspec.Struct, Generic[T_co], frozen=True):
     """An option's value from an environment variable; without a text there, the default counts."""
 
     variable: str

@@ -96,12 +96,9 @@ HoldfastError
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from inspect import cleandoc
-from typing import Any, ClassVar
-
-from holdfast.core.redaction import words_of
+from typing import Any, ClassVar, NamedTuple
 
 __all__ = [
     "Aborted",
@@ -210,6 +207,14 @@ NO_ROOM_WORDS = (
 """How PostgreSQL and PgBouncer refuse a connection that they have no room for; most drivers pass on only the words."""
 
 
+def words_of(error: object) -> str:
+    """Return what an error says, whatever happens when it is asked."""
+    try:
+        return str(error)
+    except BaseException as worse:
+        return f"its text could not be produced: {type(worse).__name__}"
+
+
 class HoldfastError(Exception):
     """An error with a code, a one-line message and its fix.
 
@@ -281,8 +286,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     return f"did you mean {bare[close[0]]}?" if close else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(NamedTuple):
     """What `holdfast explain` says about one code."""
 
     code: str

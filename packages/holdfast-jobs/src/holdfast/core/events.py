@@ -15,8 +15,7 @@ import msgspec
 Level = Literal["debug", "info", "warning", "error"]
 
 
-@dataclass(frozen=True, slots=True)
-class EventSpec:
+class EventSpec(msgspec.Struct, frozen=True):
     """One kind of event: when it is emitted and which fields it carries.
 
     It is a warning if its `outcome` is one of `warning_outcomes`.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -146,8 +146,7 @@ def _check_name(name: object) -> Any:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(msgspec.Struct, frozen=True):
     """Everything a job type says about its flow. `per_key` is what holds for each key, `shared` what holds for all.
 
     `per_round` is how many jobs of a key are taken at once; a `batch` is handled in one call.
@@ -159,7 +158,7 @@ class Flow:
     per_key: PartitionRule
     shared: tuple[PartitionRule, ...] = ()
     ordered: OnFailure | None = None
-    weights: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[str, int] = msgspec.field(default_factory=dict)
     per_round: int = 1
     batch: BatchRule | None = None
 

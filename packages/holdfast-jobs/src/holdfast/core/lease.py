@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from holdfast.core.duration import Duration, format_duration, milliseconds
 from holdfast.core.errors import ConfigError, HeartbeatTooSlow, ReaperTooSlow, ShutdownTooLong
 
@@ -55,8 +57,7 @@ class Lease:
         return TIMEOUT_IN_LEASES * self.duration_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True):
     """One of the times that must fit together: a setting's name, its value and its origin."""
 
     name: str

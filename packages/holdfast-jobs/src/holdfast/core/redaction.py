@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 MASK = "•••"
 
@@ -39,57 +38,52 @@ _PREFIXES = (
 _KEY_IDS = ("akia", "asia", "aroa", "aida", "agpa")
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """A pattern, and words without one of which there is no need to try it."""
+class _Rule(NamedTuple):
+    """A pattern, and words without one of which there is no need to try it; it is compiled when it is first tried."""
 
     hints: tuple[str, ...]
-    pattern: re.Pattern[str]
-    replacement: str
-
-
-def _rule(hints: tuple[str, ...], pattern: str, replacement: str = MASK) -> _Rule:
-    return _Rule(hints, re.compile(pattern, re.IGNORECASE), replacement)
+    pattern: str
+    replacement: str = MASK
 
 
 # What may be read in vain is bounded in length, so that no text takes quadratic time.
 _RULES = (
-    _rule(
+    _Rule(
         ("private key-----",),
         r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,30}-----|\Z)",
     ),
-    _rule(
+    _Rule(
         ("://",),
         _SCHEME + r"[^\s:/@\"']{0,200}):(?!\d{1,5}/)[^\s\"']{1,500}@",
         rf"\1:{MASK}@",
     ),
-    _rule(("://",), _SCHEME + r")[^\s:/@\"']{16,500}@", rf"\1{MASK}@"),
-    _rule(
+    _Rule(("://",), _SCHEME + r")[^\s:/@\"']{16,500}@", rf"\1{MASK}@"),
+    _Rule(
         ("authorization", "cookie"),
         r"\b(authorization|cookie)([\"']?\s{0,5}[:=]\s{0,5}[\"']?)[^\r\n\"']+",
         rf"\1\2{MASK}",
     ),
-    _rule(
+    _Rule(
         ("bearer", "basic", "digest"),
         r"\b(bearer|basic|digest)\s{1,5}(?=\S{0,500}[\d=])[a-z0-9._~+/=-]{8,}",
         rf"\1 {MASK}",
     ),
-    _rule(
+    _Rule(
         _NAMES,
         rf"({'|'.join(_NAMES)})([\w.-]{{0,40}}[\"']?\s{{0,5}}[:=]\s{{0,5}})"
         rf"(?:{_VALUE})",
         rf"\1\2{MASK}",
     ),
-    _rule(
+    _Rule(
         ("key", "token", "secret", "password", "signature", "credential"),
         r"(key|token|secret|password|signature|credential)"
         r"(s?(?:\s(?:is|was|of))?[\s:=\"'(]{1,5})"
         rf"(?!{_UUID})(?=\S{{0,500}}\d)[a-z0-9+/_=-]{{20,}}",
         rf"\1\2{MASK}",
     ),
-    _rule(("eyj",), r"\beyJ[\w-]{8,4000}\.[\w-]{8,4000}\.[\w-]*"),
-    _rule(_KEY_IDS, rf"\b(?:{'|'.join(_KEY_IDS)})[A-Z0-9]{{16}}\b"),
-    _rule(_PREFIXES, rf"\b(?:{'|'.join(_PREFIXES)})[a-z0-9_-]{{8,}}"),
+    _Rule(("eyj",), r"\beyJ[\w-]{8,4000}\.[\w-]{8,4000}\.[\w-]*"),
+    _Rule(_KEY_IDS, rf"\b(?:{'|'.join(_KEY_IDS)})[A-Z0-9]{{16}}\b"),
+    _Rule(_PREFIXES, rf"\b(?:{'|'.join(_PREFIXES)})[a-z0-9_-]{{8,}}"),
 )
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -120,7 +114,7 @@ def redact(text: str) -> str:
     lowered = text.lower()
     for rule in _RULES:
         if any(hint in lowered for hint in rule.hints):
-            text = rule.pattern.sub(rule.replacement, text)
+            text = re.sub(rule.pattern, rule.replacement, text, flags=re.IGNORECASE)
     return text
 
 
@@ -199,15 +193,12 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _SEARCHED_BYTES = 65_536
 _CUT = "\n… (cut) …\n".encode()
 _FINGERPRINTED = 1_000
-_VARIABLE_PARTS = tuple(
-    (re.compile(pattern, re.IGNORECASE), name)
-    for pattern, name in (
-        (r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "<id>"),
-        (r"\"[^\"]*\"|(?<!\w)'[^']*'|`[^`]*`", "<text>"),
-        (r"\b0x[0-9a-f]+\b|\b(?=[a-f]*\d)[0-9a-f]{8,}\b", "<hex>"),
-        (r"\d+(?:\.\d+)?", "<number>"),
-        (r"\s+", " "),
-    )
+_VARIABLE_PARTS = (
+    (r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "<id>"),
+    (r"\"[^\"]*\"|(?<!\w)'[^']*'|`[^`]*`", "<text>"),
+    (r"\b0x[0-9a-f]+\b|\b(?=[a-f]*\d)[0-9a-f]{8,}\b", "<hex>"),
+    (r"\d+(?:\.\d+)?", "<number>"),
+    (r"\s+", " "),
 )
 
 
@@ -222,14 +213,6 @@ def clean_error(type_name: str, message: str, stack: str = "", limit: int = ERRO
 def clean_text(text: str, limit: int = ERROR_LIMIT) -> str:
     """Return a text as it may be stored and shown: printable, without secrets, at most `limit` bytes."""
     return shorten(redact(printable(shorten(text, limit + _SEARCHED_BYTES))), limit)
-
-
-def words_of(error: object) -> str:
-    """Return what an error says, whatever happens when it is asked."""
-    try:
-        return str(error)
-    except BaseException as worse:
-        return f"its text could not be produced: {type(worse).__name__}"
 
 
 def printable(text: str) -> str:
@@ -253,6 +236,6 @@ def fingerprint(type_name: str, message: str) -> str:
     """Return a short key that errors share when they differ only in numbers, ids and quotations."""
     first_line = message.strip().partition("\n")[0][:_FINGERPRINTED]
     for pattern, name in _VARIABLE_PARTS:
-        first_line = pattern.sub(name, first_line)
+        first_line = re.sub(pattern, name, first_line, flags=re.IGNORECASE)
     said = f"{type_name}\0{first_line.strip()}".encode("utf-8", "replace")
     return blake2b(said, digest_size=8).hexdigest()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from inspect import Parameter
 from operator import or_
 from types import NoneType, UnionType
 from typing import Any, Never, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from holdfast.core.errors import HandlerInvalid, InvalidOption
 
@@ -18,8 +19,7 @@ _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True):
     """The types a handler declares; Any where it declares nothing."""
 
     input: Any

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from holdfast.core.codec import TypeCodec, encode_any
-from holdfast.core.errors import HandlerInvalid, InputInvalid, InputUnreadable, InvalidOption
-from holdfast.core.redaction import words_of
+from holdfast.core.errors import (
+    HandlerInvalid,
+    InputInvalid,
+    InputUnreadable,
+    InvalidOption,
+    words_of,
+)
 from holdfast.core.signatures import check_call, is_async, name_of, parameter_type
 
 NEWEST_VERSION = 32_767
 """What the database's column holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Upgrade:
+class Upgrade(msgspec.Struct, frozen=True):
     """A function from an input of one version to an input of the next, and how to read what it takes."""
 
     function: Callable[[Any], Any]

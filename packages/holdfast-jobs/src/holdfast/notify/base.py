@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import msgspec
@@ -40,8 +39,7 @@ OnHint = Callable[[Hint], None]
 """Called on a thread of the notifier; it must return immediately, as `loop.call_soon_threadsafe` does."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendCounts:
+class SendCounts(msgspec.Struct, frozen=True):
     """Batches that a notifier published, and hints that it dropped."""
 
     batches: int = 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from holdfast.notify.base import Hint, Listener, OnHint, SendCounts, safe_callback
 from holdfast.notify.sender import BufferedNotifier
@@ -35,6 +36,11 @@ class Hub:
         self._lock = threading.Lock()
         self._callbacks: tuple[OnHint, ...] = ()
 
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anybody would be called."""
+        return bool(self._callbacks)
+
     def add(self, on_hint: OnHint) -> None:
         """Add a callback."""
         with self._lock:
@@ -58,9 +64,18 @@ class Hub:
 class LocalNotifier(BufferedNotifier):
     """A `Notifier` within the process; notifiers with the same hub receive each other's hints."""
 
-    def __init__(self, hub: Hub | None = None) -> None:
-        shared = hub or Hub()
-        super().__init__(lambda: shared, lambda on_hint: LocalListener(shared, on_hint))
+    def __init__(
+        self,
+        hub: Hub | None = None,
+        make_listener: Callable[[Hub, OnHint], Listener] = LocalListener,
+    ) -> None:
+        self._hub = shared = hub or Hub()
+        super().__init__(lambda: shared, partial(make_listener, shared))
+
+    def send(self, hints: Sequence[Hint]) -> None:
+        """Send hints; where nobody listens, as in most processes that only start jobs, no thread is woken for them."""
+        if self._hub.has_listeners or self._sender.is_closed:
+            super().send(hints)
 
 
 class NullListener:

@@ -8,9 +8,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakSet
+
+import msgspec
 
 from holdfast.notify.base import ANY, Hint, HintKind, Listener, OnHint, SendCounts
 
@@ -104,8 +105,7 @@ class Publisher(Protocol):
         """Close the connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class SenderTimings:
+class SenderTimings(msgspec.Struct, frozen=True):
     """The window of a batch, how long an idle connection stays open, the longest retry delay and close."""
 
     window_s: float = 0.01
@@ -138,6 +138,11 @@ class CoalescingSender:
         self._reset()
         _senders.add(self)
         atexit.register(self.close)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether hints are only counted as dropped by now."""
+        return self._closed
 
     @property
     def counts(self) -> SendCounts:

@@ -6,13 +6,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from holdfast.notify.base import ANY, LOOK_EVERYWHERE, Hint, OnHint, safe_callback
-from holdfast.notify.local import Hub, LocalListener
-from holdfast.notify.sender import BufferedNotifier
+from holdfast.notify.local import Hub, LocalListener, LocalNotifier
 from holdfast.storage.sqlite.pool import FileId, file_at, watch_forks
 
 WaitForPoll = Callable[[threading.Event, float], bool]
@@ -21,11 +21,15 @@ Version = tuple[int, int]
 """The count of openings and the `data_version` that SQLite reported, which is only comparable within an opening."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchTimings:
-    """How often the file is checked, and how often a change makes workers poll from the start."""
+class WatchTimings(msgspec.Struct, frozen=True):
+    """How often the file is checked, and how often a change makes workers poll from the start.
+
+    Where so many checks in a row found a change, a worker is busy, polls whenever jobs end, and needs the hints less.
+    """
 
     active_s: float = 0.005
+    busy_s: float = 0.02
+    busy_after: int = 10
     idle_s: float = 0.05
     idle_after_s: float = 1.0
     look_every_s: float = 0.25
@@ -44,6 +48,7 @@ class Changes:
         self._timings = timings
         self._version: Version | None = None
         self._changed_at = float("-inf")
+        self._changes_in_a_row = 0
         self._looked_at = float("-inf")
         self._owes_look = False
 
@@ -51,6 +56,7 @@ class Changes:
         """Return the hint for what was read, if any; the first reading is always worth a look."""
         changed = version != self._version
         self._version = version
+        self._changes_in_a_row = self._changes_in_a_row + 1 if changed else 0
         if changed:
             self._changed_at = now
             self._owes_look = True
@@ -62,8 +68,11 @@ class Changes:
 
     def pause(self, now: float) -> float:
         """Return the time until the next reading."""
-        active = now - self._changed_at < self._timings.idle_after_s
-        return self._timings.active_s if active else self._timings.idle_s
+        timings = self._timings
+        if self._changes_in_a_row >= timings.busy_after:
+            return timings.busy_s
+        active = now - self._changed_at < timings.idle_after_s
+        return timings.active_s if active else timings.idle_s
 
 
 class FileVersion:
@@ -197,10 +206,9 @@ class FileListener(FileWatcher):
         super().close()
 
 
-class SqliteNotifier(BufferedNotifier):
+class SqliteNotifier(LocalNotifier):
     """A `Notifier` whose hints arrive in this process; other processes see the file change."""
 
     def __init__(self, path: Path) -> None:
-        hub = Hub()
-        super().__init__(lambda: hub, partial(FileListener, path, hub))
+        super().__init__(make_listener=partial(FileListener, path))
         self.path = path

@@ -27,10 +27,10 @@ from holdfast.core.cycle import (
     plan_slots,
     retry_pause_ms,
 )
-from holdfast.core.errors import Aborted, DatabaseBusy, DatabaseUnreachable
+from holdfast.core.errors import Aborted, DatabaseBusy, DatabaseUnreachable, words_of
 from holdfast.core.instants import Instant
 from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
-from holdfast.core.redaction import clean_error, words_of
+from holdfast.core.redaction import clean_error
 from holdfast.scheduler.cycle_run import (
     WHOLE,
     Abandoned,

@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast.commands.identity import check_identity
 from holdfast.core.cycle import NewRun
-from holdfast.core.errors import DuplicateCycle
+from holdfast.core.errors import DuplicateCycle, words_of
 from holdfast.core.events import Observer, event
 from holdfast.core.instants import Instant, to_datetime, to_instant
-from holdfast.core.redaction import clean_error, words_of
+from holdfast.core.redaction import clean_error
 from holdfast.scheduler.runner import (
     TICK,
     Budget,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields
 from functools import cache
 from string import Formatter
 from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
+
+import msgspec
 
 from holdfast.core.duration import MAX_DURATION_MS, milliseconds
 from holdfast.core.errors import ConfigError, InvalidDuration, InvalidSchedule
@@ -32,8 +34,7 @@ class ValueType(Protocol):
         """Return the value. Raises: ValueError, whose text, if any, is better advice than `expected`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Integer:
+class Integer(msgspec.Struct, frozen=True):
     """An integer within bounds, as digits or as a number."""
 
     low: int = 0
@@ -72,8 +73,7 @@ def _milliseconds_advice(text: str) -> str:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean:
+class Boolean(msgspec.Struct, frozen=True):
     """A boolean."""
 
     expected: str = "true or false"
@@ -89,8 +89,7 @@ class Boolean:
         raise ValueError
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """Any text on one line."""
 
     expected: str = "a single line of text"
@@ -101,8 +100,7 @@ class Text:
         return raw.strip()
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(msgspec.Struct, frozen=True):
     """One of a few options, in any case."""
 
     options: tuple[str, ...]
@@ -119,8 +117,7 @@ class OneOf:
         raise ValueError
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(msgspec.Struct, frozen=True):
     """Names separated by commas, or a list of them."""
 
     expected: str = "names separated by commas"
@@ -140,8 +137,7 @@ class Names:
         return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class HttpUrl:
+class HttpUrl(msgspec.Struct, frozen=True):
     """A URL with a host."""
 
     expected: str = "a URL that starts with http:// or https://"
@@ -154,8 +150,7 @@ class HttpUrl:
         return url
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+class Url(msgspec.Struct, frozen=True):
     """A URL of one of these schemes, with or without the driver that SQLAlchemy names."""
 
     schemes: tuple[str, ...]
@@ -169,8 +164,7 @@ class Url:
         return url
 
 
-@dataclass(frozen=True, slots=True)
-class NotifierUrl:
+class NotifierUrl(msgspec.Struct, frozen=True):
     """What carries hints; extensions add schemes."""
 
     expected: str = "local, none, or a postgresql://, redis:// or nats:// URL"
@@ -183,8 +177,7 @@ class NotifierUrl:
         return Url(schemes, self.expected).parse(url)
 
 
-@dataclass(frozen=True, slots=True)
-class FilesUrl:
+class FilesUrl(msgspec.Struct, frozen=True):
     """A directory or a bucket."""
 
     expected: str = "a path, file:///path or s3://bucket/prefix"
@@ -196,8 +189,7 @@ class FilesUrl:
         return url
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(msgspec.Struct, frozen=True):
     """A text that cannot be guessed."""
 
     least: int = 16
@@ -221,8 +213,7 @@ def parse_variable(name: str, kind: ValueType, text: str) -> str:
         raise ConfigError(f"{name} is invalid", help=f"set {name} to {kind.expected}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class UrlTemplate:
+class UrlTemplate(msgspec.Struct, frozen=True):
     """A URL with places for names, of which the first must be there."""
 
     names: tuple[str, ...]
@@ -241,8 +232,7 @@ class UrlTemplate:
         return url
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneName:
+class ZoneName(msgspec.Struct, frozen=True):
     """The IANA name of a time zone."""
 
     expected: str = "the IANA name of a time zone like America/Santiago"
@@ -261,8 +251,7 @@ class SettingsGroup(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(msgspec.Struct, frozen=True):
     """One setting; documentation and validation are made from it."""
 
     name: str
@@ -289,7 +278,7 @@ def setting(
 def variables_of(group: type[SettingsGroup]) -> tuple[Variable, ...]:
     """Return the variables of a group in the order of their declaration."""
     return tuple(
-        replace(
+        msgspec.structs.replace(
             each.metadata["setting"], name=f"{group.PREFIX}{each.name}".upper(), field=each.name
         )
         for each in fields(group)

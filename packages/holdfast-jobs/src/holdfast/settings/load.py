@@ -7,7 +7,6 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,16 +30,14 @@ PREFIXES = ("OUTBOX_", "WORKER_", "HOLDFAST_")
 _NOT_SETTINGS = "HOLDFAST_TEST_"
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsFile:
+class SettingsFile(msgspec.Struct, frozen=True):
     """A file's name and text: `holdfast.toml`, or a `pyproject.toml` with a table tool.holdfast."""
 
     name: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsSource:
+class SettingsSource(msgspec.Struct, frozen=True):
     """Raw values by variable, and names that are not settings."""
 
     origin: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import msgspec
+
 from holdfast.core.errors import ConfigError, ShardPairInvalid
 from holdfast.core.lease import (
     Lease,
@@ -87,7 +89,7 @@ def timing_of(settings: Settings, name: str) -> Timing:
 
 def _timing_under(settings: Settings, name: str, ms: int) -> Timing:
     found = timing_of(settings, name)
-    return found if settings.is_set(name) else replace(found, ms=ms)
+    return found if settings.is_set(name) else msgspec.structs.replace(found, ms=ms)
 
 
 def _check_order(low: Timing, high: Timing) -> None:

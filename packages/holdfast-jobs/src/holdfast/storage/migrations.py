@@ -6,10 +6,11 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TypeAlias
+
+import msgspec
 
 from holdfast.core.errors import SchemaChanged, SchemaTooNew, SchemaTooOld
 from holdfast.core.records import AppliedMigration
@@ -31,8 +32,7 @@ def log_wait(text: str) -> None:
     log.warning(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(msgspec.Struct, frozen=True):
     """One step of the schema.
 
     Code that knows at least version `oldest_code` runs on the result: expand, then contract, so it is raised only when

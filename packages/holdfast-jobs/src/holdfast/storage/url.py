@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import parse_qs, urlsplit
+
+import msgspec
 
 from holdfast.core.errors import MissingExtra, UnusableUrl
 from holdfast.storage.database import Database
@@ -31,8 +32,7 @@ _FORMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """Where a database is: a URL without a driver's name, and for SQLite the path in it."""
 
     dialect: Dialect
@@ -108,8 +108,7 @@ def _unusable(message: str) -> UnusableUrl:
     return UnusableUrl(message, details=[f"understood: {form}" for form in _FORMS])
 
 
-@dataclass(frozen=True, slots=True)
-class Pooling:
+class Pooling(msgspec.Struct, frozen=True):
     """How connections are kept: how many at most, whether statements are prepared, and how SQLite commits."""
 
     connections: int = 10

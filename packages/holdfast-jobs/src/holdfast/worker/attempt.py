@@ -99,10 +99,6 @@ class Attempt(msgspec.Struct, eq=False):
         """Whether its handler was called."""
         return self.started_at is not None
 
-    def is_lease_over(self, now: float) -> bool:
-        """Whether its lease may have ended by this time of the worker's clock."""
-        return self.lease is not None and now >= self.lease.deadline
-
     @property
     def is_ending(self) -> bool:
         """Whether its outcome is being written."""

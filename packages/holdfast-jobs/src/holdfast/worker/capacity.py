@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.core.registry import JobType
 from holdfast.worker.attempt import Attempt
@@ -16,8 +17,7 @@ FINISHED_WINDOW_MS = 50
 beside such a call, and what waited behind it would wait long."""
 
 
-@dataclass(slots=True)
-class _Finished:
+class _Finished(msgspec.Struct):
     """What ended within one millisecond: thousands end in a second, too many to keep one by one."""
 
     at_ms: int

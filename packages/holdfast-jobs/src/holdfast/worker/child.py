@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 from holdfast.client.start_options import check_priority, check_time
 from holdfast.core.codec import TypeCodec, encode_any
 from holdfast.core.duration import milliseconds
-from holdfast.core.errors import Busy, InputUnreadable
+from holdfast.core.errors import Busy, InputUnreadable, words_of
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.redaction import printable, words_of
+from holdfast.core.redaction import printable
 from holdfast.core.registry import JobType
 from holdfast.core.retry import JOB_RETRY
 from holdfast.core.signatures import signature_of

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from holdfast.core.records import ClaimedJob, LeaseClass
 from holdfast.storage.operation import Op
@@ -22,8 +23,7 @@ R = TypeVar("R")
 A = TypeVar("A")
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedClaim(Generic[R]):
+class PlannedClaim(msgspec.Struct, Generic[R], frozen=True):
     """One claim: what it asks for, under which leases, and what must be committed before it."""
 
     request: R

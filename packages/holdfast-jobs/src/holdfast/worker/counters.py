@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from math import frexp, ldexp
 from typing import Any
+
+import msgspec
 
 from holdfast.core.records import FinishKind
 
@@ -15,8 +16,7 @@ MEASURED_ALL = 1_000
 MEASURED_EACH = 8
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(msgspec.Struct):
     """Monotonic counts of one worker."""
 
     claimed: int = 0
@@ -41,7 +41,7 @@ class Counters:
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
-        return asdict(self)
+        return msgspec.structs.asdict(self)
 
 
 class Spread:

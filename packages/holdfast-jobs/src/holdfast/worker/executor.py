@@ -346,12 +346,14 @@ class HandlerCalls:
 
     def _with_check(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         """Check, as the last step before a handler, that it may begin: what came before it may have taken long."""
+        may_begin, monotonic = self._context.may_begin, self._context.clock.monotonic
 
         def call(job: Job[Any] | list[Job[Any]]) -> Any:
+            # Every job comes through here, so it is asked as directly as can be.
             if isinstance(job, list):
                 self._check_batch(job)
-            else:
-                self.check(job)
+            elif not may_begin(job.attempt_state, monotonic()):
+                raise Aborted(str(job.abort_reason))
             return handler(job)
 
         return call

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -61,8 +60,7 @@ UNLIMITED_CHECK_S, SERVED_CHECK_S, HINTED_CHECK_S = 60.0, 5.0, 1.0
 were found, and where a hint found nothing."""
 
 
-@dataclass(slots=True)
-class TypePolls:
+class TypePolls(msgspec.Struct):
     """When to poll the partitions of a type, and from which signal on. Without a flow, the code limits it no more."""
 
     type: str
@@ -78,7 +76,7 @@ class TypePolls:
     is_full_poll: bool = True
     is_idle: bool = False
     has_unqueued: bool = False
-    marks: dict[int, SignalMark] = field(default_factory=dict)
+    marks: dict[int, SignalMark] = msgspec.field(default_factory=dict)
 
     def partitions_for(self, limit: int) -> int:
         """How many partitions to poll for so many jobs."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from holdfast.core.lease import (
     DEFAULT,
     TIMEOUT_IN_LEASES,
@@ -122,8 +124,7 @@ def embedded_options(settings: Settings) -> WorkerOptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
+class Timings(msgspec.Struct, frozen=True):
     """The timings a worker runs with, in milliseconds."""
 
     heartbeat_ms: int

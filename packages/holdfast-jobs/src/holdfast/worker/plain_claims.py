@@ -10,7 +10,6 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
 import msgspec
@@ -54,10 +53,11 @@ LOOK_BACK_US = 1_000
 
 CRASHED_EVERY_S = 5.0
 """So often at least, nothing is claimed ahead until a slot is free: only then may a job be taken whose worker died."""
+CRASHED_SOON_S = 1.0
+"""So often at most after a hint for all types, which a watched file gives after most commits, our own included."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedProbe:
+class PlannedProbe(msgspec.Struct, frozen=True):
     """One probe of a claim: all priorities of a type from the start, or one behind its cursor."""
 
     type: str
@@ -68,8 +68,7 @@ class PlannedProbe:
     room: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProbePlan:
+class ProbePlan(msgspec.Struct, frozen=True):
     """What one claim probes, in order. It is whole when nothing that is known was left out."""
 
     probes: list[PlannedProbe]
@@ -120,7 +119,7 @@ class PlainClaims:
         self._was_hinted = False
         self._sent_at = 0.0
         self._paused_until = -math.inf
-        self._crashed_due = -math.inf
+        self._crashed_at = self._crashed_due = -math.inf
 
     def hint(self, type: str | None, full_scan: bool) -> None:
         """Expect jobs of a type, or of any; released ones lie before the cursor."""
@@ -128,7 +127,8 @@ class PlainClaims:
             return
         if full_scan:
             self.cursors.request_full_scan(type)
-            self._crashed_due = -math.inf
+            soon = self._crashed_at + CRASHED_SOON_S
+            self._crashed_due = -math.inf if type is not None else min(self._crashed_due, soon)
         elif type is not None:
             self.cursors.hint(type)
         self._is_hinted = True
@@ -210,7 +210,7 @@ class PlainClaims:
         self._room.is_contended = is_cut
         is_full = plan.is_full_scan
         if request.allow_crashed and is_full and not any(each.crashes for each in answer):
-            self._crashed_due = now + CRASHED_EVERY_S
+            self._crashed_at, self._crashed_due = now, now + CRASHED_EVERY_S
         self._backoff.note_found(len(answer))
         self._has_more = is_cut or not plan.is_whole
         self._waits_for_room = self._has_more or not self._took_all(plan, request, answer)
@@ -281,15 +281,14 @@ class PlainClaims:
         return delay is not None and delay <= 0
 
 
-@dataclass(slots=True)
-class TypeCursors:
+class TypeCursors(msgspec.Struct):
     """The cursors of one type. Priorities other than the default are known once a full scan has found them.
 
     A scan that was cut has seen only the most urgent jobs, of all types together.
     """
 
-    positions: dict[int, tuple[Instant, str]] = field(default_factory=dict)
-    priorities: set[int] = field(default_factory=lambda: {DEFAULT_PRIORITY})
+    positions: dict[int, tuple[Instant, str]] = msgspec.field(default_factory=dict)
+    priorities: set[int] = msgspec.field(default_factory=lambda: {DEFAULT_PRIORITY})
     was_cut: bool = False
     scanned_at: float = float("-inf")
     scan_cost: float = 0.0

@@ -21,6 +21,7 @@ from holdfast.core.errors import (
     InvalidOption,
     SealError,
     UnknownJobType,
+    words_of,
 )
 from holdfast.core.ids import beside
 from holdfast.core.instants import Instant
@@ -36,7 +37,7 @@ from holdfast.core.records import (
     NewJob,
     State,
 )
-from holdfast.core.redaction import clean_error, fingerprint, words_of
+from holdfast.core.redaction import clean_error, fingerprint
 from holdfast.core.sealing import SEALED_TEXT, seal_output
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op

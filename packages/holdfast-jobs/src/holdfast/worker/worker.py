@@ -22,8 +22,9 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent import futures
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from holdfast.client.start_targets import Targets, open_targets
 from holdfast.commands.identity import check_identity
@@ -61,14 +62,13 @@ LAST_WRITES_S = 5.0
 ABORT_GRACE_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerReport:
+class WorkerReport(msgspec.Struct, frozen=True):
     """Why a worker ended and what it left behind; abandoned attempts are left to lease expiry."""
 
     reason: str
     abandoned: int
     released: int
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:

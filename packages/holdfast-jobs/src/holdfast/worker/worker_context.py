@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from holdfast.core.errors import DatabaseUnreachable, NoConnection, RoleRefused
 from holdfast.core.events import Event, Observer, event, wants_of
@@ -40,8 +41,7 @@ EVENT_OF: Mapping[FinishKind, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerContext:
+class WorkerContext(msgspec.Struct, frozen=True):
     """The state that the parts of one worker share."""
 
     id: str
@@ -107,7 +107,8 @@ class WorkerContext:
 
         After a pause of the process a slot may wake before the loop that enforces deadlines.
         """
-        if attempt.is_lease_over(now) and attempt.abort("error", now):
+        lease = attempt.lease
+        if lease is not None and now >= lease.deadline and attempt.abort("error", now):
             self.emitter.emit_lost(attempt, "error")
         return attempt.abort_reason is None
 

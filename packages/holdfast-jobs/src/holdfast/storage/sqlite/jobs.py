@@ -76,7 +76,10 @@ class SqliteJobStore(JobStore):
         return written
 
     def insert_new(self, job: NewJob, channel: str | None = None) -> Op[None]:
-        yield from self.insert([job], channel)
+        yield from super().insert_new(job)
+        if job.gate is None and job.version is None:
+            yield Statement("job_insert_new_queue", {"id": job.id})
+            yield Statement("tally_add_started", {"type": job.type, "now": None})
 
     def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
         # The write lock is held from the first poll on.

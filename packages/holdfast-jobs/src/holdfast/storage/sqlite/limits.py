@@ -6,7 +6,6 @@ It does what PostgreSQL's `limit_claim` does in one statement; with one writer, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -64,23 +63,22 @@ def pause_partitions(finishes: Iterable[Finish], returned: Sequence[Row], now: I
         yield Statement("limit_pause_partitions", {"rows": document(rows), "now": now})
 
 
-@dataclass(slots=True)
-class OpenPartition:
+class OpenPartition(msgspec.Struct):
     """A partition while a claim polls it: its rule as it holds now, its state, and what this poll does to it."""
 
     id: str
     rule: PartitionRule
     paused_until: Instant
     mask: int = 0
-    holders: list[str] = field(default_factory=list)
-    spent: list[list[int]] = field(default_factory=list)
+    holders: list[str] = msgspec.field(default_factory=list)
+    spent: list[list[int]] = msgspec.field(default_factory=list)
     front: tuple[Instant, str] = (-1, "")
     priority: int = 0
     at: Instant = 0
     weight: int = 1
-    signals: list[int] = field(default_factory=list)
-    seen: list[Row] = field(default_factory=list)
-    got: list[Row] = field(default_factory=list)
+    signals: list[int] = msgspec.field(default_factory=list)
+    seen: list[Row] = msgspec.field(default_factory=list)
+    got: list[Row] = msgspec.field(default_factory=list)
     room: int = 0
     ready_at: Instant | None = None
     is_left: bool = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -20,8 +19,7 @@ from holdfast.storage.store.params import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DatabasePlace:
+class DatabasePlace(msgspec.Struct, frozen=True):
     """Where this process finds the database: the server's addresses, none for a file, and the declared environment."""
 
     hosts: tuple[str, ...] = ()

@@ -50,6 +50,16 @@ select x.key, x.key, 0, :type, x.value, :priority, 0, {now}
 on conflict (id) do nothing
 returning id, type;
 
+-- name: job_insert_new
+-- One job that begins a chain and has no options, under an id just made, so there is nothing to look up. `job_insert_new_queue`
+-- follows.
+insert into holdfast_job (id, chain_id, chain_index, type, input, priority, blockers, trace, created_at)
+values (:id, :id, 0, :type, :input, 5, 0, :trace, {now});
+
+-- name: job_insert_new_queue
+insert into holdfast_queue (job_id, type, priority, available_at)
+select id, type, priority, created_at from holdfast_job where id = :id;
+
 -- name: job_insert_queue
 -- Gives jobs that were just written their live rows.
 insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, awaited)

@@ -158,6 +158,10 @@ select {now}, json_extract(value, '$.type'),
        coalesce(json_extract(value, '$.removed'), 0)
   from json_each(:rows);
 
+-- name: tally_add_started
+-- Appends one start, which is what most of them are.
+insert into holdfast_tally (at, type, started) values ({now}, :type, 1);
+
 -- name: tally_fold_page
 -- A batch of rows that are to be folded, as JSON. A row at the beginning of its step is folded already.
 select json_group_array(id)
