@@ -1,4 +1,4 @@
-"""What a claim leaves behind lets a flush delete rows without locking them first, and no token gets past it for that."""
+"""A flush deletes rows that only their claim has touched without locking them first, and is fenced all the same."""
 
 import threading
 from collections.abc import Iterator
@@ -19,8 +19,7 @@ from tests.support.until import PATIENCE_S, wait_until
 
 JOBS = 150
 UNTOUCHED = "q.xmin)"
-LOCK = 7
-UNTOUCHED_THEN_WAIT = f"q.xmin) and (select true from pg_advisory_xact_lock_shared({LOCK}))"
+UNTOUCHED_THEN_WAIT = "q.xmin) and (select true from pg_advisory_xact_lock_shared(7))"
 WAITS = (
     "select count(*) > 0 from pg_locks l join pg_database d on d.oid = l.database"
     " where not l.granted and d.datname = current_database() and l.locktype = any (%s)"
@@ -106,13 +105,13 @@ def test_a_row_that_is_taken_while_a_flush_deletes_it_has_to_prove_itself_again(
         with psycopg.connect(url) as watching:
             return bool(watching.execute(WAITS, [list(kinds)]).fetchall()[0][0])
 
-    connection.execute(f"select pg_advisory_lock({LOCK})")
+    connection.execute("select pg_advisory_lock(7)")
     thread = threading.Thread(target=flush)
     thread.start()
     wait_until(lambda: is_waiting("advisory"))
     with connection.transaction():
         connection.execute("update holdfast.queue set token = gen_random_uuid()")
-        connection.execute(f"select pg_advisory_unlock({LOCK})")
+        connection.execute("select pg_advisory_unlock(7)")
         wait_until(lambda: is_waiting("transactionid", "tuple"))
     thread.join(PATIENCE_S)
     assert answers == [[]]
