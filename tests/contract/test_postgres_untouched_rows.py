@@ -21,8 +21,8 @@ JOBS = 150
 UNTOUCHED = "q.xmin)"
 UNTOUCHED_THEN_WAIT = "q.xmin) and (select true from pg_advisory_xact_lock_shared(7))"
 WAITS = (
-    "select count(*) > 0 from pg_locks l join pg_database d on d.oid = l.database"
-    " where not l.granted and d.datname = current_database() and l.locktype = any (%s)"
+    "select count(*) > 0 from pg_locks l join pg_stat_activity a on a.pid = l.pid"
+    " where not l.granted and a.datname = current_database() and l.locktype = any (%s)"
 )
 
 
