@@ -428,7 +428,7 @@ select id::text, type, awaited from written;
 -- Whether no other transaction has locked a live row `q` since its claim, which locked it too: `xmax` names nobody, or the claim.
 (q.xmax = '0' or q.xmax = q.xmin)
 
--- fragment: completed
+-- fragment: complete_held
 -- What is untouched is deleted at once: to lock it first would be a second look-up, and a second record in the log. Should another
 -- transaction lock a row in that very moment, it is waited for, in the order of ids as everywhere, and the row has to prove itself
 -- again. Only if one was touched are such rows looked for, and taken as far as they are free.
@@ -444,7 +444,8 @@ ended as (
   delete from holdfast.queue q
    where q.job_id = any (array (select id from given)) and {is_proven}
      and ({is_untouched} or q.job_id = any (array (select job_id from held)))
-  returning q.job_id, q.type, q.priority, q.gate, q.attempt, q.crashes, q.fence, q.token, q.awaited),
+
+-- fragment: complete_kept
 kept as (
   insert into holdfast.outcome (job_id, type, state, output, attempts, crashes, fence, token, worker, started_at, finished_at)
   select job_id, type, 'completed', output, attempt, crashes, fence, token, :worker,
@@ -462,12 +463,16 @@ tallied as (
 -- name: job_complete
 -- A flush as it mostly is: every attempt completed its job. What job_finish would do, at two thirds of its cost, and hashed as there.
 -- Where all of them are of one type, their ids are known.
-with {completed}
+with {complete_held}
+  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited),
+{complete_kept}
 select case when number < (select count(*) from given) then ids::text end, type, awaited from counted;
 
 -- name: job_complete_limited
 -- The same where some of the jobs came through partitions, which are polled again.
-with {completed},
+with {complete_held}
+  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited, q.priority, q.gate),
+{complete_kept},
 freed_partition as (
   select type, priority, gate, null::timestamptz as since from ended),
 signalled as (
