@@ -154,14 +154,20 @@ class JobStore(Lists[JobRecord]):
         Concurrency: locked rows are skipped; what is not returned was lost, is locked, or is awaited while `awaited` is
         false. `freed` names leases whose jobs are known to have ended and that may be removed.
         """
-        shared: dict[str, Value] = {"freed": texts(freed), "awaited": awaited, "now": now}
+        shared: dict[str, Value] = {"awaited": awaited, "now": now}
         if not _are_completions_of_one(finishes):
-            rows = yield Statement("job_finish", {"rows": document(finishes), **shared})
+            ends = {"rows": document(finishes), "freed": texts(freed)}
+            rows = yield Statement("job_finish", {**ends, **shared})
             return [Finished(*row) for row in rows]
         is_limited = any(each.gate is not None for each in finishes)
         name = "job_complete_limited" if is_limited else "job_complete"
-        rows = yield Statement(name, {**_columns(finishes), **shared})
-        return [Finished(id, type, waited) for ids, type, waited in rows for id in items(ids)]
+        rows = yield Statement(name, {**_columns(finishes), "freed": array(freed), **shared})
+        every = [each.id for each in finishes]
+        return [
+            Finished(id, type, waited)
+            for ids, type, waited in rows
+            for id in (every if ids is None else items(ids))
+        ]
 
     def lease_status(self, pairs: Sequence[Held]) -> Op[list[LeaseStatus]]:
         """Say what became of (id, token) pairs that a finish or heartbeat did not find. One statement."""
@@ -259,10 +265,14 @@ def _numbers(values: Iterable[int | None]) -> str:
 
 def _columns(completions: Sequence[Finish]) -> dict[str, str]:
     """Completions of one worker as columns: a flush is long, and its rows have little in them."""
+    numbers: dict[str, int] = {}
+    for each in completions:
+        numbers.setdefault(each.token, len(numbers) + 1)
     return {
         "worker": completions[0].worker,
         "ids": array([each.id for each in completions]),
-        "tokens": array([each.token for each in completions]),
+        "tokens": array(list(numbers)),
+        "token_numbers": _numbers(numbers[each.token] for each in completions),
         "started_at": _numbers(each.started_at for each in completions),
         "outputs": document([each.output for each in completions]),
     }

@@ -422,16 +422,30 @@ tallied as (
    group by type)
 select id::text, type, awaited from written;
 
+-- fragment: is_proven
+-- Whether a live row `q` is one of the `given` jobs and bears the token that its completion brings.
+((q.job_id, q.token) in (select id, token from given)) is true and (:awaited::boolean or not q.awaited)
+
+-- fragment: is_untouched
+-- Whether no other transaction has locked a live row `q` since its claim, which locked it too: `xmax` names nobody, or the claim.
+(q.xmax = '0' or q.xmax = q.xmin)
+
 -- fragment: complete_held
-with given as materialized (
-  select * from unnest(:ids::uuid[], :tokens::uuid[], :started_at::bigint[],
-                       array (select json_array_elements_text(:outputs::json))) as x(id, token, started_at, output)),
+-- What is untouched is deleted at once: to lock it first would be a second look-up, and a second record in the log. Should another
+-- transaction lock a row in that very moment, it is waited for, in the order of ids as everywhere, and the row has to prove itself
+-- again. Only if one was touched are such rows looked for, and taken as far as they are free.
+given as materialized (
+  select x.id, (select :tokens::uuid[])[x.token_number] as token, x.started_at, x.output
+    from unnest(:ids::uuid[], :token_numbers::integer[], :started_at::bigint[],
+                array (select json_array_elements_text(:outputs::json))) as x(id, token_number, started_at, output)),
 held as (
   select q.job_id from holdfast.queue q
-   where q.job_id = any (array (select id from given))
-     and ((q.job_id, q.token) in (select id, token from given)) is true
-     and (:awaited::boolean or not q.awaited)
-   for update skip locked)
+   where q.job_id = any (array (select id from given)) and {is_proven} and not {is_untouched}
+   for update skip locked),
+ended as (
+  delete from holdfast.queue q
+   where q.job_id = any (array (select id from given)) and {is_proven}
+     and ({is_untouched} or q.job_id = any (array (select job_id from held)))
 
 -- fragment: complete_kept
 kept as (
@@ -442,36 +456,30 @@ kept as (
       select e.*, g.output, g.started_at from ended e full join given g on g.id = e.job_id and g.token = e.token
       offset 0) paired
    where job_id is not null),
-freed as (delete from holdfast.lease where token = any (array (select t::uuid from json_array_elements_text(:freed::json) t)))
+freed as (delete from holdfast.lease where token = any (:freed::uuid[])),
+counted as (
+  select type, awaited, count(*) as number, array_agg(job_id) as ids from ended group by type, awaited),
+tallied as (
+  insert into holdfast.tally (at, type, completed) select holdfast.moment(:now::bigint), type, number from counted)
 
 -- name: job_complete
--- A flush as it mostly is: every attempt completed its job. What job_finish would do, at three quarters of its cost, and
--- hashed as there.
-{complete_held},
-ended as (
-  delete from holdfast.queue q where q.job_id = any (array (select job_id from held))
+-- A flush as it mostly is: every attempt completed its job. What job_finish would do, at two thirds of its cost, and hashed as there.
+-- Where all of them are of one type, their ids are known.
+with {complete_held}
   returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited),
-{complete_kept},
-tallied as (
-  insert into holdfast.tally (at, type, completed)
-  select holdfast.moment(:now::bigint), type, count(*) from ended group by type)
-select array_agg(job_id)::text, type, awaited from ended group by type, awaited;
+{complete_kept}
+select case when number < (select count(*) from given) then ids::text end, type, awaited from counted;
 
 -- name: job_complete_limited
 -- The same where some of the jobs came through partitions, which are polled again.
-{complete_held},
-ended as (
-  delete from holdfast.queue q where q.job_id = any (array (select job_id from held))
+with {complete_held}
   returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited, q.priority, q.gate),
 {complete_kept},
 freed_partition as (
   select type, priority, gate, null::timestamptz as since from ended),
 signalled as (
-  {signal_freed}),
-tallied as (
-  insert into holdfast.tally (at, type, completed)
-  select holdfast.moment(:now::bigint), type, count(*) from ended group by type)
-select array_agg(job_id)::text, type, awaited from ended group by type, awaited;
+  {signal_freed})
+select case when number < (select count(*) from given) then ids::text end, type, awaited from counted;
 
 -- name: job_lease_status
 -- What became of (job, token) pairs that a finish or a heartbeat did not find. Each is looked up by its key: joined as whole
