@@ -12,7 +12,7 @@ from psycopg import Connection, sql
 from holdfast.core.records import Claim, ClaimedJob, Finish, LeaseClass, NewJob, Probe
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.store import as_text, postgres_statements
+from holdfast.storage.postgres.store import as_texts, postgres_statements
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 from tests.contract.buffers import execution, prepare
 from tests.support.until import PATIENCE_S, wait_until
@@ -92,14 +92,16 @@ def test_a_row_that_is_taken_while_a_flush_deletes_it_has_to_prove_itself_again(
     start_jobs(url, 1)
     (job,) = claim_jobs(url, 1)
     statement = completion(url, [job])
-    compiled = postgres_statements("pyformat", DEFAULT_SCHEMA)[statement.name]
+    compiled = postgres_statements("dollar", DEFAULT_SCHEMA)[statement.name]
     assert compiled.text.count(UNTOUCHED) == 2
     text = compiled.text.replace(UNTOUCHED, UNTOUCHED_THEN_WAIT)
     answers: list[Any] = []
 
     def flush() -> None:
         with psycopg.connect(url, autocommit=True) as flushing:
-            answers.append(flushing.execute(text, as_text(statement.params)).fetchall())
+            cursor = psycopg.RawCursor(flushing)
+            cursor.execute(text.encode(), as_texts(compiled, statement.params))
+            answers.append(cursor.fetchall())
 
     def is_waiting(*kinds: str) -> bool:
         with psycopg.connect(url) as watching:
