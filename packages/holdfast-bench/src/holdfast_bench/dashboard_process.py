@@ -145,7 +145,7 @@ async def _serve(url: str) -> None:
     serving = asyncio.create_task(server.serve())
     address = await server.address()
     # As `holdfast api serve` does.
-    tune_interpreter()
+    tune_interpreter(app.database.store.dialect)
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     await serving

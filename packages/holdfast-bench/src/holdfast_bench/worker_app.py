@@ -23,7 +23,7 @@ app = make_app(os.environ["HOLDFAST_URL"], tuple(os.environ[TYPES_VARIABLE].spli
 async def work() -> None:
     """Run one bare worker until SIGTERM."""
     worker = Worker(app.database, {each.name: each for each in app.registry}, BARE)
-    tune_interpreter()
+    tune_interpreter(app.database.store.dialect)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, worker.stop, "SIGTERM")
     await worker.run()

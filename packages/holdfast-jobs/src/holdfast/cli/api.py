@@ -110,7 +110,7 @@ async def _serve(app: Holdfast, host: str, port: int, root_path: str) -> None:
     server = Server(create(app), host, port, root_path)
     serving = asyncio.create_task(server.serve())
     address = await server.address()
-    tune_interpreter()
+    tune_interpreter(app.database.store.dialect)
     if address is not None:
         print_info(f"serving the API and the dashboard on {address}")
     await serving

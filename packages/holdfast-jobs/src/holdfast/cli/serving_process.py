@@ -31,7 +31,7 @@ FORCED_EXIT_AFTER_S = 10.0
 SWITCH_INTERVAL_S = 0.0001
 """How long a thread keeps the interpreter while another waits for it. At Python's own 5 ms the thread that writes to
 SQLite stalls while handlers run: with shorter turns a SQLite worker finishes 5 % more jobs. Threads that only compute
-lose as much."""
+lose as much, and so do sync handlers on PostgreSQL."""
 
 
 def exit_on_signal() -> None:
@@ -116,11 +116,12 @@ def find_uvloop(is_wanted: bool) -> Callable[[], AbstractEventLoop] | None:
     return new_event_loop
 
 
-def tune_interpreter() -> None:
-    """Prepare the interpreter for long service; call it when everything is loaded."""
+def tune_interpreter(dialect: str) -> None:
+    """Prepare the interpreter for long service on a database of this dialect; call it when everything is loaded."""
     # What is loaded stays: a collection that walked it again and again would delay every handler and every page.
     gc.freeze()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    if dialect == "sqlite":
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 T = TypeVar("T")

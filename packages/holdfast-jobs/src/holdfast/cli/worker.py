@@ -269,7 +269,7 @@ def _run(
                 worker.on_hopeless(lambda: exit_now(1, mode.holding))
                 timeout_s = settings.worker.shutdown_timeout_ms / 1000
                 stop_on_signal(lambda number: mode.stop(number.name), forced_exit, timeout_s)
-                tune_interpreter()
+                tune_interpreter(app.database.store.dialect)
                 async with notifier.keep_alive(worker.answer):
                     report = await mode.run()
                 if report.exit_code:
