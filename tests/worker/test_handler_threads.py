@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from holdfast.worker.handler_threads import AROUND_THREAD_CALLS, HandlerThreads
-from tests.support.until import PATIENCE_S, until
+from tests.support.until import PATIENCE_S, until, wait_until
 
 NAME = "handler-of-a-test"
 colour: ContextVar[str] = ContextVar("colour", default="none")
@@ -27,6 +27,8 @@ def threads() -> Iterator[HandlerThreads]:
     made = HandlerThreads(2, NAME)
     yield made
     made.close()
+    # They end a moment later.
+    wait_until(lambda: living() == [])
 
 
 class Gate:

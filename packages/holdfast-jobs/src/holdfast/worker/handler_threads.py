@@ -81,19 +81,19 @@ class HandlerThreads:
             raise RuntimeError("the worker has ended, and its threads with it")
         if self._executor is not None:
             self._executor.submit(call.run).add_done_callback(call.on_done)
-        elif self._idle or self._count < self._size:
+        elif self._idle:
             # The one that was busy last is still in the processor's cache.
-            call.thread = self._idle.pop() if self._idle else self._start_thread()
+            call.thread = self._idle.pop()
             call.thread.put(call)
+        elif self._count < self._size:
+            call.thread = SimpleQueue()
+            # Before the thread starts, which then begins the call at once and does not wait for its turn again.
+            call.thread.put(call)
+            name = f"{self._name}_{self._count}"
+            Thread(target=_run_calls, args=(call.thread,), name=name, daemon=True).start()
+            self._count += 1
         else:
             self._waiting.append(call)
-
-    def _start_thread(self) -> _ThreadCalls:
-        calls: _ThreadCalls = SimpleQueue()
-        name = f"{self._name}_{self._count}"
-        Thread(target=_run_calls, args=(calls,), name=name, daemon=True).start()
-        self._count += 1
-        return calls
 
     def give_back(self, call: _ThreadCall) -> None:
         """Have the loop take back a call that has ended. From any thread."""

@@ -152,6 +152,9 @@ class _SocketWait:
     async def wait(self, wanted: Wait) -> Ready:
         """Wait until the socket can do what is wanted."""
         self._waiter = self._loop.create_future()
+        if self._reads and not isinstance(self._loop, asyncio.BaseEventLoop):
+            # uvloop stops watching a socket after an error: the rest of what the server said would never be read.
+            self.close()
         if wanted & _READ and not self._reads:
             self._loop.add_reader(self._socket, self._can, Ready.R)
             self._reads = True
@@ -167,6 +170,7 @@ class _SocketWait:
         """Forget the socket."""
         if self._reads:
             self._loop.remove_reader(self._socket)
+            self._reads = False
 
     def _can(self, ready: Ready) -> None:
         if self._waiter is not None and not self._waiter.done():
