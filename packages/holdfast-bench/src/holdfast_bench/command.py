@@ -59,7 +59,6 @@ URLS = ("postgresql://", "postgres://")
     "--print",
     "earlier",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
     help="Measure nothing; print the JSON of an earlier run again.",
 )
 @click.option(

@@ -118,7 +118,7 @@ def read_report(path: str) -> BenchReport:
     """Read what an earlier run printed as JSON. Raises: ConfigError."""
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=BenchReport)
-    except msgspec.DecodeError as error:
+    except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(
             f"{path} is not a report of this version's bench: {error}",
             help="make one with `holdfast bench -o json`",

@@ -497,7 +497,7 @@ class PostgresPool(_Pool[PooledConnection]):
         return self._own(self._group.leave(waiter))
 
     def _open_connection(self) -> PooledConnection:
-        with self._shortage.asking(self):
+        with self._shortage.ask_server(self):
             return self._connect()
 
     def _give_back(self, connection: PooledConnection) -> None:
@@ -639,7 +639,7 @@ class PostgresAsyncPool(_Pool[PooledAsyncConnection]):
 
     async def _open_connection(self) -> PooledAsyncConnection:
         """Open a connection, for others when the caller is gone: half opened it could not be closed."""
-        with self._shortage.asking(self):
+        with self._shortage.ask_server(self):
             opening = asyncio.ensure_future(self._connect())
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)

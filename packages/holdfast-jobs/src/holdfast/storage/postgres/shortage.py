@@ -66,7 +66,7 @@ class Shortage:
         self._give_way(asker, entirely=False)
 
     @contextmanager
-    def asking(self, asker: GivesWay) -> Iterator[None]:
+    def ask_server(self, asker: GivesWay) -> Iterator[None]:
         """Open a connection in this block: where the server is short, one at a time and after a pause. A refusal costs
         the server a process. Raises: NoConnection.
         """
