@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, cont
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,6 +30,9 @@ from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, at, run, run_async
 from holdfast.storage.store import Store
 from holdfast.storage.url import Address
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 T = TypeVar("T")
 
@@ -301,7 +304,7 @@ class SendHints:
 
 
 class ProducerSpan(Protocol):
-    """A span that begins in a transaction and ends after its commit; see `observe.otel.OtelSendSpan`."""
+    """A span that begins in a transaction and ends after its commit; a tracing extension has it."""
 
     @property
     def traceparent(self) -> str | None: ...
@@ -316,9 +319,17 @@ def ambient_trace() -> Trace | None:
     """Return the trace context of the caller's current span, or None without OpenTelemetry."""
     if "opentelemetry.trace" not in sys.modules:
         return None
-    from holdfast.observe.otel import current_traceparent
+    traceparent = current_traceparent()
+    return lambda type: traceparent
 
-    return lambda type: current_traceparent()
+
+def current_traceparent(context: Context | None = None) -> str | None:
+    """Return the current span, or that of an OpenTelemetry context, as a W3C traceparent; None outside of one."""
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier, context)
+    return carrier.get("traceparent")
 
 
 class SendSpans:
