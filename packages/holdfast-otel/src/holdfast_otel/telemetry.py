@@ -66,7 +66,7 @@ def use_opentelemetry(
             return await next()
 
     app.use_spans(
-        partial(OtelSendSpan, tracer_provider=tracer_provider, meter_provider=meter_provider),
+        partial(OtelSendSpans, tracer_provider, meter_provider),
         partial(tick_span, tracer_provider=tracer_provider),
     )
     app.middleware(trace_attempt)
@@ -169,6 +169,29 @@ class OtelSendSpan:
             self._span.set_attribute("messaging.message.id", job_id)
         self._duration.record(self._clock() - self._started, self._attributes)
         self._span.end()
+
+
+class OtelSendSpans:
+    """The spans of one command; see `client.client.SendSpans`."""
+
+    def __init__(
+        self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None
+    ) -> None:
+        self._begin = partial(
+            OtelSendSpan, tracer_provider=tracer_provider, meter_provider=meter_provider
+        )
+        self._spans: dict[str, OtelSendSpan] = {}
+
+    def trace(self, type: str) -> str | None:
+        """Begin the span of a type; return the context to store with its jobs."""
+        if type not in self._spans:
+            self._spans[type] = self._begin(type)
+        return self._spans[type].traceparent
+
+    def end(self, job_id: str | None) -> None:
+        """End the spans after the commit; `job_id` is the job if there was only one."""
+        for span in self._spans.values():
+            span.end(job_id)
 
 
 @asynccontextmanager

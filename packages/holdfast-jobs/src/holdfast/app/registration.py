@@ -28,7 +28,7 @@ from holdfast.core.signatures import at_least_one, check_call, check_kind
 from holdfast.core.upgrades import check_version, upgrade_of
 
 if TYPE_CHECKING:
-    from holdfast.client.client import BeginSpan
+    from holdfast.client.client import SendSpans
     from holdfast.core.events import Event, Observer
     from holdfast.scheduler.cycle_run import WrapRun
 
@@ -220,9 +220,9 @@ class Registration:
             for each in events:
                 observer.observe(each)
 
-    def use_spans(self, send: BeginSpan, tick: WrapRun) -> None:
+    def use_spans(self, send: Callable[[], SendSpans], tick: WrapRun) -> None:
         """Trace what starts jobs with the spans of `send`, ended after the commit, and runs of cycles with `tick`."""
-        self._voice.begin_span = send
+        self._voice.begin_spans = send
         self._wrap_cycle_run = tick
 
     def observer(self) -> Observer | None:

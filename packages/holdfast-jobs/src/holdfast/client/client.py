@@ -67,7 +67,7 @@ class Outputs:
     sender: HintSender | None = None
     channel: str | None = None
     observer: Observer | None = None
-    begin_span: BeginSpan | None = None
+    begin_spans: Callable[[], SendSpans] | None = None
 
 
 class Client:
@@ -173,8 +173,8 @@ class Client:
 
     def _begin_spans(self, access: Access[Any]) -> SendSpans | None:
         """Begin the send spans, where this process traces and the commit can be observed."""
-        begin = self._outputs.begin_span
-        return None if begin is None or access.after_commit is None else SendSpans(begin)
+        begin = self._outputs.begin_spans
+        return None if begin is None or access.after_commit is None else begin()
 
     def _conditions(self, access: Access[Any], spans: SendSpans | None) -> Conditions:
         outputs = self._outputs
@@ -303,16 +303,14 @@ class SendHints:
         self.sender.send(self.hints)
 
 
-class ProducerSpan(Protocol):
-    """A span that begins in a transaction and ends after its commit; a tracing extension has it."""
+class SendSpans(Protocol):
+    """The spans of one command, one per job type or event; after a rollback they never end."""
 
-    @property
-    def traceparent(self) -> str | None: ...
+    def trace(self, type: str) -> str | None:
+        """Begin the span of a type; return the context to store with its jobs."""
 
-    def end(self, job_id: str | None = None) -> None: ...
-
-
-BeginSpan: TypeAlias = Callable[[str], ProducerSpan]
+    def end(self, job_id: str | None) -> None:
+        """End the spans after the commit; `job_id` is the job if there was only one."""
 
 
 def ambient_trace() -> Trace | None:
@@ -330,22 +328,3 @@ def current_traceparent(context: Context | None = None) -> str | None:
     carrier: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(carrier, context)
     return carrier.get("traceparent")
-
-
-class SendSpans:
-    """The spans of one command, one per job type or event; after a rollback they never end."""
-
-    def __init__(self, begin: BeginSpan) -> None:
-        self._begin = begin
-        self._spans: dict[str, ProducerSpan] = {}
-
-    def trace(self, type: str) -> str | None:
-        """Begin the span of a type; return the context to store with its jobs."""
-        if type not in self._spans:
-            self._spans[type] = self._begin(type)
-        return self._spans[type].traceparent
-
-    def end(self, job_id: str | None) -> None:
-        """End the spans after the commit; `job_id` is the job if there was only one."""
-        for span in self._spans.values():
-            span.end(job_id)
