@@ -20,7 +20,7 @@ EXTENSIONS = {
     if path.is_dir()
 }
 
-MIRRORS = ("cli", "contrib", "testing/conformance", "bench/peers")
+MIRRORS = ("cli", "contrib", "bench/peers")
 """Their modules are named after what they are about: a command, a contract."""
 
 PARALLEL = (

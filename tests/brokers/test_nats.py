@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing.conformance.notifier import MakeNotifier, NotifierServerConformance
+from holdfast_brokers.conformance import MakeNotifier, NotifierServerConformance
 from holdfast_brokers.nats import nats_notifier
 from tests.notify.servers import LeashedServer, nats_server
 from tests.notify.timings import FAST

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.core.errors import ConfigError
-from holdfast.testing.conformance.notifier import MakeNotifier, NotifierServerConformance
+from holdfast_brokers.conformance import MakeNotifier, NotifierServerConformance
 from holdfast_brokers.redis import redis_notifier
 from tests.notify.servers import LeashedServer, redis_server
 from tests.notify.timings import FAST

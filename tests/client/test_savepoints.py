@@ -15,6 +15,7 @@ from psycopg import Rollback, sql
 from holdfast import Holdfast, Job, Retry
 from holdfast.core.errors import NoTransaction, TransactionAborted
 from holdfast.core.events import Event
+from holdfast.scheduler.cycle_run import wrap_nothing
 from holdfast.testing.kit import Kit
 from tests.client.conftest import KINDS, Heard
 from tests.client.connection_types.held import Held, Undo
@@ -385,16 +386,14 @@ SPANS = ["savepoint part", "/**/savepoint/**/part"]
 def test_spans_of_what_was_undone_are_not_ended(app: Holdfast, words: str) -> None:
     ended = []
 
-    class Span:
-        traceparent = None
-
-        def __init__(self, type: str) -> None:
+    class Spans:
+        def trace(self, type: str) -> None:
             self._type = type
 
-        def end(self, job_id: str | None = None) -> None:
+        def end(self, job_id: str | None) -> None:
             ended.append(self._type)
 
-    app._client._outputs.begin_span = Span
+    app.use_spans(Spans, wrap_nothing)
     with app.transaction() as tx:
         app.start(tx, "first")
         tx.execute(words)

@@ -11,7 +11,7 @@ from holdfast.core.errors import InvalidIdentifier, UnusableUrl
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.notify.encoding import channel_name, encode
 from holdfast.notify.postgres import postgres_notifier
-from holdfast.testing.conformance.notifier import (
+from holdfast_brokers.conformance import (
     PATIENCE_S,
     HintRecorder,
     MakeNotifier,

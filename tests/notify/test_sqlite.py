@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.notify.sqlite import Changes, FileWatcher, SqliteNotifier, WatchTimings
-from holdfast.testing.conformance.notifier import (
+from holdfast_brokers.conformance import (
     PATIENCE_S,
     HintRecorder,
     MakeNotifier,

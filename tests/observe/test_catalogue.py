@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry
 
 from holdfast.observe.logging import CATALOGUE, LoggingObserver
 from holdfast.observe.metrics import MEASURED
-from holdfast.observe.otel import OtelObserver
 from holdfast.observe.prometheus import PrometheusObserver
+from holdfast_otel import OtelObserver
 from tests.observe.samples import UNMEASURED
 
 

@@ -25,7 +25,7 @@ EXTRAS = {
     "celery": ("holdfast_celery", "holdfast_celery.analysis"),
     "bench": ("holdfast_bench.command",),
     "demo": ("holdfast_demo.command", "holdfast_demo.story"),
-    "otel": ("holdfast.observe.otel", "holdfast.observe.otel"),
+    "otel": ("holdfast_otel", "opentelemetry.trace"),
     "prometheus": ("holdfast.observe.prometheus",),
     "top": ("holdfast_top.screen",),
     "uvloop": ("uvloop",),

@@ -33,6 +33,7 @@ from holdfast.web.app import create
 from holdfast.web.openapi import ROUTES
 from holdfast.web.pages.page_dispatch import ROUTES as PAGES
 from holdfast_archive import Archive, add_archive
+from holdfast_otel import use_opentelemetry
 from tests.sealed.clinic import SECRET, Record, make_app
 from tests.sealed.conftest import NEW
 from tests.support.postgres import PostgresServer
@@ -53,7 +54,7 @@ class Life:
         tracer = TracerProvider(shutdown_on_exit=False)
         tracer.add_span_processor(SimpleSpanProcessor(self.spans))
         self.app = make_app(url, seal=Seal({"2026-11": NEW}))
-        self.app.use_opentelemetry(tracer, MeterProvider([self.metrics], shutdown_on_exit=False))
+        use_opentelemetry(self.app, tracer, MeterProvider([self.metrics], shutdown_on_exit=False))
         self.app.observe(LoggingObserver())
         self.url, self.log = url, folder / "log"
         self.folder = folder / "archive"

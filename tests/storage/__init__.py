@@ -1,1 +1,1 @@
-"""Tests of the stores themselves; what both must keep is in `holdfast.testing.conformance`."""
+"""Tests of the stores themselves; what both must keep is in `tests.conformance`."""

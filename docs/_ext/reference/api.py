@@ -139,7 +139,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.web.app.create",
         "holdfast.observe.logging.LoggingObserver",
         "holdfast.observe.prometheus.PrometheusObserver",
-        "holdfast.observe.otel.OtelObserver",
+        "holdfast_otel.use_opentelemetry",
+        "holdfast_otel.OtelObserver",
         "holdfast.observe.context.JobContext",
     ),
     "Notifiers": (

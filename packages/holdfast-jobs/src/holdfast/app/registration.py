@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from inspect import isroutine
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar, Unpack
 
@@ -29,9 +28,7 @@ from holdfast.core.signatures import at_least_one, check_call, check_kind
 from holdfast.core.upgrades import check_version, upgrade_of
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import TracerProvider
-
+    from holdfast.client.client import SendSpans
     from holdfast.core.events import Event, Observer
     from holdfast.scheduler.cycle_run import WrapRun
 
@@ -223,30 +220,10 @@ class Registration:
             for each in events:
                 observer.observe(each)
 
-    def use_opentelemetry(
-        self,
-        tracer_provider: TracerProvider | None = None,
-        meter_provider: MeterProvider | None = None,
-    ) -> None:
-        """Trace started jobs, their attempts and runs of cycles, and record metrics; by default with global providers.
-
-        Raises: MissingExtra.
-        """
-        from holdfast.observe.otel import OtelObserver, OtelSendSpan, attempt_span, tick_span
-
-        async def trace_attempt(job: Any, next: Callable[[], Awaitable[Any]]) -> Any:
-            first = job[0] if isinstance(job, list) else job
-            async with attempt_span(
-                first.type, str(first.id), first.trace, tracer_provider=tracer_provider
-            ):
-                return await next()
-
-        self._voice.begin_span = partial(
-            OtelSendSpan, tracer_provider=tracer_provider, meter_provider=meter_provider
-        )
-        self.middleware(trace_attempt)
-        self._wrap_cycle_run = partial(tick_span, tracer_provider=tracer_provider)
-        self.observe(OtelObserver(meter_provider))
+    def use_spans(self, send: Callable[[], SendSpans], tick: WrapRun) -> None:
+        """Trace what starts jobs with the spans of `send`, ended after the commit, and runs of cycles with `tick`."""
+        self._voice.begin_spans = send
+        self._wrap_cycle_run = tick
 
     def observer(self) -> Observer | None:
         """Return all observers as one; those that count get the names of all types and cycles."""

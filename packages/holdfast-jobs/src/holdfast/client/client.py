@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,6 +29,9 @@ from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, at, run, run_async
 from holdfast.storage.store import Store
 from holdfast.storage.url import Address
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 T = TypeVar("T")
 
@@ -62,7 +65,7 @@ class Outputs(msgspec.Struct):
     sender: HintSender | None = None
     channel: str | None = None
     observer: Observer | None = None
-    begin_span: BeginSpan | None = None
+    begin_spans: Callable[[], SendSpans] | None = None
 
 
 class Client:
@@ -168,8 +171,8 @@ class Client:
 
     def _begin_spans(self, access: Access[Any]) -> SendSpans | None:
         """Begin the send spans, where this process traces and the commit can be observed."""
-        begin = self._outputs.begin_span
-        return None if begin is None or access.after_commit is None else SendSpans(begin)
+        begin = self._outputs.begin_spans
+        return None if begin is None or access.after_commit is None else begin()
 
     def _conditions(self, access: Access[Any], spans: SendSpans | None) -> Conditions:
         outputs = self._outputs
@@ -297,41 +300,28 @@ class SendHints(msgspec.Struct, frozen=True):
         self.sender.send(self.hints)
 
 
-class ProducerSpan(Protocol):
-    """A span that begins in a transaction and ends after its commit; see `observe.otel.OtelSendSpan`."""
+class SendSpans(Protocol):
+    """The spans of one command, one per job type or event; after a rollback they never end."""
 
-    @property
-    def traceparent(self) -> str | None: ...
+    def trace(self, type: str) -> str | None:
+        """Begin the span of a type; return the context to store with its jobs."""
 
-    def end(self, job_id: str | None = None) -> None: ...
-
-
-BeginSpan: TypeAlias = Callable[[str], ProducerSpan]
+    def end(self, job_id: str | None) -> None:
+        """End the spans after the commit; `job_id` is the job if there was only one."""
 
 
 def ambient_trace() -> Trace | None:
     """Return the trace context of the caller's current span, or None without OpenTelemetry."""
     if "opentelemetry.trace" not in sys.modules:
         return None
-    from holdfast.observe.otel import current_traceparent
+    traceparent = current_traceparent()
+    return lambda type: traceparent
 
-    return lambda type: current_traceparent()
 
+def current_traceparent(context: Context | None = None) -> str | None:
+    """Return the current span, or that of an OpenTelemetry context, as a W3C traceparent; None outside of one."""
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-class SendSpans:
-    """The spans of one command, one per job type or event; after a rollback they never end."""
-
-    def __init__(self, begin: BeginSpan) -> None:
-        self._begin = begin
-        self._spans: dict[str, ProducerSpan] = {}
-
-    def trace(self, type: str) -> str | None:
-        """Begin the span of a type; return the context to store with its jobs."""
-        if type not in self._spans:
-            self._spans[type] = self._begin(type)
-        return self._spans[type].traceparent
-
-    def end(self, job_id: str | None) -> None:
-        """End the spans after the commit; `job_id` is the job if there was only one."""
-        for span in self._spans.values():
-            span.end(job_id)
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier, context)
+    return carrier.get("traceparent")

@@ -365,14 +365,9 @@ class HeldSlot(msgspec.Struct, frozen=True):
     runs: int
 
 
-class CycleRecord(msgspec.Struct, frozen=True):
-    """A cycle as people see it."""
+class CycleRecord(NewCycle, frozen=True):
+    """A cycle as people see it: what was registered, and its state."""
 
-    name: str
-    schedule: str
-    zone: str
-    singleton: bool
-    missed: str
     paused: bool
     paused_by: str | None
     paused_at: Instant | None

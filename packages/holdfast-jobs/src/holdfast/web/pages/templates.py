@@ -178,13 +178,7 @@ _NEVER = Markup('<span class="zero">–</span>')
 
 def ago(text: str | None, now: Instant) -> Markup:
     """Show how long ago an instant was, as in "3 min ago"; a script keeps it counting."""
-    if not text:
-        return _NEVER
-    instant, at = instant_of(text), escape(text)
-    return Markup(
-        f'<span class="nowrap"><time datetime="{at}" title="{at}" data-since="{instant // 1000}">'
-        f"{format_span(now - instant)}</time> ago</span>"
-    )
+    return Markup(f'<span class="nowrap">{since(text, now)} ago</span>') if text else _NEVER
 
 
 def since(text: str | None, now: Instant) -> Markup:

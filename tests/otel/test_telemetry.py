@@ -21,6 +21,7 @@ from holdfast import Holdfast, Job
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.settings import load_settings
 from holdfast.testing.kit import Kit
+from holdfast_otel import use_opentelemetry
 from tests.client.connection_types.alchemy import driver_url
 
 
@@ -48,7 +49,7 @@ def url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def kit(url: str, provider: TracerProvider) -> Iterator[Kit]:
     app = Holdfast(url)
-    app.use_opentelemetry(provider)
+    use_opentelemetry(app, provider)
 
     @app.job("report")
     async def report(job: Job[Any]) -> None: ...
@@ -200,7 +201,7 @@ async def test_a_cycle_s_run_is_a_span_around_its_handler(
     url: str, provider: TracerProvider, exported: InMemorySpanExporter
 ) -> None:
     app = Holdfast(url)
-    app.use_opentelemetry(provider)
+    use_opentelemetry(app, provider)
     app.migrate()
     seen: list[int] = []
 

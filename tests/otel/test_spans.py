@@ -11,9 +11,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
+from holdfast.client.client import current_traceparent
 from holdfast.core.errors import Busy
-from holdfast.observe.otel import OtelSendSpan, attempt_span, current_traceparent, tick_span
-from tests.observe.test_otel import messaging, points
+from holdfast_otel.telemetry import OtelSendSpan, attempt_span, tick_span
+from tests.otel.test_metrics import messaging, points
 
 SECRET = "password=hunter2"
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
+from holdfast.client.client import current_traceparent
 from holdfast.core.errors import Busy, MissingExtra
 from holdfast.core.events import Event, Metric
 from holdfast.core.outcome import Snooze
@@ -35,6 +36,9 @@ except ImportError as error:
         "telemetry needs opentelemetry-api", help='pip install "holdfast-jobs[otel]"'
     ) from error
 
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
 SYSTEM = "holdfast"
 SCOPE = "holdfast"
 
@@ -45,6 +49,28 @@ FAILED = {"job_retried": "retried", "job_failed": "failed"}
 ENDINGS = frozenset({"job_completed", "job_continued", *FAILED})
 
 _Record = Callable[[float, Mapping[str, str]], None]
+
+
+def use_opentelemetry(
+    app: Holdfast,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+) -> None:
+    """Trace started jobs, their attempts and runs of cycles, and record metrics; by default with global providers."""
+
+    async def trace_attempt(job: Any, next: Callable[[], Awaitable[Any]]) -> Any:
+        first = job[0] if isinstance(job, list) else job
+        async with attempt_span(
+            first.type, str(first.id), first.trace, tracer_provider=tracer_provider
+        ):
+            return await next()
+
+    app.use_spans(
+        partial(OtelSendSpans, tracer_provider, meter_provider),
+        partial(tick_span, tracer_provider=tracer_provider),
+    )
+    app.middleware(trace_attempt)
+    app.observe(OtelObserver(meter_provider))
 
 
 class OtelObserver(MetricsObserver):
@@ -111,11 +137,6 @@ def _recorder(meter: Meter, metric: Metric) -> _Record:
             return meter.create_gauge(metric.name, metric.unit, metric.text).set
 
 
-def current_traceparent() -> str | None:
-    """Return the current span as a W3C traceparent, to be stored with a job; None outside of one."""
-    return _traceparent(None)
-
-
 class OtelSendSpan:
     """A span for the creation of a job: started in its transaction, and exported only if that commits.
 
@@ -139,7 +160,8 @@ class OtelSendSpan:
             kind=SpanKind.PRODUCER,
             attributes=self._attributes | {"messaging.operation.type": "send"},
         )
-        self.traceparent = _traceparent(set_span_in_context(self._span)) or current_traceparent()
+        own = current_traceparent(set_span_in_context(self._span))
+        self.traceparent = own or current_traceparent()
 
     def end(self, job_id: str | None = None) -> None:
         """End the span after the commit."""
@@ -147,6 +169,29 @@ class OtelSendSpan:
             self._span.set_attribute("messaging.message.id", job_id)
         self._duration.record(self._clock() - self._started, self._attributes)
         self._span.end()
+
+
+class OtelSendSpans:
+    """The spans of one command; see `client.client.SendSpans`."""
+
+    def __init__(
+        self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None
+    ) -> None:
+        self._begin = partial(
+            OtelSendSpan, tracer_provider=tracer_provider, meter_provider=meter_provider
+        )
+        self._spans: dict[str, OtelSendSpan] = {}
+
+    def trace(self, type: str) -> str | None:
+        """Begin the span of a type; return the context to store with its jobs."""
+        if type not in self._spans:
+            self._spans[type] = self._begin(type)
+        return self._spans[type].traceparent
+
+    def end(self, job_id: str | None) -> None:
+        """End the spans after the commit; `job_id` is the job if there was only one."""
+        for span in self._spans.values():
+            span.end(job_id)
 
 
 @asynccontextmanager
@@ -207,12 +252,6 @@ def _links(traceparent: str | None) -> Sequence[Link]:
     creator = get_current_span(_W3C.extract({"traceparent": traceparent}, Context()))
     context = creator.get_span_context()
     return (Link(context),) if context.is_valid else ()
-
-
-def _traceparent(context: Context | None) -> str | None:
-    carrier: dict[str, str] = {}
-    _W3C.inject(carrier, context)
-    return carrier.get("traceparent")
 
 
 def _tracer(provider: TracerProvider | None) -> Tracer:

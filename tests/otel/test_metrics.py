@@ -12,7 +12,7 @@ from holdfast.core.errors import MissingExtra
 from holdfast.core.statistics import RetentionProgress
 from holdfast.observe.logging import CATALOGUE
 from holdfast.observe.metrics import MEASURED, METRICS, LimitGauges, TypeGauges
-from holdfast.observe.otel import OtelObserver
+from holdfast_otel import OtelObserver
 from tests.observe.samples import CANARY, UNMEASURED, all_samples, sample
 from tests.observe.test_prometheus import TOTALS
 
@@ -134,8 +134,8 @@ def test_without_the_sdk_observing_does_nothing() -> None:
 def test_a_missing_package_is_named_with_its_extra(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    importlib.import_module("holdfast.observe.otel")
+    importlib.import_module("holdfast_otel.telemetry")
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, "holdfast.observe.otel")
+    monkeypatch.delitem(sys.modules, "holdfast_otel.telemetry")
     with pytest.raises(MissingExtra, match=r'pip install "holdfast-jobs\[otel\]"'):
-        importlib.import_module("holdfast.observe.otel")
+        importlib.import_module("holdfast_otel.telemetry")

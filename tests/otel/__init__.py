@@ -1,0 +1,1 @@
+"""OpenTelemetry: its metrics and spans."""
