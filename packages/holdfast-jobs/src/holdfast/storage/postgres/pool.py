@@ -627,7 +627,7 @@ class PostgresAsyncPool(_Pool[PooledAsyncConnection]):
                 return connection
 
     async def _wait(self, returns: int, seconds: float) -> PooledAsyncConnection | None:
-        """Async version of `PostgresPool._wait`."""
+        """Async version of the wait in `PostgresPool`."""
         waiter = self._group.join(returns)
         try:
             await asyncio.wait([asyncio.wrap_future(waiter)], timeout=seconds)
