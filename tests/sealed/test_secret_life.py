@@ -156,7 +156,7 @@ def hints_sent(life: Life) -> Iterator[None]:
 def hints_heard(life: Life) -> Iterator[None]:
     """Listen on the channel of hints as anyone may who can connect to the server."""
     if life.url.startswith("sqlite"):
-        # Other processes see that the file has changed, and nothing else. In this one, hints are sent if somebody listens.
+        # Other processes see that the file has changed, and nothing else; in this one, hints are sent to who listens.
         listener = life.app.notifier.listen(lambda hint: None)
         yield
         listener.close()
