@@ -26,17 +26,20 @@ NOT_IN_A_FUNCTION = {"sweep"}
 PLANNED_OTHERWISE = {"privileges"}
 """It reads a few rows of the catalogue, which can be grouped in either of two ways."""
 PROBED = """
-select p.proname from pg_depend d join pg_proc p on p.oid = d.refobjid and d.refclassid = 'pg_proc'::regclass
- where d.objid = 'public.probe'::regproc and p.pronamespace = 'hostile'::regnamespace
+with used as (
+  select refclassid, refobjid from pg_depend
+   where classid = 'pg_proc'::regclass and objid = 'public.probe'::regproc)
+select p.proname from used d join pg_proc p on p.oid = d.refobjid and d.refclassid = 'pg_proc'::regclass
+ where p.pronamespace = 'hostile'::regnamespace
 union all
-select o.oprname from pg_depend d join pg_operator o on o.oid = d.refobjid and d.refclassid = 'pg_operator'::regclass
- where d.objid = 'public.probe'::regproc and o.oprnamespace = 'hostile'::regnamespace
+select o.oprname from used d join pg_operator o on o.oid = d.refobjid and d.refclassid = 'pg_operator'::regclass
+ where o.oprnamespace = 'hostile'::regnamespace
 union all
-select t.typname from pg_depend d join pg_type t on t.oid = d.refobjid and d.refclassid = 'pg_type'::regclass
- where d.objid = 'public.probe'::regproc and t.typnamespace = 'hostile'::regnamespace
+select t.typname from used d join pg_type t on t.oid = d.refobjid and d.refclassid = 'pg_type'::regclass
+ where t.typnamespace = 'hostile'::regnamespace
 union all
-select c.relname from pg_depend d join pg_class c on c.oid = d.refobjid and d.refclassid = 'pg_class'::regclass
- where d.objid = 'public.probe'::regproc and c.relnamespace = 'hostile'::regnamespace
+select c.relname from used d join pg_class c on c.oid = d.refobjid and d.refclassid = 'pg_class'::regclass
+ where c.relnamespace = 'hostile'::regnamespace
 """
 
 
