@@ -16,7 +16,7 @@ from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 from holdfast.storage.store import Store
 from tests.contract.buffers import execution, prepare
 
-JOBS = 60
+JOBS = 200
 LOG_BEFORE_LIMITS = 1_744 - 56
 """Bytes of a plain job from its start to its end, with the schema and the statements of the commit before limits, less
 the lock that a flush took then."""
@@ -57,7 +57,7 @@ def connection(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 def log_of(connection: psycopg.Connection[Any], store: Store) -> int:
-    """How many bytes of log a plain job costs: the least of many, because the server writes some of its own."""
+    """How many bytes of log a plain job costs: the least of many, because others write to the same log."""
     costs = []
     for _ in range(JOBS):
         before = connection.execute("select pg_current_wal_insert_lsn()").fetchone()
