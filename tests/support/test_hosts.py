@@ -49,6 +49,7 @@ def reach(client: Host, server: Host) -> str:
 
 
 def serve(host: Host) -> None:
+    (host.folder / "log").unlink(missing_ok=True)
     host.start([sys.executable, "-I", "-c", LISTEN])
     wait_until(lambda: "listening" in host.log_tail())
 

@@ -56,7 +56,8 @@ class Scene:
         return self.worker
 
     async def start(self, type: str, input: Any = None) -> str:
-        job_id = await self.workshop.start_one(type, input)
+        gate = "limited#" if type == "limited" else None
+        job_id = await self.workshop.start_one(type, input, gate=gate)
         self.workshop.have_due()
         await self.workshop.events.seen("job_started", job_id=job_id)
         return job_id

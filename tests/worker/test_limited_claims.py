@@ -1,4 +1,4 @@
-"""How many partitions a poll asks for: as many as fill its claim, whatever each of them lets through."""
+"""When partitions are polled, and how many at once: as many as fill a claim, whatever each of them lets through."""
 
 from typing import Any
 
@@ -83,3 +83,16 @@ def test_a_poll_that_found_nothing_waiting_changes_nothing(claims: TypePolls) ->
 
 def test_no_poll_is_so_wide_that_it_keeps_others_waiting(claims: TypePolls) -> None:
     assert asked(claims, 10_000).partitions == MAX_PARTITIONS
+
+
+def test_a_hint_that_comes_while_a_poll_is_under_way_leads_to_another(claims: TypePolls) -> None:
+    claim = asked(claims, WANTED)
+    claims.hint()
+    claims.note(claim, LimitedAnswer([], 0, 0, 0), 0.0, 0.0, True, 0.0)
+    assert claims.next_at <= 0
+
+
+def test_a_poll_that_was_hinted_at_waits_for_its_time_once_it_was_made(claims: TypePolls) -> None:
+    claims.hint()
+    poll(claims, 0, 0)
+    assert claims.next_at > 0

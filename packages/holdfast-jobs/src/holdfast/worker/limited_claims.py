@@ -75,8 +75,14 @@ class TypePolls(msgspec.Struct):
     busy_s: float = BUSY_MIN_S
     is_full_poll: bool = True
     is_idle: bool = False
+    is_hinted: bool = False
     has_unqueued: bool = False
     marks: dict[int, SignalMark] = msgspec.field(default_factory=dict)
+
+    def hint(self) -> None:
+        """Poll soon, also if a poll is under way: what the hint is about may have come too late for it."""
+        self.next_at = -math.inf
+        self.is_hinted = True
 
     def partitions_for(self, limit: int) -> int:
         """How many partitions to poll for so many jobs."""
@@ -98,6 +104,7 @@ class TypePolls(msgspec.Struct):
         is_last: bool = False,
     ) -> LimitedClaim:
         """Make the claim of the next poll; the last one of a worker that ends when nothing is left is full."""
+        self.is_hinted = False
         self.is_full_poll = is_last or now >= self.full_due
         if self.is_full_poll:
             marks = tuple(SignalMark(priority) for priority in PRIORITIES)
@@ -162,6 +169,8 @@ class TypePolls(msgspec.Struct):
         self.next_at = now + self._pause(answer, has_more, is_busy, poll_s, random)
         if not self.is_full_poll:
             self.next_at = min(self.next_at, max(now, self.full_due))
+        if self.is_hinted:
+            self.next_at = now
 
     def _pause(
         self, answer: LimitedAnswer, has_more: bool, is_busy: bool, poll_s: float, random: float
@@ -246,9 +255,9 @@ class LimitedClaims:
         """Poll soon: the partitions of a type, or of all."""
         if type is None:
             for each in self._polls.values():
-                each.next_at = -math.inf
+                each.hint()
         elif type in self._polls:
-            self._polls[type].next_at = -math.inf
+            self._polls[type].hint()
         self._is_hinted = True
 
     def note_partitions(self, has_partitions: bool) -> bool:
@@ -356,7 +365,7 @@ class LimitedClaims:
                 del self._polls[name]
         for name in types:
             polls = TypePolls(name, None, PollBackoff(self._context.options))
-            self._polls.setdefault(name, polls).next_at = -math.inf
+            self._polls.setdefault(name, polls).hint()
 
 
 def _partition_of(flow: Flow, job: UnqueuedJob, sealer: Sealer | None) -> str:
