@@ -6,14 +6,18 @@ guessed: where a part may have been undone, the database is asked what became of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+import msgspec
 
 from holdfast.core.records import Held, LeaseStatus
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 Action: TypeAlias = Callable[[], None]
+Notification: TypeAlias = tuple[str, str]
+"""A channel and a payload, for NOTIFY."""
 Fate: TypeAlias = Literal["there", "completed", "cancelled", "redriven", "gone"]
 
 _NO_TOKEN = "00000000-0000-0000-0000-000000000000"
@@ -36,6 +40,17 @@ class Witness(NamedTuple):
                 return status.lease != "gone" and status.state != "failed"
             case _:
                 return status.state == self.fate
+
+
+class NotifyAction(msgspec.Struct, frozen=True):
+    """An action that a server can do itself right after the commit, if it is asked to in the same message."""
+
+    def __call__(self) -> None:
+        """Do it without the server."""
+
+    def take_notifications(self) -> Sequence[Notification]:
+        """Return what the server is to send in place of this action; nothing if it is to be done as any other."""
+        raise NotImplementedError
 
 
 class AfterCommit(Protocol):
@@ -78,6 +93,16 @@ class Hooks:
             if witness is None
             or (latest[witness] is witness and witness.confirms(found[witness.job_id]))
         ]
+
+    def take_notifications(self) -> Sequence[Notification]:
+        """Return what the server can send itself, and keep the rest. The transaction is about to commit."""
+        found = [each for each, _ in self._hooks if isinstance(each, NotifyAction)]
+        # Transactions that start jobs of several types in several calls are rare.
+        is_one = len(found) > 0 and all(each == found[0] for each in found)
+        notifications = found[0].take_notifications() if is_one else ()
+        if notifications:
+            self._hooks = [each for each in self._hooks if not isinstance(each[0], NotifyAction)]
+        return notifications
 
     def forget(self) -> None:
         """Do nothing of what only a witness could have confirmed."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
+from functools import partial
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, pq, sql
@@ -23,7 +24,11 @@ from holdfast.core.records import Held
 from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import ended_by_caller
 from holdfast.storage.operation import Row, Statement, run, run_async
-from holdfast.storage.postgres.connection import PsycopgAsyncExecutor, PsycopgExecutor
+from holdfast.storage.postgres.connection import (
+    PsycopgAsyncExecutor,
+    PsycopgExecutor,
+    notify_statement,
+)
 from holdfast.storage.postgres.pool import (
     BEGIN,
     WHICH_TRANSACTION,
@@ -37,6 +42,7 @@ from holdfast.storage.postgres.psycopg_internals import (
     PoolConnection,
     begin_now,
     read_answers,
+    run_commit,
     share_session,
     take_session_back,
 )
@@ -53,16 +59,28 @@ _BEGIN_MARKED = sql.SQL(
 )
 
 
+# A transaction of its own, so that others do not queue for the server's one lock of NOTIFY while the commit before it
+# waits for the disk. What it says is on the disk already, so it waits for none.
+_COMMIT, _BEGIN_NOTIFY = b"commit", (b"begin", b"set local synchronous_commit = off")
+
+# Nobody reads the answers of these, and nothing that a caller can know of the database is wrong if they come later.
+_HOLDABLE = {"job_insert_new"}
+
+Flush: TypeAlias = Callable[[], PQGen[Any] | None]
+
+
 class _Transaction(Generic[P, L]):
     """What sync and async transactions share: the pooled session, and the connection lent to the caller."""
 
     dialect: ClassVar[Literal["postgresql"]] = "postgresql"
+    _executor: PsycopgExecutor | PsycopgAsyncExecutor
 
-    def __init__(self, pooled: P, caller: Callable[[P], L]) -> None:
+    def __init__(self, pooled: P, caller: Callable[[P, Flush], L]) -> None:
         self.hooks = Hooks()
         self._pooled = pooled
         self._caller = caller
         self._lent: L | None = None
+        self._held: Callable[..., PQGen[Any]] | None = None
         self._has_begun = False
         self._is_over = False
 
@@ -77,6 +95,26 @@ class _Transaction(Generic[P, L]):
         if self._pooled.pgconn.transaction_status == TransactionStatus.INERROR:
             raise TransactionAborted("a statement of this transaction failed before")
 
+    def _hold(self, statement: Statement) -> bool:
+        """Keep a statement back whose answer is not needed: it goes with COMMIT, or before whatever comes first."""
+        can_wait = CAN_SHARE_SESSIONS and statement.name in _HOLDABLE
+        prepared = self._executor.find_prepared(statement) if can_wait else None
+        if prepared is not None:
+            self._held = partial(self._executor.run_prepared, statement, prepared)
+        return prepared is not None
+
+    def _flushing(self) -> PQGen[Any] | None:
+        """Return the operation that sends what was held back."""
+        held, self._held = self._held, None
+        return None if held is None else held()
+
+    def _committing(self) -> PQGen[Any]:
+        """Return the operation that commits, with what was held back before it and notifications after it."""
+        held, self._held = self._held, None
+        sent = [notify_statement(*each) for each in self.hooks.take_notifications()]
+        ends = [_COMMIT, *_BEGIN_NOTIFY, *sent, _COMMIT] if sent else [_COMMIT]
+        return run_commit(self._pooled, ends) if held is None else held(ends)
+
     def end(self) -> None:
         """Leave the connection to the next."""
         self._is_over = True
@@ -86,7 +124,7 @@ class _Transaction(Generic[P, L]):
     def _lend_connection(self) -> L:
         self._check_not_over()
         if self._lent is None:
-            self._lent = self._caller(self._pooled)
+            self._lent = self._caller(self._pooled, self._flushing)
         return self._lent
 
     def _check_not_over(self) -> None:
@@ -106,6 +144,8 @@ class _Transaction(Generic[P, L]):
 class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection | BorrowedConnection"]):
     """An open transaction; `connection` is psycopg's, for whatever `execute` does not cover."""
 
+    _executor: PsycopgExecutor
+
     def __init__(self, pooled: PooledConnection, schema: str) -> None:
         super().__init__(pooled, CallerConnection if CAN_SHARE_SESSIONS else BorrowedConnection)
         self._executor = PsycopgExecutor(pooled, schema)
@@ -123,7 +163,9 @@ class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection | Bor
         """Run a statement of ours, or one of the caller's own as text."""
         if isinstance(statement, Statement):
             self.check_open()
-            return self._executor.execute(statement)
+            if (flushing := self._flushing()) is not None:
+                self._run(flushing)
+            return [] if self._hold(statement) else self._executor.execute(statement)
         lent = self._lend_connection()
         self._check_begun()
         return lent.run(statement.encode(), params)
@@ -137,15 +179,23 @@ class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection | Bor
         self.check_open()
         if not self._lent.tracker.is_same(self._lent.which()):
             raise ended_by_caller()
-        run(self.hooks.review(store), self._executor)
+        run(self.hooks.review(store), self)
 
     def commit(self) -> None:
         """Commit. Raises: see `check_open`."""
         self.check_open()
-        self._pooled.commit()
+        if CAN_SHARE_SESSIONS:
+            self._run(self._committing())
+        else:
+            self._pooled.commit()
+
+    def _run(self, operation: PQGen[Any]) -> None:
+        with self._pooled.lock:
+            self._pooled.wait(operation)
 
     def rollback(self) -> None:
         """Undo everything; where that fails, the pool gives the connection up."""
+        self._held = None
         with suppress(psycopg.Error):
             self._pooled.rollback()
 
@@ -154,6 +204,8 @@ class PostgresAsyncTransaction(
     _Transaction[PooledAsyncConnection, "CallerAsyncConnection | BorrowedAsyncConnection"]
 ):
     """Async version of `PostgresTransaction`."""
+
+    _executor: PsycopgAsyncExecutor
 
     def __init__(self, pooled: PooledAsyncConnection, schema: str) -> None:
         super().__init__(
@@ -176,7 +228,9 @@ class PostgresAsyncTransaction(
         """Run a statement of ours, or one of the caller's own as text."""
         if isinstance(statement, Statement):
             self.check_open()
-            return await self._executor.execute(statement)
+            if (flushing := self._flushing()) is not None:
+                await self._run(flushing)
+            return [] if self._hold(statement) else await self._executor.execute(statement)
         lent = self._lend_connection()
         self._check_begun()
         return await lent.run(statement.encode(), params)
@@ -188,15 +242,23 @@ class PostgresAsyncTransaction(
         self.check_open()
         if not self._lent.tracker.is_same(await self._lent.which()):
             raise ended_by_caller()
-        await run_async(self.hooks.review(store), self._executor)
+        await run_async(self.hooks.review(store), self)
 
     async def commit(self) -> None:
         """Commit. Raises: see `check_open`."""
         self.check_open()
-        await self._pooled.commit()
+        if CAN_SHARE_SESSIONS:
+            await self._run(self._committing())
+        else:
+            await self._pooled.commit()
+
+    async def _run(self, operation: PQGen[Any]) -> None:
+        async with self._pooled.lock:
+            await self._pooled.wait(operation)
 
     async def rollback(self) -> None:
         """Undo everything; where that fails, the pool gives the connection up."""
+        self._held = None
         with suppress(psycopg.Error):
             await self._pooled.rollback()
 
@@ -258,8 +320,9 @@ class StatementTracker:
 class CallerConnection(Connection[Any]):
     """The connection of a caller's own statements."""
 
-    def __init__(self, owner: PooledConnection) -> None:
+    def __init__(self, owner: PooledConnection, flushing: Flush) -> None:
         super().__init__(owner.pgconn)
+        self._flushing = flushing
         self.tracker = StatementTracker()
         self.cursor_factory = CallerCursor
         self._owner = owner
@@ -267,6 +330,8 @@ class CallerConnection(Connection[Any]):
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
         """Drive one of psycopg's operations; there is none that does not pass here."""
+        if (flushing := self._flushing()) is not None:
+            super().wait(flushing)
         if self.tracker.is_unasked:
             self.tracker.began = self.which()
         self.tracker.done += 1
@@ -301,8 +366,9 @@ class CallerConnection(Connection[Any]):
 class CallerAsyncConnection(PoolConnection):
     """Async version of `CallerConnection`."""
 
-    def __init__(self, owner: PooledAsyncConnection) -> None:
+    def __init__(self, owner: PooledAsyncConnection, flushing: Flush) -> None:
         super().__init__(owner.pgconn)
+        self._flushing = flushing
         self.tracker = StatementTracker()
         self.cursor_factory = CallerAsyncCursor
         self._owner = owner
@@ -310,6 +376,8 @@ class CallerAsyncConnection(PoolConnection):
 
     async def wait(self, *args: Any, **kwargs: Any) -> Any:
         """Drive one of psycopg's operations; there is none that does not pass here."""
+        if (flushing := self._flushing()) is not None:
+            await super().wait(flushing)
         if self.tracker.is_unasked:
             self.tracker.began = await self.which()
         self.tracker.done += 1
@@ -342,7 +410,7 @@ class CallerAsyncConnection(PoolConnection):
 class BorrowedConnection:
     """The pool's own connection instead, where sessions cannot be shared; the pool closes it afterwards."""
 
-    def __init__(self, owner: Any) -> None:
+    def __init__(self, owner: Any, flushing: Flush) -> None:
         self._owner = owner
         self.tracker = StatementTracker()
         self.tracker.is_taken = True
