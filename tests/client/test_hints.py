@@ -17,6 +17,7 @@ from holdfast.app import application
 from holdfast.core.errors import MissingExtra
 from holdfast.notify.base import Hint, Notifier, SendCounts
 from holdfast.notify.encoding import channel_name, decode
+from holdfast.notify.sender import CoalescingSender
 from tests.client.conftest import KINDS, Heard
 from tests.client.connection_types.alchemy import driver_url, sync_engine
 from tests.client.connection_types.drivers import file_of
@@ -196,6 +197,18 @@ def test_a_commit_that_fails_takes_no_hint_along(url: str) -> None:
         assert ear.heard() == []
         with app.transaction() as tx:
             assert not app.jobs.list(tx=tx)
+
+
+@postgresql
+def test_what_a_commit_that_fails_was_to_take_along_is_sent_without_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hint of a job of another transaction, which has committed, must not be lost with this one."""
+    monkeypatch.setattr(CoalescingSender, "take_turn", lambda sender: [Hint("due", "other")])
+    with listening(url) as ear:
+        with own_app(url) as app, pytest.raises(psycopg.errors.UniqueViolation):
+            start_twice(app)
+        assert ear.heard() == [Hint("due", "other")]
 
 
 @postgresql

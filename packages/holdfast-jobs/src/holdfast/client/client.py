@@ -25,7 +25,7 @@ from holdfast.core.sealing import Sealer
 from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.encoding import encode
 from holdfast.notify.sender import BufferedNotifier
-from holdfast.storage.after_commit import Notification, NotifyAction
+from holdfast.storage.after_commit import Action, Notification, NotifyAction
 from holdfast.storage.database import AsyncTransaction, Database, Raised, Transaction
 from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, at, run, run_async
@@ -267,10 +267,10 @@ class HintSender:
         elif (notifier := self._open_notifier()) is not None:
             notifier.send(list(hints))
 
-    def take_along(self, hints: Sequence[Hint]) -> Sequence[Hint]:
-        """Return hints that a commit is to take along; none if they are to wait for others, or go another way."""
+    def take_turn(self) -> list[Hint] | None:
+        """Have a commit take its hints along, and return others for it; None if they wait, or go another way."""
         notifier = self._open_notifier() if self._gathered.get() is None else None
-        return notifier.take_along(hints) if isinstance(notifier, BufferedNotifier) else ()
+        return notifier.take_turn() if isinstance(notifier, BufferedNotifier) else None
 
     def _open_notifier(self) -> Notifier | None:
         try:
@@ -310,12 +310,13 @@ class SendHints(NotifyAction, frozen=True):
         """Send them."""
         self.sender.send(self.hints)
 
-    def take_notifications(self) -> list[Notification]:
-        """Return them for the commit to take along, if they may leave at once."""
-        if self.channel is None:
-            return []
-        hints = self.sender.take_along(self.hints)
-        return [(self.channel, payload) for payload in encode(hints)]
+    def take_notifications(self) -> tuple[list[Notification], Action]:
+        """Return them for the commit to take along, with those that wait, if they may leave at once."""
+        others = None if self.channel is None else self.sender.take_turn()
+        if self.channel is None or others is None:
+            return [], self
+        payloads = encode(list(dict.fromkeys([*others, *self.hints])))
+        return [(self.channel, each) for each in payloads], partial(self.sender.send, others)
 
 
 class SendSpans(Protocol):

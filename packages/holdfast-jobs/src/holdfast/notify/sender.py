@@ -167,13 +167,12 @@ class CoalescingSender:
                 # While others wait for their turn the thread knows already when to wake.
                 self._changed.notify()
 
-    def take_along(self, hints: Sequence[Hint]) -> list[Hint]:
-        """Return hints for the caller to publish at once, with those that wait; none if `send` is to have them."""
+    def take_turn(self) -> list[Hint] | None:
+        """Have the caller publish a batch at once, and return what waits to be in it; None within the window."""
         with self._changed:
             now = self._clock()
             if self._closed or now < self._next_at:
-                return []
-            self._pending.add(hints)
+                return None
             self._next_at = now + self._timings.window_s
             self._late_s = self._timings.window_s / 2
             self._batches += 1
@@ -311,9 +310,9 @@ class BufferedNotifier:
     def send(self, hints: Sequence[Hint]) -> None:
         self._sender.send(hints)
 
-    def take_along(self, hints: Sequence[Hint]) -> list[Hint]:
-        """See `CoalescingSender.take_along`."""
-        return self._sender.take_along(hints)
+    def take_turn(self) -> list[Hint] | None:
+        """See `CoalescingSender.take_turn`."""
+        return self._sender.take_turn()
 
     def listen(self, on_hint: OnHint) -> Listener:
         return _OpenListener(self._make_listener(on_hint), self._listeners)

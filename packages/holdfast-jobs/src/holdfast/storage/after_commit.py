@@ -48,8 +48,11 @@ class NotifyAction(msgspec.Struct, frozen=True):
     def __call__(self) -> None:
         """Do it without the server."""
 
-    def take_notifications(self) -> Sequence[Notification]:
-        """Return what the server is to send in place of this action; nothing if it is to be done as any other."""
+    def take_notifications(self) -> tuple[Sequence[Notification], Action]:
+        """Return what the server is to send in place of this action, and what is to be done if the commit fails.
+
+        Nothing is to be sent if this is to be done as any other action.
+        """
         raise NotImplementedError
 
 
@@ -62,9 +65,10 @@ class AfterCommit(Protocol):
 class Hooks:
     """What is to be done after one transaction, in the order in which it came."""
 
-    __slots__ = ("_hooks",)
+    __slots__ = ("_hooks", "_on_failed")
 
     def __init__(self) -> None:
+        self._on_failed: Action | None = None
         self._hooks: list[tuple[Action, Witness | None]] = []
 
     def __bool__(self) -> bool:
@@ -98,11 +102,18 @@ class Hooks:
         """Return what the server can send itself, and keep the rest. The transaction is about to commit."""
         found = [each for each, _ in self._hooks if isinstance(each, NotifyAction)]
         # Transactions that start jobs of several types in several calls are rare.
-        is_one = len(found) > 0 and all(each == found[0] for each in found)
-        notifications = found[0].take_notifications() if is_one else ()
+        if not found or any(each != found[0] for each in found):
+            return ()
+        notifications, on_failed = found[0].take_notifications()
         if notifications:
+            self._on_failed = on_failed
             self._hooks = [each for each in self._hooks if not isinstance(each[0], NotifyAction)]
         return notifications
+
+    def fail(self) -> None:
+        """Leave to others what the transaction was to take along, which has not committed."""
+        if self._on_failed is not None:
+            self._on_failed()
 
     def forget(self) -> None:
         """Do nothing of what only a witness could have confirmed."""

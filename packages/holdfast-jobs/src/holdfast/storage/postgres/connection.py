@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, AsyncRawCursor, Connection, Cursor, RawCursor
-from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGresult
@@ -356,14 +354,9 @@ class _Executor(Generic[K]):
         compiled = self._statements[statement.name]
         return find_prepared(self.connection, compiled.data, as_texts(compiled, statement.params))
 
-    def run_prepared(
-        self, statement: Statement, prepared: Prepared, ends: Sequence[bytes] = ()
-    ) -> PQGen[PGresult]:
-        """Run a statement that was found to be prepared. Raises: as `execute`."""
-        try:
-            return (yield from run_prepared(self.connection, prepared, ends))
-        except psycopg.Error as error:
-            raise translate(error, statement.name, _role_of(self.connection)) or error from error
+    def explain(self, error: Exception, statement: str) -> Exception:
+        """Return our error for the driver's, or the driver's own; `statement` names the one that failed."""
+        return translate(error, statement, _role_of(self.connection)) or error
 
 
 class PsycopgExecutor(_Executor[Connection[Any]]):
@@ -384,7 +377,7 @@ class PsycopgExecutor(_Executor[Connection[Any]]):
             cursor.execute(compiled.data, values)
             return cursor.rows()
         except (psycopg.Error, OSError) as error:
-            raise translate(error, statement.name, _role_of(self.connection)) or error from error
+            raise self.explain(error, statement.name) from error
 
 
 class PsycopgAsyncExecutor(_Executor[AsyncConnection[Any]]):
@@ -405,4 +398,4 @@ class PsycopgAsyncExecutor(_Executor[AsyncConnection[Any]]):
             await cursor.execute(compiled.data, values)
             return await cursor.rows()
         except (psycopg.Error, OSError) as error:
-            raise translate(error, statement.name, _role_of(self.connection)) or error from error
+            raise self.explain(error, statement.name) from error

@@ -43,6 +43,7 @@ from holdfast.storage.postgres.psycopg_internals import (
     begin_now,
     read_answers,
     run_commit,
+    run_prepared,
     share_session,
     take_session_back,
 )
@@ -81,6 +82,7 @@ class _Transaction(Generic[P, L]):
         self._caller = caller
         self._lent: L | None = None
         self._held: Callable[..., PQGen[Any]] | None = None
+        self._held_name = ""
         self._has_begun = False
         self._is_over = False
 
@@ -100,7 +102,10 @@ class _Transaction(Generic[P, L]):
         can_wait = CAN_SHARE_SESSIONS and statement.name in _HOLDABLE
         prepared = self._executor.find_prepared(statement) if can_wait else None
         if prepared is not None:
-            self._held = partial(self._executor.run_prepared, statement, prepared)
+            self._held, self._held_name = (
+                partial(run_prepared, self._pooled, prepared),
+                statement.name,
+            )
         return prepared is not None
 
     def _flushing(self) -> PQGen[Any] | None:
@@ -190,12 +195,16 @@ class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection | Bor
             self._pooled.commit()
 
     def _run(self, operation: PQGen[Any]) -> None:
-        with self._pooled.lock:
-            self._pooled.wait(operation)
+        try:
+            with self._pooled.lock:
+                self._pooled.wait(operation)
+        except psycopg.Error as error:
+            raise self._executor.explain(error, self._held_name) from error
 
     def rollback(self) -> None:
         """Undo everything; where that fails, the pool gives the connection up."""
         self._held = None
+        self.hooks.fail()
         with suppress(psycopg.Error):
             self._pooled.rollback()
 
@@ -253,12 +262,16 @@ class PostgresAsyncTransaction(
             await self._pooled.commit()
 
     async def _run(self, operation: PQGen[Any]) -> None:
-        async with self._pooled.lock:
-            await self._pooled.wait(operation)
+        try:
+            async with self._pooled.lock:
+                await self._pooled.wait(operation)
+        except psycopg.Error as error:
+            raise self._executor.explain(error, self._held_name) from error
 
     async def rollback(self) -> None:
         """Undo everything; where that fails, the pool gives the connection up."""
         self._held = None
+        self.hooks.fail()
         with suppress(psycopg.Error):
             await self._pooled.rollback()
 
