@@ -219,7 +219,7 @@ def described(connection: Any) -> dict[str, Any]:
         "lock",
         "pgconn",
         "_notifies_backlog",
-        "_flushing",
+        "_take_flush",
     }
     found = {name: value for name, value in states.items() if name not in changing}
     dumper = connection.adapters.get_dumper(int, psycopg.adapt.PyFormat.AUTO)

@@ -344,7 +344,7 @@ def _role_of(connection: Connection[Any] | AsyncConnection[Any]) -> str | None:
 K = TypeVar("K", bound=Connection[Any] | AsyncConnection[Any])
 
 
-class _Executor(Generic[K]):
+class _StatementRunner(Generic[K]):
     def __init__(self, connection: K, schema: str) -> None:
         self.connection: K = connection
         self._statements = postgres_statements("dollar", schema)
@@ -359,7 +359,7 @@ class _Executor(Generic[K]):
         return translate(error, statement, _role_of(self.connection)) or error
 
 
-class PsycopgExecutor(_Executor[Connection[Any]]):
+class PsycopgExecutor(_StatementRunner[Connection[Any]]):
     """Runs statements on a sync psycopg connection."""
 
     def execute(self, statement: Statement) -> list[Row]:
@@ -380,7 +380,7 @@ class PsycopgExecutor(_Executor[Connection[Any]]):
             raise self.explain(error, statement.name) from error
 
 
-class PsycopgAsyncExecutor(_Executor[AsyncConnection[Any]]):
+class PsycopgAsyncExecutor(_StatementRunner[AsyncConnection[Any]]):
     """Runs statements on an async psycopg connection."""
 
     async def execute(self, statement: Statement) -> list[Row]:

@@ -67,7 +67,7 @@ _COMMIT, _BEGIN_NOTIFY = b"commit", (b"begin", b"set local synchronous_commit = 
 # Nobody reads the answers of these, and nothing that a caller can know of the database is wrong if they come later.
 _HOLDABLE = {"job_insert_new"}
 
-Flush: TypeAlias = Callable[[], PQGen[Any] | None]
+TakeFlush: TypeAlias = Callable[[], PQGen[Any] | None]
 
 
 class _Transaction(Generic[P, L]):
@@ -76,7 +76,7 @@ class _Transaction(Generic[P, L]):
     dialect: ClassVar[Literal["postgresql"]] = "postgresql"
     _executor: PsycopgExecutor | PsycopgAsyncExecutor
 
-    def __init__(self, pooled: P, caller: Callable[[P, Flush], L]) -> None:
+    def __init__(self, pooled: P, caller: Callable[[P, TakeFlush], L]) -> None:
         self.hooks = Hooks()
         self._pooled = pooled
         self._caller = caller
@@ -108,12 +108,12 @@ class _Transaction(Generic[P, L]):
             )
         return prepared is not None
 
-    def _flushing(self) -> PQGen[Any] | None:
+    def _take_flush(self) -> PQGen[Any] | None:
         """Return the operation that sends what was held back."""
         held, self._held = self._held, None
         return None if held is None else held()
 
-    def _committing(self) -> PQGen[Any]:
+    def _commit_operation(self) -> PQGen[Any]:
         """Return the operation that commits, with what was held back before it and notifications after it."""
         held, self._held = self._held, None
         sent = [notify_statement(*each) for each in self.hooks.take_notifications()]
@@ -129,7 +129,7 @@ class _Transaction(Generic[P, L]):
     def _lend_connection(self) -> L:
         self._check_not_over()
         if self._lent is None:
-            self._lent = self._caller(self._pooled, self._flushing)
+            self._lent = self._caller(self._pooled, self._take_flush)
         return self._lent
 
     def _check_not_over(self) -> None:
@@ -168,8 +168,8 @@ class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection | Bor
         """Run a statement of ours, or one of the caller's own as text."""
         if isinstance(statement, Statement):
             self.check_open()
-            if (flushing := self._flushing()) is not None:
-                self._run(flushing)
+            if (flush := self._take_flush()) is not None:
+                self._run(flush)
             return [] if self._hold(statement) else self._executor.execute(statement)
         lent = self._lend_connection()
         self._check_begun()
@@ -190,7 +190,7 @@ class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection | Bor
         """Commit. Raises: see `check_open`."""
         self.check_open()
         if CAN_SHARE_SESSIONS:
-            self._run(self._committing())
+            self._run(self._commit_operation())
         else:
             self._pooled.commit()
 
@@ -237,8 +237,8 @@ class PostgresAsyncTransaction(
         """Run a statement of ours, or one of the caller's own as text."""
         if isinstance(statement, Statement):
             self.check_open()
-            if (flushing := self._flushing()) is not None:
-                await self._run(flushing)
+            if (flush := self._take_flush()) is not None:
+                await self._run(flush)
             return [] if self._hold(statement) else await self._executor.execute(statement)
         lent = self._lend_connection()
         self._check_begun()
@@ -257,7 +257,7 @@ class PostgresAsyncTransaction(
         """Commit. Raises: see `check_open`."""
         self.check_open()
         if CAN_SHARE_SESSIONS:
-            await self._run(self._committing())
+            await self._run(self._commit_operation())
         else:
             await self._pooled.commit()
 
@@ -333,9 +333,9 @@ class StatementTracker:
 class CallerConnection(Connection[Any]):
     """The connection of a caller's own statements."""
 
-    def __init__(self, owner: PooledConnection, flushing: Flush) -> None:
+    def __init__(self, owner: PooledConnection, take_flush: TakeFlush) -> None:
         super().__init__(owner.pgconn)
-        self._flushing = flushing
+        self._take_flush = take_flush
         self.tracker = StatementTracker()
         self.cursor_factory = CallerCursor
         self._owner = owner
@@ -343,8 +343,8 @@ class CallerConnection(Connection[Any]):
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
         """Drive one of psycopg's operations; there is none that does not pass here."""
-        if (flushing := self._flushing()) is not None:
-            super().wait(flushing)
+        if (flush := self._take_flush()) is not None:
+            super().wait(flush)
         if self.tracker.is_unasked:
             self.tracker.began = self.which()
         self.tracker.done += 1
@@ -379,9 +379,9 @@ class CallerConnection(Connection[Any]):
 class CallerAsyncConnection(PoolConnection):
     """Async version of `CallerConnection`."""
 
-    def __init__(self, owner: PooledAsyncConnection, flushing: Flush) -> None:
+    def __init__(self, owner: PooledAsyncConnection, take_flush: TakeFlush) -> None:
         super().__init__(owner.pgconn)
-        self._flushing = flushing
+        self._take_flush = take_flush
         self.tracker = StatementTracker()
         self.cursor_factory = CallerAsyncCursor
         self._owner = owner
@@ -389,8 +389,8 @@ class CallerAsyncConnection(PoolConnection):
 
     async def wait(self, *args: Any, **kwargs: Any) -> Any:
         """Drive one of psycopg's operations; there is none that does not pass here."""
-        if (flushing := self._flushing()) is not None:
-            await super().wait(flushing)
+        if (flush := self._take_flush()) is not None:
+            await super().wait(flush)
         if self.tracker.is_unasked:
             self.tracker.began = await self.which()
         self.tracker.done += 1
@@ -423,7 +423,7 @@ class CallerAsyncConnection(PoolConnection):
 class BorrowedConnection:
     """The pool's own connection instead, where sessions cannot be shared; the pool closes it afterwards."""
 
-    def __init__(self, owner: Any, flushing: Flush) -> None:
+    def __init__(self, owner: Any, take_flush: TakeFlush) -> None:
         self._owner = owner
         self.tracker = StatementTracker()
         self.tracker.is_taken = True
