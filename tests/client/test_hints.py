@@ -42,7 +42,7 @@ class Ear:
     def heard(self) -> list[Hint]:
         """Return every hint sent up to now."""
         self._connection.execute("select pg_notify(%s, %s)", [self._channel, END])
-        hints = []
+        hints: list[Hint] = []
         for notification in self._connection.notifies():
             if notification.payload == END:
                 break
