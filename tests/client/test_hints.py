@@ -15,8 +15,9 @@ from sqlalchemy.orm import Session
 from holdfast import Holdfast
 from holdfast.app import application
 from holdfast.core.errors import MissingExtra
-from holdfast.notify.base import Hint, Notifier
+from holdfast.notify.base import Hint, Notifier, SendCounts
 from holdfast.notify.encoding import channel_name, decode
+from holdfast.notify.sender import CoalescingSender
 from tests.client.conftest import KINDS, Heard
 from tests.client.connection_types.alchemy import driver_url, sync_engine
 from tests.client.connection_types.drivers import file_of
@@ -41,7 +42,7 @@ class Ear:
     def heard(self) -> list[Hint]:
         """Return every hint sent up to now."""
         self._connection.execute("select pg_notify(%s, %s)", [self._channel, END])
-        hints = []
+        hints: list[Hint] = []
         for notification in self._connection.notifies():
             if notification.payload == END:
                 break
@@ -123,6 +124,102 @@ async def test_a_raw_connection_does_not_notify_where_nobody_listens(
         app.start(connection, "elsewhere")
         connection.commit()
         assert ear.heard() == []
+
+
+@contextmanager
+def own_app(url: str) -> Iterator[Holdfast]:
+    """An application with the database's own notifier."""
+    with closing(Holdfast(url, open_types=True)) as app:
+        yield app
+
+
+HINT_SENDERS = """
+select count(*) from pg_stat_activity where application_name = 'holdfast hint sender' and datname = current_database()
+"""
+
+
+def hint_senders(url: str) -> int:
+    """How many sessions of the server are there only to send hints."""
+    with psycopg.connect(url) as connection:
+        ((count,),) = connection.execute(HINT_SENDERS).fetchall()
+    return int(count)
+
+
+@postgresql
+def test_the_commit_of_a_lone_start_takes_its_hint_along(url: str) -> None:
+    with listening(url) as ear, own_app(url) as app:
+        with app.transaction() as tx:
+            app.start(tx, "lone")
+            app.start(tx, "lone")
+            assert ear.heard() == []
+        assert ear.heard() == [Hint("due", "lone")]
+        assert hint_senders(url) == 0
+        assert app.notifier.counts == SendCounts(batches=1)
+
+
+@postgresql
+async def test_the_commit_of_a_lone_start_takes_its_hint_along_on_a_loop_too(url: str) -> None:
+    with listening(url) as ear, own_app(url) as app:
+        async with app.transaction() as tx:
+            await app.start(tx, "lone")
+            assert ear.heard() == []
+        assert ear.heard() == [Hint("due", "lone")]
+        assert hint_senders(url) == 0
+        await app.aclose()
+
+
+@postgresql
+def test_what_is_undone_takes_no_hint_along(url: str) -> None:
+    with listening(url) as ear, own_app(url) as app:
+        with suppress(ZeroDivisionError), app.transaction() as tx:
+            app.start(tx, "undone")
+            raise ZeroDivisionError
+        with app.transaction() as tx:
+            tx.execute("savepoint before")
+            app.start(tx, "undone")
+            tx.execute("rollback to before")
+        assert ear.heard() == []
+
+
+def start_twice(app: Holdfast) -> None:
+    """Start a job in a transaction that only fails when it commits."""
+    with app.transaction() as tx:
+        tx.execute("create table twice (id int unique deferrable initially deferred)")
+        tx.execute("insert into twice values (1), (1)")
+        app.start(tx, "undone")
+
+
+@postgresql
+def test_a_commit_that_fails_takes_no_hint_along(url: str) -> None:
+    with listening(url) as ear, own_app(url) as app:
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            start_twice(app)
+        assert ear.heard() == []
+        with app.transaction() as tx:
+            assert not app.jobs.list(tx=tx)
+
+
+@postgresql
+def test_what_a_commit_that_fails_was_to_take_along_is_sent_without_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hint of a job of another transaction, which has committed, must not be lost with this one."""
+    monkeypatch.setattr(CoalescingSender, "take_turn", lambda sender: [Hint("due", "other")])
+    with listening(url) as ear:
+        with own_app(url) as app, pytest.raises(psycopg.errors.UniqueViolation):
+            start_twice(app)
+        assert ear.heard() == [Hint("due", "other")]
+
+
+@postgresql
+def test_hints_of_starts_that_follow_at_once_are_sent_together(url: str) -> None:
+    app = Holdfast(url, open_types=True)
+    with listening(url) as ear:
+        for name in ("first", "second", "third"):
+            with app.transaction() as tx:
+                app.start(tx, name)
+        app.close()
+        assert set(ear.heard()) == {Hint("due", each) for each in ("first", "second", "third")}
 
 
 @postgresql

@@ -77,12 +77,12 @@ def test_too_many_payloads_become_wider_hints() -> None:
     ],
 )
 def test_what_is_not_a_hint_is_passed_over(payload: str) -> None:
-    assert decode(payload) == []
+    assert decode(payload) == ()
 
 
 def test_unknown_fields_and_kinds_of_a_newer_sender_are_passed_over() -> None:
     items = [{"k": "due", "t": "mail", "colour": "red"}, {"k": "resized", "t": "mail"}]
-    assert decode(json.dumps(items)) == [Hint("due", "mail")]
+    assert decode(json.dumps(items)) == (Hint("due", "mail"),)
 
 
 def test_a_channel_is_named_after_its_schema() -> None:

@@ -132,6 +132,25 @@ def test_a_hint_after_a_quiet_window_goes_at_once(
     sender.close()
 
 
+def test_who_takes_a_turn_publishes_what_waits_and_the_next_ones_wait_a_little_longer(
+    sender: CoalescingSender, time: ManualTime, outlet: RecordingOutlet
+) -> None:
+    assert sender.take_turn() == []
+    assert sender.take_turn() is None, "one batch in a window, whoever publishes it"
+    sender.send(due("b"))
+    assert time.next_wait() == pytest.approx(0.015)
+    time.now += 0.01
+    assert sender.take_turn() == due("b")
+    assert outlet.batches.empty()
+    sender.send(due("c"))
+    time.next_wait()
+    time.advance(0.015)
+    assert outlet.next_batch() == due("c")
+    sender.close()
+    assert sender.counts == SendCounts(batches=3, dropped=0)
+    assert sender.take_turn() is None
+
+
 def test_an_idle_sender_gives_up_its_connection_and_thread_and_starts_again(
     sender: CoalescingSender, time: ManualTime, outlet: RecordingOutlet
 ) -> None:

@@ -1,4 +1,4 @@
-"""A start that psycopg has prepared goes in one message with BEGIN, and fails as if both had been sent in turn."""
+"""A start that psycopg has prepared goes in one message with BEGIN, and with COMMIT where that is ours to send."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_on_a_connection_of_the_caller_a_start_and_its_commit_are_two_mess
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-async def test_in_a_transaction_of_ours_they_are_two_messages_too(
+async def test_in_a_transaction_of_ours_they_are_one_message(
     app: Holdfast, colour: Colour, traced: Traced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = app.database
@@ -113,7 +113,7 @@ async def test_in_a_transaction_of_ours_they_are_two_messages_too(
     traced.begin(connection)
     await start_alone(app, colour)
     connection.pgconn.untrace()
-    assert traced.count_answers() == 2
+    assert traced.count_answers() == 1
     assert len(app.jobs.list()) == SEEN_OFTEN + 1
     await app.aclose()
 
@@ -223,6 +223,80 @@ def test_a_value_with_a_nul_is_refused_and_not_cut_short(postgres_url: str) -> N
         connection.rollback()
         rows = connection.execute("select type from holdfast.job").fetchall()
     assert rows == [("noop",)] * SEEN_OFTEN
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+async def test_a_start_that_fails_with_the_commit_names_its_statement_and_undoes_the_rest(
+    app: Holdfast, postgres_url: str, colour: Colour
+) -> None:
+    for _ in range(SEEN_OFTEN):
+        await start_alone(app, colour)
+    with queue_locked(postgres_url):
+        ending = asyncio.create_task(end_who_waits(postgres_url, CANCEL))
+        with pytest.raises(DatabaseBusy, match="job_insert_new"):
+            await run(lambda: start_in(app, colour), colour)
+        await ending
+    await start_alone(app, colour)
+    assert len(app.jobs.list()) == SEEN_OFTEN + 1
+    await app.aclose()
+
+
+COUNT = "select count(*) from holdfast.job"
+
+
+def test_all_that_a_caller_does_comes_after_the_starts_before_it(app: Holdfast) -> None:
+    for _ in range(SEEN_OFTEN):
+        start_sync(app)
+    seen = []
+    with app.transaction() as tx:
+        app.start(tx, "noop")
+        cursor = tx.execute(COUNT)
+        seen += cursor.fetchall()
+        app.start(tx, "noop")
+        seen += cursor.execute(COUNT).fetchall()
+        app.start(tx, "noop")
+        seen.append((len(app.jobs.list(tx=tx)),))
+        app.start(tx, "noop")
+        seen += tx.connection.execute(COUNT).fetchall()
+        app.start(tx, "noop")
+    seen.append((len(app.jobs.list()),))
+    assert seen == [(SEEN_OFTEN + number,) for number in range(1, 6)]
+
+
+async def test_all_that_a_caller_awaits_comes_after_the_starts_before_it(app: Holdfast) -> None:
+    for _ in range(SEEN_OFTEN):
+        await start_async(app)
+    seen = []
+    async with app.transaction() as tx:
+        await app.start(tx, "noop")
+        connection = tx.connection
+        seen += await (await connection.execute(COUNT)).fetchall()
+        await app.start(tx, "noop")
+        seen += await (await connection.execute(COUNT)).fetchall()
+        await app.start(tx, "noop")
+        seen.append((len(await app.aio.jobs.list(tx=tx)),))
+        await app.start(tx, "noop")
+        async with connection.transaction(force_rollback=True):
+            await app.start(tx, "undone")
+            await app.start(tx, "undone")
+        seen += await (await connection.execute(COUNT)).fetchall()
+    seen.append((len(app.jobs.list()),))
+    assert seen == [(SEEN_OFTEN + number,) for number in (1, 2, 3, 4, 4)]
+    await app.aclose()
+
+
+def test_a_start_of_a_block_that_fails_is_not_there(app: Holdfast) -> None:
+    for _ in range(SEEN_OFTEN):
+        start_sync(app)
+    with pytest.raises(RuntimeError, match="undo"):
+        start_and_fail(app)
+    assert len(app.jobs.list()) == SEEN_OFTEN
+
+
+def start_and_fail(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        app.start(tx, "noop")
+        raise RuntimeError("undo")
 
 
 def insert_of(type: str) -> Statement:

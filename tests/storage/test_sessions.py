@@ -212,7 +212,15 @@ WHEN_IDLE: dict[str, Callable[[Any], Any]] = {
 def described(connection: Any) -> dict[str, Any]:
     """What psycopg keeps of a connection, the present transaction apart."""
     states = vars(connection)
-    changing = {"_prepared", "_adapters", "tracker", "lock", "pgconn", "_notifies_backlog"}
+    changing = {
+        "_prepared",
+        "_adapters",
+        "tracker",
+        "lock",
+        "pgconn",
+        "_notifies_backlog",
+        "_take_flush",
+    }
     found = {name: value for name, value in states.items() if name not in changing}
     dumper = connection.adapters.get_dumper(int, psycopg.adapt.PyFormat.AUTO)
     limits = (connection.prepare_threshold, connection.prepared_max)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from holdfast.core.errors import MissingExtra
 from holdfast.notify.encoding import channel_name
-from holdfast.notify.server_notifier import ListenerTimings, Purpose, ServerNotifier
+from holdfast.notify.server_notifier import Deliver, ListenerTimings, Purpose, ServerNotifier
 
 try:
     from nats.aio.client import Client
@@ -77,15 +77,15 @@ class NatsConnection:
     async def echo(self, payload: str) -> None:
         await self._client.publish(self._own_subject, payload.encode())
 
-    async def receive(self, timeout: float) -> Sequence[str]:
+    async def receive(self, timeout: float, deliver: Deliver) -> None:
         try:
             async with asyncio.timeout(timeout):
                 payload = await self._arrived.get()
         except TimeoutError:
-            return ()
+            return
         if payload is None:
             raise ConnectionError(LOST)
-        return (payload,)
+        deliver(payload)
 
     async def close(self) -> None:
         await self._client.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.core.errors import ConfigError, MissingExtra
 from holdfast.notify.encoding import channel_name
-from holdfast.notify.server_notifier import ListenerTimings, Purpose, ServerNotifier
+from holdfast.notify.server_notifier import Deliver, ListenerTimings, Purpose, ServerNotifier
 
 try:
     from redis.asyncio import Redis
@@ -89,9 +89,10 @@ class RedisConnection:
     async def echo(self, payload: str) -> None:
         await self._client.publish(self._own_channel, payload)
 
-    async def receive(self, timeout: float) -> Sequence[str]:
+    async def receive(self, timeout: float, deliver: Deliver) -> None:
         message: dict[str, Any] | None = await self._subscription.get_message(timeout=timeout)
-        return () if message is None else (str(message["data"]),)
+        if message is not None:
+            deliver(str(message["data"]))
 
     async def close(self) -> None:
         await self._subscription.aclose()  # type: ignore[no-untyped-call]

@@ -24,6 +24,8 @@ from holdfast.core.instants import Instant
 from holdfast.core.sealing import Sealer
 from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.encoding import encode
+from holdfast.notify.sender import BufferedNotifier
+from holdfast.storage.after_commit import Action, Notification, NotifyAction
 from holdfast.storage.database import AsyncTransaction, Database, Raised, Transaction
 from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, at, run, run_async
@@ -187,7 +189,8 @@ class Client:
             return
         outputs = self._outputs
         if change.hints and outputs.sender is not None:
-            access.after_commit(SendHints(outputs.sender, tuple(change.hints)), change.witness)
+            send = SendHints(outputs.sender, tuple(change.hints), outputs.channel)
+            access.after_commit(send, change.witness)
         events = change.events
         if not events:
             return
@@ -261,16 +264,23 @@ class HintSender:
         gathered = self._gathered.get()
         if gathered is not None:
             gathered.update(dict.fromkeys(hints))
-            return
+        elif (notifier := self._open_notifier()) is not None:
+            notifier.send(list(hints))
+
+    def take_turn(self) -> list[Hint] | None:
+        """Have a commit take its hints along, and return others for it; None if they wait, or go another way."""
+        notifier = self._open_notifier() if self._gathered.get() is None else None
+        return notifier.take_turn() if isinstance(notifier, BufferedNotifier) else None
+
+    def _open_notifier(self) -> Notifier | None:
         try:
-            notifier = self._notifier()
+            return self._notifier()
         except HoldfastError as error:
             # The work is committed: raising now would make the caller do it again.
             if not self._is_reported:
                 self._is_reported = True
                 log.error("hints cannot be sent; workers will find jobs by polling: %s", error)
-            return
-        notifier.send(list(hints))
+            return None
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -289,15 +299,24 @@ class HintSender:
                 self.send(gathered)
 
 
-class SendHints(msgspec.Struct, frozen=True):
-    """Sends hints when called, after a commit; equal ones need sending only once."""
+class SendHints(NotifyAction, frozen=True):
+    """Sends hints when called, after a commit; equal ones need sending only once. A channel is of the same server."""
 
     sender: HintSender
     hints: tuple[Hint, ...]
+    channel: str | None = None
 
     def __call__(self) -> None:
         """Send them."""
         self.sender.send(self.hints)
+
+    def take_notifications(self) -> tuple[list[Notification], Action]:
+        """Return them for the commit to take along, with those that wait, if they may leave at once."""
+        others = None if self.channel is None else self.sender.take_turn()
+        if self.channel is None or others is None:
+            return [], self
+        payloads = encode(list(dict.fromkeys([*others, *self.hints])))
+        return [(self.channel, each) for each in payloads], partial(self.sender.send, others)
 
 
 class SendSpans(Protocol):

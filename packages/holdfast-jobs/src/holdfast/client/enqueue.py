@@ -126,7 +126,8 @@ class Producer:
         """Start a chain in the caller's transaction; on an async connection, await it.
 
         Raises: UnknownJobType, InputInvalid, PayloadError, InvalidOption, ChainNotFound for a
-        blocker, and connection and schema errors; in that case nothing is written.
+        blocker, and connection and schema errors; in that case nothing is written. In a transaction
+        of ours the server's errors may come at its end, with which a start without options travels.
         """
         try:
             if not options:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -31,15 +32,16 @@ def encode(hints: Sequence[Hint]) -> list[str]:
     return _pack(list(dict.fromkeys(widen(hint) for hint in hints)))
 
 
-def decode(payload: str) -> list[Hint]:
-    """Return the hints of a payload; what is not a hint this version knows is skipped."""
+@lru_cache(maxsize=256)
+def decode(payload: str) -> tuple[Hint, ...]:
+    """Return the hints of a payload, most of which repeat; what is not a hint this version knows is skipped."""
     try:
         items = json.loads(payload)
     except (ValueError, RecursionError):
-        return []
+        return ()
     if not isinstance(items, list):
-        return []
-    return [hint for item in items if (hint := _decode_one(item)) is not None]
+        return ()
+    return tuple(hint for item in items if (hint := _decode_one(item)) is not None)
 
 
 def widen(hint: Hint) -> Hint:

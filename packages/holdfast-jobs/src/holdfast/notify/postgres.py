@@ -6,30 +6,34 @@ import asyncio
 import contextlib
 import secrets
 import socket
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.errors import MissingExtra, NoConnection
 from holdfast.notify.encoding import channel_name
-from holdfast.notify.server_notifier import ListenerTimings, Purpose, ServerNotifier
+from holdfast.notify.server_notifier import Deliver, ListenerTimings, Purpose, ServerNotifier
 
 try:
     from psycopg import AsyncConnection, OperationalError
-    from psycopg.sql import SQL, Composed, Identifier, Literal
+    from psycopg.sql import SQL, Identifier
 except ImportError as error:
     raise MissingExtra(
         "hints over PostgreSQL need psycopg", help='pip install "holdfast-jobs[postgres]"'
     ) from error
 
-from holdfast.storage.postgres.connection import connection_string, parse_url, remember_host
+from holdfast.storage.postgres.connection import (
+    connection_string,
+    notify_statement,
+    parse_url,
+    remember_host,
+)
 from holdfast.storage.postgres.hosts import connect_async
 from holdfast.storage.postgres.psycopg_internals import LinkConnection
 from holdfast.storage.postgres.shortage import shortage_of
 
 STATEMENT_TIMEOUT_MS = 5_000
 _NO_ROOM = "the server has no room for more connections, and handlers' transactions come first"
-# A command and not a query of pg_notify(): it needs no plan.
-PUBLISH = SQL("notify {channel}, {payload}")
 
 
 def postgres_notifier(
@@ -70,7 +74,10 @@ class PostgresConnection:
         self._channel = channel
         # A channel of its own, so that the echoes of one listener do not wake all others.
         self._own_channel = f"{channel}_{secrets.token_hex(4)}"
-        self._arrived: list[str] = []
+        self._arrived: deque[str] = deque()
+        self._watched: int | None = None
+        self._deliver: Deliver | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._gave_way = False
         connection.add_notify_handler(lambda notify: self._arrived.append(notify.payload))
 
@@ -79,19 +86,24 @@ class PostgresConnection:
 
     async def subscribe(self) -> None:
         for channel in (self._channel, self._own_channel):
-            await self._execute(SQL("listen {}").format(Identifier(channel)))
+            await self._execute(SQL("listen {}").format(Identifier(channel)).as_bytes(None))
+        self._watch()
 
     async def echo(self, payload: str) -> None:
         await self._notify(self._own_channel, [payload])
+        # The driver watched the socket for its answer, and forgot it.
+        self._watch()
 
-    async def receive(self, timeout: float) -> Sequence[str]:
-        # psycopg's own generator costs a listener more than all else between a commit and its hint.
-        if not self._arrived:
-            await self._wait_for_input(timeout)
-            self._take_in()
-        payloads = list(self._arrived)
-        self._arrived.clear()
-        return payloads
+    async def receive(self, timeout: float, deliver: Deliver) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiter, self._deliver = loop.create_future(), deliver
+        timer = loop.call_later(timeout, self._end_wait)
+        try:
+            self._on_input()
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._deliver = None
 
     def give_way(self, entirely: bool) -> None:
         """See `shortage.GivesWay`: whoever listens here polls instead."""
@@ -99,20 +111,34 @@ class PostgresConnection:
         self._shut_down_socket()
 
     async def close(self) -> None:
+        self._stop_watching()
         # Only close the socket; terminating politely could wait for a dead peer.
         self._connection.pgconn.finish()
 
-    async def _wait_for_input(self, timeout: float) -> None:
-        loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-        session = self._connection.pgconn.socket
-        loop.add_reader(session, _resolve, waiter)
-        timer = loop.call_later(timeout, _resolve, waiter)
+    def _watch(self) -> None:
+        # For as long as it listens, without psycopg's generator or a task: the thread that a hint wakes waits for it.
+        self._watched = self._connection.pgconn.socket
+        asyncio.get_running_loop().add_reader(self._watched, self._on_input)
+
+    def _stop_watching(self) -> None:
+        if self._watched is not None:
+            asyncio.get_running_loop().remove_reader(self._watched)
+            self._watched = None
+
+    def _on_input(self) -> None:
         try:
-            await waiter
-        finally:
-            timer.cancel()
-            loop.remove_reader(session)
+            self._take_in()
+        except Exception as error:
+            self._stop_watching()
+            self._end_wait(error)
+        while self._arrived and self._deliver is not None:
+            if self._deliver(self._arrived.popleft()):
+                self._end_wait()
+
+    def _end_wait(self, error: Exception | None = None) -> None:
+        self._deliver = None
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error) if error else self._waiter.set_result(None)
 
     def _take_in(self) -> None:
         session = self._connection.pgconn
@@ -126,11 +152,9 @@ class PostgresConnection:
             self._arrived.append(found.extra.decode())
 
     async def _notify(self, channel: str, payloads: Sequence[str]) -> None:
-        name = Identifier(channel)
-        commands = (PUBLISH.format(channel=name, payload=Literal(each)) for each in payloads)
-        await self._execute(SQL("; ").join(commands))
+        await self._execute(b"; ".join(notify_statement(channel, each) for each in payloads))
 
-    async def _execute(self, statement: Composed) -> None:
+    async def _execute(self, statement: bytes) -> None:
         running = asyncio.ensure_future(self._connection.execute(statement))
         try:
             await asyncio.shield(running)
@@ -148,8 +172,3 @@ class PostgresConnection:
                 ours.shutdown(socket.SHUT_RDWR)
             finally:
                 ours.detach()
-
-
-def _resolve(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

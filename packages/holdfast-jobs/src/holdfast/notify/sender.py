@@ -121,6 +121,8 @@ class CoalescingSender:
     Pending hints are sent at interpreter exit; a forked child starts with none.
     """
 
+    _next_at: float
+
     def __init__(
         self,
         make_publisher: Callable[[], Publisher],
@@ -165,6 +167,17 @@ class CoalescingSender:
                 # While others wait for their turn the thread knows already when to wake.
                 self._changed.notify()
 
+    def take_turn(self) -> list[Hint] | None:
+        """Have the caller publish a batch at once, and return what waits to be in it; None within the window."""
+        with self._changed:
+            now = self._clock()
+            if self._closed or now < self._next_at:
+                return None
+            self._next_at = now + self._timings.window_s
+            self._late_s = self._timings.window_s / 2
+            self._batches += 1
+            return self._pending.take()
+
     def close(self) -> None:
         """Send what is pending, within a bounded time, and end the thread."""
         with self._changed:
@@ -182,6 +195,7 @@ class CoalescingSender:
         self._running = False
         self._failures = 0
         self._next_at = self._clock()
+        self._late_s = 0.0
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="holdfast hints", daemon=True)
@@ -208,12 +222,15 @@ class CoalescingSender:
             idle_at = self._clock() + self._timings.idle_s
             while True:
                 now = self._clock()
-                if self._pending and (self._closed or now >= self._next_at):
+                # Who took a batch along commits often, and may take the next one too.
+                next_at = self._next_at + self._late_s
+                if self._pending and (self._closed or now >= next_at):
+                    self._late_s = 0.0
                     return self._pending.take()
                 if not self._pending and (self._closed or now >= idle_at):
                     self._running = False
                     return []
-                self._wait(self._changed, (self._next_at if self._pending else idle_at) - now)
+                self._wait(self._changed, (next_at if self._pending else idle_at) - now)
 
     def _publish(self, publisher: Publisher | None, batch: list[Hint]) -> Publisher | None:
         """Publish a batch, or drop it; return the publisher once there is one."""
@@ -292,6 +309,10 @@ class BufferedNotifier:
 
     def send(self, hints: Sequence[Hint]) -> None:
         self._sender.send(hints)
+
+    def take_turn(self) -> list[Hint] | None:
+        """See `CoalescingSender.take_turn`."""
+        return self._sender.take_turn()
 
     def listen(self, on_hint: OnHint) -> Listener:
         return _OpenListener(self._make_listener(on_hint), self._listeners)

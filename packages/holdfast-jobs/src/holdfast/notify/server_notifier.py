@@ -28,6 +28,10 @@ PUBLISH_TIMEOUT_S = 5.0
 CANCEL_EVERY_S = 0.05
 
 
+Deliver = Callable[[str], bool]
+"""Takes a payload; returns whether that was enough for now."""
+
+
 class ServerConnection(Protocol):
     """An open connection to a server, used from one event loop. If a method raises, it is closed and replaced."""
 
@@ -40,8 +44,8 @@ class ServerConnection(Protocol):
     async def echo(self, payload: str) -> None:
         """Send a payload that only this connection receives."""
 
-    async def receive(self, timeout: float) -> Sequence[str]:
-        """Return payloads as soon as there are any, none on timeout."""
+    async def receive(self, timeout: float, deliver: Deliver) -> None:
+        """Deliver payloads as they arrive; return when one was enough or on timeout, or sooner."""
 
     async def close(self) -> None:
         """Close without waiting for the server."""
@@ -211,12 +215,17 @@ class ServerListener:
         """Deliver for some time, or until the proof arrives; return whether it did."""
         until = time.monotonic() + seconds
         proven = False
+
+        def deliver(payload: str) -> bool:
+            nonlocal proven
+            if payload == proof:
+                proven = True
+            else:
+                self._deliver(payload)
+            return proven
+
         while not proven and (left := until - time.monotonic()) > 0:
-            payloads = await connection.receive(left)
-            proven = proof in payloads
-            for payload in payloads:
-                if payload != proof:
-                    self._deliver(payload)
+            await connection.receive(left, deliver)
         return proven
 
     def _mark_proven(self) -> None:

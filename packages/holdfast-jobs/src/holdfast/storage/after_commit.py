@@ -6,14 +6,18 @@ guessed: where a part may have been undone, the database is asked what became of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+import msgspec
 
 from holdfast.core.records import Held, LeaseStatus
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 Action: TypeAlias = Callable[[], None]
+Notification: TypeAlias = tuple[str, str]
+"""A channel and a payload, for NOTIFY."""
 Fate: TypeAlias = Literal["there", "completed", "cancelled", "redriven", "gone"]
 
 _NO_TOKEN = "00000000-0000-0000-0000-000000000000"
@@ -38,6 +42,20 @@ class Witness(NamedTuple):
                 return status.state == self.fate
 
 
+class NotifyAction(msgspec.Struct, frozen=True):
+    """An action that a server can do itself right after the commit, if it is asked to in the same message."""
+
+    def __call__(self) -> None:
+        """Do it without the server."""
+
+    def take_notifications(self) -> tuple[Sequence[Notification], Action]:
+        """Return what the server is to send in place of this action, and what is to be done if the commit fails.
+
+        Nothing is to be sent if this is to be done as any other action.
+        """
+        raise NotImplementedError
+
+
 class AfterCommit(Protocol):
     """Has something done when a transaction has committed, unless its witness says that the write was undone."""
 
@@ -47,9 +65,10 @@ class AfterCommit(Protocol):
 class Hooks:
     """What is to be done after one transaction, in the order in which it came."""
 
-    __slots__ = ("_hooks",)
+    __slots__ = ("_hooks", "_on_failed")
 
     def __init__(self) -> None:
+        self._on_failed: Action | None = None
         self._hooks: list[tuple[Action, Witness | None]] = []
 
     def __bool__(self) -> bool:
@@ -78,6 +97,23 @@ class Hooks:
             if witness is None
             or (latest[witness] is witness and witness.confirms(found[witness.job_id]))
         ]
+
+    def take_notifications(self) -> Sequence[Notification]:
+        """Return what the server can send itself, and keep the rest. The transaction is about to commit."""
+        found = [each for each, _ in self._hooks if isinstance(each, NotifyAction)]
+        # Transactions that start jobs of several types in several calls are rare.
+        if not found or any(each != found[0] for each in found):
+            return ()
+        notifications, on_failed = found[0].take_notifications()
+        if notifications:
+            self._on_failed = on_failed
+            self._hooks = [each for each in self._hooks if not isinstance(each[0], NotifyAction)]
+        return notifications
+
+    def fail(self) -> None:
+        """Leave to others what the transaction was to take along, which has not committed."""
+        if self._on_failed is not None:
+            self._on_failed()
 
     def forget(self) -> None:
         """Do nothing of what only a witness could have confirmed."""

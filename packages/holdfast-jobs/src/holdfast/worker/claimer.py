@@ -239,6 +239,9 @@ class Claimer:
 
     async def _wait_for_more(self, has_found: bool) -> None:
         """Wait until something happens or a source, or a type that is paused, is due again."""
+        if has_found and not any(each.waits_for_room() for each in self._sources):
+            # Nothing is left to be claimed, so the slots go first.
+            await asyncio.sleep(0)
         next_at = min([await each.next_at(has_found) for each in self._sources])
         now = self._clock.monotonic()
         wait = min(next_at, self._room.next_at(now)) - now

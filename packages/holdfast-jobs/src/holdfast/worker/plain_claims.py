@@ -224,10 +224,10 @@ class PlainClaims:
         """Whether nothing is left that is due: there was room for all of it, and a hint will tell of what comes."""
         if not self._backoff.hints_alive or not request.allow_crashed:
             return False
+        if len(plan.rooms) < len(self._types) or len(answer) < min(plan.rooms.values()):
+            return len(plan.rooms) == len(self._types)
         counts = Counter(job.type for job in answer)
-        return len(plan.rooms) == len(self._types) and all(
-            number < plan.rooms[name] for name, number in counts.items()
-        )
+        return all(number < plan.rooms[name] for name, number in counts.items())
 
     def _scan_before_cursors(self, plan: ProbePlan, now: float) -> None:
         """A hinted row may lie before the cursor, if its transaction began before our last find."""

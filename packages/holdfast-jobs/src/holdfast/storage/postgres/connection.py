@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Any
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import psycopg
@@ -13,6 +14,7 @@ from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
+from psycopg.sql import SQL, Identifier, Literal
 from psycopg.types.bool import BoolLoader
 from psycopg.types.none import NoneDumper
 from psycopg.types.numeric import IntLoader
@@ -27,7 +29,12 @@ from holdfast.core.errors import (
 )
 from holdfast.storage.operation import Row, Statement
 from holdfast.storage.postgres.hosts import HOST_TIMEOUT_S, Host, hosts_of
-from holdfast.storage.postgres.psycopg_internals import CAN_SHARE_SESSIONS, run_prepared
+from holdfast.storage.postgres.psycopg_internals import (
+    CAN_SHARE_SESSIONS,
+    Prepared,
+    find_prepared,
+    run_prepared,
+)
 from holdfast.storage.postgres.store import (
     OLDEST_VERSION,
     TESTED_VERSION,
@@ -248,6 +255,16 @@ async def is_pooled_async(connection: AsyncConnection[Any]) -> bool:
     return row is not None and row[0] != connection.info.backend_pid
 
 
+# A command and not a query of pg_notify(): it needs no plan.
+_NOTIFY = SQL("notify {channel}, {payload}")
+
+
+@lru_cache(maxsize=256)
+def notify_statement(channel: str, payload: str) -> bytes:
+    """The command that sends a payload to all who listen on a channel; most hints are the same as one before."""
+    return _NOTIFY.format(channel=Identifier(channel), payload=Literal(payload)).as_bytes(None)
+
+
 _ANY_OTHER = 0
 
 
@@ -324,12 +341,26 @@ def _role_of(connection: Connection[Any] | AsyncConnection[Any]) -> str | None:
     return None if connection.closed else connection.info.user
 
 
-class PsycopgExecutor:
-    """Runs statements on a sync psycopg connection."""
+K = TypeVar("K", bound=Connection[Any] | AsyncConnection[Any])
 
-    def __init__(self, connection: Connection[Any], schema: str) -> None:
-        self.connection = connection
+
+class _StatementRunner(Generic[K]):
+    def __init__(self, connection: K, schema: str) -> None:
+        self.connection: K = connection
         self._statements = postgres_statements("dollar", schema)
+
+    def find_prepared(self, statement: Statement) -> Prepared | None:
+        """Return a statement as it can be sent at any later moment, None where it has to be run now."""
+        compiled = self._statements[statement.name]
+        return find_prepared(self.connection, compiled.data, as_texts(compiled, statement.params))
+
+    def explain(self, error: Exception, statement: str) -> Exception:
+        """Return our error for the driver's, or the driver's own; `statement` names the one that failed."""
+        return translate(error, statement, _role_of(self.connection)) or error
+
+
+class PsycopgExecutor(_StatementRunner[Connection[Any]]):
+    """Runs statements on a sync psycopg connection."""
 
     def execute(self, statement: Statement) -> list[Row]:
         """Run one statement. Raises: the errors of `storage.postgres.store`."""
@@ -338,23 +369,19 @@ class PsycopgExecutor:
         try:
             if CAN_SHARE_SESSIONS:
                 with self.connection.lock:
-                    running = run_prepared(self.connection, compiled.data, values)
-                    result = self.connection.wait(running)
-                if result is not None:
-                    return _rows_of(result)
+                    prepared = find_prepared(self.connection, compiled.data, values)
+                    if prepared is not None:
+                        running = run_prepared(self.connection, prepared)
+                        return _rows_of(self.connection.wait(running))
             cursor = OwnCursor(self.connection)
             cursor.execute(compiled.data, values)
             return cursor.rows()
         except (psycopg.Error, OSError) as error:
-            raise translate(error, statement.name, _role_of(self.connection)) or error from error
+            raise self.explain(error, statement.name) from error
 
 
-class PsycopgAsyncExecutor:
+class PsycopgAsyncExecutor(_StatementRunner[AsyncConnection[Any]]):
     """Runs statements on an async psycopg connection."""
-
-    def __init__(self, connection: AsyncConnection[Any], schema: str) -> None:
-        self.connection = connection
-        self._statements = postgres_statements("dollar", schema)
 
     async def execute(self, statement: Statement) -> list[Row]:
         """Run one statement. Raises: the errors of `storage.postgres.store`."""
@@ -363,12 +390,12 @@ class PsycopgAsyncExecutor:
         try:
             if CAN_SHARE_SESSIONS:
                 async with self.connection.lock:
-                    running = run_prepared(self.connection, compiled.data, values)
-                    result = await self.connection.wait(running)
-                if result is not None:
-                    return _rows_of(result)
+                    prepared = find_prepared(self.connection, compiled.data, values)
+                    if prepared is not None:
+                        running = run_prepared(self.connection, prepared)
+                        return _rows_of(await self.connection.wait(running))
             cursor = OwnAsyncCursor(self.connection)
             await cursor.execute(compiled.data, values)
             return await cursor.rows()
         except (psycopg.Error, OSError) as error:
-            raise translate(error, statement.name, _role_of(self.connection)) or error from error
+            raise self.explain(error, statement.name) from error

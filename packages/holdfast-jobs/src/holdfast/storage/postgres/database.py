@@ -6,7 +6,13 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -111,8 +117,8 @@ class PostgresDatabase:
             return run(op, PsycopgExecutor(connection, self.schema))
 
     async def run_async(self, op: Op[T]) -> T:
-        async with self._begun_async() as connection:
-            return await run_async(op, PsycopgAsyncExecutor(connection, self.schema))
+        async with self.transaction_async() as transaction:
+            return await run_async(op, transaction)
 
     def read(self, op: Op[T], timeout_ms: int | None = None) -> T:
         with self._begun() as connection:
@@ -301,36 +307,19 @@ class PostgresDatabase:
                     connection.rollback()
                 raise
 
-    @asynccontextmanager
-    async def _begun_async(self) -> AsyncIterator[PooledAsyncConnection]:
-        """Async version of `_begun`."""
-        async with self._connection_async(begin_message()) as connection:
-            try:
-                yield connection
-                await connection.commit()
-            except BaseException:
-                with suppress(psycopg.Error):
-                    await connection.rollback()
-                raise
-
-    @contextmanager
-    def _connection(self, first: bytes, short_wait_s: float = WAIT_S) -> Iterator[PooledConnection]:
+    def _connection(
+        self, first: bytes, short_wait_s: float = WAIT_S
+    ) -> AbstractContextManager[PooledConnection]:
         self._forget_parent()
-        try:
-            ready = partial(make_ready, first=first)
-            with self._sync_pool().connection(ready, short_wait_s) as connection:
-                yield connection
-        except psycopg.Error as error:
-            raise translate(error) or error from error
+        return self._sync_pool().connection(partial(make_ready, first=first), short_wait_s)
 
-    @asynccontextmanager
-    async def _connection_async(
+    def _connection_async(
         self,
         first: bytes = NOTHING,
         limit_ms: int = STATEMENT_TIMEOUT_MS,
         wait_s: float = WAIT_S,
         short_wait_s: float = WAIT_S,
-    ) -> AsyncIterator[PooledAsyncConnection]:
+    ) -> AbstractAsyncContextManager[PooledAsyncConnection]:
         self._forget_parent()
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
@@ -338,12 +327,8 @@ class PostgresDatabase:
             pool = self._pools[loop] = PostgresAsyncPool(
                 self._connect_async, self._pool_size, self._group
             )
-        try:
-            ready = partial(make_ready_async, first=first, limit_ms=limit_ms)
-            async with pool.connection(ready, wait_s, short_wait_s) as connection:
-                yield connection
-        except psycopg.Error as error:
-            raise translate(error) or error from error
+        ready = partial(make_ready_async, first=first, limit_ms=limit_ms)
+        return pool.connection(ready, wait_s, short_wait_s)
 
     def _sync_pool(self) -> PostgresPool:
         """The pool of this process; threads that come first together make one."""

@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent import futures
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import psycopg
@@ -47,6 +47,7 @@ from holdfast.storage.postgres.psycopg_internals import (
 )
 from holdfast.storage.postgres.shortage import Shortage
 from holdfast.storage.postgres.silence import LentConnections, LoopWatch, ThreadWatch
+from holdfast.storage.postgres.store import translate
 
 NOTHING = b""
 """The message of those who begin with none of their own."""
@@ -414,7 +415,8 @@ class PostgresPool(_Pool[PooledConnection]):
     def connection(
         self, make_ready: Callable[[PooledConnection], None], short_wait_s: float = WAIT_S
     ) -> Iterator[PooledConnection]:
-        """Lend a connection that was made ready; one on which that fails is replaced. Raises: DatabaseUnreachable.
+        """Lend a connection that was made ready; one on which that fails is replaced. Raises: DatabaseUnreachable, and
+        our error for whatever the driver raises in the block.
 
         While the server has no room and the pool has no connection, the caller waits for `short_wait_s`.
         """
@@ -433,6 +435,8 @@ class PostgresPool(_Pool[PooledConnection]):
             finally:
                 self._lent.remove(connection)
                 self._give_back(connection)
+        except psycopg.Error as error:
+            raise translate(error) or error from error
         finally:
             self._free.release()
 
@@ -557,7 +561,7 @@ class PostgresAsyncPool(_Pool[PooledAsyncConnection]):
         """Async version of `PostgresPool.connection`."""
         deadline = time.monotonic() + wait_s
         try:
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(wait_s) if self._free.locked() else nullcontext():
                 await self._free.acquire()
         except TimeoutError:
             raise _none_free(self._size, self._trouble, wait_s) from None
@@ -573,6 +577,8 @@ class PostgresAsyncPool(_Pool[PooledAsyncConnection]):
             finally:
                 self._lent.remove(connection)
                 await self._give_back(connection)
+        except psycopg.Error as error:
+            raise translate(error) or error from error
         finally:
             self._free.release()
 

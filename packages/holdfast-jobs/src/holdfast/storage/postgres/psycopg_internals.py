@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from psycopg import AsyncConnection, Connection, OperationalError, capabilities, errors, pq
 from psycopg.pq import ExecStatus, TransactionStatus
@@ -190,33 +190,64 @@ _TEXT, _UNKNOWN = 25, 0
 _HAS_PIPELINE = capabilities.has_pipeline()
 
 
-def run_prepared(
-    connection: Any, text: bytes, values: Sequence[str | None]
-) -> PQGen[PGresult | None]:
-    """Run a statement that psycopg has prepared, after BEGIN where none was sent yet; return None for any other."""
-    prepared, session = connection._prepared, connection.pgconn
+# The name of a statement that psycopg has prepared, and its values.
+Prepared: TypeAlias = tuple[bytes, list[bytes | None]]
+
+
+def find_prepared(connection: Any, text: bytes, values: Sequence[str | None]) -> Prepared | None:
+    """Return a statement as it can be sent without a cursor, None for one that cannot."""
+    prepared = connection._prepared
     key = (text, tuple([_UNKNOWN if each is None else _TEXT for each in values]))
     name = None if prepared.prepare_threshold is None else prepared._names.get(key)
     given = [None if each is None else each.encode() for each in values]
     # libpq would take a NUL for the end of a value; a cursor refuses it.
     is_whole = not any(b"\0" in each for each in given if each)
-    if name is None or not is_whole or not _HAS_PIPELINE or session.pipeline_status:
+    if name is None or not is_whole or not _HAS_PIPELINE or connection.pgconn.pipeline_status:
         return None
     prepared._names.move_to_end(key)
-    if connection._autocommit or session.transaction_status != TransactionStatus.IDLE:
-        session.send_query_prepared(name, given)
-        answers = yield from generators.execute(session)
-    else:
-        session.enter_pipeline_mode()
-        session.send_query_params(connection._get_tx_start_command(), None)
-        session.send_query_prepared(name, given)
-        session.pipeline_sync()
-        answers = yield from _read_pipeline(session)
+    return name, given
+
+
+def run_prepared(
+    connection: Any, statement: Prepared, ends: Sequence[bytes] = ()
+) -> PQGen[PGresult]:
+    """Run a prepared statement, after BEGIN where none was sent yet and before its ends, in one message.
+
+    The first of the ends is COMMIT. Where something fails the rest is not run; what follows the commit may fail.
+    """
+    session = connection.pgconn
+    begins = not connection._autocommit and session.transaction_status == TransactionStatus.IDLE
+    first = [connection._get_tx_start_command()] if begins else []
+    if len(first) == len(ends):
+        # Between no BEGIN and no COMMIT it needs neither; between both, the server makes a transaction of it by itself.
+        session.send_query_prepared(*statement)
+        answers: list[PGresult] = yield from generators.execute(session)
+        _check(answers)
+        return answers[0]
+    session.enter_pipeline_mode()
+    for each in first:
+        session.send_query_params(each, None)
+    session.send_query_prepared(*statement)
+    for each in ends:
+        session.send_query_params(each, None)
+    session.pipeline_sync()
+    answers = yield from _read_pipeline(session)
+    _check(answers[: len(first) + 2])
+    return answers[len(first)]
+
+
+def run_commit(connection: Any, ends: Sequence[bytes]) -> PQGen[None]:
+    """Send COMMIT and what follows it in one message, if anything was begun."""
+    if connection.pgconn.transaction_status != TransactionStatus.IDLE:
+        connection.pgconn.send_query(b"; ".join(ends))
+        answers = yield from generators.execute(connection.pgconn)
+        _check(answers[:1])
+
+
+def _check(answers: Iterable[PGresult]) -> None:
     for each in answers:
         if each.status == ExecStatus.FATAL_ERROR:
             raise errors.error_from_result(each)
-    result: PGresult = answers[-1]
-    return result
 
 
 def _read_pipeline(session: PGconn) -> PQGen[list[PGresult]]:

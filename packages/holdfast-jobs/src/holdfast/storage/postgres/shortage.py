@@ -116,4 +116,5 @@ if hasattr(os, "register_at_fork"):
 
 def shortage_of(url: str) -> Shortage:
     """The state of the server with this URL."""
-    return _shortages.setdefault(url, Shortage())
+    # Every claim asks, and making one costs more than the answer.
+    return _shortages.get(url) or _shortages.setdefault(url, Shortage())

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
+from functools import partial
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, pq, sql
@@ -23,7 +24,11 @@ from holdfast.core.records import Held
 from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import ended_by_caller
 from holdfast.storage.operation import Row, Statement, run, run_async
-from holdfast.storage.postgres.connection import PsycopgAsyncExecutor, PsycopgExecutor
+from holdfast.storage.postgres.connection import (
+    PsycopgAsyncExecutor,
+    PsycopgExecutor,
+    notify_statement,
+)
 from holdfast.storage.postgres.pool import (
     BEGIN,
     WHICH_TRANSACTION,
@@ -37,6 +42,8 @@ from holdfast.storage.postgres.psycopg_internals import (
     PoolConnection,
     begin_now,
     read_answers,
+    run_commit,
+    run_prepared,
     share_session,
     take_session_back,
 )
@@ -53,16 +60,29 @@ _BEGIN_MARKED = sql.SQL(
 )
 
 
+# A transaction of its own, so that others do not queue for the server's one lock of NOTIFY while the commit before it
+# waits for the disk. What it says is on the disk already, so it waits for none.
+_COMMIT, _BEGIN_NOTIFY = b"commit", (b"begin", b"set local synchronous_commit = off")
+
+# Nobody reads the answers of these, and nothing that a caller can know of the database is wrong if they come later.
+_HOLDABLE = {"job_insert_new"}
+
+TakeFlush: TypeAlias = Callable[[], PQGen[Any] | None]
+
+
 class _Transaction(Generic[P, L]):
     """What sync and async transactions share: the pooled session, and the connection lent to the caller."""
 
     dialect: ClassVar[Literal["postgresql"]] = "postgresql"
+    _executor: PsycopgExecutor | PsycopgAsyncExecutor
 
-    def __init__(self, pooled: P, caller: Callable[[P], L]) -> None:
+    def __init__(self, pooled: P, caller: Callable[[P, TakeFlush], L]) -> None:
         self.hooks = Hooks()
         self._pooled = pooled
         self._caller = caller
         self._lent: L | None = None
+        self._held: Callable[..., PQGen[Any]] | None = None
+        self._held_name = ""
         self._has_begun = False
         self._is_over = False
 
@@ -77,6 +97,29 @@ class _Transaction(Generic[P, L]):
         if self._pooled.pgconn.transaction_status == TransactionStatus.INERROR:
             raise TransactionAborted("a statement of this transaction failed before")
 
+    def _hold(self, statement: Statement) -> bool:
+        """Keep a statement back whose answer is not needed: it goes with COMMIT, or before whatever comes first."""
+        can_wait = CAN_SHARE_SESSIONS and statement.name in _HOLDABLE
+        prepared = self._executor.find_prepared(statement) if can_wait else None
+        if prepared is not None:
+            self._held, self._held_name = (
+                partial(run_prepared, self._pooled, prepared),
+                statement.name,
+            )
+        return prepared is not None
+
+    def _take_flush(self) -> PQGen[Any] | None:
+        """Return the operation that sends what was held back."""
+        held, self._held = self._held, None
+        return None if held is None else held()
+
+    def _commit_operation(self) -> PQGen[Any]:
+        """Return the operation that commits, with what was held back before it and notifications after it."""
+        held, self._held = self._held, None
+        sent = [notify_statement(*each) for each in self.hooks.take_notifications()]
+        ends = [_COMMIT, *_BEGIN_NOTIFY, *sent, _COMMIT] if sent else [_COMMIT]
+        return run_commit(self._pooled, ends) if held is None else held(ends)
+
     def end(self) -> None:
         """Leave the connection to the next."""
         self._is_over = True
@@ -86,7 +129,7 @@ class _Transaction(Generic[P, L]):
     def _lend_connection(self) -> L:
         self._check_not_over()
         if self._lent is None:
-            self._lent = self._caller(self._pooled)
+            self._lent = self._caller(self._pooled, self._take_flush)
         return self._lent
 
     def _check_not_over(self) -> None:
@@ -106,6 +149,8 @@ class _Transaction(Generic[P, L]):
 class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection | BorrowedConnection"]):
     """An open transaction; `connection` is psycopg's, for whatever `execute` does not cover."""
 
+    _executor: PsycopgExecutor
+
     def __init__(self, pooled: PooledConnection, schema: str) -> None:
         super().__init__(pooled, CallerConnection if CAN_SHARE_SESSIONS else BorrowedConnection)
         self._executor = PsycopgExecutor(pooled, schema)
@@ -123,7 +168,9 @@ class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection | Bor
         """Run a statement of ours, or one of the caller's own as text."""
         if isinstance(statement, Statement):
             self.check_open()
-            return self._executor.execute(statement)
+            if (flush := self._take_flush()) is not None:
+                self._run(flush)
+            return [] if self._hold(statement) else self._executor.execute(statement)
         lent = self._lend_connection()
         self._check_begun()
         return lent.run(statement.encode(), params)
@@ -137,15 +184,27 @@ class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection | Bor
         self.check_open()
         if not self._lent.tracker.is_same(self._lent.which()):
             raise ended_by_caller()
-        run(self.hooks.review(store), self._executor)
+        run(self.hooks.review(store), self)
 
     def commit(self) -> None:
         """Commit. Raises: see `check_open`."""
         self.check_open()
-        self._pooled.commit()
+        if CAN_SHARE_SESSIONS:
+            self._run(self._commit_operation())
+        else:
+            self._pooled.commit()
+
+    def _run(self, operation: PQGen[Any]) -> None:
+        try:
+            with self._pooled.lock:
+                self._pooled.wait(operation)
+        except psycopg.Error as error:
+            raise self._executor.explain(error, self._held_name) from error
 
     def rollback(self) -> None:
         """Undo everything; where that fails, the pool gives the connection up."""
+        self._held = None
+        self.hooks.fail()
         with suppress(psycopg.Error):
             self._pooled.rollback()
 
@@ -154,6 +213,8 @@ class PostgresAsyncTransaction(
     _Transaction[PooledAsyncConnection, "CallerAsyncConnection | BorrowedAsyncConnection"]
 ):
     """Async version of `PostgresTransaction`."""
+
+    _executor: PsycopgAsyncExecutor
 
     def __init__(self, pooled: PooledAsyncConnection, schema: str) -> None:
         super().__init__(
@@ -176,7 +237,9 @@ class PostgresAsyncTransaction(
         """Run a statement of ours, or one of the caller's own as text."""
         if isinstance(statement, Statement):
             self.check_open()
-            return await self._executor.execute(statement)
+            if (flush := self._take_flush()) is not None:
+                await self._run(flush)
+            return [] if self._hold(statement) else await self._executor.execute(statement)
         lent = self._lend_connection()
         self._check_begun()
         return await lent.run(statement.encode(), params)
@@ -188,15 +251,27 @@ class PostgresAsyncTransaction(
         self.check_open()
         if not self._lent.tracker.is_same(await self._lent.which()):
             raise ended_by_caller()
-        await run_async(self.hooks.review(store), self._executor)
+        await run_async(self.hooks.review(store), self)
 
     async def commit(self) -> None:
         """Commit. Raises: see `check_open`."""
         self.check_open()
-        await self._pooled.commit()
+        if CAN_SHARE_SESSIONS:
+            await self._run(self._commit_operation())
+        else:
+            await self._pooled.commit()
+
+    async def _run(self, operation: PQGen[Any]) -> None:
+        try:
+            async with self._pooled.lock:
+                await self._pooled.wait(operation)
+        except psycopg.Error as error:
+            raise self._executor.explain(error, self._held_name) from error
 
     async def rollback(self) -> None:
         """Undo everything; where that fails, the pool gives the connection up."""
+        self._held = None
+        self.hooks.fail()
         with suppress(psycopg.Error):
             await self._pooled.rollback()
 
@@ -258,8 +333,9 @@ class StatementTracker:
 class CallerConnection(Connection[Any]):
     """The connection of a caller's own statements."""
 
-    def __init__(self, owner: PooledConnection) -> None:
+    def __init__(self, owner: PooledConnection, take_flush: TakeFlush) -> None:
         super().__init__(owner.pgconn)
+        self._take_flush = take_flush
         self.tracker = StatementTracker()
         self.cursor_factory = CallerCursor
         self._owner = owner
@@ -267,6 +343,8 @@ class CallerConnection(Connection[Any]):
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
         """Drive one of psycopg's operations; there is none that does not pass here."""
+        if (flush := self._take_flush()) is not None:
+            super().wait(flush)
         if self.tracker.is_unasked:
             self.tracker.began = self.which()
         self.tracker.done += 1
@@ -301,8 +379,9 @@ class CallerConnection(Connection[Any]):
 class CallerAsyncConnection(PoolConnection):
     """Async version of `CallerConnection`."""
 
-    def __init__(self, owner: PooledAsyncConnection) -> None:
+    def __init__(self, owner: PooledAsyncConnection, take_flush: TakeFlush) -> None:
         super().__init__(owner.pgconn)
+        self._take_flush = take_flush
         self.tracker = StatementTracker()
         self.cursor_factory = CallerAsyncCursor
         self._owner = owner
@@ -310,6 +389,8 @@ class CallerAsyncConnection(PoolConnection):
 
     async def wait(self, *args: Any, **kwargs: Any) -> Any:
         """Drive one of psycopg's operations; there is none that does not pass here."""
+        if (flush := self._take_flush()) is not None:
+            await super().wait(flush)
         if self.tracker.is_unasked:
             self.tracker.began = await self.which()
         self.tracker.done += 1
@@ -342,7 +423,7 @@ class CallerAsyncConnection(PoolConnection):
 class BorrowedConnection:
     """The pool's own connection instead, where sessions cannot be shared; the pool closes it afterwards."""
 
-    def __init__(self, owner: Any) -> None:
+    def __init__(self, owner: Any, take_flush: TakeFlush) -> None:
         self._owner = owner
         self.tracker = StatementTracker()
         self.tracker.is_taken = True
