@@ -201,6 +201,17 @@ class OutcomeResolver:
         values = {"error": error, "fingerprint": print_, "on_failed": due}
         return make_finish(attempt, self._worker, "fail", **values)
 
+    def resolve_undone(self, attempt: Attempt, error: str, problem: str | None) -> Finish:
+        """Fail a durable function after its steps were undone, or have the undoing tried again, if one was not."""
+        print_ = fingerprint(error.partition(":")[0], error.partition("\n")[0])
+        if problem is None:
+            return self._fail(attempt, error, print_)
+        if not has_attempts_left(attempt):
+            return self._fail(attempt, f"{error}\n\n{problem}", print_)
+        delay_ms = attempt.policy.retry.delay_ms(attempt.claimed.attempt, self._clock.random())
+        values = {"error": problem, "fingerprint": print_}
+        return make_finish(attempt, self._worker, "retry", delay_ms=delay_ms, **values)
+
     def _fail_noted(self, attempt: Attempt, value: Any) -> Finish:
         """Record the failure after which `on_failed` was called, whatever that returned."""
         if isinstance(value, Snooze):
