@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from holdfast.core.steps import (
     NewStep,
     SignalRecord,
     StepRecord,
+    StepState,
     WaitRecord,
     WrittenStep,
 )
@@ -30,28 +31,32 @@ class StepFixture(LimitFixture):
 
     def step(self, job: ClaimedJob, name: str = "charge", **fields: Any) -> NewStep:
         """Return a record of a step that is done."""
-        given = {"key": "", "nth": 1, "position": 1, "kind": "step", "state": "done", "output": "7"}
+        given: dict[str, Any] = {"key": "", "nth": 1, "position": 1, "kind": "step"}
+        given |= {"state": "done", "output": "7"}
         return NewStep(job_id=job.id, token=job.token, name=name, **given | fields)
 
     def wait(
         self, job: ClaimedJob, signal: str = "approved", key: str = "7", **fields: Any
     ) -> NewStep:
         """Return a record of an open wait."""
-        given = {"kind": "wait", "state": "open", "output": None, "started_at": self.now}
+        given: dict[str, Any] = {
+            "kind": "wait",
+            "state": "open",
+            "output": None,
+            "started_at": self.now,
+        }
         given |= {"signal": signal, "signal_key": key, "marks": True}
         return self.step(job, f"wait {signal}", **given | fields)
 
-    def ended(self, step: NewStep, state: str = "done", **fields: Any) -> ClosedStep:
+    def ended(self, step: NewStep, state: StepState = "done", **fields: Any) -> ClosedStep:
         """Return the end of an open record."""
         proof = (step.job_id, step.token, step.name, step.key, step.nth)
-        return ClosedStep(*proof, state, **fields)  # type: ignore[arg-type]
+        return ClosedStep(*proof, state, **fields)
 
     def signal(self, name: str = "approved", key: str = "7", **fields: Any) -> NewSignal:
         """Return a signal."""
-        return NewSignal(
-            **{"id": self.new_id(), "name": name, "key": key, "data": '"yes"', "keep_ms": WEEK_MS}
-            | fields
-        )
+        given: dict[str, Any] = {"data": '"yes"', "keep_ms": WEEK_MS}
+        return NewSignal(id=self.new_id(), name=name, key=key, **given | fields)
 
     async def record(self, *steps: NewStep) -> list[WrittenStep]:
         """Append records."""
@@ -236,10 +241,15 @@ class SteppingConformance(FunctionConformance):
         self, fixture: StepFixture
     ) -> None:
         job = await fixture.start_running()
-        done = {"position": 1, "marks": True}
-        run = {"kind": "run", "state": "failed", "position": 4, "output": None, "error": "no"}
+        run: dict[str, Any] = {
+            "kind": "run",
+            "state": "failed",
+            "position": 4,
+            "output": None,
+            "error": "no",
+        }
         await fixture.record(
-            fixture.step(job, "reserve", **done),
+            fixture.step(job, "reserve", marks=True),
             fixture.step(job, "charge", position=2, undo=True),
             fixture.step(job, "ship", position=3, state="failed", output=None, error="no"),
             fixture.step(job, "render", **run),
@@ -270,9 +280,8 @@ class SteppingConformance(FunctionConformance):
         }
         assert found == {"step": [other.id], "waiting": [job.id]}
         for term, value in (("step", "charge"), ("waiting", "approved")):
-            page = await fixture.run(
-                fixture.store.chains.page(JobQuery(**{term: value}), fixture.now)
-            )
+            query = JobQuery(**cast(Any, {term: value}))
+            page = await fixture.run(fixture.store.chains.page(query, fixture.now))
             assert [each.id for each in page] == found[term]
         assert await fixture.read_all(waiting="another") == []
         await fixture.run(fixture.store.jobs.end([Ending(job.id, "cancelled")], fixture.now))
@@ -303,8 +312,8 @@ class SignalConformance(FunctionConformance):
         assert not await fixture.close(taken)
         (closed,) = await fixture.steps(job.id)
         assert (closed.state, closed.output, closed.signal_id) == ("done", signal.data, signal.id)
-        record = (await fixture.run(fixture.store.signals.list(10)))[0]
-        assert (record.id, record.taken_by) == (signal.id, job.id)
+        newest = (await fixture.run(fixture.store.signals.list(10)))[0]
+        assert (newest.id, newest.taken_by) == (signal.id, job.id)
 
     @pytest.mark.parametrize("when", ["before", "during"])
     async def test_a_function_that_was_signalled_is_due_as_soon_as_it_parks(
@@ -507,7 +516,13 @@ class ChildrenConformance(FunctionConformance):
         await fixture.start_all(children)
         left = iter(enumerate(children))
         for step, number in enumerate(groups, 1):
-            run = {"kind": "run", "state": "open", "output": None, "position": step, "nth": step}
+            run: dict[str, Any] = {
+                "kind": "run",
+                "state": "open",
+                "output": None,
+                "position": step,
+                "nth": step,
+            }
             await fixture.record(fixture.step(parent, "run", **run, marks=step == 1))
             edges = [
                 NewBlocker(parent.id, place, child.id, "run", step)

@@ -18,7 +18,10 @@ from holdfast.core.steps import (
     WrittenStep,
 )
 from holdfast.storage.operation import Op
-from holdfast.storage.store.params import document, fetch, fetch_set, texts
+from holdfast.storage.store.params import document, fetch, fetch_column, fetch_set, texts
+
+LOOK = 10_000
+"""How many blocked jobs, or signals, are looked at in search of what is wrong with them."""
 
 
 class StepStore:
@@ -51,8 +54,9 @@ class StepStore:
         return fetch(StepRecord, "step_list", ids=texts(ids), now=now)
 
     def stranded(self, limit: int) -> Op[list[JobRef]]:
-        """Read parked functions that nothing will wake. One statement."""
-        return fetch(JobRef, "step_stranded", limit=limit)
+        """Read parked functions that nothing will wake, among the newest blocked jobs. Two small statements."""
+        blocked = yield from fetch_column("job_walk_blocked", before=None, limit=LOOK)
+        return (yield from fetch(JobRef, "step_stranded", ids=texts(blocked)))[:limit]
 
 
 class SignalStore:
@@ -82,8 +86,10 @@ class SignalStore:
     def unwanted(
         self, after_ms: int, limit: int, now: Instant | None = None
     ) -> Op[list[SignalRecord]]:
-        """Read signals that nobody has taken for so long, and that nobody waits for, oldest first. One statement."""
-        return fetch(SignalRecord, "signal_unwanted", after_ms=after_ms, limit=limit, now=now)
+        """Read old signals that nobody has taken for so long, and that nobody waits for. One statement."""
+        return fetch(
+            SignalRecord, "signal_unwanted", after_ms=after_ms, look=LOOK, limit=limit, now=now
+        )
 
     def list(self, limit: int) -> Op[list[SignalRecord]]:
         """Read the newest signals. One statement."""

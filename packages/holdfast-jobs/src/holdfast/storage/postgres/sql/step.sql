@@ -185,9 +185,9 @@ select id::text, name, key, data, given_id, broadcast, holdfast.us(at), holdfast
  limit :limit::integer;
 
 -- name: signal_unwanted
--- Signals that nobody has taken for so long, and that nobody waits for.
+-- Of the oldest signals, those that nobody has taken for so long, and that nobody waits for.
 select id::text, name, key, data, given_id, broadcast, holdfast.us(at), holdfast.us(until), taken_by::text
-  from holdfast.signal g
+  from (select * from holdfast.signal order by id limit :look::integer) g
  where g.taken_by is null and not g.broadcast and g.until > holdfast.moment(:now::bigint)
    and g.at <= holdfast.moment(:now::bigint) - :after_ms::bigint * interval '1 ms'
    and not exists (
@@ -197,11 +197,11 @@ select id::text, name, key, data, given_id, broadcast, holdfast.us(at), holdfast
  limit :limit::integer;
 
 -- name: step_stranded
--- Parked functions that nothing will wake: they have no time, and no open wait or edge.
+-- Of these jobs, the parked functions that nothing will wake: they have no time, and no open wait or edge.
 select q.job_id::text, q.type
   from holdfast.queue q
- where q.steps and q.token is null and q.available_at = 'infinity'
+ where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
+   and q.steps and q.token is null and q.available_at = 'infinity'
    and not exists (select from holdfast.step s where s.job_id = q.job_id and s.state = 'open' and s.kind = 'wait')
    and not exists (select from holdfast.blocker b where b.job_id = q.job_id and b.open)
- order by q.job_id
- limit :limit::integer;
+ order by q.job_id;

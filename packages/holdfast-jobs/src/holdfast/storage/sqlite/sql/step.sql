@@ -147,9 +147,9 @@ select s.job_id, j.chain_id, q.type,
 select id, name, key, data, given_id, broadcast, at, until, taken_by from holdfast_signal order by id desc limit :limit;
 
 -- name: signal_unwanted
--- Signals that nobody has taken for so long, and that nobody waits for.
+-- Of the oldest signals, those that nobody has taken for so long, and that nobody waits for.
 select id, name, key, data, given_id, broadcast, at, until, taken_by
-  from holdfast_signal g
+  from (select * from holdfast_signal order by id limit :look) g
  where taken_by is null and not broadcast and until > {now} and at <= {now} - :after_ms * 1000
    and not exists (
      select 1 from holdfast_step s cross join holdfast_queue q on q.job_id = s.job_id
@@ -158,11 +158,11 @@ select id, name, key, data, given_id, broadcast, at, until, taken_by
  limit :limit;
 
 -- name: step_stranded
--- Parked functions that nothing will wake: they have no time, and no open wait or edge.
+-- Of these jobs, the parked functions that nothing will wake: they have no time, and no open wait or edge.
 select q.job_id, q.type
-  from holdfast_queue q
+  from json_each(:ids) x
+ cross join holdfast_queue q on q.job_id = x.value
  where q.steps and q.token is null and q.available_at = 9223372036854775807
    and not exists (select 1 from holdfast_step s where s.job_id = q.job_id and s.state = 'open' and s.kind = 'wait')
    and not exists (select 1 from holdfast_blocker b where b.job_id = q.job_id and b.open = 1)
- order by q.job_id
- limit :limit;
+ order by q.job_id;
