@@ -18,6 +18,9 @@ StepKind = Literal["step", "sleep", "wait", "run", "cursor", "undo", "failure"]
 StepState = Literal["open", "done", "failed", "timed_out"]
 """Only sleeps, waits and runs are written open; a wait that nobody signalled in time has timed out."""
 
+UNDO = "undo:"
+"""Before the name of a step, the name under which its undoing is recorded. A redrive does both again."""
+
 MAX_STEPS = 10_000
 """Records that one job may have."""
 MAX_RECORDED_BYTES = 64 * 1024 * 1024
@@ -67,7 +70,10 @@ class NewStep(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ClosedStep(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an open record ended, proven as a new one is. With `signal_id` that signal is taken, or nothing is written."""
+    """How an open record ended, proven as a new one is.
+
+    With `signal_id` that signal is taken, or nothing is written.
+    """
 
     job_id: str
     token: str

@@ -51,7 +51,7 @@ _KIND_OF: dict[State, FinishKind] = {
     "failed": "fail",
     "cancelled": "cancel",
 }
-_GIVES_BACK: frozenset[FinishKind] = frozenset({"retry", "snooze", "release"})
+_GIVES_BACK: frozenset[FinishKind] = frozenset({"retry", "snooze", "release", "park"})
 _OUR_MODULES = ("holdfast.worker.", "holdfast.scheduler.")
 
 

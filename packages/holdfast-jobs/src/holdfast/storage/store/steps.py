@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.core.instants import Instant
 from holdfast.core.records import JobRef
 from holdfast.core.steps import (
@@ -16,7 +18,10 @@ from holdfast.core.steps import (
     WrittenStep,
 )
 from holdfast.storage.operation import Op
-from holdfast.storage.store.params import document, fetch, fetch_set, texts
+from holdfast.storage.store.params import document, fetch, fetch_column, fetch_set, texts
+
+LOOK = 10_000
+"""How many blocked jobs, or signals, are looked at in search of what is wrong with them."""
 
 
 class StepStore:
@@ -28,6 +33,10 @@ class StepStore:
         Concurrency: the live rows are locked in share mode until the commit, so that no other worker can take a job
         over in between. Locked rows are skipped; what is not returned was lost, is locked, or was there already.
         """
+        if len(steps) == 1 and not steps[0].marks:
+            one = msgspec.structs.asdict(steps[0])
+            del one["marks"]
+            return fetch(WrittenStep, "step_record_one", **one, now=now)
         return fetch(WrittenStep, "step_record", rows=document(steps), now=now)
 
     def close(
@@ -40,9 +49,14 @@ class StepStore:
         """
         return fetch(WrittenStep, "step_close", rows=document(steps), now=now)
 
-    def of_jobs(self, ids: Sequence[str]) -> Op[list[StepRecord]]:
-        """Read the records of jobs in their order, and for open waits the oldest signal they can take. One statement."""
-        return fetch(StepRecord, "step_list", ids=texts(ids))
+    def of_jobs(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[StepRecord]]:
+        """Read the records of jobs in order, and for open waits the oldest signal that they can take. One statement."""
+        return fetch(StepRecord, "step_list", ids=texts(ids), now=now)
+
+    def stranded(self, limit: int) -> Op[list[JobRef]]:
+        """Read parked functions that nothing will wake, among the newest blocked jobs. Two small statements."""
+        blocked = yield from fetch_column("job_walk_blocked", before=None, limit=LOOK)
+        return (yield from fetch(JobRef, "step_stranded", ids=texts(blocked)))[:limit]
 
 
 class SignalStore:
@@ -60,13 +74,22 @@ class SignalStore:
     def route(self, limit: int, now: Instant | None = None) -> Op[list[JobRef]]:
         """Make the functions due that wait for signals not routed yet; return them. One statement.
 
-        Concurrency: signals that another router has are skipped; live rows are waited for.
+        Concurrency: what others have locked is skipped; the signals of functions whose live row is locked stay for the
+        next time.
         """
         return fetch(JobRef, "signal_route", limit=limit, now=now)
 
     def waits(self, limit: int) -> Op[list[WaitRecord]]:
-        """Read the open waits of live jobs, the longest first. One statement."""
+        """Read the open waits of live jobs, those of the oldest jobs first. One statement."""
         return fetch(WaitRecord, "signal_waits", limit=limit)
+
+    def unwanted(
+        self, after_ms: int, limit: int, now: Instant | None = None
+    ) -> Op[list[SignalRecord]]:
+        """Read old signals that nobody has taken for so long, and that nobody waits for. One statement."""
+        return fetch(
+            SignalRecord, "signal_unwanted", after_ms=after_ms, look=LOOK, limit=limit, now=now
+        )
 
     def list(self, limit: int) -> Op[list[SignalRecord]]:
         """Read the newest signals. One statement."""
