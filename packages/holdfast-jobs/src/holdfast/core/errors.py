@@ -943,20 +943,19 @@ class StepError(AttemptError):
 class StepFailed(StepError):
     """A step failed.
 
-    The function that the step called raised an error. Every replay raises it again, unless the job's attempt
-    ended with it: then the next attempt runs the step again, if the step has no retries of its own.
+    The function that the step called raised an error, and so did its last retry. That is recorded: every
+    replay raises this again. After a redrive the step runs again.
     """
 
     code = "HF150"
     fix = "catch StepFailed to go on without the step's result"
 
-    def __init__(self, step: str, kind: str, text: str, *, retryable: bool = True) -> None:
+    def __init__(self, step: str, kind: str, text: str) -> None:
         """Give the `step` that failed, and the `kind` and `text` of the error that it failed with."""
         super().__init__(f"step {step} failed with {kind}: {text}", help="")
         self.step = step
         self.kind = kind
         self.text = text
-        self.retryable = retryable
 
 
 class ChildFailed(StepError):

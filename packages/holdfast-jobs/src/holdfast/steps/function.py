@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from holdfast.commands.signals import check_signal_key, check_signal_name
 from holdfast.core.codec import TypeCodec
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import (
@@ -23,6 +25,7 @@ from holdfast.core.errors import (
     InvalidOption,
     LeaseLost,
     OutputInvalid,
+    PayloadError,
     SignalTimeout,
     StepFailed,
     StepUnreadable,
@@ -40,6 +43,7 @@ from holdfast.core.signatures import is_async, name_of
 from holdfast.core.steps import (
     MAX_RECORDED_BYTES,
     MAX_STEPS,
+    UNDO,
     ClosedStep,
     NewStep,
     StepId,
@@ -48,12 +52,7 @@ from holdfast.core.steps import (
     StepState,
 )
 from holdfast.steps.current import StepInfo, running_step
-from holdfast.steps.identity import (
-    StepNames,
-    check_step_key,
-    check_step_name,
-    hash_arguments,
-)
+from holdfast.steps.identity import StepNames, hash_arguments
 from holdfast.steps.parking import Parked, Parking
 from holdfast.steps.results import ANYTHING, codec_of, result_codec
 from holdfast.worker.attempt import Attempt
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
     from holdfast.steps.functions import Functions
 
 CURSOR_EVERY_S = 1.0
-UNDO = "undo:"
 
 
 class StepOptions(msgspec.Struct, frozen=True):
@@ -235,7 +233,7 @@ class DurableFunction:
         options: StepOptions,
     ) -> Plan:
         self._check_function(function, options)
-        id = self._names.enter(check_step_name(name), check_step_key(options.key))
+        id = self._names.enter(check_signal_name(name), check_signal_key(options.key))
         try:
             codec, hashed = result_codec(function), hash_arguments(arguments)
             record = self._find(id, "step")
@@ -260,7 +258,7 @@ class DurableFunction:
             )
         if record.state == "failed":
             kind, _, text = (record.error or "").partition(": ")
-            raise StepFailed(str(record.id), kind, text, retryable=False)
+            raise StepFailed(str(record.id), kind, text)
         return self._decode(record, codec)
 
     def _run_step(
@@ -275,60 +273,45 @@ class DurableFunction:
         self._check_room()
         retry = options.retry or self._attempt.policy.retry
         timeout_s = None if options.timeout is None else milliseconds(options.timeout) / 1000
+        claimed, has_undo = self._attempt.claimed, options.undo is not None
+
+        def record(started: Instant, value: Any) -> NewStep:
+            text = self._encode(codec, value)
+            values = {"output": text, "arguments": hashed, "undo": has_undo, "started_at": started}
+            return self._new(id, "step", "done", **values)
+
         number = 1
         while True:
             retried = StepId(f"{id.name}.retry", id.key or str(id.nth), number)
-            delay_ms, error = 0, None
             if retried not in self._records:
                 started = self._now()
-
-                def record(value: Any, started: Instant = started) -> NewStep:
-                    text = self._encode(codec, value)
-                    undo = options.undo is not None
-                    return self._new(
-                        id,
-                        "step",
-                        "done",
-                        output=text,
-                        arguments=hashed,
-                        undo=undo,
-                        started_at=started,
-                    )
-
-                info = StepInfo(
-                    f"{self._attempt.claimed.id}/{id}", self._attempt.claimed.fence, number
-                )
+                info = StepInfo(f"{claimed.id}/{id}", claimed.fence, number)
                 call = Call(function, arguments, timeout_s, info)
+                error: Exception
                 try:
                     if options.atomic:
-                        row = yield CallAtomic(call, record)
-                        self._remember([row], {})
+                        self._remember([(yield CallAtomic(call, partial(record, started)))], {})
                     else:
-                        row = record((yield call))
-                        yield from self._write([row])
+                        yield from self._write([record(started, (yield call))])
                     return self._decode(self._records[id], codec)
-                except (Busy, Snooze, Aborted, LeaseLost, OutputInvalid):
+                except (Busy, Snooze, Aborted, LeaseLost, PayloadError):
                     raise
                 except Exception as raised:
                     error = raised
-                text, delay_ms = (
-                    self._describe(error),
-                    _delay_of(error, retry, number, self._functions.random()),
-                )
+                text = self._describe(error)
+                delay_ms = _delay_of(error, retry, number, self._functions.random())
                 if delay_ms is None:
-                    failed = self._new(
-                        id, "step", "failed", error=text, arguments=hashed, started_at=started
-                    )
-                    yield from self._write([failed])
+                    values = {"error": text, "arguments": hashed, "started_at": started}
+                    yield from self._write([self._new(id, "step", "failed", **values)])
                     kind, _, message = text.partition(": ")
-                    raise StepFailed(str(id), kind, message, retryable=False) from error
+                    raise StepFailed(str(id), kind, message) from error
                 yield from self._sleep_until(retried, delay_ms, text)
             else:
                 yield from self._sleep_until(retried, 0)
             number += 1
 
     def _sleep(self, duration: Duration | datetime, key: Any) -> Plan:
-        id = self._names.enter("sleep", check_step_key(key))
+        id = self._names.enter("sleep", check_signal_key(key))
         try:
             if isinstance(duration, datetime):
                 lasts_ms = self._functions.until_ms(duration, self._now())
@@ -352,7 +335,7 @@ class DurableFunction:
             self._close(record, "done")
 
     def _wait_for(self, signal: str, key: Any, timeout: Duration | None, returns: Any) -> Plan:
-        name, text = check_step_name(signal), check_step_key(key)
+        name, text = check_signal_name(signal), check_signal_key(key)
         codec = codec_of(returns)
         id = self._names.enter(f"wait:{name}", text, is_repeatable=True)
         try:
@@ -404,7 +387,7 @@ class DurableFunction:
     ) -> Plan:
         name, codec = self._functions.output_of(target)
         key = keys[0] if is_single and keys else None
-        id = self._names.enter(f"run:{name}", check_step_key(key))
+        id = self._names.enter(f"run:{name}", check_signal_key(key))
         try:
             record = self._find(id, "run")
             if record is None:
@@ -445,7 +428,7 @@ class DurableFunction:
         return self._records[record.id]
 
     def _cursor(self, name: str, start: Any) -> Plan:
-        id = self._names.enter(check_step_name(name))
+        id = self._names.enter(check_signal_name(name))
         self._names.leave(id)
         codec = ANYTHING if start is None else TypeCodec(type(start), "output")
         record = self._find(id, "cursor")
@@ -472,8 +455,7 @@ class DurableFunction:
             (each for each in self._records.values() if each.undo and each.state == "done"),
             key=lambda each: -each.position,
         )
-        done = 0
-        for record in steps:
+        for done, record in enumerate(steps):
             id = StepId(UNDO + record.name, record.key, record.nth)
             if id not in self._records:
                 known = self._undos.get(record.id)
@@ -500,7 +482,6 @@ class DurableFunction:
                 except Exception as raised:
                     text = self._describe(raised)
                     return f"{done} of {len(steps)} undone; undoing step {record.id} failed: {text}"
-            done += 1
         return None
 
     def failure(self) -> str | None:
@@ -697,7 +678,7 @@ class DurableFunction:
             return end.value
 
     async def _act(self, action: Action) -> Any:
-        if isinstance(action, Wait) or self.is_undoing and not _is_undo(action):
+        if isinstance(action, Wait) or (self.is_undoing and not _is_undo(action)):
             return await self._park(action)
         self._running += 1
         try:
@@ -744,7 +725,7 @@ class DurableFunction:
             return end.value
 
     def _act_sync(self, action: Action) -> Any:
-        if isinstance(action, Wait) or self.is_undoing and not _is_undo(action):
+        if isinstance(action, Wait) or (self.is_undoing and not _is_undo(action)):
             if isinstance(action, Wait):
                 self._waits[action.id] = action.until
             self.parking.has_begun = True

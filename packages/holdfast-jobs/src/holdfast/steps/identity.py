@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from holdfast.core.codec import to_builtins
-from holdfast.core.errors import InvalidName, InvalidOption, StepConflict
-from holdfast.core.registry import is_name
-from holdfast.core.steps import MAX_NAME, StepId
+from holdfast.core.errors import StepConflict
+from holdfast.core.steps import StepId
 
 _encode = msgspec.json.Encoder(enc_hook=to_builtins, order="deterministic").encode
 
@@ -44,28 +43,6 @@ class StepNames:
     def leave(self, id: StepId) -> None:
         """Note that a call has ended."""
         self._under_way.discard(id)
-
-
-def check_step_name(name: object) -> str:
-    """Return a step's or a signal's name. Raises: InvalidName."""
-    if not isinstance(name, str) or not is_name(name):
-        raise InvalidName(f"{repr(name)[:60]} is not a valid name of a step or signal")
-    return name
-
-
-def check_step_key(key: object) -> str:
-    """Return a key as text; "" for None. Raises: InvalidOption."""
-    if key is None:
-        return ""
-    if isinstance(key, bool) or not isinstance(key, str | int) and not hasattr(key, "hex"):
-        raise InvalidOption(f"key={repr(key)[:60]} cannot be used", help="give it str, int or UUID")
-    text = str(key)
-    if not 0 < len(text) <= MAX_NAME or "\0" in text:
-        raise InvalidOption(
-            f"a key has 1 to {MAX_NAME} characters, and this one has {len(text)}",
-            help="use an id of what the step handles",
-        )
-    return text
 
 
 def hash_arguments(arguments: tuple[Any, ...]) -> int | None:

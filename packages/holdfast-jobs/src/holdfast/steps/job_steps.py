@@ -76,7 +76,7 @@ class JobSteps:
         atomic: Literal[True],
         undo: Callable[[Any, R], object] | None = ...,
     ) -> R: ...
-    def step(
+    def step(  # type: ignore[misc]
         self,
         name: str,
         function: Callable[..., Any],
@@ -220,3 +220,77 @@ if TYPE_CHECKING:
         def set(self, value: V) -> Coroutine[Any, Any, None]:
             """Move it."""
             raise NotImplementedError
+
+    class SyncCursor(Generic[V]):
+        """The position of a long loop in a sync handler."""
+
+        value: V
+
+        def set(self, value: V) -> None:
+            """Move it."""
+            raise NotImplementedError
+
+    class SyncSteps(JobSteps):
+        """The same in a sync handler, as type checkers see it."""
+
+        def sleep(self, duration: Duration | datetime, *, key: object = None) -> None: ...  # type: ignore[override]
+        @overload  # type: ignore[override]
+        def wait_for(
+            self,
+            signal: str,
+            *,
+            key: object = ...,
+            timeout: Duration | None = ...,
+            returns: type[R],
+        ) -> R: ...
+        @overload
+        def wait_for(
+            self, signal: str, *, key: object = ..., timeout: Duration | None = ...
+        ) -> Any: ...
+        def wait_for(self, *_: Any, **__: Any) -> Any: ...
+        @overload  # type: ignore[override]
+        def run(
+            self,
+            target: AsyncHandler[InputT, OutputT],
+            input: InputT = ...,
+            **options: Unpack[StartOptions],
+        ) -> OutputT: ...
+        @overload
+        def run(
+            self,
+            target: SyncHandler[InputT, OutputT],
+            input: InputT = ...,
+            **options: Unpack[StartOptions],
+        ) -> OutputT: ...
+        @overload
+        def run(self, target: str, input: Any = ..., **options: Unpack[StartOptions]) -> Any: ...
+        def run(self, *_: Any, **__: Any) -> Any: ...
+        @overload  # type: ignore[override]
+        def run_many(
+            self,
+            target: AsyncHandler[InputT, OutputT],
+            inputs: Iterable[InputT],
+            *,
+            keys: Iterable[str | None] | None = ...,
+            **options: Unpack[SharedOptions],
+        ) -> list[OutputT]: ...
+        @overload
+        def run_many(
+            self,
+            target: SyncHandler[InputT, OutputT],
+            inputs: Iterable[InputT],
+            *,
+            keys: Iterable[str | None] | None = ...,
+            **options: Unpack[SharedOptions],
+        ) -> list[OutputT]: ...
+        @overload
+        def run_many(
+            self,
+            target: str,
+            inputs: Iterable[Any],
+            *,
+            keys: Iterable[str | None] | None = ...,
+            **options: Unpack[SharedOptions],
+        ) -> list[Any]: ...
+        def run_many(self, *_: Any, **__: Any) -> Any: ...
+        def cursor(self, name: str, start: V) -> SyncCursor[V]: ...  # type: ignore[override]

@@ -9,7 +9,7 @@ parking is a BaseException, raised by every further call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 SETTLE_S = 0.01
@@ -37,10 +37,10 @@ class Parking:
         self._calls = 0
         self.has_begun = False
 
-    async def drive(self, call: Coroutine[Any, Any, Any]) -> Any:
+    async def drive(self, call: Awaitable[Any]) -> Any:
         """Run a handler in a task of its own, which can be left behind once it is parked."""
         loop = asyncio.get_running_loop()
-        self._root, self._is_own_task = asyncio.ensure_future(call), True
+        self._root, self._is_own_task = asyncio.create_task(_await(call)), True
         self._left_behind = loop.create_future()
         try:
             await asyncio.wait({self._root, self._left_behind}, return_when=asyncio.FIRST_COMPLETED)
@@ -69,8 +69,12 @@ class Parking:
         if self._root is not None:
             self._root.cancel()
         if self._left_behind is not None:
-            left, loop = self._left_behind, asyncio.get_running_loop()
-            loop.call_later(GRACE_S, lambda: left.done() or left.set_result(None))
+            asyncio.get_running_loop().call_later(GRACE_S, self._leave_behind, self._left_behind)
+
+    @staticmethod
+    def _leave_behind(left: asyncio.Future[None]) -> None:
+        if not left.done():
+            left.set_result(None)
 
     async def refuse_call(self) -> None:
         """End a call that came after parking had begun: it does nothing."""
@@ -86,6 +90,10 @@ class Parking:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+async def _await(call: Awaitable[Any]) -> Any:
+    return await call
 
 
 def _ignore_result(task: asyncio.Task[Any]) -> None:

@@ -97,7 +97,7 @@ class StepRecorder:
             if found is None:
                 await self._write_alone(each)
             else:
-                each.written.done() or each.written.set_result(found)
+                _accept(each, found)
 
     async def _write_alone(self, pending: PendingRecords) -> None:
         """Write what a flush has missed: it was lost, its row was locked, or an earlier try has written it."""
@@ -111,7 +111,7 @@ class StepRecorder:
             self._context.emitter.emit_refused(pending.attempt, error.reason)
             _settle(pending, error)
             return
-        pending.written.done() or pending.written.set_result(_known_untils(written))
+        _accept(pending, _known_untils(written))
 
     async def _back_off(self, batch: Sequence[PendingRecords], error: Exception) -> None:
         """Try again later, less often each time."""
@@ -159,6 +159,11 @@ def _give_up(pending: PendingRecords) -> bool:
         return False
     _settle(pending, LeaseLost(str(reason), "the record came too late"))
     return True
+
+
+def _accept(pending: PendingRecords, untils: Untils) -> None:
+    if not pending.written.done():
+        pending.written.set_result(untils)
 
 
 def _settle(pending: PendingRecords, error: Exception) -> None:

@@ -335,6 +335,15 @@ class Job(JobSteps, Generic[T]):
         return msgspec.structs.replace(record, output=text)
 
 
+if TYPE_CHECKING:
+    from holdfast.steps.job_steps import SyncSteps
+
+    class SyncJob(SyncSteps, Job[T]):
+        """The job of a sync handler: its durable calls return what those of an async handler are awaited for."""
+else:
+    SyncJob = Job
+
+
 def check_progress(fraction: object, note: object) -> tuple[float, str]:
     """Return progress as it is recorded: from 0 to 1, with a short note. Raises: InvalidOption."""
     try:

@@ -52,7 +52,7 @@ _KIND_OF: dict[State, FinishKind] = {
     "cancelled": "cancel",
 }
 _GIVES_BACK: frozenset[FinishKind] = frozenset({"retry", "snooze", "release", "park"})
-_OUR_MODULES = ("holdfast.worker.", "holdfast.scheduler.")
+_OUR_MODULES = ("holdfast.worker.", "holdfast.scheduler.", "holdfast.steps.")
 
 
 def make_finish(attempt: Attempt, worker: str, kind: FinishKind, **values: Any) -> Finish:
