@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -22,6 +22,7 @@ from holdfast.core.errors import (
     Busy,
     ChildFailed,
     HoldfastError,
+    InputUnreadable,
     InvalidOption,
     LeaseLost,
     OutputInvalid,
@@ -51,6 +52,7 @@ from holdfast.core.steps import (
     StepRecord,
     StepState,
 )
+from holdfast.core.upgrades import upgrade_result
 from holdfast.steps.current import StepInfo, running_step
 from holdfast.steps.identity import StepNames, hash_arguments
 from holdfast.steps.parking import Parked, Parking
@@ -142,6 +144,8 @@ class DurableFunction:
         self._bytes = sum(len(each.output or "") for each in self._records.values())
         self._has_marked = bool(attempt.claimed.steps) and attempt.claimed.attempt <= 1
         self.is_async = attempt.type.executor == "loop"
+        self.is_dry = False
+        """Whether it is only replayed, and stops at the first thing that it would do."""
         self.parking = Parking(self._is_idle, attempt.task)
         self.stopped: StepUnreadable | None = None
         """Why the code does not fit what was recorded; set even if the handler swallows it."""
@@ -388,6 +392,9 @@ class DurableFunction:
         name, codec = self._functions.output_of(target)
         key = keys[0] if is_single and keys else None
         id = self._names.enter(f"run:{name}", check_signal_key(key))
+        if not inputs:
+            self._names.leave(id)
+            return []
         try:
             record = self._find(id, "run")
             if record is None:
@@ -618,7 +625,13 @@ class DurableFunction:
         try:
             return codec.decode(text)
         except OutputInvalid as error:
-            raise self._stop(f"the result of {record.id}: {error.message}") from error
+            upgrade = self._attempt.type.step_upgrades.get(record.name)
+            if upgrade is None:
+                raise self._stop(f"the result of {record.id}: {error.message}") from error
+        try:
+            return codec.decode(upgrade_result(text, upgrade))
+        except (OutputInvalid, InputUnreadable) as error:
+            raise self._stop(f"the upgraded result of {record.id}: {error.message}") from error
 
     def _describe(self, error: BaseException) -> str:
         kind = type(error).__name__
@@ -678,7 +691,7 @@ class DurableFunction:
             return end.value
 
     async def _act(self, action: Action) -> Any:
-        if isinstance(action, Wait) or (self.is_undoing and not _is_undo(action)):
+        if not self._goes_on(action):
             return await self._park(action)
         self._running += 1
         try:
@@ -690,6 +703,12 @@ class DurableFunction:
         finally:
             self._running -= 1
             self.parking.consider()
+
+    def _goes_on(self, action: Action) -> TypeGuard[Call | CallAtomic | Write | StartChildren]:
+        """Whether an action is done: the function does not wait, and is not only replayed."""
+        if isinstance(action, Wait) or self.is_dry:
+            return False
+        return not self.is_undoing or _is_undo(action)
 
     async def _act_on_loop(self, action: Write | StartChildren) -> Any:
         if isinstance(action, Write):
@@ -725,7 +744,7 @@ class DurableFunction:
             return end.value
 
     def _act_sync(self, action: Action) -> Any:
-        if isinstance(action, Wait) or (self.is_undoing and not _is_undo(action)):
+        if not self._goes_on(action):
             if isinstance(action, Wait):
                 self._waits[action.id] = action.until
             self.parking.has_begun = True

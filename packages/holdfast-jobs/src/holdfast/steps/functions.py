@@ -36,14 +36,38 @@ EDGES_PER_STEP = 1 << 16
 """The chains that a step called have places behind those that the job was started to wait for."""
 
 
-class Functions:
+class FunctionTypes:
+    """What functions ask of the types that their application knows."""
+
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
+
+    def until_ms(self, time: datetime, now: Instant) -> int:
+        """How long it is until a time. Raises: InvalidOption for one without a zone."""
+        return max(0, to_instant(time) - now + 999) // 1000
+
+    def output_of(self, target: Target) -> tuple[str, TypeCodec]:
+        """Return the name and the output of a type that is to be called. Raises: UnknownJobType, InvalidOption."""
+        name = self._targets.entry(target).name
+        return name, self._targets.output_of(name) or ANYTHING
+
+    def open_child(self, child: BlockerRecord, attempt: Attempt) -> str:
+        """Return the output of a chain that a function called, in clear. Raises: SealError."""
+        text = child.output or "null"
+        if not is_sealed(text):
+            return text
+        attempt.sealed = True
+        return open_output(attempt.type.sealer, text, child.chain_id)
+
+
+class Functions(FunctionTypes):
     """What the functions of one worker share. On the loop, unless it says otherwise."""
 
     def __init__(
         self, context: WorkerContext, recorder: StepRecorder, targets: Targets, hints: WorkerHints
     ) -> None:
+        super().__init__(targets)
         self._context = context
-        self._targets = targets
         self._starter = Starter(targets)
         self._hints = hints
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -76,23 +100,6 @@ class Functions:
         """The database's clock, as far as it has come since the claim. From any thread."""
         passed = self.monotonic() - attempt.received_at
         return attempt.claimed.claimed_at + int(passed * 1_000_000)
-
-    def until_ms(self, time: datetime, now: Instant) -> int:
-        """How long it is until a time. Raises: InvalidOption for one without a zone."""
-        return max(0, to_instant(time) - now + 999) // 1000
-
-    def output_of(self, target: Target) -> tuple[str, TypeCodec]:
-        """Return the name and the output of a type that is to be called. Raises: UnknownJobType, InvalidOption."""
-        name = self._targets.entry(target).name
-        return name, self._targets.output_of(name) or ANYTHING
-
-    def open_child(self, child: BlockerRecord, attempt: Attempt) -> str:
-        """Return the output of a chain that a function called, in clear. Raises: SealError."""
-        text = child.output or "null"
-        if not is_sealed(text):
-            return text
-        attempt.sealed = True
-        return open_output(attempt.type.sealer, text, child.chain_id)
 
     def on_loop(self, call: Coroutine[Any, Any, Any]) -> Any:
         """Run something on the loop and wait for it. In the thread of a sync handler."""
