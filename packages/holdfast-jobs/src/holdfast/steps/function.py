@@ -107,6 +107,12 @@ class StartChildren(NamedTuple):
     record: Callable[[str], NewStep]
 
 
+class DeclareUndo(NamedTuple):
+    """Have whoever finds that the job has failed leave it to a worker that can undo its steps."""
+
+    type: str
+
+
 class Wait(NamedTuple):
     """Wait, by parking."""
 
@@ -114,7 +120,7 @@ class Wait(NamedTuple):
     until: Instant | None
 
 
-Action: TypeAlias = Call | CallAtomic | Write | StartChildren | Wait
+Action: TypeAlias = Call | CallAtomic | Write | StartChildren | DeclareUndo | Wait
 Plan: TypeAlias = Generator[Action, Any, Any]
 
 
@@ -201,7 +207,7 @@ class DurableFunction:
     @property
     def is_undoing(self) -> bool:
         """Whether the function has failed before, and is replayed to be undone."""
-        return _FAILURE in self._records
+        return bool(self._attempt.claimed.failing) or _FAILURE in self._records
 
     @property
     def wakes_at(self) -> Instant | None:
@@ -242,11 +248,17 @@ class DurableFunction:
             codec, hashed = result_codec(function), hash_arguments(arguments)
             record = self._find(id, "step")
             if record is None:
+                if options.undo is not None:
+                    yield DeclareUndo(self._attempt.type.name)
                 value = yield from self._run_step(id, function, arguments, options, codec, hashed)
             else:
                 value = self._replay(record, codec, hashed, arguments)
             if options.undo is not None:
                 self._undos[id] = options.undo, value, options.atomic
+                self._attempt.has_undos = True
+                if self.is_undoing and self._knows_all_undos():
+                    # What follows this step may be what the function failed with.
+                    yield Wait(id, None)
             return value
         finally:
             self._names.leave(id)
@@ -455,7 +467,6 @@ class DurableFunction:
 
         The error is recorded first: from then on the function only goes backwards, also after a crash.
         """
-        self.parking.has_begun = False
         if _FAILURE not in self._records:
             yield from self._write([self._new(_FAILURE, "failure", "failed", error=error)])
         steps = sorted(
@@ -491,13 +502,22 @@ class DurableFunction:
                     return f"{done} of {len(steps)} undone; undoing step {record.id} failed: {text}"
         return None
 
+    def _knows_all_undos(self) -> bool:
+        return all(
+            each.id in self._undos
+            for each in self._records.values()
+            if each.undo and each.state == "done"
+        )
+
     def failure(self) -> str | None:
         """The error that the function failed with before it was undone."""
         found = self._records.get(_FAILURE)
         return None if found is None else found.error
 
     def run_undos(self, error: str) -> Any:
-        """Run `undo` as the handler is run."""
+        """Run `undo` as the handler is run, which has ended."""
+        self.parking.has_begun = False
+        self._waits.clear()
         return self._drive(self.undo(error))
 
     # ---- Records
@@ -704,13 +724,17 @@ class DurableFunction:
             self._running -= 1
             self.parking.consider()
 
-    def _goes_on(self, action: Action) -> TypeGuard[Call | CallAtomic | Write | StartChildren]:
+    def _goes_on(
+        self, action: Action
+    ) -> TypeGuard[Call | CallAtomic | Write | StartChildren | DeclareUndo]:
         """Whether an action is done: the function does not wait, and is not only replayed."""
         if isinstance(action, Wait) or self.is_dry:
             return False
         return not self.is_undoing or _is_undo(action)
 
-    async def _act_on_loop(self, action: Write | StartChildren) -> Any:
+    async def _act_on_loop(self, action: Write | StartChildren | DeclareUndo) -> Any:
+        if isinstance(action, DeclareUndo):
+            return await self._functions.declare_undo(action.type)
         if isinstance(action, Write):
             return await self._functions.recorder.write(self._attempt, action.rows)
         return await self._functions.start_children(self, self._attempt, action)

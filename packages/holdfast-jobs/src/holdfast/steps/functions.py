@@ -71,6 +71,7 @@ class Functions(FunctionTypes):
         self._starter = Starter(targets)
         self._hints = hints
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._with_undo: set[str] = set()
         self.known: set[str] = set()
         """The types whose handlers were seen to be durable functions; those run in tasks of their own."""
         self.recorder = recorder
@@ -105,6 +106,12 @@ class Functions(FunctionTypes):
         """Run something on the loop and wait for it. In the thread of a sync handler."""
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+    async def declare_undo(self, type: str) -> None:
+        """Declare that jobs of a type are undone when they fail; once."""
+        if type not in self._with_undo:
+            await self._context.database.run_async(self._context.store.on_failed.declare([type]))
+            self._with_undo.add(type)
 
     async def call_atomic(
         self, function: DurableFunction, attempt: Attempt, action: CallAtomic

@@ -29,6 +29,7 @@ from holdfast.core.records import Finish
 from holdfast.core.registry import JobType
 from holdfast.core.signatures import is_async
 from holdfast.observe.context import JobContext, current_job
+from holdfast.steps.parking import Parked
 from holdfast.storage.operation import Op
 from holdfast.worker.attempt import LOST, Attempt
 from holdfast.worker.handler_connections import causes_of, lacked_connection
@@ -60,6 +61,10 @@ class AttemptResult(msgspec.Struct):
     report: FinishReport | None = None
     error: BaseException | None = None
     is_refused: bool = False
+
+
+class UndoFailed(Exception):
+    """A step of a function that has failed could not be undone."""
 
 
 class Executor:
@@ -106,6 +111,8 @@ class Executor:
                 postponed = await self._set_up(attempt, job)
                 if postponed is not None:
                     return postponed
+            if claimed.failing and job.function is not None:
+                await self._undo_failed(attempt, job)
             call = self._calls.on_failed if claimed.failing else self._calls.by_type[claimed.type]
             if claimed.type in self._functions.known and not claimed.failing:
                 value = await job.durable_function().parking.drive(call(job))
@@ -165,7 +172,7 @@ class Executor:
                 found = database.store.on_failed.of_job(attempt.claimed.id)
                 attempt.failing = await database.read_async(found)
                 function = attempt.type.on_failed
-            elif attempt.claimed.steps:
+            if attempt.claimed.steps:
                 job.function = await self._functions.load(attempt)
             if attempt.type.atomic and function is not None:
                 await self._open_completion(job, is_async(function))
@@ -242,7 +249,8 @@ class Executor:
             raise error
         try:
             ended = None
-            if job.function is not None and attempt.abort_reason is None:
+            failing = attempt.claimed.failing
+            if job.function is not None and attempt.abort_reason is None and not failing:
                 ended = await self._end_function(attempt, job.function)
             return ended or await self._resolve_error(attempt, job, error)
         except (DatabaseUnreachable, DatabaseBusy, asyncio.CancelledError):
@@ -274,14 +282,18 @@ class Executor:
         if lacked_connection(error) or await self._only_waited_for_lock(attempt, error):
             return AttemptResult(self._postpone(attempt, error), error=error)
         finish = self._resolver.resolve_error(attempt, error)
-        function = job.function
-        if finish.kind == "fail" and function is not None and function.has_undos:
-            return AttemptResult(
-                await self._undo(attempt, function, str(finish.error)), error=error
-            )
-        if function is not None:
-            await function.save_cursors()
+        if job.function is not None and not attempt.claimed.failing:
+            finish = await self._end_failed_function(attempt, job.function, finish)
         return AttemptResult(finish, error=error)
+
+    async def _end_failed_function(
+        self, attempt: Attempt, function: DurableFunction, finish: Finish
+    ) -> Finish:
+        """Undo a function that fails for good; of one that is tried again, keep the positions of its loops."""
+        if finish.kind == "fail" and function.has_undos:
+            return await self._undo(attempt, function, str(finish.error))
+        await function.save_cursors()
+        return finish
 
     async def _end_function(
         self, attempt: Attempt, function: DurableFunction
@@ -301,11 +313,36 @@ class Executor:
 
     async def _undo(self, attempt: Attempt, function: DurableFunction, error: str) -> Finish:
         """Undo what a function did that has failed, and fail it; what cannot be undone is tried again."""
+        problem = await self._run_undos(function, error)
+        return self._resolver.resolve_undone(attempt, error, problem)
+
+    async def _run_undos(self, function: DurableFunction, error: str) -> str | None:
+        """Undo the steps of a function; return why one could not be undone."""
         if function.is_async:
-            problem = await function.run_undos(error)
+            problem: str | None = await function.run_undos(error)
         else:
             problem = await self._calls.in_thread(function.run_undos, error)
-        return self._resolver.resolve_undone(attempt, error, problem)
+        return problem
+
+    async def _undo_failed(self, attempt: Attempt, job: Job[Any]) -> None:
+        """Undo a function that others found to have failed; its handler is replayed to learn how.
+
+        Not again if that has killed a worker. Raises: UndoFailed.
+        """
+        function, failing = job.function, attempt.failing
+        assert function is not None
+        if attempt.claimed.crashes:
+            raise UndoFailed("the worker died while the function was replayed to undo its steps")
+        try:
+            await function.parking.drive(self._calls.by_type[attempt.claimed.type](job))
+        except (Exception, asyncio.CancelledError, Parked):
+            if attempt.abort_reason is not None:
+                raise
+        function.parking.cancel()
+        problem = await self._run_undos(function, str(failing.error if failing else ""))
+        if problem is not None:
+            raise UndoFailed(problem)
+        job.function = None
 
     async def _wait_for_code(self, attempt: Attempt, error: InputUnreadable | SealError) -> Finish:
         """Remember a job whose input cannot be read, and put it back; the others of its batch are not to blame."""
