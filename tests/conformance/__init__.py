@@ -97,6 +97,12 @@ from tests.conformance.starting import KeyConformance as KeyConformance
 from tests.conformance.starting import StartingConformance as StartingConformance
 from tests.conformance.starting import SubscriptionConformance as SubscriptionConformance
 from tests.conformance.starting import WaitingEventConformance as WaitingEventConformance
+from tests.conformance.stepping import ChildrenConformance as ChildrenConformance
+from tests.conformance.stepping import (
+    ParkedInPartitionConformance as ParkedInPartitionConformance,
+)
+from tests.conformance.stepping import SignalConformance as SignalConformance
+from tests.conformance.stepping import SteppingConformance as SteppingConformance
 from tests.conformance.unreadable import UnreadableConformance as UnreadableConformance
 from tests.conformance.workers import SettingsConformance as SettingsConformance
 from tests.conformance.workers import TotalsConformance as TotalsConformance

@@ -25,6 +25,7 @@ from holdfast.storage.operation import Op
 from tests.conformance.harness import (
     LEASE_MS,
     POISON,
+    SECOND,
     WORKER,
     Conformance,
     Contents,
@@ -89,6 +90,8 @@ def _finish(kind: FinishKind) -> Callable[[StoreFixture, Subject], Op[bool]]:
     def make(fixture: StoreFixture, subject: Subject) -> Op[bool]:
         record = subject.record
         finish = Finish(record.id, subject.token, kind, WORKER, record.chain_id)
+        if kind == "park":
+            finish.until = fixture.now + SECOND
         if kind == "continue":
             index = record.chain_index + 1
             finish.next = NewJob(subject.successor, record.chain_id, "next", "{}", index)
@@ -142,6 +145,7 @@ MAKE: Mapping[Move, Callable[[StoreFixture, Subject], Op[bool]]] = {
     "retry": _finish("retry"),
     "snooze": _finish("snooze"),
     "release": _finish("release"),
+    "park": _finish("park"),
     "cancel_self": _finish("cancel"),
     "reap": _reap,
     "unblock": _unblock,

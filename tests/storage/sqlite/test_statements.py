@@ -24,15 +24,22 @@ FIRST_STEPS = {
     "job_insert_one": "job_insert_alike",
     "limit_claim": "limit_signals",
     "revision_settle": "revision_newest",
+    "signal_route": "signal_wake",
+    "step_record_one": "step_record",
 }
 # They walk along a key and stop at a limit.
-WALKS = {"figure_finished", "figure_timeouts", "job_ids_like"}
+WALKS = {
+    *("figure_finished", "figure_timeouts", "job_ids_like"),
+    *("signal_list", "signal_unwanted", "signal_waits"),
+}
 # A file has no dead rows to remove.
 ONLY_POSTGRESQL = {"replication", "sweep"}
 
 _PARAMETER = re.compile(r":([a-z_]+)")
 _SCAN = re.compile(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX \w+)?$")
-_GROWING = re.compile(r"(holdfast_(?:job|queue|outcome|attempt|blocker|chain_key))\b(?: (\w+))?")
+_GROWING = re.compile(
+    r"(holdfast_(?:job|queue|outcome|attempt|blocker|chain_key|step|signal))\b(?: (\w+))?"
+)
 _WRITES = re.compile(r"\b(insert|update|delete)\b")
 
 

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from holdfast.client.views import Page as Page
     from holdfast.core.errors import Aborted as Aborted
     from holdfast.core.errors import Busy as Busy
+    from holdfast.core.errors import ChildFailed as ChildFailed
     from holdfast.core.errors import HoldfastError as HoldfastError
     from holdfast.core.errors import Permanent as Permanent
+    from holdfast.core.errors import SignalTimeout as SignalTimeout
+    from holdfast.core.errors import StepFailed as StepFailed
     from holdfast.core.flow import Fair as Fair
     from holdfast.core.flow import Limit as Limit
     from holdfast.core.flow import Ordered as Ordered
@@ -34,7 +37,9 @@ if TYPE_CHECKING:
     from holdfast.scheduler.cycle_run import CycleRun as CycleRun
     from holdfast.scheduler.cycle_run import Shard as Shard
     from holdfast.settings.load import from_env as from_env
+    from holdfast.steps.current import current_step as current_step
     from holdfast.worker.job import Job as Job
+    from holdfast.worker.job import SyncJob as SyncJob
 
 __version__ = VERSION
 
@@ -44,7 +49,15 @@ _NAMES = {
     "holdfast.client.cycles": ("RunInfo",),
     "holdfast.client.start_plan": ("Start",),
     "holdfast.client.views": ("AttemptInfo", "Chain", "CompletedChain", "JobInfo", "Page"),
-    "holdfast.core.errors": ("Aborted", "Busy", "HoldfastError", "Permanent"),
+    "holdfast.core.errors": (
+        "Aborted",
+        "Busy",
+        "ChildFailed",
+        "HoldfastError",
+        "Permanent",
+        "SignalTimeout",
+        "StepFailed",
+    ),
     "holdfast.core.flow": ("Fair", "Limit", "Ordered", "Rate"),
     "holdfast.core.lease": ("Lease",),
     "holdfast.core.outcome": ("Cancel", "Continue", "Snooze"),
@@ -53,7 +66,8 @@ _NAMES = {
     "holdfast.errors": ("errors",),
     "holdfast.scheduler.cycle_run": ("CycleRun", "Shard"),
     "holdfast.settings.load": ("from_env",),
-    "holdfast.worker.job": ("Job",),
+    "holdfast.steps.current": ("current_step",),
+    "holdfast.worker.job": ("Job", "SyncJob"),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -63,6 +77,7 @@ __all__ = [
     "Busy",
     "Cancel",
     "Chain",
+    "ChildFailed",
     "CompletedChain",
     "Continue",
     "CycleRun",
@@ -85,7 +100,9 @@ __all__ = [
     "Shard",
     "Snooze",
     "Start",
+    "SyncJob",
     "__version__",
+    "current_step",
     "errors",
     "from_env",
 ]

@@ -129,16 +129,24 @@ class Registration:
 
         return register
 
-    def upgrade(self, target: Target, *, from_: int) -> Callable[[U], U]:
+    def upgrade(
+        self, target: Target, *, from_: int | None = None, step: str | None = None
+    ) -> Callable[[U], U]:
         """Register the decorated function as the upgrade of stored inputs from a version to the next one.
 
         target: a job type or event, by its name or handler. The function takes the old input, as its parameter is
-        annotated, and returns the new one.
+        annotated, and returns the new one. With `step`, it takes a recorded result of that step which the code
+        cannot read, and returns one that it can.
         Raises: UnknownJobType, InvalidOption, HandlerInvalid.
         """
+        if (from_ is None) == (step is None):
+            raise InvalidOption("an upgrade has either from_ or step", help="give one of them")
 
         def register(function: U) -> U:
-            self.registry.add_upgrade(target, from_, upgrade_of(function))
+            if step is None:
+                self.registry.add_upgrade(target, from_, upgrade_of(function))
+            else:
+                self.registry.add_step_upgrade(target, step, upgrade_of(function))
             return function
 
         return register

@@ -38,11 +38,11 @@ from holdfast.core.duration import format_duration, format_span, milliseconds, p
 from holdfast.core.errors import CommandUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.admin.types import TypeFacts
     from holdfast.app import Holdfast
-    from holdfast.commands.unreadable import TypeCheck
+    from holdfast.commands.unreadable import ParkedFunction, TypeCheck
     from holdfast.commands.workers import TypeChange
     from holdfast.core.records import TypeSetting
     from holdfast.core.registry import JobType
@@ -342,7 +342,8 @@ def check(spec: str, output: Format) -> int:
     """Check that APP's code can read all waiting jobs in the database; exits 6 if not.
 
     Run it with the new code before you deploy it: the inputs of all waiting jobs are decoded, upgrades included,
-    and nothing is changed. Jobs written after the check are not covered.
+    durable functions are replayed up to the first step that is not recorded, and nothing is changed. Jobs written
+    after the check are not covered.
     """
     from holdfast.commands.unreadable import TypeCheck, check_page, readers_of
 
@@ -352,7 +353,10 @@ def check(spec: str, output: Format) -> int:
         session.check()
         before: str | None = None
         while True:
-            before = session.read(check_page(session.store, readers, checks, before))
+            functions: list[ParkedFunction] = []
+            page = check_page(session.store, readers, checks, functions, before)
+            before = session.read(page)
+            _replay(app, readers, checks, functions)
             if before is None:
                 break
         totals = session.read(session.store.workers.type_totals())
@@ -373,6 +377,27 @@ def check(spec: str, output: Format) -> int:
         return Exit.CHECK_NOT_MET
     print_info(f"{spec} can read all {pluralize(waiting, 'waiting job')}")
     return Exit.OK
+
+
+def _replay(
+    app: Holdfast,
+    readers: Mapping[str, JobType],
+    checks: Mapping[str, TypeCheck],
+    functions: Sequence[ParkedFunction],
+) -> None:
+    """Replay durable functions, which runs the code between their recorded steps."""
+    if not functions:
+        return
+    import asyncio
+
+    from holdfast.client.start_targets import open_targets
+    from holdfast.steps.dry_run import replay_dry
+
+    targets = open_targets(app.registry)
+    for each in functions:
+        problem = asyncio.run(replay_dry(targets, readers[each.job.type], each))
+        if problem is not None:
+            checks[each.job.type].note_misfit(each.job, problem)
 
 
 def _check_row(check: TypeCheck) -> Record:

@@ -23,6 +23,7 @@ from holdfast.client.start_plan import (
 from holdfast.client.start_targets import Targets
 from holdfast.client.views import Chain, OutputT
 from holdfast.commands.change import Change, due_hints
+from holdfast.commands.signals import make_signal, send_signal
 from holdfast.core.duration import Duration
 from holdfast.core.errors import (
     HoldfastError,
@@ -61,6 +62,19 @@ class PublishOptions(TypedDict, total=False):
 
     priority: int
     """Priority of its deliveries, from 0 (most urgent) to 9; by default 5."""
+
+
+class SignalOptions(TypedDict, total=False):
+    """Options of `app.signal`."""
+
+    id: str | None
+    """An id of the caller's: of signals with the same name, key and id only the first counts."""
+
+    keep: Duration
+    """How long it waits for a function that waits for it; by default seven days."""
+
+    broadcast: bool
+    """Whether every function that waits for it gets it; by default the first one does."""
 
 
 class Producer:
@@ -254,6 +268,46 @@ class Producer:
         except InvalidName as error:
             raise _without_transaction(tx, "publish", error) from error
         return self._client.write(tx, command)
+
+    @overload
+    def signal(
+        self,
+        tx: SyncTx,
+        name: str,
+        *,
+        key: object = ...,
+        data: Any = ...,
+        **options: Unpack[SignalOptions],
+    ) -> bool: ...
+    @overload
+    def signal(
+        self,
+        tx: AsyncTx,
+        name: str,
+        *,
+        key: object = ...,
+        data: Any = ...,
+        **options: Unpack[SignalOptions],
+    ) -> Coroutine[Any, Any, bool]: ...
+    def signal(
+        self,
+        tx: Any,
+        name: str,
+        *,
+        key: object = None,
+        data: Any = None,
+        **options: Unpack[SignalOptions],
+    ) -> bool | Coroutine[Any, Any, bool]:
+        """Send a signal in the caller's transaction to the function that waits for this name and key, now or later.
+
+        Return False if one with the same id was sent before. Raises: InvalidName, InvalidOption, PayloadError.
+        """
+        check_options(options, SignalOptions)
+        try:
+            signal = make_signal(name, key, data, **options)
+        except InvalidName as error:
+            raise _without_transaction(tx, "signal", error) from error
+        return self._client.write(tx, lambda store, conditions: send_signal(store, signal))
 
     @overload
     def use_key(self, tx: SyncTx, scope: str, key: str) -> bool: ...

@@ -269,12 +269,13 @@ class Batch(msgspec.Struct, frozen=True):
     def at_times(self, now: Instant) -> list[StartRequest]:
         """Return the requests with their delays as times."""
         return [
-            request if delay is None else _with_job(request, at=now + delay * 1000)
+            request if delay is None else with_job(request, at=now + delay * 1000)
             for request, delay in zip(self.requests, self.delays_ms or (), strict=True)
         ]
 
 
-def _with_job(request: StartRequest, **changes: Any) -> StartRequest:
+def with_job(request: StartRequest, **changes: Any) -> StartRequest:
+    """Return a request with other fields of its job."""
     job = msgspec.structs.replace(request.job, **changes)
     return msgspec.structs.replace(request, job=job)
 
@@ -393,4 +394,4 @@ def _earlier(
 
 def _with_traces(requests: Sequence[StartRequest], trace: Trace) -> list[StartRequest]:
     traces = {type: trace(type) for type in {each.job.type for each in requests}}
-    return [_with_job(each, trace=traces[each.job.type]) for each in requests]
+    return [with_job(each, trace=traces[each.job.type]) for each in requests]

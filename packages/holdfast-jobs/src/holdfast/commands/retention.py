@@ -129,7 +129,7 @@ def read_progress(
 
 
 def remove_records(store: Store, ages: Ages, limit: int, now: Instant | None = None) -> Op[int]:
-    """Remove old runs, slots, workers, keys and redrives; return how many rows went."""
+    """Remove old runs, slots, workers, keys, redrives and signals; return how many rows went."""
     instant = yield from store.schema.clock(now)
     before = instant - ages.runs * _DAY_US
     runs = yield from store.retention.drop_runs(id_at(before), limit)
@@ -140,4 +140,5 @@ def remove_records(store: Store, ages: Ages, limit: int, now: Instant | None = N
         keys = yield from store.retention.drop_keys(instant - ages.keys * _DAY_US, limit)
     dead_before = instant - ages.dead_letters * _DAY_US
     redrives = yield from store.retention.drop_redrives(id_at(dead_before), limit)
-    return runs + slots + workers + keys + redrives
+    signals = yield from store.retention.drop_signals(limit, instant)
+    return runs + slots + workers + keys + redrives + signals

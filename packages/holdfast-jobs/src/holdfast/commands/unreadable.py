@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast.core.errors import InputUnreadable, SealError
-from holdfast.core.records import LIVE, JobRecord, UnreadableJob
+from holdfast.core.records import LIVE, BlockerRecord, JobRecord, UnreadableJob
 from holdfast.core.registry import JobType
 from holdfast.core.sealing import key_id, open_input
+from holdfast.core.steps import StepRecord
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.storage.store.pagination import JobQuery
@@ -81,16 +82,51 @@ class TypeCheck(msgspec.Struct):
                 text = f"the sealed input cannot be read as {type.input.name}"
             self.error, self.example = self.error or text, self.example or job.id
 
+    def note_misfit(self, job: JobRecord, problem: str) -> None:
+        """Note a parked function whose records the code does not fit."""
+        self.unreadable += 1
+        self.error, self.example = self.error or problem, self.example or job.id
+
+
+class ParkedFunction(msgspec.Struct, frozen=True):
+    """A waiting durable function, what its steps left, and the chains that it called."""
+
+    job: JobRecord
+    records: Sequence[StepRecord]
+    children: Sequence[BlockerRecord]
+
 
 def check_page(
-    store: Store, types: Mapping[str, JobType], checks: dict[str, TypeCheck], before: str | None
+    store: Store,
+    types: Mapping[str, JobType],
+    checks: dict[str, TypeCheck],
+    functions: list[ParkedFunction],
+    before: str | None,
 ) -> Op[str | None]:
-    """Read the inputs of the next waiting jobs with the code of their types; return where the next page begins."""
+    """Read the inputs of the next waiting jobs with the code of their types; return where the next page begins.
+
+    Durable functions among them are added to `functions`.
+    """
     query = JobQuery(CHECK_BATCH, before, states=tuple(sorted(LIVE)), types=tuple(types))
     page = yield from store.jobs.walk(query, CHECK_BATCH * 10)
     for job in page.records:
         checks.setdefault(job.type, TypeCheck(job.type)).count(types[job.type], job)
+    functions += yield from _functions_of(store, page.records)
     return page.end
+
+
+def _functions_of(store: Store, jobs: Sequence[JobRecord]) -> Op[list[ParkedFunction]]:
+    if not jobs:
+        return []
+    records: dict[str, list[StepRecord]] = {}
+    for each in (yield from store.steps.of_jobs([job.id for job in jobs])):
+        records.setdefault(each.job_id, []).append(each)
+    children: dict[str, list[BlockerRecord]] = {}
+    if records:
+        for edge in (yield from store.blockers.of_jobs(sorted(records))):
+            children.setdefault(edge.job_id, []).append(edge)
+    found = [job for job in jobs if job.id in records]
+    return [ParkedFunction(job, records[job.id], children.get(job.id, [])) for job in found]
 
 
 def readers_of(registry: Iterable[JobType]) -> dict[str, JobType]:

@@ -137,7 +137,7 @@ class TypeCodec:
         text = checked_text(raw, limit)
         # Encoders write null for NaN and infinities, so only a null can hide one.
         if "null" in text:
-            check_finite(msgspec.to_builtins(value, enc_hook=_model_to_builtins))
+            check_finite(msgspec.to_builtins(value, enc_hook=to_builtins))
         if not self._untyped:
             try:
                 self._load(raw)
@@ -211,7 +211,8 @@ def _model_to_json(model: Any) -> bytes:
     return text.encode()
 
 
-def _model_to_builtins(value: Any) -> Any:
+def to_builtins(value: Any) -> Any:
+    """Return what msgspec cannot encode as what it can. Raises: TypeError."""
     if _is_model(type(value)):
         return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
     raise TypeError(f"objects of type {type_name(type(value))} have no JSON form")
@@ -244,7 +245,7 @@ def _model_problem(error: Exception) -> tuple[str, str] | None:
     return first["msg"], "$" + "".join(steps)
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=_model_to_builtins)
+_ENCODER = msgspec.json.Encoder(enc_hook=to_builtins)
 _ANY = TypeCodec(Any)
 _ANY_OUTPUT = TypeCodec(Any, "output")
 

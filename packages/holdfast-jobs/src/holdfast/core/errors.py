@@ -23,6 +23,7 @@ HoldfastError
 │   ├── PayloadNotEncodable        HF024
 │   ├── OutputInvalid              HF025
 │   ├── InputUnreadable            HF029
+│   │   └── StepUnreadable         HF153
 │   └── SealError
 │       ├── SealKeyMissing         HF120
 │       └── SealBroken             HF121
@@ -50,7 +51,14 @@ HoldfastError
 │   ├── Busy                       HF052  retryable
 │   ├── Permanent                  HF053
 │   ├── AlreadyCompleting          HF054
-│   └── CircularWait               HF055
+│   ├── CircularWait               HF055
+│   └── StepError
+│       ├── StepFailed             HF150
+│       ├── ChildFailed            HF151
+│       ├── SignalTimeout          HF152
+│       ├── StepsRefused           HF154
+│       ├── StepConflict           HF155
+│       └── TooManySteps           HF156
 ├── ChainError
 │   ├── ChainNotFound              HF060
 │   ├── JobNotFound                HF061
@@ -115,6 +123,7 @@ __all__ = [
     "ChainNotFound",
     "Changed",
     "CheckNotMet",
+    "ChildFailed",
     "CircularWait",
     "CommandError",
     "CommandUsage",
@@ -174,11 +183,18 @@ __all__ = [
     "SealKeyMissing",
     "ShardPairInvalid",
     "ShutdownTooLong",
+    "SignalTimeout",
+    "StepConflict",
+    "StepError",
+    "StepFailed",
+    "StepUnreadable",
+    "StepsRefused",
     "StillReferenced",
     "StreamsFull",
     "SubscriptionNotFound",
     "SystemRefused",
     "TokenNotFound",
+    "TooManySteps",
     "TooManyStreams",
     "TransactionAborted",
     "TransactionError",
@@ -570,6 +586,18 @@ class InputUnreadable(InputInvalid):
         self.job_id = job_id
 
 
+class StepUnreadable(InputUnreadable):
+    """This code does not fit the recorded steps of a waiting job.
+
+    A step was recorded with other arguments than the code passes now, as another kind of step, or with a
+    result that the code cannot read. The job waits without using up an attempt, until a worker starts with
+    code that fits.
+    """
+
+    code = "HF153"
+    fix = "give a changed step another name, or branch by job.started_version"
+
+
 class SealError(PayloadError):
     """A sealed payload cannot be opened, or a payload cannot be sealed."""
 
@@ -906,6 +934,94 @@ class CircularWait(AttemptError):
 
     code = "HF055"
     fix = "remove the blocker that causes the cycle; see `holdfast chains show`"
+
+
+class StepError(AttemptError):
+    """A step of a durable function did not go well."""
+
+
+class StepFailed(StepError):
+    """A step failed.
+
+    The function that the step called raised an error, and so did its last retry. That is recorded: every
+    replay raises this again. After a redrive the step runs again.
+    """
+
+    code = "HF150"
+    fix = "catch StepFailed to go on without the step's result"
+
+    def __init__(self, step: str, kind: str, text: str) -> None:
+        """Give the `step` that failed, and the `kind` and `text` of the error that it failed with."""
+        super().__init__(f"step {step} failed with {kind}: {text}", help="")
+        self.step = step
+        self.kind = kind
+        self.text = text
+
+
+class ChildFailed(StepError):
+    """A chain that a durable function called did not complete.
+
+    It failed or was cancelled. Every replay of the calling function raises this again.
+    """
+
+    code = "HF151"
+    fix = "catch ChildFailed to go on without its result"
+
+    def __init__(self, chain_id: str, state: str, error: str | None) -> None:
+        """Give the chain, its `state` and its `error`."""
+        reason = f": {error}" if error else ""
+        super().__init__(f"chain {chain_id} {'is ' if state == 'cancelled' else ''}{state}{reason}")
+        self.chain_id = chain_id
+        self.state = state
+        self.error = error
+
+
+class SignalTimeout(StepError):
+    """No signal came in time.
+
+    `job.wait_for` waited for as long as its timeout allows. Every replay raises this again.
+    """
+
+    code = "HF152"
+    fix = "catch SignalTimeout to go on without the signal, or allow more time"
+
+    def __init__(self, signal: str, key: str) -> None:
+        """Give the `signal` and `key` that were waited for."""
+        super().__init__(f"no signal {signal} {key} came in time".replace("  ", " "))
+        self.signal = signal
+        self.key = key
+
+
+class StepsRefused(StepError):
+    """This handler cannot have steps.
+
+    Atomic handlers, batch handlers, handlers in their own process and `on_failed` are run whole; there
+    is nothing between their steps that could be continued.
+    """
+
+    code = "HF154"
+    fix = "use a plain handler that takes one job, and atomic=True on the steps that need a transaction"
+
+
+class StepConflict(StepError):
+    """Two steps have the same identity.
+
+    A step is known by its name and its key, or by how often its name was used before. Of two steps of one
+    name that run at the same time, a replay could not tell which is which.
+    """
+
+    code = "HF155"
+    fix = "give each of them key=, such as an id of what it handles"
+
+
+class TooManySteps(StepError):
+    """A job has too many steps, or they recorded too much.
+
+    All records of a job are read again with each of its attempts.
+    """
+
+    code = "HF156"
+    fix = "continue with a new job: return Continue(…), or keep the position of a long loop with job.cursor"
 
 
 class ChainError(HoldfastError):

@@ -158,6 +158,12 @@ CATALOGUE: dict[str, EventSpec] = {
             "A claimed job was given back, and keeps its place.",
             (*_JOB, "worker"),
         ),
+        EventSpec(
+            "job_parked",
+            "debug",
+            "A function waits for a time, a signal or other chains; the attempt is not counted.",
+            (*_ATTEMPT, "run_ms"),
+        ),
         EventSpec("job_unblocked", "debug", "The last blocker of a job finished.", _JOB),
         EventSpec(
             "job_reaped",

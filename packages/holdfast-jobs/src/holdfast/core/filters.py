@@ -127,6 +127,17 @@ FIELDS: Mapping[str, Field] = {
             "worker:w-1",
             "The worker that holds or finished it.",
         ),
+        Field(
+            "step", "text", "equal", ("step",), "step:charge", "Functions with a step of this name."
+        ),
+        Field(
+            "waiting",
+            "text",
+            "equal",
+            ("waiting",),
+            "waiting:approved",
+            "Functions that wait for a signal of this name.",
+        ),
         Field("id", "id", "any", ("ids",), "id:ID", "One job, or several by comma."),
         Field(
             "text",

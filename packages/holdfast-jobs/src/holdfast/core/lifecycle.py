@@ -24,6 +24,7 @@ Move = Literal[
     "retry",
     "snooze",
     "release",
+    "park",
     "cancel_self",
     "reap",
     "unblock",
@@ -53,6 +54,8 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("running", "retry", "pending"),
     Transition("running", "snooze", "pending"),
     Transition("running", "release", "pending"),
+    # Without a time it is blocked, as a job that waits for others is.
+    Transition("running", "park", "pending"),
     Transition("running", "cancel_self", "cancelled"),
     Transition("running", "reap", "pending"),
     Transition("blocked", "unblock", "pending"),

@@ -47,12 +47,13 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NewBlocker(msgspec.Struct, frozen=True):
-    """An edge to be written: job waits for chain."""
+    """An edge to be written: job waits for chain; of a function, `step` is the position of the run that started it."""
 
     job_id: str
     position: int
     chain_id: str
     on_failure: OnBlockerFailure = "fail"
+    step: int | None = None
 
 
 class Debounce(msgspec.Struct, frozen=True):
@@ -166,7 +167,8 @@ class Claim(msgspec.Struct, frozen=True):
 class ClaimedJob(msgspec.Struct, gc=False):
     """A job as its claim found it. Not frozen and unknown to the collector: one is made per job on the hottest path.
 
-    Of one whose row was deleted by SQL, only what the queue knows is there: `chain_id` is None.
+    Of one whose row was deleted by SQL, only what the queue knows is there: `chain_id` is None. With `steps` there are
+    records of earlier attempts.
     """
 
     id: str
@@ -191,6 +193,7 @@ class ClaimedJob(msgspec.Struct, gc=False):
     gate: str | None = None
     failing: bool | None = None
     awaited: bool = False
+    steps: bool | None = None
 
 
 ON_FAILED_TRIES = 5
@@ -207,14 +210,15 @@ class FailingJob(msgspec.Struct, frozen=True):
 
 OnFailed = Literal["due", "called"]
 
-FinishKind = Literal["complete", "continue", "fail", "cancel", "retry", "snooze", "release"]
+FinishKind = Literal["complete", "continue", "fail", "cancel", "retry", "snooze", "release", "park"]
 
 
 class Finish(msgspec.Struct, omit_defaults=True, gc=False):
     """How one attempt ended; the fenced write of the completer. `id` and `token` together are the proof.
 
     `gate` is the one the job came through; with `rest` nothing else comes through it until the job is due again. Of a
-    failure, `on_failed` says whether that function of its type is to be called first, or has been.
+    failure, `on_failed` says whether that function of its type is to be called first, or has been. One that parks is
+    due again at `until`, if it has one, or when something happens that it waits for.
     """
 
     id: str
@@ -232,6 +236,7 @@ class Finish(msgspec.Struct, omit_defaults=True, gc=False):
     gate: str | None = None
     rest: bool = False
     on_failed: OnFailed | None = None
+    until: Instant | None = None
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):
@@ -419,6 +424,7 @@ class BlockerRecord(msgspec.Struct, frozen=True):
     state: State | None
     output: str | None
     error: str | None = None
+    step: int | None = None
 
 
 class TypeSetting(msgspec.Struct, frozen=True):

@@ -75,6 +75,7 @@ class JobType:
     on_failed: Callable[..., Any] | None = None
     version: int = 1
     upgrades: dict[int, Upgrade] = field(default_factory=dict)
+    step_upgrades: dict[str, Upgrade] = field(default_factory=dict)
     sealed: bool = False
     sealer: Sealer | None = None
     """What opens payloads in this process, sealed type or not."""
@@ -323,6 +324,13 @@ class Registry:
         if number in self._upgrades[name]:
             raise InvalidOption(f"{name} already has an upgrade from version {number}")
         self._upgrades[name][number] = upgrade
+
+    def add_step_upgrade(self, target: Target, step: str, upgrade: Upgrade) -> None:
+        """Register how a step's result becomes one that the code reads. Raises: UnknownJobType, InvalidOption."""
+        known = self.get(target)
+        if step in known.step_upgrades:
+            raise InvalidOption(f"step {step} of {known.name} already has an upgrade")
+        known.step_upgrades[step] = upgrade
 
     def _check_siblings(self, job_type: JobType) -> None:
         event = job_type.event or job_type.name

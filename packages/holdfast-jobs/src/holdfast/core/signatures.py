@@ -46,7 +46,7 @@ def signature_of(
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Say whether calling it makes something to await."""
-    return inspect.iscoroutinefunction(_called_function(function))
+    return inspect.iscoroutinefunction(called_function(function))
 
 
 def parameter_type(function: Callable[..., Any]) -> Any:
@@ -67,7 +67,7 @@ def check_call(function: Callable[..., Any], *given: str) -> None:
 
 
 def _check_answers(function: Callable[..., Any]) -> None:
-    called = _called_function(function)
+    called = called_function(function)
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise HandlerInvalid(
             f"{name_of(function)} is a generator, which handlers cannot be",
@@ -75,7 +75,7 @@ def _check_answers(function: Callable[..., Any]) -> None:
         )
 
 
-def _called_function(function: Callable[..., Any]) -> Any:
+def called_function(function: Callable[..., Any]) -> Any:
     """Return the function whose code runs when this is called."""
     bare: Any = function
     while isinstance(bare, partial):

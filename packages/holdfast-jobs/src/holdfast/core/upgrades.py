@@ -70,6 +70,11 @@ def upgrade_input(text: str, stored: int, current: int, upgrades: Upgrades) -> s
     return text
 
 
+def upgrade_result(text: str, upgrade: Upgrade) -> str:
+    """Return a recorded result of a step as one of the present code. Raises: InputUnreadable."""
+    return _one_step(text, 1, upgrade)
+
+
 def _one_step(text: str, version: int, step: Upgrade) -> str:
     try:
         return encode_any(step.function(step.takes.decode(text)))

@@ -90,12 +90,14 @@ class WorkerSign(msgspec.Struct, frozen=True):
 class SignAnswer(msgspec.Struct, frozen=True):
     """What a worker learns at each heartbeat.
 
-    Whether it is to drain, whether jobs may wait in partitions, and whether a redrive is under way.
+    Whether it is to drain, whether jobs may wait in partitions, whether a redrive is under way, and whether signals
+    were sent that nobody has routed.
     """
 
     is_draining: bool
     has_partitions: bool
     has_redrives: bool = False
+    has_signals: bool = False
 
 
 class VanishedWorker(msgspec.Struct, frozen=True):

@@ -31,15 +31,16 @@ class PendingHints:
     Not safe for several threads at once.
     """
 
-    __slots__ = ("_chains", "_lost", "_types")
+    __slots__ = ("_chains", "_lost", "_signals", "_types")
 
     def __init__(self) -> None:
         self._types: dict[str, HintKind] = {}
         self._lost: dict[str, _Ids] = {}
         self._chains: dict[HintKind, _Ids] = {}
+        self._signals: dict[str, None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._types or self._lost or self._chains)
+        return bool(self._types or self._lost or self._chains or self._signals)
 
     def add(self, hints: Iterable[Hint]) -> None:
         """Merge hints into the pending ones."""
@@ -52,6 +53,8 @@ class PendingHints:
                 case "ended" | "awaited":
                     known = self._chains.get(hint.kind, {})
                     self._chains[hint.kind] = _merge_ids(known, hint.ids)
+                case "signal":
+                    self._add_signal(hint.type)
 
     def take(self) -> list[Hint]:
         """Return what is pending, and start over."""
@@ -60,7 +63,8 @@ class PendingHints:
             Hint("lost", worker=worker, ids=tuple(ids or ())) for worker, ids in self._lost.items()
         ]
         hints += [Hint(kind, ids=tuple(ids or ())) for kind, ids in self._chains.items()]
-        self._types, self._lost, self._chains = {}, {}, {}
+        hints += [Hint("signal", name) for name in self._signals]
+        self._types, self._lost, self._chains, self._signals = {}, {}, {}, {}
         return hints
 
     def _add_type(self, kind: HintKind, type: str) -> None:
@@ -73,6 +77,14 @@ class PendingHints:
             self._types = {ANY: kind} | looks
         elif self._types.get(type) != "look":
             self._types[type] = kind
+
+    def _add_signal(self, name: str) -> None:
+        if ANY in self._signals:
+            return
+        if name == ANY or len(self._signals) >= TYPES_LIMIT:
+            self._signals = {}
+            name = ANY
+        self._signals[name] = None
 
     def _add_lost(self, hint: Hint) -> None:
         if "" in self._lost:

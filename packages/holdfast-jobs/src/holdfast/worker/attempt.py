@@ -74,6 +74,8 @@ class Attempt(msgspec.Struct, eq=False):
     """How many jobs of its key came with it, where a call takes only such."""
     failing: FailingJob | None = None
     """Why its job has failed, while `on_failed` runs."""
+    has_undos: bool = False
+    """Whether steps of it are to be undone if it fails."""
     sealed: bool = False
     """Whether its payloads are sealed, so that nothing of them may be written in clear."""
     _flag: threading.Event | None = None

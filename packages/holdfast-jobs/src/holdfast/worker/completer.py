@@ -138,7 +138,7 @@ class Recorder:
             case "continue" if finish.next is not None:
                 self._claimer.hint(finish.next.type)
                 self._hints.send_soon(Hint("due", finish.next.type))
-            case "retry" | "snooze":
+            case "retry" | "snooze" | "park":
                 # The next due job may be another than the claimer believes.
                 self._claims.set()
             case "release":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,6 +29,7 @@ from holdfast.core.records import Finish
 from holdfast.core.registry import JobType
 from holdfast.core.signatures import is_async
 from holdfast.observe.context import JobContext, current_job
+from holdfast.steps.parking import Parked
 from holdfast.storage.operation import Op
 from holdfast.worker.attempt import LOST, Attempt
 from holdfast.worker.handler_connections import causes_of, lacked_connection
@@ -38,6 +39,10 @@ from holdfast.worker.job import Call, Job, Middleware, wrap_call
 from holdfast.worker.processes import ProcessHandlers
 from holdfast.worker.resolve_outcome import OutcomeResolver, make_finish
 from holdfast.worker.worker_context import WorkerContext
+
+if TYPE_CHECKING:
+    from holdfast.steps.function import DurableFunction
+    from holdfast.steps.functions import Functions
 
 _LOCK_TIMEOUT = "55P03"
 
@@ -58,14 +63,23 @@ class AttemptResult(msgspec.Struct):
     is_refused: bool = False
 
 
+class UndoFailed(Exception):
+    """A step of a function that has failed could not be undone."""
+
+
 class Executor:
     """Runs attempts of every job type of a worker."""
 
     def __init__(
-        self, context: WorkerContext, calls: HandlerCalls, resolver: OutcomeResolver
+        self,
+        context: WorkerContext,
+        calls: HandlerCalls,
+        resolver: OutcomeResolver,
+        functions: Functions,
     ) -> None:
         self._context = context
         self._calls = calls
+        self._functions = functions
         self._resolver = resolver
         self._resolve = resolver.resolve
 
@@ -83,7 +97,9 @@ class Executor:
         """Run the handler to its end, whatever that is; even SystemExit is a result."""
         claimed = attempt.claimed
         worker = self._context.id
-        job: Job[Any] = Job(attempt, worker, self._context.database, self._resolve_in_transaction)
+        job: Job[Any] = Job(
+            attempt, worker, self._context.database, self._resolve_in_transaction, self._functions
+        )
         token = current_job.set(
             JobContext(
                 claimed.id, claimed.type, claimed.chain_id, worker, claimed.attempt, claimed.trace
@@ -91,12 +107,17 @@ class Executor:
         )
         try:
             attempt.open_seal()
-            if claimed.blockers > 0 or attempt.type.atomic or claimed.failing:
+            if claimed.blockers > 0 or attempt.type.atomic or claimed.failing or claimed.steps:
                 postponed = await self._set_up(attempt, job)
                 if postponed is not None:
                     return postponed
+            if claimed.failing and job.function is not None:
+                await self._undo_failed(attempt, job)
             call = self._calls.on_failed if claimed.failing else self._calls.by_type[claimed.type]
-            value = await call(job)
+            if claimed.type in self._functions.known and not claimed.failing:
+                value = await job.durable_function().parking.drive(call(job))
+            else:
+                value = await call(job)
             if attempt.abort_reason is None and job.is_plain:
                 finish = self._resolve(attempt, value)
                 if not finish.next_blockers:
@@ -151,6 +172,8 @@ class Executor:
                 found = database.store.on_failed.of_job(attempt.claimed.id)
                 attempt.failing = await database.read_async(found)
                 function = attempt.type.on_failed
+            if attempt.claimed.steps:
+                job.function = await self._functions.load(attempt)
             if attempt.type.atomic and function is not None:
                 await self._open_completion(job, is_async(function))
         except (DatabaseUnreachable, DatabaseBusy) as error:
@@ -182,6 +205,10 @@ class Executor:
             raise LeaseLost(str(reason), "the result came too late")
         if reason not in (None, "shutdown"):
             raise Aborted(str(reason))
+        if job.function is not None:
+            ended = await self._end_function(attempt, job.function)
+            if ended is not None:
+                return ended
         if job.own_transaction is not None:
             return await self._end_in_own_transaction(job.own_transaction)
         finish = self._resolve(attempt, value)
@@ -221,7 +248,11 @@ class Executor:
         if _is_discarded(error):
             raise error
         try:
-            return await self._resolve_error(attempt, job, error)
+            ended = None
+            failing = attempt.claimed.failing
+            if job.function is not None and attempt.abort_reason is None and not failing:
+                ended = await self._end_function(attempt, job.function)
+            return ended or await self._resolve_error(attempt, job, error)
         except (DatabaseUnreachable, DatabaseBusy, asyncio.CancelledError):
             # What became of the handler's own transaction is not known. If it did complete the job, the write that
             # follows does not fit, and finds that out.
@@ -250,7 +281,68 @@ class Executor:
             return AttemptResult(await self._wait_for_code(attempt, error), error=error)
         if lacked_connection(error) or await self._only_waited_for_lock(attempt, error):
             return AttemptResult(self._postpone(attempt, error), error=error)
-        return AttemptResult(self._resolver.resolve_error(attempt, error), error=error)
+        finish = self._resolver.resolve_error(attempt, error)
+        if job.function is not None and not attempt.claimed.failing:
+            finish = await self._end_failed_function(attempt, job.function, finish)
+        return AttemptResult(finish, error=error)
+
+    async def _end_failed_function(
+        self, attempt: Attempt, function: DurableFunction, finish: Finish
+    ) -> Finish:
+        """Undo a function that fails for good; of one that is tried again, keep the positions of its loops."""
+        if finish.kind == "fail" and function.has_undos:
+            return await self._undo(attempt, function, str(finish.error))
+        await function.save_cursors()
+        return finish
+
+    async def _end_function(
+        self, attempt: Attempt, function: DurableFunction
+    ) -> AttemptResult | None:
+        """End a durable function that waits, or that the code does not fit any more, or that is being undone."""
+        function.parking.cancel()
+        if function.stopped is not None:
+            finish = await self._wait_for_code(attempt, function.stopped)
+            return AttemptResult(finish, error=function.stopped)
+        if function.is_undoing:
+            return AttemptResult(await self._undo(attempt, function, str(function.failure())))
+        if function.is_parking:
+            await function.save_cursors()
+            park = make_finish(attempt, self._context.id, "park", until=function.wakes_at)
+            return AttemptResult(park)
+        return None
+
+    async def _undo(self, attempt: Attempt, function: DurableFunction, error: str) -> Finish:
+        """Undo what a function did that has failed, and fail it; what cannot be undone is tried again."""
+        problem = await self._run_undos(function, error)
+        return self._resolver.resolve_undone(attempt, error, problem)
+
+    async def _run_undos(self, function: DurableFunction, error: str) -> str | None:
+        """Undo the steps of a function; return why one could not be undone."""
+        if function.is_async:
+            problem: str | None = await function.run_undos(error)
+        else:
+            problem = await self._calls.in_thread(function.run_undos, error)
+        return problem
+
+    async def _undo_failed(self, attempt: Attempt, job: Job[Any]) -> None:
+        """Undo a function that others found to have failed; its handler is replayed to learn how.
+
+        Not again if that has killed a worker. Raises: UndoFailed.
+        """
+        function, failing = job.function, attempt.failing
+        assert function is not None
+        if attempt.claimed.crashes:
+            raise UndoFailed("the worker died while the function was replayed to undo its steps")
+        try:
+            await function.parking.drive(self._calls.by_type[attempt.claimed.type](job))
+        except (Exception, asyncio.CancelledError, Parked):
+            if attempt.abort_reason is not None:
+                raise
+        function.parking.cancel()
+        problem = await self._run_undos(function, str(failing.error if failing else ""))
+        if problem is not None:
+            raise UndoFailed(problem)
+        job.function = None
 
     async def _wait_for_code(self, attempt: Attempt, error: InputUnreadable | SealError) -> Finish:
         """Remember a job whose input cannot be read, and put it back; the others of its batch are not to blame."""

@@ -168,6 +168,41 @@ class Preparation(_HandlerTransaction):
         yield from self._check_held()
 
 
+class AtomicStep(_HandlerTransaction):
+    """The transaction of a step of a durable function; it commits at the end of its block, the step's record last."""
+
+    _refusal = "the record was refused"
+    _last: Op[object] | None = None
+
+    def record(self, last: Op[object]) -> None:
+        """Say what is to be written last; it refuses an attempt that has lost its job."""
+        self._last = last
+
+    def __enter__(self) -> Any:
+        self._open("step")
+        return self.tx
+
+    def __exit__(self, *raised: *Raised) -> None:
+        if raised[1] is None and self._last is not None:
+            self._commit(self._guarded(self._last))
+        elif raised[1] is not None:
+            self.roll_back(raised[1])
+
+    async def __aenter__(self) -> Any:
+        await self._open_async("step")
+        return self.tx
+
+    async def __aexit__(self, *raised: *Raised) -> None:
+        if raised[1] is None and self._last is not None:
+            await self._commit_async(self._guarded(self._last))
+        elif raised[1] is not None:
+            await self.roll_back_async(raised[1])
+
+    def _guarded(self, last: Op[object]) -> Op[object]:
+        yield from self._database.store.leases.guard(self._idle_ms)
+        return (yield from last)
+
+
 class Completion(_HandlerTransaction):
     """The transaction that ends the attempt. Its block only opens it; the worker closes it, the fenced write last.
 

@@ -368,6 +368,13 @@ class HeartbeatEvents:
         for type in types:
             self._to_loop(self._claimer.hint, type)
 
+    def on_woken(self, jobs: Sequence[JobRef]) -> None:
+        """Durable functions became due because of a signal."""
+        types = {each.type for each in jobs}
+        self._hints.send(due_hints(types))
+        for type in types:
+            self._to_loop(self._claimer.hint, type)
+
     def on_presence(
         self, settings: Mapping[str, TypeSetting], identity: Identity | None, answer: SignAnswer
     ) -> None:
@@ -376,6 +383,8 @@ class HeartbeatEvents:
         self._to_loop(self._claimer.note_partitions, answer.has_partitions)
         if answer.has_redrives:
             self._context.wakes.redrives.set_soon()
+        if answer.has_signals:
+            self._context.wakes.signals.set_soon()
         if answer.is_draining:
             self._to_loop(self._context.stop.begin, "drained")
 

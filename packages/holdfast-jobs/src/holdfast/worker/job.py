@@ -16,12 +16,14 @@ from holdfast.core.errors import (
     InputUnreadable,
     InvalidOption,
     SealError,
+    StepsRefused,
     WrongState,
 )
 from holdfast.core.instants import to_datetime
 from holdfast.core.records import BlockerRecord, ClaimedJob, Held, State
 from holdfast.core.redaction import printable
 from holdfast.core.sealing import is_sealed, open_output
+from holdfast.steps.job_steps import JobSteps
 from holdfast.storage.database import Database
 from holdfast.worker.attempt import AbortReason, Attempt
 from holdfast.worker.handler_transactions import (
@@ -33,6 +35,8 @@ from holdfast.worker.handler_transactions import (
 
 if TYPE_CHECKING:
     from holdfast.client.adapters.base import AsyncTx, SyncTx
+    from holdfast.steps.function import DurableFunction
+    from holdfast.steps.functions import Functions
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -49,18 +53,20 @@ class BlockerResult(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class Job(Generic[T]):
+class Job(JobSteps, Generic[T]):
     """One attempt's view of a job: its input, its abort signal and the ways it can end."""
 
     __slots__ = (
         "_attempt",
         "_blockers",
         "_database",
+        "_functions",
         "_input",
         "_preparation",
         "_resolve_output",
         "blocker_records",
         "completion",
+        "function",
         "own_transaction",
         "transaction",
         "worker",
@@ -72,8 +78,10 @@ class Job(Generic[T]):
         worker: str,
         database: Database | None,
         resolve_output: ResolveOutput | None = None,
+        functions: Functions | None = None,
     ) -> None:
         self._attempt = attempt
+        self._functions = functions
         self._resolve_output = resolve_output
         self._database = database
         self._input: Any = _UNREAD
@@ -84,11 +92,12 @@ class Job(Generic[T]):
         self.transaction: Any = None
         self.completion: Completion | None = None
         self.own_transaction: CompleteInTransaction | None = None
+        self.function: DurableFunction | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether the worker writes its outcome, in no transaction of the handler's."""
-        return self.completion is None and self.own_transaction is None
+        """Whether the worker writes its outcome as it is: in no transaction of the handler's, and after no steps."""
+        return self.completion is None and self.own_transaction is None and self.function is None
 
     @property
     def id(self) -> UUID:
@@ -277,6 +286,21 @@ class Job(Generic[T]):
         """The job as it was claimed."""
         return self._attempt.claimed
 
+    @property
+    def started_version(self) -> int:
+        """The version of the input that the job was started with, for branches between old and new code."""
+        return self._attempt.claimed.version or 1
+
+    def durable_function(self) -> DurableFunction:
+        """The function of this attempt, opened by its first durable call. Raises: StepsRefused."""
+        if self.function is None:
+            if self._functions is None or self.claimed.failing or self._attempt.type.atomic:
+                raise StepsRefused(f"the handler of {self.type} cannot have steps")
+            if self.completion is not None or self.own_transaction is not None:
+                raise StepsRefused("no step can follow complete()", help="call complete() last")
+            self.function = self._functions.open(self._attempt)
+        return self.function
+
     def _require_database(self) -> Database:
         if self._database is None:
             raise WrongState(
@@ -309,6 +333,15 @@ class Job(Generic[T]):
             raise
         self._attempt.sealed = True
         return msgspec.structs.replace(record, output=text)
+
+
+if TYPE_CHECKING:
+    from holdfast.steps.job_steps import SyncSteps
+
+    class SyncJob(SyncSteps, Job[T]):
+        """The job of a sync handler: its durable calls return what those of an async handler are awaited for."""
+else:
+    SyncJob = Job
 
 
 def check_progress(fraction: object, note: object) -> tuple[float, str]:

@@ -72,6 +72,9 @@ class WorkerHints:
                     if hint.kind == "look":
                         # A redrive may have begun.
                         wakes.redrives.set_soon()
+                        wakes.signals.set_soon()
+                case "signal":
+                    wakes.signals.set_soon()
                 case "lost" if hint.worker in ("", self._worker):
                     wakes.heartbeat.set_soon()
                 case "awaited":

@@ -51,8 +51,8 @@ _KIND_OF: dict[State, FinishKind] = {
     "failed": "fail",
     "cancelled": "cancel",
 }
-_GIVES_BACK: frozenset[FinishKind] = frozenset({"retry", "snooze", "release"})
-_OUR_MODULES = ("holdfast.worker.", "holdfast.scheduler.")
+_GIVES_BACK: frozenset[FinishKind] = frozenset({"retry", "snooze", "release", "park"})
+_OUR_MODULES = ("holdfast.worker.", "holdfast.scheduler.", "holdfast.steps.")
 
 
 def make_finish(attempt: Attempt, worker: str, kind: FinishKind, **values: Any) -> Finish:
@@ -196,10 +196,22 @@ class OutcomeResolver:
         return make_finish(attempt, self._worker, "retry", delay_ms=delay_ms, **values)
 
     def _fail(self, attempt: Attempt, error: str | None, print_: str | None) -> Finish:
-        """Fail a job for good, or leave that to the call of its type's `on_failed`."""
-        due = None if attempt.type.on_failed is None else "due"
+        """Fail a job for good, or leave that to the call of its type's `on_failed`, before which steps are undone."""
+        due = "due" if attempt.type.on_failed is not None or attempt.has_undos else None
         values = {"error": error, "fingerprint": print_, "on_failed": due}
         return make_finish(attempt, self._worker, "fail", **values)
+
+    def resolve_undone(self, attempt: Attempt, error: str, problem: str | None) -> Finish:
+        """Fail a durable function after its steps were undone, or have the undoing tried again, if one was not."""
+        print_ = fingerprint(error.partition(":")[0], error.partition("\n")[0])
+        attempt.has_undos = False
+        if problem is None:
+            return self._fail(attempt, error, print_)
+        if not has_attempts_left(attempt):
+            return self._fail(attempt, f"{error}\n\n{problem}", print_)
+        delay_ms = attempt.policy.retry.delay_ms(attempt.claimed.attempt, self._clock.random())
+        values = {"error": problem, "fingerprint": print_}
+        return make_finish(attempt, self._worker, "retry", delay_ms=delay_ms, **values)
 
     def _fail_noted(self, attempt: Attempt, value: Any) -> Finish:
         """Record the failure after which `on_failed` was called, whatever that returned."""

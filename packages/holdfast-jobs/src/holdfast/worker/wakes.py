@@ -151,6 +151,7 @@ class Wakes:
         self.heartbeat = BackgroundWake(threads)
         self.orphans = BackgroundWake(threads)
         self.redrives = BackgroundWake(threads)
+        self.signals = BackgroundWake(threads)
         self.deadlines = DeadlineWake(threads)
 
 

@@ -5,10 +5,11 @@ claim   `Claimer` claims due jobs under a lease and puts them into the `Backlog`
         dying until it can run alone.
 run     `Slots` take attempts from the backlog, and `Executor` calls the handler, in `HandlerThreads` if it is sync.
         `OutcomeResolver` turns what the handler returns or raises into the write that records it.
+        A handler that calls `job.step` is a durable function: `Functions` replays it and records its steps.
 record  `Completer` flushes these writes in batches, `SlowCompleter` those that may wait for locks. After the commit
         `Recorder` emits events and sends hints.
 renew   `Heartbeat` renews leases and `Deadlines` enforces timeouts, in a thread of their own, beside `Reaper`,
-        `OrphanedClaims`, `LateDeliveries`, `Redrives`, `Vacuum` and `Watchdog`.
+        `OrphanedClaims`, `LateDeliveries`, `Redrives`, `SignalRouter`, `Vacuum` and `Watchdog`.
 drain   Nothing new is claimed, unstarted jobs go back, handlers end or are interrupted, their outcomes are recorded.
 
 All parts share a `WorkerContext`, with the `Wakes` that they wake each other with; a job on its way through them is an
@@ -32,6 +33,9 @@ from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable, NoConnection
 from holdfast.core.events import Observer
 from holdfast.core.registry import JobType
 from holdfast.notify.base import Notifier
+from holdfast.steps.functions import Functions
+from holdfast.steps.recorder import StepRecorder
+from holdfast.steps.router import SignalRouter
 from holdfast.storage.database import Database, Link
 from holdfast.worker.admission import Admission
 from holdfast.worker.attempt import Attempt, Backlog, ReleaseOverdue
@@ -56,7 +60,7 @@ from holdfast.worker.suspect_runs import SuspectRuns
 from holdfast.worker.watchdog import LoopMonitor, Watchdog
 from holdfast.worker.worker_context import WorkerContext
 
-LOOP_LINKS = ("claim", "complete", "fan-in")
+LOOP_LINKS = ("claim", "complete", "fan-in", "steps")
 BACKGROUND_LINKS = ("heartbeat", "reaper")
 LAST_WRITES_S = 5.0
 ABORT_GRACE_S = 1.0
@@ -108,9 +112,8 @@ class Worker:
         self._released = 0
         self._abandoned = 0
         self._links = self._make_links()
-        self._resolver = OutcomeResolver(
-            self.id, self._context.clock, targets or open_targets(types.values())
-        )
+        self._targets = targets or open_targets(types.values())
+        self._resolver = OutcomeResolver(self.id, self._context.clock, self._targets)
         self._build_claiming(notifier)
         self._build_recording()
         self._build_running(middlewares, threads)
@@ -153,6 +156,7 @@ class Worker:
         Raises: WrongDatabase, CopiedDatabase; defects of our own.
         """
         self._threads.bind()
+        self._functions.bind()
         if not await self._reach_database():
             await self._close_links("claim", "complete")
             return self._report()
@@ -256,10 +260,12 @@ class Worker:
         self._handler_threads = HandlerThreads(context.options.slots, "holdfast-handler", threads)
         self._processes = ProcessHandlers(self._begin_in_process)
         self._calls = HandlerCalls(context, middlewares, self._handler_threads, self._processes)
+        self._step_recorder = StepRecorder(context, self._links["steps"])
+        self._functions = Functions(context, self._step_recorder, self._targets, self._hints)
         self._slots = Slots(
             context,
             self._backlog,
-            Executor(context, self._calls, self._resolver),
+            Executor(context, self._calls, self._resolver, self._functions),
             self._completer,
             self._claimer,
             self._admission,
@@ -282,6 +288,7 @@ class Worker:
         )
         self._late_deliveries = LateDeliveries(context, reaping, events)
         self._redrives = Redrives(context, reaping, events)
+        self._router = SignalRouter(context, reaping, events)
         self._watchdog = Watchdog(context, reaping, self._slots, events)
         self._background_loops: list[BackgroundLoop] = [
             Heartbeat(context, beating, events),
@@ -289,6 +296,7 @@ class Worker:
             OrphanedClaims(context, reaping, events),
             self._late_deliveries,
             self._redrives,
+            self._router,
             Vacuum(context, reaping),
             self._watchdog,
         ]
@@ -317,6 +325,7 @@ class Worker:
                     # Without these rights, what could not be read is only tried again later, and redrives wait.
                     await self._late_deliveries.reread(writing)
                     await self._redrives.step(writing)
+                    await self._router.route(writing)
             except (DatabaseUnreachable, DatabaseBusy) as error:
                 context.health.report_error(claiming.purpose, error)
                 pause = self._backoff.error_s(context.clock.random())
@@ -440,6 +449,7 @@ class Worker:
         self._abandoned = self._count_abandoned()
         await self._hints.close()
         await self._completer.free_leases()
+        await self._step_recorder.close()
         try:
             await self._links["complete"].run(
                 context.store.workers.stop(context.id, encode_counters(context))

@@ -38,6 +38,7 @@ EVENT_OF: Mapping[FinishKind, str] = {
     "snooze": "job_snoozed",
     "cancel": "job_cancelled",
     "release": "job_released",
+    "park": "job_parked",
 }
 
 
@@ -217,7 +218,8 @@ class Emitter:
         kind = finish.kind
         self._count(kind, finish.error)
         began = attempt.started_at
-        if began is not None and kind != "release" and self.tally.add(kind, attempt.claimed.type):
+        is_end = kind not in ("release", "park")
+        if began is not None and is_end and self.tally.add(kind, attempt.claimed.type):
             ended_at = attempt.ended_at or self._clock.monotonic()
             self.tally.measure(_wait_s(attempt), ended_at - began)
         name = EVENT_OF[kind]
@@ -243,12 +245,14 @@ class Emitter:
                 counters.cancelled += 1
             case "release":
                 counters.released += 1
+            case "park":
+                pass
 
     def _fields(self, attempt: Attempt, finish: Finish) -> dict[str, Any]:
         began, ended = attempt.started_at, attempt.ended_at or self._clock.monotonic()
         ran = 0 if began is None else int((ended - began) * 1000)
         match finish.kind:
-            case "complete":
+            case "complete" | "park":
                 return _attempt_fields(attempt) | {"run_ms": ran}
             case "continue":
                 next_type = finish.next.type if finish.next is not None else None

@@ -31,14 +31,14 @@ _STATE = (
     ),
     *("subscription", "worker", "worker_runs", "cycle", "cycle_slot", "tally", "archive_manifest"),
     *("gate", "wakeup", "limit_setting", "unreadable", "redrive", "redrive_job"),
-    *("on_failed", "failing"),
+    *("on_failed", "failing", "step", "signal"),
 )
 _VIEWS = ("jobs", "outbox", "archive_exports")
 
 # In each line what is granted on which tables. A privilege on some columns is enough to lock a row.
 GRANTS: Mapping[GrantedRole, tuple[tuple[LiteralString, tuple[str, ...]], ...]] = {
     "producer": (
-        ("select, insert", ("job", "queue", "blocker", "chain_key", "revision")),
+        ("select, insert", ("job", "queue", "blocker", "chain_key", "revision", "signal")),
         ("insert", ("tally", "wakeup")),
         ("update", ("chain_key",)),
         ("update (awaited)", ("queue",)),

@@ -34,11 +34,13 @@ from holdfast.core.records import (
 )
 from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.sqlite.limits import (
+    NEVER,
     pause_partitions,
     signal_leaving,
     signal_placed,
     signal_returned,
 )
+from holdfast.storage.sqlite.steps import wake
 from holdfast.storage.sqlite.tally import Tally, page_params
 from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.jobs import DebounceStore, JobStore, OnFailedStore
@@ -151,7 +153,11 @@ class SqliteJobStore(JobStore):
     ) -> Op[list[JobRef]]:
         given = {"ids": texts(ids)}
         yield Statement("on_failed_forget", given)
-        return (yield from _requeue((yield Statement("job_redrive", given)), spacing_us, now))
+        taken = yield Statement("job_redrive", given)
+        undone = yield Statement("step_undo", {"ids": texts(row[0] for row in taken)})
+        if undone:
+            yield Statement("step_unbind", {"rows": document(undone)})
+        return (yield from _requeue(taken, spacing_us, now))
 
     def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         now = yield from resolve_now(now)
@@ -355,19 +361,30 @@ def _columns_of(finish: Finish, is_plain: bool) -> tuple[object, ...]:
 def _give_back(
     group: Sequence[Finish], awaited: bool, now: Instant, tally: Tally
 ) -> Op[list[Finished]]:
+    parked = [each.id for each in group if each.kind == "park"]
+    due: set[str] = set()
+    if parked:
+        rows = yield Statement("step_may_go_on", {"ids": texts(parked), "now": now})
+        due = {row[0] for row in rows}
     returns = [
         (
             each.id,
             each.token,
             0 if each.kind == "retry" else 1,
-            None if each.kind == "release" else now + each.delay_ms * 1000,
+            now if each.id in due else _returns_at(each, now),
+            each.kind == "park",
         )
         for each in group
     ]
-    rows = yield Statement("job_finish_return", {"rows": document(returns), "awaited": awaited})
+    rows = yield Statement(
+        "job_finish_return", {"rows": document(returns), "awaited": awaited, "now": now}
+    )
     queued = [row[0] for row in rows if row[5] is not None]
     if queued:
         yield from signal_placed(queued, now)
+        if parked:
+            # Those may have no place in their queue.
+            yield from signal_leaving([each for each in queued if each in parked], now)
         yield from pause_partitions(group, rows, now)
     yield from _keep_history(group, rows, now)
     retried = {each.id for each in group if each.kind == "retry"}
@@ -377,13 +394,24 @@ def _give_back(
     return [Finished(row[0], row[1], bool(row[4])) for row in rows]
 
 
+def _returns_at(finish: Finish, now: Instant) -> Instant | None:
+    """When an attempt that is given back is due again, None for where it was."""
+    match finish.kind:
+        case "release":
+            return None
+        case "park":
+            return NEVER if finish.until is None else finish.until
+        case _:
+            return now + finish.delay_ms * 1000
+
+
 def _keep_history(group: Sequence[Finish], rows: Sequence[Row], now: Instant) -> Op[None]:
-    """Keep the attempts that failed; a release, and a snooze without an error, leave no trace."""
+    """Keep the attempts that failed; a release, a park, and a snooze without an error leave no trace."""
     given = {each.id: each for each in group}
     history = []
     for id, _, attempt, fence, *_ in rows:
         each = given[id]
-        if each.kind == "release" or (each.kind == "snooze" and each.error is None):
+        if each.kind in ("release", "park") or (each.kind == "snooze" and each.error is None):
             continue
         # A snooze refunds its attempt, but it is remembered under the number that ran.
         ran = attempt + (each.kind == "snooze")
@@ -434,6 +462,7 @@ class SqliteChainStore(ChainStore):
         yield Statement("chain_delete_attempts", given)
         yield Statement("chain_delete_progress", given)
         yield Statement("chain_delete_revisions", given)
+        yield Statement("chain_delete_steps", given)
         yield Statement("chain_delete_blockers", given)
         yield Statement("chain_delete_keys", {**given, "keep_keys": keep_keys})
         if keep_keys:
@@ -457,8 +486,10 @@ class SqliteBlockerStore(BlockerStore):
         ]
 
     def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
-        rows = yield Statement("blocker_open_jobs", {"ids": texts(job_ids), "now": now})
-        return (yield from signal_returned(rows))
+        given = {"ids": texts(job_ids), "now": now}
+        rows = yield Statement("blocker_open_jobs", given)
+        opened = yield from signal_returned(rows)
+        return opened + (yield from wake((yield Statement("step_wake_parents", given)), now))
 
 
 class SqliteOnFailedStore(OnFailedStore):

@@ -29,6 +29,8 @@ from holdfast.storage.store.params import document, lists, resolve_now, texts
 CRASHED_AGAIN_US = 250_000
 """When a job is polled again that only a worker without other such jobs may take."""
 KEPT_US = 60_000_000
+NEVER: Instant = 2**63 - 1
+"""When what is blocked is due."""
 
 
 def signal_leaving(ids: Sequence[str], now: Instant) -> Op[None]:
@@ -411,7 +413,8 @@ def _next_poll(claim: LimitedClaim, partition: OpenPartition, now: Instant) -> O
     if left:
         if left[0][4] > now:
             due: Instant = left[0][4]
-            return due
+            # The first of an ordered queue may be parked for as long as nobody wakes it.
+            return due if due < NEVER else None
         if len(left) == 1 and left[0][3]:
             return now + CRASHED_AGAIN_US
         return now if partition.got else partition.at

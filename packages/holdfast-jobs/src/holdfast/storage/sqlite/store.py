@@ -15,6 +15,7 @@ from holdfast.storage.sqlite.jobs import (
 )
 from holdfast.storage.sqlite.leases import SqliteLeaseStore, SqliteWorkerStore
 from holdfast.storage.sqlite.limits import SqliteLimitStore
+from holdfast.storage.sqlite.steps import SqliteSignalStore, SqliteStepStore
 from holdfast.storage.store import Store
 from holdfast.storage.store.schema import ANYWHERE, DatabasePlace
 
@@ -35,6 +36,8 @@ class SqliteStore(Store):
         self.blockers = SqliteBlockerStore()
         self.debounce = SqliteDebounceStore()
         self.on_failed = SqliteOnFailedStore()
+        self.steps = SqliteStepStore()
+        self.signals = SqliteSignalStore()
         self.workers = SqliteWorkerStore()
 
 

@@ -24,6 +24,7 @@ from holdfast.storage.store.leases import LeaseStore
 from holdfast.storage.store.limits import LimitStore
 from holdfast.storage.store.retention import RetentionStore
 from holdfast.storage.store.schema import ANYWHERE, DatabasePlace, SchemaStore, ServerStatsStore
+from holdfast.storage.store.steps import SignalStore, StepStore
 from holdfast.storage.store.workers import StatisticsStore, WorkerStore
 
 
@@ -52,6 +53,8 @@ class Store:
         self.cycles = CycleStore()
         self.slots = SlotStore()
         self.runs = RunStore()
+        self.steps = StepStore()
+        self.signals = SignalStore()
         self.retention = RetentionStore()
         self.server_stats = ServerStatsStore()
         self.schema = SchemaStore(place)

@@ -46,6 +46,8 @@ class JobQuery(msgspec.Struct, frozen=True):
     error_like: str | None = None
     fingerprint: str | None = None
     worker: str | None = None
+    step: str | None = None
+    waiting: str | None = None
     attempt_min: int | None = None
     attempt_max: int | None = None
     age_min_ms: int | None = None
@@ -65,7 +67,7 @@ class JobQuery(msgspec.Struct, frozen=True):
             return "job_walk_running"
         if states == _BLOCKED:
             return "job_walk_blocked"
-        if states is not None and states <= _LIVE:
+        if self.waiting is not None or (states is not None and states <= _LIVE):
             return "job_walk_live"
         has_error = self.error_like is not None or self.fingerprint is not None
         if has_error or (states is not None and states <= _NOT_COMPLETED):

@@ -96,6 +96,10 @@ class RetentionStore:
         """Remove workers that stopped before an instant; return how many. One statement."""
         return count_rows("retention_workers", before=before, limit=limit)
 
+    def drop_signals(self, limit: int, now: Instant | None = None) -> Op[int]:
+        """Remove signals whose time is over; return how many. One statement."""
+        return count_rows("retention_signals", limit=limit, now=now)
+
     def drop_redrives(self, until: str, limit: int) -> Op[int]:
         """Remove redrives whose id lies before one, and what was left of them; return how many rows went."""
         jobs = yield from count_rows("retention_redrive_jobs", until=until, limit=limit)

@@ -28,6 +28,8 @@ delete from holdfast.revision;
 delete from holdfast.unreadable;
 delete from holdfast.redrive_job;
 delete from holdfast.redrive;
+delete from holdfast.step;
+delete from holdfast.signal;
 delete from holdfast.blocker;
 delete from holdfast.chain_key;
 delete from holdfast.job;

@@ -88,7 +88,7 @@ select distinct on (j.chain_id) chain_id::text
 select {chain_columns}
   from holdfast.job f
  cross join lateral (
-   select v.state, v.output, v.error, v.fingerprint, v.chain_index, v.finished_at, v.attempt, v.locked_by
+   select v.id, v.state, v.output, v.error, v.fingerprint, v.chain_index, v.finished_at, v.attempt, v.locked_by
      from holdfast.jobs v where v.chain_id = f.id order by v.chain_index desc limit 1) t
  where f.chain_index = 0
    and f.id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
@@ -104,6 +104,10 @@ select {chain_columns}
    and (:error_like::text is null or t.error ilike :error_like)
    and (:fingerprint::text is null or t.fingerprint = :fingerprint)
    and (:worker::text is null or t.locked_by = :worker)
+   and (:step::text is null or exists (select from holdfast.step s where s.job_id = t.id and s.name = :step))
+   and (:waiting::text is null or exists (
+         select from holdfast.step s join holdfast.queue w on w.job_id = s.job_id
+          where s.job_id = t.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))
    and (:attempt_min::integer is null or t.attempt >= :attempt_min::integer)
    and (:attempt_max::integer is null or t.attempt <= :attempt_max::integer)
    and (:age_min_ms::bigint is null or f.created_at <= holdfast.moment(:now::bigint) - :age_min_ms::bigint * interval '1 ms')
@@ -156,6 +160,7 @@ tried as (delete from holdfast.attempt where job_id = any (array (select id from
 told as (delete from holdfast.progress where job_id = any (array (select id from gone))),
 undone as (delete from holdfast.failing where job_id = any (array (select id from gone))),
 revised as (delete from holdfast.revision where job_id = any (array (select id from gone))),
+recorded as (delete from holdfast.step where job_id = any (array (select id from gone))),
 edges as (delete from holdfast.blocker where job_id = any (array (select id from gone))),
 keys as (
   delete from holdfast.chain_key k using holdfast.job j
@@ -178,9 +183,9 @@ delete from holdfast.job where id = any (array (select id from gone))
 returning id::text, chain_id::text, type;
 
 -- name: blocker_insert
-insert into holdfast.blocker (job_id, position, chain_id, on_failure, open)
-select job_id, position, chain_id, on_failure, true
-  from json_to_recordset(:rows::json) as x(job_id uuid, position integer, chain_id uuid, on_failure text);
+insert into holdfast.blocker (job_id, position, chain_id, on_failure, open, step)
+select job_id, position, chain_id, on_failure, true, step
+  from json_to_recordset(:rows::json) as x(job_id uuid, position integer, chain_id uuid, on_failure text, step integer);
 
 -- name: blocker_await
 -- Marks the live tails of chains as awaited, waiting for transactions that are ending them. A tail that is gone is not returned: the
@@ -227,23 +232,36 @@ update holdfast.blocker b set open = false
 returning b.job_id::text, b.chain_id::text, x.state <> 'completed' and b.on_failure = 'fail';
 
 -- name: blocker_open_jobs
--- Opens the dependents that have no open edge left; they were locked before, so this happens once.
+-- Opens the dependents that have no open edge left; they were locked before, so this happens once. A function with records goes on
+-- as soon as all chains of one run have ended.
 with queued as (
   update holdfast.queue q
      set available_at = case when q.gate is null then greatest(j.planned_at, holdfast.moment(:now::bigint)) end,
          gate_at = case when q.gate is not null then greatest(j.planned_at, holdfast.moment(:now::bigint)) end
     from holdfast.job j
    where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and j.id = q.job_id
-     and q.available_at = 'infinity'
+     and q.available_at = 'infinity' and q.steps is not true
      and not exists (select from holdfast.blocker b where b.job_id = q.job_id and b.open)
   returning q.job_id, q.type, q.priority, q.gate, q.gate_at),
 signalled as (
-  {signal_placed})
-select job_id::text, type from queued;
+  {signal_placed}),
+woken as (
+  update holdfast.queue q
+     set {wake}
+   where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
+     and q.steps and (q.token is not null or not q.woken) and {may_go_on}
+  returning q.job_id, q.type, q.priority, q.gate, q.gate_at, q.token),
+freed_partition as (
+  select type, priority, gate, gate_at as since from woken where token is null),
+resignalled as (
+  {signal_freed})
+select job_id::text, type from queued
+union all
+select job_id::text, type from woken where token is null;
 
 -- name: blocker_list
 select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, t.state,
-       case when t.state = 'completed' then t.output end, t.error
+       case when t.state = 'completed' then t.output end, t.error, b.step
   from holdfast.blocker b
   left join lateral (
     select v.state, v.output, v.error from holdfast.jobs v where v.chain_id = b.chain_id order by v.chain_index desc limit 1) t on true
@@ -252,7 +270,7 @@ select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, t.sta
 
 -- name: blocker_waiting
 -- Which jobs wait, or waited, for this chain.
-select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, null, null, null
+select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, null, null, null, b.step
   from holdfast.blocker b
  where b.chain_id = :chain::uuid
  order by b.job_id, b.position

@@ -199,7 +199,7 @@ asked as (
   offset 0)
 select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
        a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock),
-       a.version, a.debounced, null, c.failing, c.awaited
+       a.version, a.debounced, null, c.failing, c.awaited, c.steps
   from claimed c full join asked a on a.id = c.job_id
  order by c.priority, c.available_at, c.job_id
 
@@ -260,7 +260,7 @@ claimed as (
       order by priority, available_at, job_id
       limit :limit::integer))
   returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.failing,
-            q.awaited),
+            q.awaited, q.steps),
 leased as (
   insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
   select c.token, :worker, clock.now, clock.now + c.lease_ms * interval '1 ms',
@@ -295,7 +295,7 @@ claimed as (
       where crashes = 0
          or job_id = (select job_id from due where crashes > 0 order by priority, available_at, job_id limit 1)))
   returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.failing,
-            q.awaited),
+            q.awaited, q.steps),
 leased as (
   insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
   select :token::uuid, :worker, clock.now, clock.now + :lease_ms::integer * interval '1 ms',
@@ -336,7 +336,7 @@ select holdfast.us(min(next.available_at)) - holdfast.us(holdfast.moment(:now::b
 with given as materialized (
   select * from json_to_recordset(:rows::json) as x(
     id uuid, token uuid, kind text, worker text, started_at bigint, output text, error text, fingerprint text, delay_ms bigint, next json,
-    rest boolean)),
+    rest boolean, until bigint)),
 held as (
   select q.job_id, q.token from holdfast.queue q
    where q.job_id = any (array (select id from given))
@@ -351,23 +351,32 @@ ended as (
   returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.awaited, q.priority, q.gate, q.gate_at,
             {is_ordered} as ordered),
 back as materialized (
-  select array_agg(id) as ids, array_agg(kind) as kinds, array_agg(coalesce(delay_ms, 0)) as delays
-    from mine where kind in ('retry', 'snooze', 'release')),
+  select array_agg(id) as ids, array_agg(kind) as kinds, array_agg(coalesce(delay_ms, 0)) as delays, array_agg(until) as untils
+    from mine where kind in ('retry', 'snooze', 'release', 'park')),
 -- Looked up by place: a join beside `= any (array (…))` would look for every row of the flush once per row of the flush.
 returned as (
   update holdfast.queue q
      set token = null,
-         (attempt, crashes, available_at, gate_at, rests_until) = (
-           -- An attempt that came to an end of its own killed nobody.
-           select q.attempt - (back.kinds[place] <> 'retry')::integer,
-                  case when back.kinds[place] = 'release' then q.crashes else 0 end,
-                  case when q.gate is not null then null when back.kinds[place] = 'release' then q.available_at
-                       else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end,
-                  case when back.kinds[place] = 'release' or q.gate is null or {is_ordered} then q.gate_at
-                       else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end,
-                  case when back.kinds[place] = 'release' or not {is_ordered} then q.rests_until
-                       else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end
-             from back cross join lateral array_position(back.ids, q.job_id) place)
+         (attempt, crashes, available_at, gate_at, rests_until, woken) = (
+           -- An attempt that came to an end of its own killed nobody; one that parks has not come to its end.
+           select q.attempt - (to_be.kind <> 'retry')::integer,
+                  case when to_be.kind in ('release', 'park') then q.crashes else 0 end,
+                  case when q.gate is null then coalesce(to_be.at, q.available_at)
+                       when to_be.at = 'infinity' and not {is_ordered} then to_be.at end,
+                  case when to_be.at is null or q.gate is null or {is_ordered} then q.gate_at
+                       when to_be.at < 'infinity' then to_be.at end,
+                  case when to_be.at is null or not {is_ordered} then q.rests_until else to_be.at end,
+                  case when to_be.kind = 'park' and to_be.at > holdfast.moment(:now::bigint) then false end
+             from back
+            cross join lateral array_position(back.ids, q.job_id) place
+            cross join lateral (
+              select back.kinds[place] as kind,
+                     case when back.kinds[place] in ('retry', 'snooze')
+                          then holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms'
+                          when back.kinds[place] = 'park' and (q.woken or {may_go_on}) then holdfast.moment(:now::bigint)
+                          when back.kinds[place] = 'park'
+                          then coalesce(to_timestamp(back.untils[place] / 1000000.0), 'infinity') end as at
+              offset 0) to_be)
    where q.job_id = any (array (select unnest(ids) from back))
   returning q.job_id, q.type, q.attempt, q.fence, q.awaited, q.priority, q.gate, q.gate_at),
 written as materialized (
@@ -417,7 +426,7 @@ tallied as (
     from (
       select type, 0 as started, (kind in ('complete', 'continue'))::integer as completed, (kind = 'fail')::integer as failed,
              (kind = 'cancel')::integer as cancelled, (kind = 'retry')::integer as retried
-        from written where kind not in ('snooze', 'release')
+        from written where kind not in ('snooze', 'release', 'park')
       union all select type, 1, 0, 0, 0, 0 from successor) counted
    group by type)
 select id::text, type, awaited from written;
@@ -579,12 +588,13 @@ spread as (
   select t.*, row_number() over (order by t.job_id) - 1 as place from taken t),
 queued as (
   insert into holdfast.queue (job_id, type, priority, available_at, attempt, max_attempts, fence, awaited, gate, gate_at, ordered,
-                              rests_until, failing)
+                              rests_until, failing, steps)
   select s.job_id, s.type, case when s.gate_at is null then j.priority else 5 end,
          case when s.gate is null then d.at end, s.attempts, j.max_attempts, s.fence,
          exists (select from holdfast.blocker b where b.chain_id = j.chain_id and b.open),
          s.gate, case when s.gate is not null then coalesce(s.gate_at, d.at) end, s.gate_at is not null,
-         case when s.gate_at is not null then d.at end, s.failing
+         case when s.gate_at is not null then d.at end, s.failing,
+         case when exists (select from holdfast.step r where r.job_id = s.job_id) then true end
     from spread s join holdfast.job j on j.id = s.job_id
    cross join lateral (
      select holdfast.moment(:now::bigint) + s.place * :spacing_us::bigint * interval '1 microsecond' as at) d
@@ -596,7 +606,8 @@ tallied as (
   select holdfast.moment(:now::bigint), type, -count(*) from queued group by type)
 
 -- name: job_redrive
--- Takes failed jobs back into the queue: attempts and crashes begin anew.
+-- Takes failed jobs back into the queue: attempts and crashes begin anew. What failed of a function is done again, and what was undone;
+-- the rest of its records stay.
 with taken as (
   delete from holdfast.outcome o
    where o.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and o.state = 'failed'
@@ -604,6 +615,17 @@ with taken as (
 forgotten as (
   delete from holdfast.failing f
    where f.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))),
+undone as (
+  delete from holdfast.step s
+   where s.job_id = any (array (select job_id from taken))
+     and (s.kind in ('failure', 'undo') or (s.state = 'failed' and s.kind in ('step', 'run'))
+          or (s.undo and exists (
+                select from holdfast.step u
+                 where u.job_id = s.job_id and u.name = 'undo:' || s.name and u.key = s.key and u.nth = s.nth
+                   and u.kind = 'undo' and u.state = 'done')))
+  returning s.job_id, s.kind, s.position),
+unbound as (
+  delete from holdfast.blocker b using undone u where u.kind = 'run' and b.job_id = u.job_id and b.step = u.position),
 {requeue}
 select job_id::text, type from queued;
 
@@ -782,6 +804,10 @@ j.id = any (case when :words::json is null
    and (:error_like::text is null or error ilike :error_like)
    and (:fingerprint::text is null or fingerprint = :fingerprint)
    and (:worker::text is null or locked_by = :worker)
+   and (:step::text is null or exists (select from holdfast.step s where s.job_id = j.id and s.name = :step))
+   and (:waiting::text is null or exists (
+         select from holdfast.step s join holdfast.queue w on w.job_id = s.job_id
+          where s.job_id = j.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))
    and (:attempt_min::integer is null or attempt >= :attempt_min::integer)
    and (:attempt_max::integer is null or attempt <= :attempt_max::integer)
    and (:age_min_ms::bigint is null or created_at <= holdfast.moment(:now::bigint) - :age_min_ms::bigint * interval '1 ms')

@@ -231,7 +231,8 @@ claimed as (
   update holdfast.queue q
      set attempt = q.attempt + 1, fence = greatest(q.fence + 1, (select lowest_fence from clock)), token = :token::uuid
    where q.ctid = any (array (select place from free))
-  returning q.job_id, q.token, q.type, q.priority, q.gate_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.gate, q.failing),
+  returning q.job_id, q.token, q.type, q.priority, q.gate_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.gate, q.failing,
+            q.awaited, q.steps),
 got as materialized (
   select job_id from claimed),
 leased as (
@@ -333,7 +334,8 @@ answered as (
      select unnest(places) from judged where not is_kept))),
 repeated as (
   insert into holdfast.wakeup (type, priority, at, gate)
-  select :type, next_priority, again, id from judged where again is not null and not is_kept),
+  -- The first of an ordered queue may be parked for as long as nobody wakes it.
+  select :type, next_priority, again, id from judged where again < 'infinity' and not is_kept),
 asked_job as (
   select id, chain_id, chain_index, input, blockers, trace, key, version, {is_debounced} as debounced, holdfast.us(created_at) as created_us
     from holdfast.job j
@@ -367,7 +369,7 @@ summary as (
 select s.called, s.gates, s.more, s.room, s.next_us, s.marks,
        c.job_id, c.token, c.type, c.priority, holdfast.us(c.gate_at), c.attempt, c.max_attempts, c.crashes, c.fence,
        a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock),
-       a.version, a.debounced, c.gate, c.failing
+       a.version, a.debounced, c.gate, c.failing, c.awaited, c.steps
   from summary s left join (claimed c full join asked_job a on a.id = c.job_id) on true
  order by c.priority, c.gate_at, c.job_id;
 

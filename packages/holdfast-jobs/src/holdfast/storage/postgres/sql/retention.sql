@@ -85,6 +85,11 @@ delete from holdfast.chain_key where (type, key) in (
    where gone_at < to_timestamp(:before::bigint / 1000000.0) order by gone_at limit :limit::integer)
 returning 1;
 
+-- name: retention_signals
+delete from holdfast.signal where id = any (array (
+  select id from holdfast.signal where until < holdfast.moment(:now::bigint) limit :limit::integer))
+returning 1;
+
 -- name: retention_archived
 -- When an archive last verified ended chains: those that it has not verified yet must stay.
 select holdfast.us(max(verified_at)) from holdfast.archive_manifest where source = 'jobs';

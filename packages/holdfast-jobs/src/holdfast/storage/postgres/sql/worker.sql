@@ -20,7 +20,7 @@ on conflict (type) do update
 -- name: worker_put
 -- Presence and counters; the first write of a worker registers it. A sign that comes after the last one had lapsed is a return.
 -- It answers whether jobs may wait in partitions: both tables take no space until the first job does, and looking for a row would walk dead ones.
--- And whether a redrive may be under way.
+-- And whether a redrive may be under way, and signals are to be routed.
 insert into holdfast.worker as w
   (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases, limits)
 values (:id, :name, :host, :pid::integer, :version, :slots::integer, :types, holdfast.moment(:now::bigint), holdfast.moment(:now::bigint),
@@ -31,7 +31,8 @@ on conflict (id) do update
        limits = excluded.limits,
        back_at = case when excluded.seen_at >= w.seen_at + w.live_ms * interval '1 ms' then excluded.seen_at else w.back_at end
 returning draining, pg_relation_size('holdfast.gate'::regclass) + pg_relation_size('holdfast.wakeup'::regclass) > 0,
-          pg_relation_size('holdfast.redrive'::regclass) > 0;
+          pg_relation_size('holdfast.redrive'::regclass) > 0,
+          exists (select from holdfast.signal s where s.fresh);
 
 -- name: worker_stop
 update holdfast.worker set stopped_at = holdfast.moment(:now::bigint), seen_at = holdfast.moment(:now::bigint), counters = :counters where id = :id;

@@ -102,6 +102,10 @@ select {chain_columns}
    and (:error_like is null or t.error like :error_like escape '\')
    and (:fingerprint is null or t.fingerprint = :fingerprint)
    and (:worker is null or t.locked_by = :worker)
+   and (:step is null or exists (select 1 from holdfast_step s where s.job_id = t.id and s.name = :step))
+   and (:waiting is null or exists (
+         select 1 from holdfast_step s cross join holdfast_queue w on w.job_id = s.job_id
+          where s.job_id = t.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))
    and (:attempt_min is null or t.attempt >= :attempt_min)
    and (:attempt_max is null or t.attempt <= :attempt_max)
    and (:age_min_ms is null or f.created_at <= {now} - :age_min_ms * 1000)
@@ -161,6 +165,10 @@ delete from holdfast_progress
 delete from holdfast_revision
  where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
 
+-- name: chain_delete_steps
+delete from holdfast_step
+ where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
+
 -- name: chain_delete_blockers
 delete from holdfast_blocker
  where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
@@ -187,9 +195,9 @@ delete from holdfast_job
 returning id;
 
 -- name: blocker_insert
-insert into holdfast_blocker (job_id, position, chain_id, on_failure, open)
+insert into holdfast_blocker (job_id, position, chain_id, on_failure, open, step)
 select json_extract(value, '$.job_id'), json_extract(value, '$.position'), json_extract(value, '$.chain_id'),
-       json_extract(value, '$.on_failure'), 1
+       json_extract(value, '$.on_failure'), 1, json_extract(value, '$.step')
   from json_each(:rows);
 
 -- name: blocker_await
@@ -223,13 +231,13 @@ update holdfast_blocker set open = 0
 returning job_id, chain_id, on_failure = 'fail';
 
 -- name: blocker_open_jobs
--- Opens the dependents that have no open edge left.
+-- Opens the dependents that have no open edge left. `step_wake_parents` follows for functions with records.
 update holdfast_queue
    set available_at = case when gate is null then
          max(coalesce((select planned_at from holdfast_job where id = holdfast_queue.job_id), 0), {now}) end,
        gate_at = case when gate is not null then
          max(coalesce((select planned_at from holdfast_job where id = holdfast_queue.job_id), 0), {now}) end
- where job_id in (select value from json_each(:ids)) and available_at = 9223372036854775807
+ where job_id in (select value from json_each(:ids)) and available_at = 9223372036854775807 and steps is null
    and not exists (select 1 from holdfast_blocker b where b.job_id = holdfast_queue.job_id and b.open)
 returning job_id, type, gate;
 
@@ -238,14 +246,14 @@ select b.job_id, b.position, b.chain_id, b.open, b.on_failure,
        (select t.state from holdfast_job_state t where t.chain_id = b.chain_id order by t.chain_index desc limit 1),
        (select case when t.state = 'completed' then t.output end
           from holdfast_job_state t where t.chain_id = b.chain_id order by t.chain_index desc limit 1),
-       (select t.error from holdfast_job_state t where t.chain_id = b.chain_id order by t.chain_index desc limit 1)
+       (select t.error from holdfast_job_state t where t.chain_id = b.chain_id order by t.chain_index desc limit 1), b.step
   from holdfast_blocker b
  where b.job_id in (select value from json_each(:ids))
  order by b.job_id, b.position;
 
 -- name: blocker_waiting
 -- Which jobs wait, or waited, for this chain.
-select job_id, position, chain_id, open, on_failure, null, null, null
+select job_id, position, chain_id, open, on_failure, null, null, null, step
   from holdfast_blocker
  where chain_id = :chain
  order by job_id, position

@@ -104,7 +104,7 @@ values (:token, :worker, :now, :now + :lease_ms * 1000, :lease_ms, :max_attempts
 select json_group_array(json_array(
          q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence,
          j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now, j.version,
-         {is_debounced}, null, q.failing, q.awaited))
+         {is_debounced}, null, q.failing, q.awaited, q.steps))
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
   left join holdfast_job j on j.id = x.value;
@@ -149,16 +149,19 @@ select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[1]'), json
  cross join holdfast_queue q on q.job_id = x.key;
 
 -- name: job_finish_return
--- Gives attempts back. Each row [id, token, refund, available_at] is proven by its pair; without an instant the job keeps its place.
--- An attempt that came to an end of its own killed nobody.
+-- Gives attempts back. Each row [id, token, refund, available_at, parks] is proven by its pair; without an instant the job keeps its
+-- place. An attempt that came to an end of its own killed nobody; one that parks has not come to its end.
 update holdfast_queue
    set token = null, attempt = attempt - x.refund,
-       available_at = case when gate is null then coalesce(x.available_at, holdfast_queue.available_at) end,
-       gate_at = case when x.available_at is null or gate is null or {is_ordered} then gate_at else x.available_at end,
+       available_at = case when gate is null then coalesce(x.available_at, holdfast_queue.available_at)
+                           when x.available_at = 9223372036854775807 and not {is_ordered} then x.available_at end,
+       gate_at = case when x.available_at is null or gate is null or {is_ordered} then gate_at
+                      when x.available_at < 9223372036854775807 then x.available_at end,
        rests_until = case when x.available_at is null or not {is_ordered} then rests_until else x.available_at end,
-       crashes = case when x.available_at is null then crashes else 0 end
+       crashes = case when x.available_at is null or x.parks then crashes else 0 end,
+       woken = case when x.parks and x.available_at > :now then 0 end
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as token, json_extract(value, '$[2]') as refund,
-               json_extract(value, '$[3]') as available_at
+               json_extract(value, '$[3]') as available_at, json_extract(value, '$[4]') as parks
           from json_each(:rows)) x
  where holdfast_queue.job_id = x.id and holdfast_queue.token = x.token and (:awaited or not holdfast_queue.awaited)
 returning job_id, type, attempt, fence, awaited, gate;
@@ -300,7 +303,7 @@ select attempt, error, fingerprint from holdfast_failing where job_id = :id;
 -- Takes failed jobs back into the queue, rows [id, fence, gate, place, attempts, failing] spread in order: the fence only grows, the history
 -- stays.
 insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, fence, awaited, gate, gate_at, ordered,
-                            rests_until, attempt, failing)
+                            rests_until, attempt, failing, steps)
 select j.id, j.type, case when json_extract(x.value, '$[3]') is null then j.priority else 5 end,
        case when json_extract(x.value, '$[2]') is null then {now} + x.key * :spacing_us end, j.max_attempts,
        json_extract(x.value, '$[1]'),
@@ -309,7 +312,8 @@ select j.id, j.type, case when json_extract(x.value, '$[3]') is null then j.prio
        case when json_extract(x.value, '$[2]') is not null
             then coalesce(json_extract(x.value, '$[3]'), {now} + x.key * :spacing_us) end,
        json_extract(x.value, '$[3]') is not null, case when json_extract(x.value, '$[3]') is not null then {now} + x.key * :spacing_us end,
-       json_extract(x.value, '$[4]'), json_extract(x.value, '$[5]')
+       json_extract(x.value, '$[4]'), json_extract(x.value, '$[5]'),
+       case when exists (select 1 from holdfast_step s where s.job_id = j.id) then 1 end
   from json_each(:rows) x cross join holdfast_job j on j.id = json_extract(x.value, '$[0]');
 
 -- name: job_get
@@ -419,6 +423,10 @@ id in (select value from json_each(:ids))
    and (:error_like is null or error like :error_like escape '\')
    and (:fingerprint is null or fingerprint = :fingerprint)
    and (:worker is null or locked_by = :worker)
+   and (:step is null or exists (select 1 from holdfast_step s where s.job_id = holdfast_job_state.id and s.name = :step))
+   and (:waiting is null or exists (
+         select 1 from holdfast_step s cross join holdfast_queue w on w.job_id = s.job_id
+          where s.job_id = holdfast_job_state.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))
    and (:attempt_min is null or attempt >= :attempt_min)
    and (:attempt_max is null or attempt <= :attempt_max)
    and (:age_min_ms is null or created_at <= {now} - :age_min_ms * 1000)

@@ -77,6 +77,10 @@ delete from holdfast_chain_key where (type, key) in (
   select type, key from holdfast_chain_key where gone_at < :before order by gone_at limit :limit)
 returning 1;
 
+-- name: retention_signals
+delete from holdfast_signal where id in (select id from holdfast_signal where until < {now} limit :limit)
+returning 1;
+
 -- name: retention_archived
 -- When an archive last verified ended chains: those that it has not verified yet must stay.
 select max(verified_at) from holdfast_archive_manifest where source = 'jobs';

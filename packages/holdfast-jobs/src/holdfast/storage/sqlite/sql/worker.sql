@@ -19,7 +19,7 @@ on conflict (type) do update
 
 -- name: worker_put
 -- Presence and counters; the first write of a worker registers it. A sign that comes after the last one had lapsed is a return.
--- It answers whether jobs may wait in partitions, and whether a redrive is under way.
+-- It answers whether jobs may wait in partitions, and whether a redrive is under way; signals are routed when they are sent.
 insert into holdfast_worker as w
   (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases, limits)
 values (:id, :name, :host, :pid, :version, :slots, :types, {now},
@@ -31,7 +31,7 @@ on conflict (id) do update
        back_at = case when excluded.seen_at >= w.seen_at + w.live_ms * 1000 then excluded.seen_at else w.back_at end
 returning draining,
           exists (select 1 from holdfast_gate where id > '') or exists (select 1 from holdfast_wakeup where type > ''),
-          exists (select 1 from holdfast_redrive);
+          exists (select 1 from holdfast_redrive), 0;
 
 -- name: worker_stop
 update holdfast_worker

@@ -1,0 +1,32 @@
+"""The step that runs now, for the function that it calls."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+import msgspec
+
+from holdfast.core.errors import StepsRefused
+
+
+class StepInfo(msgspec.Struct, frozen=True):
+    """A step that runs.
+
+    `id` is the same in every attempt: the idempotency key for effects outside the database. `fence` grows with every
+    claim of the job, for resources that can reject an older one. `attempt` counts the tries of this step, from 1.
+    """
+
+    id: str
+    fence: int
+    attempt: int
+
+
+running_step: ContextVar[StepInfo | None] = ContextVar("holdfast_step", default=None)
+
+
+def current_step() -> StepInfo:
+    """Return the step that runs now. Raises: StepsRefused outside of one."""
+    found = running_step.get()
+    if found is None:
+        raise StepsRefused("no step runs here", help="call it from the function of a job.step")
+    return found

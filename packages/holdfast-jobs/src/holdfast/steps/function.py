@@ -1,0 +1,852 @@
+"""One attempt of a durable function: replays what was recorded, runs what was not, and records it.
+
+Each call of a handler is a plan, a generator neither sync nor async: it yields what is to be done, and is sent what
+came of it. One driver runs plans on the loop, the other in the handler's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
+
+import msgspec
+
+from holdfast.commands.signals import check_signal_key, check_signal_name
+from holdfast.core.codec import TypeCodec
+from holdfast.core.duration import Duration, milliseconds
+from holdfast.core.errors import (
+    Aborted,
+    Busy,
+    ChildFailed,
+    HoldfastError,
+    InputUnreadable,
+    InvalidOption,
+    LeaseLost,
+    OutputInvalid,
+    PayloadError,
+    SignalTimeout,
+    StepFailed,
+    StepUnreadable,
+    TooManySteps,
+    words_of,
+)
+from holdfast.core.instants import Instant
+from holdfast.core.outcome import Snooze
+from holdfast.core.records import BlockerRecord
+from holdfast.core.redaction import clean_error
+from holdfast.core.registry import Target
+from holdfast.core.retry import Retry
+from holdfast.core.sealing import SEALED_TEXT, is_sealed, open_output, seal_output
+from holdfast.core.signatures import is_async, name_of
+from holdfast.core.steps import (
+    MAX_RECORDED_BYTES,
+    MAX_STEPS,
+    UNDO,
+    ClosedStep,
+    NewStep,
+    StepId,
+    StepKind,
+    StepRecord,
+    StepState,
+)
+from holdfast.core.upgrades import upgrade_result
+from holdfast.steps.current import StepInfo, running_step
+from holdfast.steps.identity import StepNames, hash_arguments
+from holdfast.steps.parking import Parked, Parking
+from holdfast.steps.results import ANYTHING, codec_of, result_codec
+from holdfast.worker.attempt import Attempt
+
+if TYPE_CHECKING:
+    from holdfast.steps.functions import Functions
+
+CURSOR_EVERY_S = 1.0
+
+
+class StepOptions(msgspec.Struct, frozen=True):
+    """How one step is run."""
+
+    key: Any = None
+    retry: Retry | None = None
+    timeout: Duration | None = None
+    atomic: bool = False
+    undo: Callable[..., Any] | None = None
+
+
+class Call(NamedTuple):
+    """Call the function of a step."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    timeout_s: float | None
+    info: StepInfo
+
+
+class CallAtomic(NamedTuple):
+    """Call the function of a step in a transaction, and write what `record` makes of its result as the last thing."""
+
+    call: Call
+    record: Callable[[Any], NewStep]
+
+
+class Write(NamedTuple):
+    """Write records."""
+
+    rows: Sequence[NewStep | ClosedStep]
+
+
+class StartChildren(NamedTuple):
+    """Start chains, and record which."""
+
+    target: Target
+    inputs: Sequence[Any]
+    keys: Sequence[str | None] | None
+    options: dict[str, Any]
+    record: Callable[[str], NewStep]
+
+
+class DeclareUndo(NamedTuple):
+    """Have whoever finds that the job has failed leave it to a worker that can undo its steps."""
+
+    type: str
+
+
+class Wait(NamedTuple):
+    """Wait, by parking."""
+
+    id: StepId
+    until: Instant | None
+
+
+Action: TypeAlias = Call | CallAtomic | Write | StartChildren | DeclareUndo | Wait
+Plan: TypeAlias = Generator[Action, Any, Any]
+
+
+class DurableFunction:
+    """One attempt of a function, from its first durable call."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        attempt: Attempt,
+        records: Iterable[StepRecord] = (),
+        children: Iterable[BlockerRecord] = (),
+    ) -> None:
+        """`records` are what earlier attempts left, `children` how the chains fare that it called."""
+        self._functions = functions
+        self._attempt = attempt
+        self._records = {each.id: each for each in records}
+        self._children = {each.chain_id: each for each in children}
+        self._names = StepNames()
+        self._asked: set[StepId] = set()
+        self._lazy: list[NewStep | ClosedStep] = []
+        self._waits: dict[StepId, Instant | None] = {}
+        self._cursors: list[Cursor] = []
+        self._undos: dict[StepId, tuple[Callable[..., Any], Any, bool]] = {}
+        self._running = 0
+        self._position = max((each.position for each in self._records.values()), default=0)
+        self._bytes = sum(len(each.output or "") for each in self._records.values())
+        self._has_marked = bool(attempt.claimed.steps) and attempt.claimed.attempt <= 1
+        self.is_async = attempt.type.executor == "loop"
+        self.is_dry = False
+        """Whether it is only replayed, and stops at the first thing that it would do."""
+        self.parking = Parking(self._is_idle, attempt.task)
+        self.stopped: StepUnreadable | None = None
+        """Why the code does not fit what was recorded; set even if the handler swallows it."""
+
+    # ---- What a handler calls
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        options: StepOptions,
+    ) -> Any:
+        """Run a step, unless it was recorded."""
+        return self._drive(self._step(name, function, arguments, options))
+
+    def sleep(self, duration: Duration | datetime, key: Any = None) -> Any:
+        """Sleep until so long after the first time that this is reached."""
+        return self._drive(self._sleep(duration, key))
+
+    def wait_for(self, signal: str, key: Any, timeout: Duration | None, returns: Any) -> Any:
+        """Wait for a signal."""
+        return self._drive(self._wait_for(signal, key, timeout, returns))
+
+    def run(self, target: Target, input: Any, options: dict[str, Any]) -> Any:
+        """Start a chain and wait for its end."""
+        key = options.pop("key", None)
+        keys = None if key is None else [key]
+        return self._drive(self._run(target, [input], keys, options, is_single=True))
+
+    def run_many(
+        self,
+        target: Target,
+        inputs: Iterable[Any],
+        keys: Iterable[str | None] | None,
+        options: dict[str, Any],
+    ) -> Any:
+        """Start chains of one type and wait for the end of all."""
+        given = None if keys is None else list(keys)
+        return self._drive(self._run(target, list(inputs), given, options, is_single=False))
+
+    def cursor(self, name: str, start: Any) -> Any:
+        """Return where a loop is that began at `start`."""
+        return self._drive(self._cursor(name, start))
+
+    # ---- How it stands, for the worker
+
+    @property
+    def is_parking(self) -> bool:
+        """Whether the attempt ends because the function waits."""
+        return self.parking.has_begun
+
+    @property
+    def is_undoing(self) -> bool:
+        """Whether the function has failed before, and is replayed to be undone."""
+        return bool(self._attempt.claimed.failing) or _FAILURE in self._records
+
+    @property
+    def wakes_at(self) -> Instant | None:
+        """When the first of its waits is over; None when only a signal or the end of a chain wakes it."""
+        return min((each for each in self._waits.values() if each is not None), default=None)
+
+    @property
+    def has_undos(self) -> bool:
+        """Whether a recorded step is to be undone if the function fails."""
+        return any(each.undo and each.state == "done" for each in self._records.values())
+
+    def unasked(self) -> list[StepId]:
+        """The records that the code did not ask for in this attempt."""
+        return [
+            each.id
+            for each in self._records.values()
+            if each.id not in self._asked and each.kind in ("step", "sleep", "wait", "run")
+        ]
+
+    async def save_cursors(self) -> None:
+        """Write the positions that were not written yet: the attempt ends before the function does."""
+        rows = [row for each in self._cursors if (row := each.unsaved()) is not None]
+        if rows:
+            await self._functions.recorder.write(self._attempt, rows)
+
+    # ---- Plans
+
+    def _step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        options: StepOptions,
+    ) -> Plan:
+        self._check_function(function, options)
+        id = self._names.enter(check_signal_name(name), check_signal_key(options.key))
+        try:
+            codec, hashed = result_codec(function), hash_arguments(arguments)
+            record = self._find(id, "step")
+            if record is None:
+                if options.undo is not None:
+                    yield DeclareUndo(self._attempt.type.name)
+                value = yield from self._run_step(id, function, arguments, options, codec, hashed)
+            else:
+                value = self._replay(record, codec, hashed, arguments)
+            if options.undo is not None:
+                self._undos[id] = options.undo, value, options.atomic
+                self._attempt.has_undos = True
+                if self.is_undoing and self._knows_all_undos():
+                    # What follows this step may be what the function failed with.
+                    yield Wait(id, None)
+            return value
+        finally:
+            self._names.leave(id)
+
+    def _replay(
+        self, record: StepRecord, codec: TypeCodec, hashed: int | None, arguments: tuple[Any, ...]
+    ) -> Any:
+        if None not in (hashed, record.arguments) and hashed != record.arguments:
+            now = "sealed arguments" if self._attempt.sealed else repr(arguments)[:200]
+            raise self._stop(
+                f"step {record.id} was recorded with other arguments than {now}"
+                f" (their hashes are {record.arguments} and {hashed})"
+            )
+        if record.state == "failed":
+            kind, _, text = (record.error or "").partition(": ")
+            raise StepFailed(str(record.id), kind, text)
+        return self._decode(record, codec)
+
+    def _run_step(
+        self,
+        id: StepId,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        options: StepOptions,
+        codec: TypeCodec,
+        hashed: int | None,
+    ) -> Plan:
+        self._check_room()
+        retry = options.retry or self._attempt.policy.retry
+        timeout_s = None if options.timeout is None else milliseconds(options.timeout) / 1000
+        claimed, has_undo = self._attempt.claimed, options.undo is not None
+
+        def record(started: Instant, value: Any) -> NewStep:
+            text = self._encode(codec, value)
+            values = {"output": text, "arguments": hashed, "undo": has_undo, "started_at": started}
+            return self._new(id, "step", "done", **values)
+
+        number = 1
+        while True:
+            retried = StepId(f"{id.name}.retry", id.key or str(id.nth), number)
+            if retried not in self._records:
+                started = self._now()
+                info = StepInfo(f"{claimed.id}/{id}", claimed.fence, number)
+                call = Call(function, arguments, timeout_s, info)
+                error: Exception
+                try:
+                    if options.atomic:
+                        self._remember([(yield CallAtomic(call, partial(record, started)))], {})
+                    else:
+                        yield from self._write([record(started, (yield call))])
+                    return self._decode(self._records[id], codec)
+                except (Busy, Snooze, Aborted, LeaseLost, PayloadError):
+                    raise
+                except Exception as raised:
+                    error = raised
+                text = self._describe(error)
+                delay_ms = _delay_of(error, retry, number, self._functions.random())
+                if delay_ms is None:
+                    values = {"error": text, "arguments": hashed, "started_at": started}
+                    yield from self._write([self._new(id, "step", "failed", **values)])
+                    kind, _, message = text.partition(": ")
+                    raise StepFailed(str(id), kind, message) from error
+                yield from self._sleep_until(retried, delay_ms, text)
+            else:
+                yield from self._sleep_until(retried, 0)
+            number += 1
+
+    def _sleep(self, duration: Duration | datetime, key: Any) -> Plan:
+        id = self._names.enter("sleep", check_signal_key(key))
+        try:
+            if isinstance(duration, datetime):
+                lasts_ms = self._functions.until_ms(duration, self._now())
+            else:
+                lasts_ms = milliseconds(duration)
+            yield from self._sleep_until(id, lasts_ms)
+        finally:
+            self._names.leave(id)
+
+    def _sleep_until(self, id: StepId, lasts_ms: int, error: str | None = None) -> Plan:
+        record = self._find(id, "sleep")
+        if record is None:
+            self._check_room()
+            yield from self._write([self._new(id, "sleep", "open", lasts_ms=lasts_ms, error=error)])
+            record = self._records[id]
+        if record.state == "open":
+            assert record.until is not None
+            if record.until > self._now():
+                yield Wait(id, record.until)
+            # Once passed it stays so, wherever the clock is set: that is written with the next record.
+            self._close(record, "done")
+
+    def _wait_for(self, signal: str, key: Any, timeout: Duration | None, returns: Any) -> Plan:
+        name, text = check_signal_name(signal), check_signal_key(key)
+        codec = codec_of(returns)
+        id = self._names.enter(f"wait:{name}", text, is_repeatable=True)
+        try:
+            record = self._find(id, "wait")
+            if record is None:
+                self._check_room()
+                lasts_ms = None if timeout is None else milliseconds(timeout)
+                new = self._new(id, "wait", "open", lasts_ms=lasts_ms, signal=name, signal_key=text)
+                yield from self._write([new])
+                record = self._records[id]
+            if record.state == "open":
+                record = yield from self._end_wait(record)
+            if record.state == "timed_out":
+                raise SignalTimeout(name, text)
+            return self._decode(record, codec)
+        finally:
+            self._names.leave(id)
+
+    def _end_wait(self, record: StepRecord) -> Plan:
+        """Take the signal that came, or the timeout; whichever is recorded has won."""
+        if record.signal_id is not None:
+            taken = self._closed(record, "done", self._seal(record.signal_data or "null"))
+            taken = msgspec.structs.replace(taken, signal_id=record.signal_id)
+            if (yield from self._try_close(taken)):
+                return self._records[record.id]
+        elif record.until is not None and record.until <= self._now():
+            if (yield from self._try_close(self._closed(record, "timed_out"))):
+                return self._records[record.id]
+        yield Wait(record.id, record.until)
+        raise AssertionError("a parked function goes on")
+
+    def _try_close(self, row: ClosedStep) -> Plan:
+        """Close a record, unless what it takes is gone."""
+        untils = yield Write([row])
+        id = StepId(row.name, row.key, row.nth)
+        if id not in untils:
+            return False
+        self._remember([row], untils)
+        return True
+
+    def _run(
+        self,
+        target: Target,
+        inputs: Sequence[Any],
+        keys: Sequence[str | None] | None,
+        options: dict[str, Any],
+        *,
+        is_single: bool,
+    ) -> Plan:
+        name, codec = self._functions.output_of(target)
+        key = keys[0] if is_single and keys else None
+        id = self._names.enter(f"run:{name}", check_signal_key(key))
+        if not inputs:
+            self._names.leave(id)
+            return []
+        try:
+            record = self._find(id, "run")
+            if record is None:
+                self._check_room()
+
+                def new(ids: str) -> NewStep:
+                    return self._new(id, "run", "open", output=ids)
+
+                row = yield StartChildren(target, inputs, keys, options, new)
+                self._remember([row], {})
+                record = self._records[id]
+            if record.state == "open":
+                record = yield from self._end_run(record, is_single)
+            if record.state == "failed":
+                raise ChildFailed(*msgspec.json.decode(record.error or "[]"))
+            if is_single:
+                return self._decode(record, codec)
+            texts = msgspec.json.decode(self._open(record), type=list[msgspec.Raw])
+            return [self._decode_text(record, codec, bytes(each).decode()) for each in texts]
+        finally:
+            self._names.leave(id)
+
+    def _end_run(self, record: StepRecord, is_single: bool) -> Plan:
+        ids = msgspec.json.decode(record.output or "[]", type=list[str])
+        ended = [self._children.get(each) for each in ids]
+        if any(each is None or each.open for each in ended):
+            yield Wait(record.id, None)
+        outputs = []
+        for child in ended:
+            assert child is not None
+            if child.state != "completed":
+                error = msgspec.json.encode([child.chain_id, child.state, child.error]).decode()
+                self._close(record, "failed", error=error)
+                return self._records[record.id]
+            outputs.append(self._functions.open_child(child, self._attempt))
+        text = outputs[0] if is_single else f"[{','.join(outputs)}]"
+        self._close(record, "done", self._seal(text))
+        return self._records[record.id]
+
+    def _cursor(self, name: str, start: Any) -> Plan:
+        id = self._names.enter(check_signal_name(name))
+        self._names.leave(id)
+        codec = ANYTHING if start is None else TypeCodec(type(start), "output")
+        record = self._find(id, "cursor")
+        if record is None:
+            self._check_room()
+            new = self._new(id, "cursor", "open", output=self._encode(codec, start))
+            yield from self._write([new])
+            record = self._records[id]
+        cursor = Cursor(self, record, codec, self._decode(record, codec))
+        self._cursors.append(cursor)
+        return cursor
+
+    # ---- Undoing
+
+    def undo(self, error: str) -> Plan:
+        """Undo the recorded steps in reverse order of their ends; return why one could not be undone, or None.
+
+        The error is recorded first: from then on the function only goes backwards, also after a crash.
+        """
+        if _FAILURE not in self._records:
+            yield from self._write([self._new(_FAILURE, "failure", "failed", error=error)])
+        steps = sorted(
+            (each for each in self._records.values() if each.undo and each.state == "done"),
+            key=lambda each: -each.position,
+        )
+        for done, record in enumerate(steps):
+            id = StepId(UNDO + record.name, record.key, record.nth)
+            if id not in self._records:
+                known = self._undos.get(record.id)
+                if known is None:
+                    return (
+                        f"{done} of {len(steps)} undone; the code has no undo for step {record.id}"
+                    )
+                function, value, is_atomic = known
+                info = StepInfo(f"{self._attempt.claimed.id}/{id}", self._attempt.claimed.fence, 1)
+                call = Call(function, (value,), None, info)
+
+                def new(_: Any, id: StepId = id) -> NewStep:
+                    return self._new(id, "undo", "done")
+
+                try:
+                    if is_atomic:
+                        row = yield CallAtomic(call, new)
+                        self._remember([row], {})
+                    else:
+                        yield call
+                        yield from self._write([new(None)])
+                except (Busy, Snooze, Aborted, LeaseLost):
+                    raise
+                except Exception as raised:
+                    text = self._describe(raised)
+                    return f"{done} of {len(steps)} undone; undoing step {record.id} failed: {text}"
+        return None
+
+    def _knows_all_undos(self) -> bool:
+        return all(
+            each.id in self._undos
+            for each in self._records.values()
+            if each.undo and each.state == "done"
+        )
+
+    def failure(self) -> str | None:
+        """The error that the function failed with before it was undone."""
+        found = self._records.get(_FAILURE)
+        return None if found is None else found.error
+
+    def run_undos(self, error: str) -> Any:
+        """Run `undo` as the handler is run, which has ended."""
+        self.parking.has_begun = False
+        self._waits.clear()
+        return self._drive(self.undo(error))
+
+    # ---- Records
+
+    def _find(self, id: StepId, kind: StepKind) -> StepRecord | None:
+        """Return the record of a call, if there is one. Raises: StepUnreadable when it is of another kind."""
+        self._asked.add(id)
+        record = self._records.get(id)
+        if record is not None and record.kind != kind:
+            raise self._stop(f"{id} was recorded as a {record.kind}, and is a {kind} in this code")
+        return record
+
+    def _new(self, id: StepId, kind: StepKind, state: StepState, **values: Any) -> NewStep:
+        claimed = self._attempt.claimed
+        self._position += 1
+        return NewStep(
+            claimed.id,
+            claimed.token,
+            id.name,
+            id.key,
+            id.nth,
+            self._position,
+            kind,
+            state,
+            **values,
+        )
+
+    def _closed(
+        self,
+        record: StepRecord,
+        state: StepState,
+        output: str | None = None,
+        error: str | None = None,
+    ) -> ClosedStep:
+        claimed = self._attempt.claimed
+        return ClosedStep(
+            claimed.id, claimed.token, record.name, record.key, record.nth, state, output, error
+        )
+
+    def _close(
+        self,
+        record: StepRecord,
+        state: StepState,
+        output: str | None = None,
+        error: str | None = None,
+    ) -> None:
+        """End an open record; that is written with the next one, since a replay would come to the same end."""
+        row = self._closed(record, state, output, error)
+        self._lazy.append(row)
+        self._remember([row], {})
+
+    def _write(self, rows: Sequence[NewStep]) -> Plan:
+        """Write records, with what was put off until now."""
+        lazy, self._lazy = self._lazy, []
+        untils = yield Write([*lazy, *self._marked(rows)])
+        self._remember(rows, untils)
+
+    def _marked(self, rows: Sequence[NewStep]) -> list[NewStep]:
+        """Have the first record of an attempt noted in the live row."""
+        if self._has_marked:
+            return list(rows)
+        self._has_marked = True
+        self._attempt.claimed.steps = True
+        self._attempt.claimed.attempt = 1
+        return [msgspec.structs.replace(rows[0], marks=True), *rows[1:]]
+
+    def marked(self, row: NewStep) -> NewStep:
+        """Return a record that is written alone, noted in the live row if it is the first of its attempt."""
+        return self._marked([row])[0]
+
+    def _remember(
+        self, rows: Sequence[NewStep | ClosedStep], untils: dict[StepId, Instant | None]
+    ) -> None:
+        for row in rows:
+            id = StepId(row.name, row.key, row.nth)
+            if isinstance(row, ClosedStep):
+                known = self._records[id]
+                output = known.output if row.output is None else row.output
+                self._records[id] = msgspec.structs.replace(
+                    known, state=row.state, output=output, error=row.error
+                )
+                continue
+            self._bytes += len(row.output or "")
+            self._records[id] = StepRecord(
+                row.job_id,
+                row.name,
+                row.key,
+                row.nth,
+                row.position,
+                row.kind,
+                row.state,
+                row.output,
+                row.error,
+                row.arguments,
+                row.undo,
+                self._attempt.claimed.fence,
+                row.started_at,
+                None,
+                untils.get(id),
+                row.signal,
+                row.signal_key,
+            )
+
+    def _encode(self, codec: TypeCodec, value: Any) -> str:
+        return self._seal(codec.encode(value))
+
+    def _seal(self, text: str) -> str:
+        attempt = self._attempt
+        if not attempt.sealed or is_sealed(text):
+            return text
+        return seal_output(
+            attempt.type.sealer, text, attempt.claimed.chain_id, attempt.claimed.type
+        )
+
+    def _open(self, record: StepRecord) -> str:
+        text = record.output or "null"
+        if not is_sealed(text):
+            return text
+        return open_output(self._attempt.type.sealer, text, self._attempt.claimed.chain_id)
+
+    def _decode(self, record: StepRecord, codec: TypeCodec) -> Any:
+        return self._decode_text(record, codec, self._open(record))
+
+    def _decode_text(self, record: StepRecord, codec: TypeCodec, text: str) -> Any:
+        try:
+            return codec.decode(text)
+        except OutputInvalid as error:
+            upgrade = self._attempt.type.step_upgrades.get(record.name)
+            if upgrade is None:
+                raise self._stop(f"the result of {record.id}: {error.message}") from error
+        try:
+            return codec.decode(upgrade_result(text, upgrade))
+        except (OutputInvalid, InputUnreadable) as error:
+            raise self._stop(f"the upgraded result of {record.id}: {error.message}") from error
+
+    def _describe(self, error: BaseException) -> str:
+        kind = type(error).__name__
+        message = error.message if isinstance(error, HoldfastError) else words_of(error)
+        return clean_error(kind, SEALED_TEXT if self._attempt.sealed else message)
+
+    def _stop(self, message: str) -> StepUnreadable:
+        self.stopped = StepUnreadable(message, job_id=self._attempt.claimed.id)
+        return self.stopped
+
+    def _check_room(self) -> None:
+        if len(self._records) >= MAX_STEPS:
+            raise TooManySteps(f"the job has {MAX_STEPS} records, the maximum")
+        if self._bytes > MAX_RECORDED_BYTES:
+            raise TooManySteps(
+                f"the job's records have {self._bytes} bytes, the maximum is {MAX_RECORDED_BYTES}"
+            )
+
+    def _check_function(self, function: Callable[..., Any], options: StepOptions) -> None:
+        for each in (function, options.undo):
+            if each is not None and is_async(each) != self.is_async:
+                mine, other = ("async", "sync") if self.is_async else ("sync", "async")
+                raise InvalidOption(
+                    f"{name_of(each)} is {other}, and the handler is {mine}",
+                    help="in an async handler, call a sync function with asyncio.to_thread in an async one"
+                    if self.is_async
+                    else "make the handler async, or the function sync",
+                )
+        if options.timeout is not None and not self.is_async:
+            raise InvalidOption(
+                "timeout= works in async handlers only, because a thread cannot be stopped",
+                help="let the function's own calls time out",
+            )
+
+    def _now(self) -> Instant:
+        """The database's clock, as far as it has come since the claim."""
+        return self._functions.now(self._attempt)
+
+    # ---- Drivers
+
+    def _drive(self, plan: Plan) -> Any:
+        return self._drive_async(plan) if self.is_async else self._drive_sync(plan)
+
+    async def _drive_async(self, plan: Plan) -> Any:
+        if self.parking.has_begun:
+            await self.parking.refuse_call()
+        try:
+            action = next(plan)
+            while True:
+                try:
+                    answer = await self._act(action)
+                except BaseException as error:
+                    action = plan.throw(error)
+                else:
+                    action = plan.send(answer)
+        except StopIteration as end:
+            return end.value
+
+    async def _act(self, action: Action) -> Any:
+        if not self._goes_on(action):
+            return await self._park(action)
+        self._running += 1
+        try:
+            if isinstance(action, Call):
+                return await _call(action)
+            if isinstance(action, CallAtomic):
+                return await self._functions.call_atomic(self, self._attempt, action)
+            return await self._act_on_loop(action)
+        finally:
+            self._running -= 1
+            self.parking.consider()
+
+    def _goes_on(
+        self, action: Action
+    ) -> TypeGuard[Call | CallAtomic | Write | StartChildren | DeclareUndo]:
+        """Whether an action is done: the function does not wait, and is not only replayed."""
+        if isinstance(action, Wait) or self.is_dry:
+            return False
+        return not self.is_undoing or _is_undo(action)
+
+    async def _act_on_loop(self, action: Write | StartChildren | DeclareUndo) -> Any:
+        if isinstance(action, DeclareUndo):
+            return await self._functions.declare_undo(action.type)
+        if isinstance(action, Write):
+            return await self._functions.recorder.write(self._attempt, action.rows)
+        return await self._functions.start_children(self, self._attempt, action)
+
+    async def _park(self, action: Action) -> Any:
+        id = action.id if isinstance(action, Wait) else _FAILURE
+        self._waits[id] = action.until if isinstance(action, Wait) else None
+        self.parking.consider()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            if not self.parking.has_begun:
+                del self._waits[id]
+
+    def _is_idle(self) -> bool:
+        return bool(self._waits) and self._running == 0
+
+    def _drive_sync(self, plan: Plan) -> Any:
+        if self.parking.has_begun:
+            raise Parked
+        try:
+            action = next(plan)
+            while True:
+                try:
+                    answer = self._act_sync(action)
+                except BaseException as error:
+                    action = plan.throw(error)
+                else:
+                    action = plan.send(answer)
+        except StopIteration as end:
+            return end.value
+
+    def _act_sync(self, action: Action) -> Any:
+        if not self._goes_on(action):
+            if isinstance(action, Wait):
+                self._waits[action.id] = action.until
+            self.parking.has_begun = True
+            raise Parked
+        if isinstance(action, Call):
+            token = running_step.set(action.info)
+            try:
+                return action.function(*action.arguments)
+            finally:
+                running_step.reset(token)
+        if isinstance(action, CallAtomic):
+            return self._functions.call_atomic_sync(self, self._attempt, action)
+        return self._functions.on_loop(self._act_on_loop(action))
+
+
+_FAILURE = StepId("failure", "", 1)
+
+
+def _is_undo(action: Action) -> bool:
+    """Whether an action belongs to the undoing of a function, in which nothing else may be done."""
+    if isinstance(action, Write):
+        return all(
+            isinstance(row, NewStep) and row.kind in ("undo", "failure") for row in action.rows
+        )
+    call = action.call if isinstance(action, CallAtomic) else action
+    return isinstance(call, Call) and f"/{UNDO}" in call.info.id
+
+
+async def _call(call: Call) -> Any:
+    token = running_step.set(call.info)
+    try:
+        async with asyncio.timeout(call.timeout_s):
+            return await call.function(*call.arguments)
+    finally:
+        running_step.reset(token)
+
+
+def _delay_of(error: Exception, retry: Retry, number: int, random: float) -> int | None:
+    """How long to wait before a step is tried again; None when it failed for good."""
+    if getattr(error, "retryable", True) is False:
+        return None
+    if retry.max_attempts is not None and number >= retry.max_attempts:
+        return None
+    asked = getattr(error, "retry_after_ms", None)
+    return asked if type(asked) is int and asked >= 0 else retry.delay_ms(number, random)
+
+
+class Cursor:
+    """Where a long loop is: `value`, and `set` to move it. Written at most once a second, and when an attempt ends."""
+
+    def __init__(
+        self, function: DurableFunction, record: StepRecord, codec: TypeCodec, value: Any
+    ) -> None:
+        self._function = function
+        self._record = record
+        self._codec = codec
+        self._is_saved = True
+        self._saved_at = function._functions.monotonic()
+        self.value = value
+
+    def set(self, value: Any) -> Any:
+        """Move it; await that in an async handler. Raises: OutputInvalid."""
+        self._codec.encode(value)
+        self.value, self._is_saved = value, False
+        return self._function._drive(self._save())
+
+    def _save(self) -> Plan:
+        now = self._function._functions.monotonic()
+        if now - self._saved_at >= CURSOR_EVERY_S:
+            self._saved_at = now
+            row = self.unsaved()
+            assert row is not None
+            yield Write([row])
+
+    def unsaved(self) -> ClosedStep | None:
+        """Return what is to be written, if it was moved since the last time."""
+        if self._is_saved:
+            return None
+        self._is_saved = True
+        text = self._function._encode(self._codec, self.value)
+        return self._function._closed(self._record, "open", text)

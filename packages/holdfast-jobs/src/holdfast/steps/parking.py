@@ -1,0 +1,101 @@
+"""Parking: ending a function that only waits, in a way that its own code cannot swallow.
+
+An exception would be caught by a bare `except`, wrapped by a TaskGroup or lost in a `gather`. So in an async handler
+what waits awaits a future that nobody resolves; once nothing else runs, the task of the whole handler is cancelled,
+and what it returns or raises after that does not count. A sync handler runs in a thread, which cannot be left: there
+parking is a BaseException, raised by every further call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+SETTLE_S = 0.01
+"""Branches between two steps get so long to reach the next one."""
+GRACE_S = 0.5
+"""A `finally` that awaits something gets so long."""
+RAISED = 3
+"""So many calls after parking raise, which lets a `finally` end; a loop that swallows that must not spin."""
+
+
+class Parked(BaseException):
+    """Leaves a sync handler that waits for something."""
+
+
+class Parking:
+    """Whether one async function is to be parked. On the loop."""
+
+    def __init__(self, is_idle: Callable[[], bool], task: asyncio.Task[Any] | None) -> None:
+        """`is_idle` says whether the function waits for something and no step of it runs; `task` runs it."""
+        self._is_idle = is_idle
+        self._root = task
+        self._is_own_task = False
+        self._left_behind: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._calls = 0
+        self.has_begun = False
+
+    async def drive(self, call: Awaitable[Any]) -> Any:
+        """Run a handler in a task of its own, which can be left behind once it is parked."""
+        loop = asyncio.get_running_loop()
+        self._root, self._is_own_task = asyncio.create_task(_await(call)), True
+        self._left_behind = loop.create_future()
+        try:
+            await asyncio.wait({self._root, self._left_behind}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            # An abort: the handler gets it, and how it ends counts.
+            self._root.cancel()
+            await asyncio.wait({self._root})
+        finally:
+            self._left_behind.cancel()
+        if not self._root.done():
+            self._root.add_done_callback(_ignore_result)
+            return None
+        return self._root.result()
+
+    def consider(self) -> None:
+        """Park soon, if nothing but waiting is left to do."""
+        if self.has_begun or self._timer is not None or not self._is_idle():
+            return
+        self._timer = asyncio.get_running_loop().call_later(SETTLE_S, self._park)
+
+    def _park(self) -> None:
+        self._timer = None
+        if not self._is_idle():
+            return
+        self.has_begun = True
+        if self._root is not None:
+            self._root.cancel()
+        if self._left_behind is not None:
+            asyncio.get_running_loop().call_later(GRACE_S, self._leave_behind, self._left_behind)
+
+    @staticmethod
+    def _leave_behind(left: asyncio.Future[None]) -> None:
+        if not left.done():
+            left.set_result(None)
+
+    async def refuse_call(self) -> None:
+        """End a call that came after parking had begun: it does nothing."""
+        self._calls += 1
+        if self._calls > RAISED:
+            if self._is_own_task:
+                await asyncio.get_running_loop().create_future()
+            await asyncio.sleep(0.1)
+        raise asyncio.CancelledError
+
+    def cancel(self) -> None:
+        """Forget a decision that was not taken yet: the function has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+async def _await(call: Awaitable[Any]) -> Any:
+    return await call
+
+
+def _ignore_result(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()

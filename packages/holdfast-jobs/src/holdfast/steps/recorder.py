@@ -1,0 +1,173 @@
+"""Writes the records of all functions of a worker: what gathered since the last flush, each under its job's token.
+
+A record that a flush missed is asked for again alone, where it waits for the lock of its job, before the lease counts
+as lost. While the database cannot be reached it is tried again; the lease decides for how long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.errors import LeaseLost
+from holdfast.core.instants import Instant
+from holdfast.core.records import Held
+from holdfast.core.steps import ClosedStep, NewStep, StepId, WrittenStep
+from holdfast.storage.database import Link
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
+from holdfast.worker.attempt import LOST, Attempt, lost_reason
+from holdfast.worker.completer import RETRY_MAX_S, RETRY_MIN_S, is_data_error
+from holdfast.worker.worker_context import WorkerContext
+
+FLUSH_MAX = 500
+
+Row = NewStep | ClosedStep
+Untils = dict[StepId, Instant | None]
+"""When each of the records that were written is over, if it is open."""
+
+
+class PendingRecords(msgspec.Struct, eq=False):
+    """Records of one function that are written together, and the future that its caller awaits."""
+
+    attempt: Attempt
+    rows: Sequence[Row]
+    written: asyncio.Future[Untils]
+
+
+class StepRecorder:
+    """One loop that writes what has gathered while the last flush was under way; it starts with the first record."""
+
+    def __init__(self, context: WorkerContext, link: Link) -> None:
+        self._context = context
+        self._link = link
+        self._pending: list[PendingRecords] = []
+        self._task: asyncio.Task[None] | None = None
+        self._delay = 0.0
+
+    async def write(self, attempt: Attempt, rows: Sequence[Row]) -> Untils:
+        """Write records; return once they are committed. On the loop.
+
+        They are written even if the caller is cancelled meanwhile: what was done is done.
+        Raises: LeaseLost, and what is wrong with a record itself.
+        """
+        pending = PendingRecords(attempt, rows, asyncio.get_running_loop().create_future())
+        self._pending.append(pending)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._flush_all(), name="holdfast steps")
+        return await asyncio.shield(pending.written)
+
+    async def close(self) -> None:
+        """End the loop; the handlers have ended before."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _flush_all(self) -> None:
+        while self._pending:
+            batch, self._pending = self._pending[:FLUSH_MAX], self._pending[FLUSH_MAX:]
+            batch = [each for each in batch if not _give_up(each)]
+            try:
+                await self._flush(batch)
+            except Exception as error:
+                await self._back_off(batch, error)
+            else:
+                self._delay = 0.0
+
+    async def _flush(self, batch: Sequence[PendingRecords]) -> None:
+        """Write a batch. Raises: what keeps the database from taking it."""
+        rows = [row for each in batch for row in each.rows]
+        try:
+            written = await self._link.run(_write(self._context.store, rows))
+        except Exception as error:
+            if not is_data_error(error):
+                raise
+            if len(batch) == 1:
+                _settle(batch[0], error)
+                return
+            # One of them cannot be written; the others are not to blame.
+            for each in batch:
+                await self._flush([each])
+            return
+        self._context.health.report_ok(self._link.purpose)
+        for each in batch:
+            found = _untils(each, written)
+            if found is None:
+                await self._write_alone(each)
+            else:
+                _accept(each, found)
+
+    async def _write_alone(self, pending: PendingRecords) -> None:
+        """Write what a flush has missed: it was lost, its row was locked, or an earlier try has written it."""
+        claimed = pending.attempt.claimed
+        held = Held(claimed.id, claimed.token)
+        try:
+            written = await self._link.run_atomic(
+                write_held(self._context.store, held, pending.rows)
+            )
+        except LeaseLost as error:
+            self._context.emitter.emit_refused(pending.attempt, error.reason)
+            _settle(pending, error)
+            return
+        _accept(pending, _known_untils(written))
+
+    async def _back_off(self, batch: Sequence[PendingRecords], error: Exception) -> None:
+        """Try again later, less often each time."""
+        self._context.health.report_error(self._link.purpose, error)
+        left = [each for each in batch if not each.written.done()]
+        self._pending = [*left, *self._pending]
+        clock = self._context.clock
+        self._delay = min(RETRY_MAX_S, max(RETRY_MIN_S, self._delay * 2))
+        await clock.sleep(self._delay * (0.5 + clock.random() / 2))
+
+
+def write_held(store: Store, held: Held, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
+    """Write records under a lock of their job that is waited for. Raises: LeaseLost, DatabaseBusy.
+
+    The job's row stays locked until the commit, so what is there already was written by this attempt.
+    """
+    yield from store.jobs.lock([held.id])
+    (status,) = yield from store.jobs.lease_status([held])
+    if status.lease != "held":
+        raise LeaseLost(lost_reason(status) or "already_completed", "the record was refused")
+    return (yield from _write(store, rows))
+
+
+def _write(store: Store, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
+    closed = [row for row in rows if isinstance(row, ClosedStep)]
+    new = [row for row in rows if isinstance(row, NewStep)]
+    written = (yield from store.steps.close(closed)) if closed else []
+    return written + ((yield from store.steps.record(new)) if new else [])
+
+
+def _untils(pending: PendingRecords, written: Sequence[WrittenStep]) -> Untils | None:
+    """What was written of one function's records; None unless all of them were."""
+    found = _known_untils([each for each in written if each.job_id == pending.attempt.claimed.id])
+    return found if len(found) == len(pending.rows) else None
+
+
+def _known_untils(written: Sequence[WrittenStep]) -> Untils:
+    return {StepId(each.name, each.key, each.nth): each.until for each in written}
+
+
+def _give_up(pending: PendingRecords) -> bool:
+    """Whether an attempt has lost its job, so that its records would be refused."""
+    reason = pending.attempt.abort_reason
+    if reason not in LOST:
+        return False
+    _settle(pending, LeaseLost(str(reason), "the record came too late"))
+    return True
+
+
+def _accept(pending: PendingRecords, untils: Untils) -> None:
+    if not pending.written.done():
+        pending.written.set_result(untils)
+
+
+def _settle(pending: PendingRecords, error: Exception) -> None:
+    if not pending.written.done():
+        pending.written.set_exception(error)
+        # A caller that was cancelled does not ask any more.
+        pending.written.exception()

@@ -1,0 +1,41 @@
+"""Makes the durable functions due that wait for a signal which has come."""
+
+from __future__ import annotations
+
+from holdfast.storage.database import Link
+from holdfast.worker.background_loops import BackgroundLoop
+from holdfast.worker.heartbeat import HeartbeatEvents
+from holdfast.worker.worker_context import WorkerContext
+
+ROUTED_AT_ONCE = 500
+
+
+class SignalRouter(BackgroundLoop):
+    """A background loop; it queries nothing until it is woken, by a hint, or by a heartbeat that found a signal.
+
+    Whoever sends a signal only appends it, in a transaction that may be open for long, so that it waits for nobody and
+    nobody waits for it. Any worker routes it then, whatever types it handles.
+    """
+
+    def __init__(self, context: WorkerContext, link: Link, events: HeartbeatEvents) -> None:
+        super().__init__(context, link, context.wakes.signals)
+        self._events = events
+
+    async def run(self) -> None:
+        """Route what has come until stopped."""
+        while True:
+            await self._context.clock.wait(self._wake, None)
+            self._wake.clear()
+            if self._stopping.is_set():
+                return
+            with self._context.health.report(self._link.purpose):
+                await self.route(self._link)
+
+    async def route(self, link: Link) -> None:
+        """Route signals until none are left. Raises: the database's errors; a heartbeat then finds them again."""
+        routed = ROUTED_AT_ONCE
+        while routed >= ROUTED_AT_ONCE and not self._stopping.is_set():
+            woken = await link.run(self._context.store.signals.route(ROUTED_AT_ONCE))
+            routed = len(woken)
+            if woken:
+                self._events.on_woken(woken)

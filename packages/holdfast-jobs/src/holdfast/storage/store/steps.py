@@ -1,0 +1,96 @@
+"""Durable functions: the records of steps, and signals, over named statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.instants import Instant
+from holdfast.core.records import JobRef
+from holdfast.core.steps import (
+    ClosedStep,
+    NewSignal,
+    NewStep,
+    SignalRecord,
+    StepRecord,
+    WaitRecord,
+    WrittenStep,
+)
+from holdfast.storage.operation import Op
+from holdfast.storage.store.params import document, fetch, fetch_column, fetch_set, texts
+
+LOOK = 10_000
+"""How many blocked jobs, or signals, are looked at in search of what is wrong with them."""
+
+
+class StepStore:
+    """What the steps of jobs left behind."""
+
+    def record(self, steps: Sequence[NewStep], now: Instant | None = None) -> Op[list[WrittenStep]]:
+        """Append records, each proven by its (job, token) pair; return those that were accepted. One statement.
+
+        Concurrency: the live rows are locked in share mode until the commit, so that no other worker can take a job
+        over in between. Locked rows are skipped; what is not returned was lost, is locked, or was there already.
+        """
+        if len(steps) == 1 and not steps[0].marks:
+            one = msgspec.structs.asdict(steps[0])
+            del one["marks"]
+            return fetch(WrittenStep, "step_record_one", **one, now=now)
+        return fetch(WrittenStep, "step_record", rows=document(steps), now=now)
+
+    def close(
+        self, steps: Sequence[ClosedStep], now: Instant | None = None
+    ) -> Op[list[WrittenStep]]:
+        """End open records, proven and locked as new ones are; return those that were open. One statement.
+
+        One that takes a signal is ended only if the signal is still there to take. A wait times out only once its
+        time is over.
+        """
+        return fetch(WrittenStep, "step_close", rows=document(steps), now=now)
+
+    def of_jobs(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[StepRecord]]:
+        """Read the records of jobs in order, and for open waits the oldest signal that they can take. One statement."""
+        return fetch(StepRecord, "step_list", ids=texts(ids), now=now)
+
+    def stranded(self, limit: int) -> Op[list[JobRef]]:
+        """Read parked functions that nothing will wake, among the newest blocked jobs. Two small statements."""
+        blocked = yield from fetch_column("job_walk_blocked", before=None, limit=LOOK)
+        return (yield from fetch(JobRef, "step_stranded", ids=texts(blocked)))[:limit]
+
+
+class SignalStore:
+    """Signals: appended by anybody's transaction, routed to the functions that wait, taken under their token."""
+
+    def append(
+        self, signals: Sequence[NewSignal], channel: str | None = None, now: Instant | None = None
+    ) -> Op[set[str]]:
+        """Append signals; return the ids of those that were new. One statement.
+
+        Concurrency: reads and locks nothing of others, but for another signal of the same `given_id`.
+        """
+        return fetch_set("signal_append", rows=document(signals), channel=channel, now=now)
+
+    def route(self, limit: int, now: Instant | None = None) -> Op[list[JobRef]]:
+        """Make the functions due that wait for signals not routed yet; return them. One statement.
+
+        Concurrency: what others have locked is skipped; the signals of functions whose live row is locked stay for the
+        next time.
+        """
+        return fetch(JobRef, "signal_route", limit=limit, now=now)
+
+    def waits(self, limit: int) -> Op[list[WaitRecord]]:
+        """Read the open waits of live jobs, those of the oldest jobs first. One statement."""
+        return fetch(WaitRecord, "signal_waits", limit=limit)
+
+    def unwanted(
+        self, after_ms: int, limit: int, now: Instant | None = None
+    ) -> Op[list[SignalRecord]]:
+        """Read old signals that nobody has taken for so long, and that nobody waits for. One statement."""
+        return fetch(
+            SignalRecord, "signal_unwanted", after_ms=after_ms, look=LOOK, limit=limit, now=now
+        )
+
+    def list(self, limit: int) -> Op[list[SignalRecord]]:
+        """Read the newest signals. One statement."""
+        return fetch(SignalRecord, "signal_list", limit=limit)
