@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import psycopg
 
+from holdfast.commands.blockers import close_chains
 from holdfast.core.records import (
     Claim,
     ClaimedJob,
@@ -38,7 +39,8 @@ STOP = 7
 _STOPPED = f"(select pg_advisory_xact_lock_shared({STOP})) is not null"
 _STOPS = {
     "step_record": ("marks boolean)", f"marks boolean) where {_STOPPED}"),
-    "job_finish": ("until bigint)", f"until bigint) where {_STOPPED}"),
+    "step_record_one": (":token::uuid and", f":token::uuid and {_STOPPED} and"),
+    "job_park": ("until bigint)", f"until bigint) where {_STOPPED}"),
     "signal_route": ("where fresh order by id", f"where fresh and {_STOPPED} order by id"),
 }
 """Where a statement may stop between its snapshot and its locks, as on a busy server."""
@@ -232,9 +234,7 @@ class Functions:
 
     def end_of(self, child: NewJob) -> Op[Sequence[JobRef]]:
         """What the end of a chain does for those who wait for it."""
-        yield from STORE.blockers.lock_dependents([child.id])
-        closed = yield from STORE.blockers.close([(child.id, "completed")])
-        return (yield from STORE.blockers.open_jobs([each.job_id for each in closed]))
+        return (yield from close_chains(STORE, [(child.id, "completed")])).opened
 
 
 def in_threads(number: int, work: Callable[[int], None]) -> None:

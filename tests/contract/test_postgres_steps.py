@@ -53,23 +53,29 @@ def test_whoever_takes_a_job_over_sees_its_records(
         assert (seen == [number]) is is_locked
 
 
-def test_a_record_that_marks_the_row_is_seen_by_whoever_takes_it_over(functions: Functions) -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_record_that_marks_the_row_is_seen_by_whoever_takes_it_over(
+    functions: Functions, number: int
+) -> None:
     job = functions.start_running()
     late = functions.session(autocommit=False)
-    assert functions.record(functions.step(job, marks=True), on=late)
+    steps = [functions.step(job, f"step {place}", marks=True) for place in range(number)]
+    assert len(functions.record(*steps, on=late)) == number
     assert functions.take_over() == []
     late.commit()
     (again,) = functions.take_over()
-    assert (again.steps, len(functions.steps(job.id))) == (True, 1)
+    assert (again.steps, len(functions.steps(job.id))) == (True, number)
 
 
+@pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("marks", [False, True])
 def test_a_record_whose_snapshot_is_older_than_the_takeover_is_refused(
-    postgres_url: str, marks: bool
+    postgres_url: str, marks: bool, number: int
 ) -> None:
-    with changed(stops("step_record")), closing(Functions(postgres_url)) as functions:
+    statements = stops("step_record", "step_record_one")
+    with changed(statements), closing(Functions(postgres_url)) as functions:
         job = functions.start_running()
-        steps = [functions.step(job, each, marks=marks) for each in ("a", "b")]
+        steps = [functions.step(job, f"step {place}", marks=marks) for place in range(number)]
         late = functions.session()
         with functions.held():
             recording = late.begin(STORE.steps.record(steps))
@@ -120,7 +126,7 @@ def test_an_atomic_step_holds_up_only_what_changes_the_live_row(functions: Funct
 def test_parking_finds_the_signal_that_a_router_had_no_wait_for(
     postgres_url: str, looks: bool
 ) -> None:
-    blind = {"job_finish": ("and (q.woken or", "and (q.woken or false and")}
+    blind = {"job_park": ("case when q.woken or", "case when q.woken or false and")}
     with (
         changed(stops("signal_route") | ({} if looks else blind)),
         closing(Functions(postgres_url)) as functions,
@@ -144,7 +150,7 @@ def test_parking_by_an_older_snapshot_sees_that_it_was_woken(
 ) -> None:
     blind = {"signal_route": ("then true end,", "then null::boolean end,")}
     with (
-        changed(stops("job_finish") | ({} if looks else blind)),
+        changed(stops("job_park") | ({} if looks else blind)),
         closing(Functions(postgres_url)) as functions,
     ):
         job = functions.start_running()
@@ -160,7 +166,7 @@ def test_parking_by_an_older_snapshot_sees_that_it_was_woken(
 
 
 def test_parking_by_an_older_snapshot_sees_that_a_child_has_ended(postgres_url: str) -> None:
-    with changed(stops("job_finish")), closing(Functions(postgres_url)) as functions:
+    with changed(stops("job_park")), closing(Functions(postgres_url)) as functions:
         job, child = functions.parent()
         worker, ending = functions.session(), functions.session(autocommit=False)
         with functions.held():
