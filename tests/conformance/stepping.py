@@ -491,6 +491,20 @@ class SignalConformance(FunctionConformance):
         await fixture.park(job)
         assert await fixture.run(fixture.store.steps.find_stranded(10)) == [JobRef(job.id, MAIL)]
 
+    async def test_parks_and_other_ends_go_together(self, fixture: StepFixture) -> None:
+        await fixture.start_all([fixture.job() for _ in range(4)])
+        jobs = await fixture.claim()
+        ends = [
+            fixture.finish_of(jobs[0], "park"),
+            fixture.finish_of(jobs[1], "complete"),
+            fixture.finish_of(jobs[2], "retry", error="no"),
+            fixture.finish_of(jobs[3], "park", until=fixture.now),
+        ]
+        done = await fixture.finish(*ends)
+        assert {each.id for each in done} == {each.id for each in jobs}
+        states = [(await fixture.read(each.id)).state for each in jobs]
+        assert states == ["blocked", "completed", "pending", "pending"]
+
     async def test_a_retry_is_not_hurried_by_a_signal(self, fixture: StepFixture) -> None:
         job = await fixture.start_running()
         await fixture.record(fixture.wait(job))
@@ -499,6 +513,17 @@ class SignalConformance(FunctionConformance):
         assert await fixture.due() == []
         fixture.pass_time(seconds=5)
         assert await fixture.due() == [job.id]
+
+    async def test_a_function_whose_worker_dies_before_it_parks_finds_its_signal(
+        self, fixture: StepFixture
+    ) -> None:
+        job = await fixture.start_running()
+        await fixture.record(fixture.wait(job))
+        signal = fixture.signal()
+        await fixture.send(signal)
+        await fixture.lose_all()
+        (again,) = await fixture.claim()
+        assert [each.signal_id for each in await fixture.steps(again.id)] == [signal.id]
 
     async def test_a_park_under_a_lost_token_is_refused(self, fixture: StepFixture) -> None:
         job = await fixture.start_running()
