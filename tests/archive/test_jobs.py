@@ -11,7 +11,10 @@ import pytest
 
 from holdfast import Holdfast, Job, Permanent, Retry
 from holdfast.core.instants import to_instant
+from holdfast.core.records import Claim, Finish, LeaseClass, NewJob, Probe
+from holdfast.core.steps import NewStep
 from holdfast.settings import load_settings
+from holdfast.storage.id_generator import new_id
 from holdfast_archive.progress import Progress
 from holdfast_archive.table_access import MEMBERS
 from tests.archive.conftest import Place
@@ -81,6 +84,31 @@ async def test_ended_chains_are_archived_removed_and_restored_as_they_were(place
     report = place.archive.run()
     assert (report.items, report.failed) == (3, 0)
     assert _all(place) == before
+    place.later(days=31)
+    place.archive.run()
+    assert _all(place) == {name: [] for name in ALL}
+    for manifest in place.archive.list():
+        place.archive.restore(manifest.id)
+    assert _all(place) == before
+
+
+async def test_the_records_of_a_function_are_archived_with_it(place: Place) -> None:
+    database = place.app.database
+    store = database.store
+    id, token = new_id(), new_id()
+    lease = LeaseClass(token, 60_000, 3, 1, 1)
+    probe = Probe("greet", 5, token, 1, 0, "00000000-0000-0000-0000-000000000000")
+    database.run(store.jobs.insert([NewJob(id, id, "greet", "null")]))
+    database.run(store.jobs.claim(Claim("w", 1, (probe,), (lease,))))
+    step = NewStep(id, token, "charge", "k", 0, 1, "step", "done", output="7", arguments=-1)
+    wait = NewStep(id, token, "wait", "", 1, 2, "wait", "open", signal="s", signal_key="k")
+    assert len(database.run(store.steps.record([step, wait]))) == 2
+    database.run(store.jobs.finish([Finish(id, token, "complete", "w", id, output="1")]))
+    place.now = datetime.now(UTC) + timedelta(days=2)
+    place.archive.jobs(keep="30d")
+    before = _all(place)
+    assert len(before["step"]) == 2
+    place.archive.run()
     place.later(days=31)
     place.archive.run()
     assert _all(place) == {name: [] for name in ALL}

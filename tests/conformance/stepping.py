@@ -477,7 +477,7 @@ class SignalConformance(FunctionConformance):
         wanted, unwanted = fixture.signal(), fixture.signal(key="8")
         await fixture.send(wanted, unwanted, fixture.signal(key="8", broadcast=True))
         fixture.pass_time(seconds=5)
-        ask = fixture.store.signals.unwanted
+        ask = fixture.store.signals.find_unwanted
         assert await fixture.run(ask(6_000, 10, fixture.now)) == []
         found = await fixture.run(ask(5_000, 10, fixture.now))
         assert [each.id for each in found] == [unwanted.id]
@@ -489,7 +489,21 @@ class SignalConformance(FunctionConformance):
         job = await fixture.start_running()
         await fixture.record(fixture.step(job, marks=True))
         await fixture.park(job)
-        assert await fixture.run(fixture.store.steps.stranded(10)) == [JobRef(job.id, MAIL)]
+        assert await fixture.run(fixture.store.steps.find_stranded(10)) == [JobRef(job.id, MAIL)]
+
+    async def test_parks_and_other_ends_go_together(self, fixture: StepFixture) -> None:
+        await fixture.start_all([fixture.job() for _ in range(4)])
+        jobs = await fixture.claim()
+        ends = [
+            fixture.finish_of(jobs[0], "park"),
+            fixture.finish_of(jobs[1], "complete"),
+            fixture.finish_of(jobs[2], "retry", error="no"),
+            fixture.finish_of(jobs[3], "park", until=fixture.now),
+        ]
+        done = await fixture.finish(*ends)
+        assert {each.id for each in done} == {each.id for each in jobs}
+        states = [(await fixture.read(each.id)).state for each in jobs]
+        assert states == ["blocked", "completed", "pending", "pending"]
 
     async def test_a_retry_is_not_hurried_by_a_signal(self, fixture: StepFixture) -> None:
         job = await fixture.start_running()
@@ -499,6 +513,17 @@ class SignalConformance(FunctionConformance):
         assert await fixture.due() == []
         fixture.pass_time(seconds=5)
         assert await fixture.due() == [job.id]
+
+    async def test_a_function_whose_worker_dies_before_it_parks_finds_its_signal(
+        self, fixture: StepFixture
+    ) -> None:
+        job = await fixture.start_running()
+        await fixture.record(fixture.wait(job))
+        signal = fixture.signal()
+        await fixture.send(signal)
+        await fixture.lose_all()
+        (again,) = await fixture.claim()
+        assert [each.signal_id for each in await fixture.steps(again.id)] == [signal.id]
 
     async def test_a_park_under_a_lost_token_is_refused(self, fixture: StepFixture) -> None:
         job = await fixture.start_running()
@@ -536,8 +561,9 @@ class ChildrenConformance(FunctionConformance):
         store = fixture.store
         await fixture.run(store.blockers.lock_dependents([child.id]))
         closed = await fixture.run(store.blockers.close([(child.id, "failed")]))
+        assert all(each.step for each in closed)
         ids = [each.job_id for each in closed]
-        return await fixture.run(store.blockers.open_jobs(ids, fixture.now))
+        return await fixture.run(store.steps.wake_parents(ids, fixture.now))
 
     async def test_a_parked_function_goes_on_when_all_chains_of_one_run_have_ended(
         self, fixture: StepFixture
@@ -643,5 +669,5 @@ class ParkedInPartitionConformance(FunctionConformance):
         await fixture.park(job)
         assert (await fixture.look(allowed=1)).jobs == []
         await fixture.run(fixture.store.blockers.close([(child.id, "completed")]))
-        await fixture.run(fixture.store.blockers.open_jobs([job.id], fixture.now))
+        await fixture.run(fixture.store.steps.wake_parents([job.id], fixture.now))
         assert [each.id for each in (await fixture.look(allowed=1)).jobs] == [job.id]

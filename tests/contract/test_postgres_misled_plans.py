@@ -1,17 +1,19 @@
 """A worker's statements stay cheap when the statistics are of a time when nothing was due or the tables were small."""
 
 import re
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
 from psycopg import Connection
 
 from holdfast.core.records import Claim, Finish, Held, LeaseClass, Probe
+from holdfast.core.steps import ClosedStep, NewStep
 from holdfast.storage.operation import Statement
 from holdfast.storage.postgres.connection import connection_string
 from holdfast.storage.store.jobs import JobStore
 from holdfast.storage.store.leases import LeaseStore
+from holdfast.storage.store.steps import SignalStore, StepStore
 from tests.contract.buffers import PlanMode, measure, measure_prepared, prepare
 
 TOKEN = "019c0000-0000-7000-8000-000000000000"
@@ -151,3 +153,56 @@ def test_a_plan_made_on_a_worn_and_emptied_queue_looks_up_jobs_by_their_own_inde
         for each in worker_statements([FIRST_ID]):
             plan = measure_prepared(connection, each).plan
             assert not re.search(BY_LINE, plan), plan
+
+
+FUNCTIONS = """
+with written as (
+  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, created_at)
+  select id, id, 0, 'order', '{}', 5, 0, now()
+    from (select gen_random_uuid() as id from generate_series(1, %(rows)s)) made
+  returning id),
+queued as (
+  insert into holdfast.queue (job_id, type, priority, available_at, steps, woken)
+  select id, 'order', 5, 'infinity', true, false from written),
+charged as (
+  insert into holdfast.step (job_id, name, key, nth, position, kind, state, output, undo, fence, finished_at)
+  select id, 'charge', '', 1, 1, 'step', 'done', '7', false, 1, now() from written)
+insert into holdfast.step (job_id, name, key, nth, position, kind, state, undo, fence, signal, signal_key)
+select id, 'wait', '', 1, 2, 'wait', 'open', false, 1, 'approved', id::text from written
+returning job_id::text
+"""
+SIGNALS = """
+insert into holdfast.signal (id, name, key, data, broadcast, at, until)
+select gen_random_uuid(), 'approved', key, 'null', false, now(), now() + interval '1 day' from unnest(%s::text[]) key
+"""
+CLAIMED = "update holdfast.queue set token = %s where job_id = any (%s::uuid[])"
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+def test_functions_cost_what_they_do_though_many_others_are_parked(
+    postgres_url: str, mode: PlanMode
+) -> None:
+    with worker_connection(postgres_url) as connection:
+        few = [row[0] for row in connection.execute(FUNCTIONS, {"rows": LIMIT})]
+        connection.execute("vacuum analyze holdfast.queue, holdfast.step, holdfast.signal")
+        connection.execute(SIGNALS, [few])
+        connection.execute(CLAIMED, [TOKEN, few])
+        fields = {"key": "", "nth": 1, "position": 3, "kind": "step", "state": "done"}
+        steps = [NewStep(each, TOKEN, "ship", marks=True, **cast(Any, fields)) for each in few]
+        found = connection.execute("select key, id::text from holdfast.signal")
+        ends = [ClosedStep(job, TOKEN, "wait", "", 1, "done", signal_id=id) for job, id in found]
+        parks = [Finish(each, TOKEN, "park", "worker", each) for each in few]
+        statements = [
+            next(SignalStore().route(500)),
+            next(StepStore().record(steps)),
+            next(StepStore().record(steps[:1])),
+            next(StepStore().of_jobs(few)),
+            next(StepStore().close(ends)),
+            next(JobStore().finish(parks)),
+        ]
+        alone = [measure(connection, each, mode).blocks for each in statements]
+        connection.execute(FUNCTIONS, {"rows": AFTER})
+        among = [measure(connection, each, mode) for each in statements]
+    # The trees are a level or two higher; to read one of the tables would be 300 blocks more.
+    for before, after in zip(alone, among, strict=True):
+        assert after.blocks <= 2 * before + 20, after.plan

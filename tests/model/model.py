@@ -26,6 +26,7 @@ class Model:
     leases: dict[str, ModelLease] = field(default_factory=dict)
     edges: list[ModelEdge] = field(default_factory=list)
     keys: dict[tuple[str, str], tuple[str, Instant | None]] = field(default_factory=dict)
+    signals: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def chains(self) -> list[str]:
@@ -138,24 +139,70 @@ class Model:
             return False
         job.token = None
         match finish.kind:
-            case "retry" | "snooze":
-                job.state, job.available_at = "pending", now + finish.delay_ms * 1000
-                job.crashes = 0
-            case "release":
-                job.state = "pending"
+            case "retry" | "snooze" | "release" | "park":
+                self._give_back(job, finish, now)
             case "complete" | "continue":
                 self._end(job, "completed", finish.output, None)
             case "fail":
                 self._end(job, "failed", None, finish.error)
             case "cancel":
                 self._end(job, "cancelled", None, finish.error)
-        if finish.kind in ("snooze", "release"):
-            job.attempt -= 1
         if finish.kind == "continue" and finish.next is not None:
             job.continued = True
             self.add(finish.next, finish.next_blockers, now)
         elif job.state in TERMINAL:
             self._chain_ended(job.new.chain_id, now)
+        return True
+
+    def _give_back(self, job: ModelJob, finish: Finish, now: Instant) -> None:
+        if finish.kind != "retry":
+            job.attempt -= 1
+        if finish.kind == "park":
+            self._park(job, finish.until, now)
+            return
+        job.state, job.woken = "pending", None
+        if finish.kind != "release":
+            job.available_at, job.crashes = now + finish.delay_ms * 1000, 0
+
+    def _park(self, job: ModelJob, until: Instant | None, now: Instant) -> None:
+        is_due = job.woken or any(self.signal_for(each) for each in job.waits.values())
+        at = now if is_due else until
+        job.state, job.available_at = ("blocked", None) if at is None else ("pending", at)
+        job.woken = None if at is not None and at <= now else False
+
+    def record_wait(self, job_id: str, token: str, nth: int, key: str) -> bool:
+        """Record an open wait, which is progress; False when the token is not the job's."""
+        job = self.jobs.get(job_id)
+        if job is None or job.token != token:
+            return False
+        job.waits[nth] = key
+        job.attempt = 1
+        return True
+
+    def signal_for(self, key: str) -> str | None:
+        """The oldest signal of a key that nobody took."""
+        return min((id for id, each in self.signals if each == key), default=None)
+
+    def signal(self, id: str, key: str, now: Instant) -> None:
+        """Send a signal: what is parked is due, what runs is due again when it parks."""
+        self.signals.append((id, key))
+        for job in self.jobs.values():
+            if key not in job.waits.values() or job.state in TERMINAL:
+                continue
+            if job.token is not None:
+                job.woken = True
+            elif job.woken is False:
+                job.state, job.woken = "pending", None
+                job.available_at = min(now, job.available_at or now)
+
+    def take(self, job_id: str, token: str, nth: int, signal_id: str) -> bool:
+        """End a wait by a signal; False when the token is not the job's, or one of them is gone."""
+        job = self.jobs.get(job_id)
+        left = [each for each in self.signals if each[0] != signal_id]
+        if job is None or job.token != token or nth not in job.waits or left == self.signals:
+            return False
+        self.signals = left
+        del job.waits[nth]
         return True
 
     def end_outside(self, endings: list[Ending], now: Instant) -> list[str]:
@@ -232,7 +279,7 @@ class Model:
             return False
         job.state, job.available_at = "pending", now
         job.attempt = job.crashes = 0
-        job.error = job.output = None
+        job.error = job.output = job.woken = None
         return True
 
     def waiting_for(self, chain_ids: set[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.core.instants import Instant
 from holdfast.core.records import JobRecord, LeaseClass, NewBlocker, NewJob, State
@@ -26,6 +26,8 @@ class ModelJob:
     output: str | None = None
     error: str | None = None
     continued: bool = False
+    woken: bool | None = None
+    waits: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass

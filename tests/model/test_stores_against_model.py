@@ -15,6 +15,7 @@ from holdfast.storage.database import Database
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from tests.model.attempts import Attempts
+from tests.model.functions import Functions
 from tests.model.outside import Outside
 from tests.model.publishing import Publishing
 from tests.model.starting import Starting
@@ -23,7 +24,7 @@ from tests.support.postgres import PostgresServer
 EXAMPLES = int(os.environ.get("HOLDFAST_MODEL_EXAMPLES", "12"))
 EMPTY = """
 truncate holdfast.job, holdfast.queue, holdfast.lease, holdfast.outcome, holdfast.attempt, holdfast.blocker,
-         holdfast.chain_key, holdfast.subscription, holdfast.tally
+         holdfast.chain_key, holdfast.subscription, holdfast.tally, holdfast.step, holdfast.signal
 """
 # As in a file, which has no timeline.
 FENCES_BY_CLOCK = """
@@ -33,7 +34,7 @@ on conflict (only_row) do update set fence_base = excluded.fence_base
 """
 
 
-class StoresAgainstModel(Starting, Attempts, Outside, Publishing):
+class StoresAgainstModel(Starting, Attempts, Functions, Outside, Publishing):
     """All rules together."""
 
 

@@ -64,6 +64,10 @@ def test_a_hint_without_ids_means_all_and_swallows_those_with() -> None:
     assert merged(Hint("lost", worker="w", ids=("1",)), Hint("lost")) == [Hint("lost")]
 
 
+def test_signals_of_all_names_are_one_hint() -> None:
+    assert merged(Hint("signal", "approved"), Hint("signal", "paid")) == [Hint("signal")]
+
+
 def test_a_flood_becomes_wider_hints() -> None:
     assert merged(*(Hint("due", str(n)) for n in range(TYPES_LIMIT + 1))) == [EVERYWHERE]
     assert merged(*(Hint("ended", ids=(str(n),)) for n in range(IDS_LIMIT + 1))) == [Hint("ended")]
@@ -85,9 +89,10 @@ types = st.builds(Hint, st.sampled_from(("due", "look")), st.sampled_from("abc*"
 ids = st.lists(st.sampled_from("12345"), max_size=3).map(tuple)
 lost = st.builds(Hint, st.just("lost"), worker=st.sampled_from(("", "v", "w")), ids=ids)
 ended = st.builds(Hint, st.sampled_from(("ended", "awaited")), ids=ids)
+signals = st.builds(Hint, st.just("signal"), st.sampled_from("ab"))
 
 
-@given(st.lists(st.one_of(types, lost, ended)))
+@given(st.lists(st.one_of(types, lost, ended, signals)))
 def test_merging_never_loses_a_meaning(hints: list[Hint]) -> None:
     taken = merged(*hints)
     assert all(any(means(hint, asked) for hint in taken) for asked in hints)

@@ -12,7 +12,7 @@ from holdfast.notify.encoding import PAYLOAD_LIMIT, PAYLOADS_LIMIT, channel_name
 
 hints = st.builds(
     Hint,
-    st.sampled_from(("due", "look", "lost", "ended", "awaited")),
+    st.sampled_from(("due", "look", "lost", "ended", "awaited", "signal")),
     st.text(st.characters(), max_size=40),
     st.text(max_size=20),
     st.lists(st.text(min_size=1, max_size=36), max_size=60).map(tuple),

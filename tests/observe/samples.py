@@ -29,6 +29,7 @@ UNMEASURED = frozenset(
     {
         "job_created",
         "job_released",
+        "job_parked",
         "job_unreadable",
         "on_failed_gave_up",
         "job_unblocked",

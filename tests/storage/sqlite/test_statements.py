@@ -22,6 +22,7 @@ FIRST_STEPS = {
     "job_insert_limited": "limit_insert_queue",
     "job_insert_new": "job_insert_alike",
     "job_insert_one": "job_insert_alike",
+    "job_park": "step_may_go_on",
     "limit_claim": "limit_signals",
     "revision_settle": "revision_newest",
     "signal_route": "signal_wake",

@@ -39,6 +39,7 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     "attempt": ("job_id", "fence", "attempt"),
     "blocker": ("job_id", "position"),
     "progress": ("job_id",),
+    "step": ("job_id", "name", "key", "nth"),
 }
 """The tables that a chain consists of, with their keys; the job's own comes first."""
 

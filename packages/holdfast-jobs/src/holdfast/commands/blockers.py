@@ -177,9 +177,12 @@ def _close(store: Store, ended: Sequence[tuple[str, State]], now: Instant | None
     while todo:
         closed = yield from store.blockers.close(todo)
         failed_by = {edge.job_id: edge.chain_id for edge in closed if edge.fails}
-        free = sorted({edge.job_id for edge in closed} - failed_by.keys())
+        parents = {edge.job_id for edge in closed if edge.step is not None}
+        free = sorted({edge.job_id for edge in closed} - failed_by.keys() - parents)
         if free:
             result.opened += yield from store.blockers.open_jobs(free, now)
+        if parents:
+            result.opened += yield from store.steps.wake_parents(sorted(parents), now)
         todo = []
         if failed_by:
             endings = [

@@ -467,11 +467,12 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class ClosedEdge(msgspec.Struct, frozen=True):
-    """An edge that was closed, and whether its policy fails the dependent."""
+    """An edge that was closed, whether its policy fails the dependent, and of a function the run it belongs to."""
 
     job_id: str
     chain_id: str
     fails: bool
+    step: int | None = None
 
 
 class HealPage(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
     due: jobs of `type` may be due. look: poll `type` from the start, a job may lie before the claim cursor.
     lost: `worker` no longer holds the jobs `ids`. ended: the chains `ids` ended.
     awaited: a caller waits for the chains `ids`, so their end is worth a hint.
-    signal: signals of the name `type` were sent, and those who wait for them are to be woken.
+    signal: signals, of the name `type` if it is given, were sent, and those who wait for them are to be woken.
     Without ids, or with the type `*`, a hint is wider: it means everything of its kind.
     """
 

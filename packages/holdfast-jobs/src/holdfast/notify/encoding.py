@@ -46,7 +46,7 @@ def decode(payload: str) -> tuple[Hint, ...]:
 
 def widen(hint: Hint) -> Hint:
     """Return the hint that means this one and everything else of its kind."""
-    return Hint(hint.kind, ANY) if hint.kind in ("due", "look", "signal") else Hint(hint.kind)
+    return Hint(hint.kind, ANY) if hint.kind in ("due", "look") else Hint(hint.kind)
 
 
 def _decode_one(item: object) -> Hint | None:

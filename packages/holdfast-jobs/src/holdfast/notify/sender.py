@@ -31,16 +31,15 @@ class PendingHints:
     Not safe for several threads at once.
     """
 
-    __slots__ = ("_chains", "_lost", "_signals", "_types")
+    __slots__ = ("_chains", "_lost", "_types")
 
     def __init__(self) -> None:
         self._types: dict[str, HintKind] = {}
         self._lost: dict[str, _Ids] = {}
         self._chains: dict[HintKind, _Ids] = {}
-        self._signals: dict[str, None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._types or self._lost or self._chains or self._signals)
+        return bool(self._types or self._lost or self._chains)
 
     def add(self, hints: Iterable[Hint]) -> None:
         """Merge hints into the pending ones."""
@@ -50,11 +49,10 @@ class PendingHints:
                     self._add_type(hint.kind, hint.type)
                 case "lost":
                     self._add_lost(hint)
-                case "ended" | "awaited":
+                case "ended" | "awaited" | "signal":
+                    # Whoever routes signals routes all of them, whatever their names.
                     known = self._chains.get(hint.kind, {})
                     self._chains[hint.kind] = _merge_ids(known, hint.ids)
-                case "signal":
-                    self._add_signal(hint.type)
 
     def take(self) -> list[Hint]:
         """Return what is pending, and start over."""
@@ -63,8 +61,7 @@ class PendingHints:
             Hint("lost", worker=worker, ids=tuple(ids or ())) for worker, ids in self._lost.items()
         ]
         hints += [Hint(kind, ids=tuple(ids or ())) for kind, ids in self._chains.items()]
-        hints += [Hint("signal", name) for name in self._signals]
-        self._types, self._lost, self._chains, self._signals = {}, {}, {}, {}
+        self._types, self._lost, self._chains = {}, {}, {}
         return hints
 
     def _add_type(self, kind: HintKind, type: str) -> None:
@@ -77,14 +74,6 @@ class PendingHints:
             self._types = {ANY: kind} | looks
         elif self._types.get(type) != "look":
             self._types[type] = kind
-
-    def _add_signal(self, name: str) -> None:
-        if ANY in self._signals:
-            return
-        if name == ANY or len(self._signals) >= TYPES_LIMIT:
-            self._signals = {}
-            name = ANY
-        self._signals[name] = None
 
     def _add_lost(self, hint: Hint) -> None:
         if "" in self._lost:

@@ -40,7 +40,6 @@ from holdfast.storage.sqlite.limits import (
     signal_placed,
     signal_returned,
 )
-from holdfast.storage.sqlite.steps import wake
 from holdfast.storage.sqlite.tally import Tally, page_params
 from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.jobs import DebounceStore, JobStore, OnFailedStore
@@ -481,15 +480,13 @@ class SqliteBlockerStore(BlockerStore):
         # RETURNING sees only the edge, so what its chain ended as is looked up here.
         states = dict(ended)
         return [
-            ClosedEdge(job_id, chain_id, bool(fails) and states[chain_id] != "completed")
-            for job_id, chain_id, fails in rows
+            ClosedEdge(job_id, chain_id, bool(fails) and states[chain_id] != "completed", step)
+            for job_id, chain_id, fails, step in rows
         ]
 
     def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
-        given = {"ids": texts(job_ids), "now": now}
-        rows = yield Statement("blocker_open_jobs", given)
-        opened = yield from signal_returned(rows)
-        return opened + (yield from wake((yield Statement("step_wake_parents", given)), now))
+        rows = yield Statement("blocker_open_jobs", {"ids": texts(job_ids), "now": now})
+        return (yield from signal_returned(rows))
 
 
 class SqliteOnFailedStore(OnFailedStore):

@@ -16,7 +16,7 @@ from holdfast.storage.store.params import document, fetch, resolve_now, texts
 from holdfast.storage.store.steps import SignalStore, StepStore
 
 
-def wake(rows: Sequence[Row], now: Instant | None) -> Op[list[JobRef]]:
+def _wake(rows: Sequence[Row], now: Instant | None) -> Op[list[JobRef]]:
     """Signal the partitions of functions that were woken, of rows [job, type, gate, token]; return those now due."""
     due = [(id, type, gate) for id, type, gate, token in rows if token is None]
     if not due:
@@ -53,6 +53,10 @@ class SqliteStepStore(StepStore):
             yield Statement("signal_take", {"rows": document(list(taken.items()))})
         return (yield from fetch(WrittenStep, "step_close", rows=document(closed), now=now))
 
+    def wake_parents(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
+        given = {"ids": texts(ids), "now": now}
+        return (yield from _wake((yield Statement("step_wake_parents", given)), now))
+
 
 class SqliteSignalStore(SignalStore):
     """Signals, routed where they are appended."""
@@ -65,7 +69,7 @@ class SqliteSignalStore(SignalStore):
         written = {row[0] for row in rows}
         if written:
             given = {"ids": texts(written), "now": now}
-            yield from wake((yield Statement("signal_wake", given)), now)
+            yield from _wake((yield Statement("signal_wake", given)), now)
         return written
 
     def route(self, limit: int, now: Instant | None = None) -> Op[list[JobRef]]:

@@ -149,13 +149,20 @@ class JobStore(Lists[JobRecord]):
         awaited: bool = False,
         now: Instant | None = None,
     ) -> Op[list[Finished]]:
-        """End, continue or give back attempts, each proven by its (id, token) pair. One statement.
+        """End, continue or give back attempts, each proven by its (id, token) pair. One statement, parks in another.
 
         Concurrency: locked rows are skipped; what is not returned was lost, is locked, or is awaited while `awaited` is
         false. `freed` names leases whose jobs are known to have ended and that may be removed.
         """
         shared: dict[str, Value] = {"awaited": awaited, "now": now}
         if not _are_completions_of_one(finishes):
+            parks = [each for each in finishes if each.kind == "park"]
+            if parks:
+                given = {"rows": document(parks), "freed": texts(freed)}
+                rows = yield Statement("job_park", {**given, **shared})
+                others = [each for each in finishes if each.kind != "park"]
+                done = (yield from self.finish(others, (), awaited, now)) if others else []
+                return [*(Finished(*row) for row in rows), *done]
             ends = {"rows": document(finishes), "freed": texts(freed)}
             rows = yield Statement("job_finish", {**ends, **shared})
             return [Finished(*row) for row in rows]

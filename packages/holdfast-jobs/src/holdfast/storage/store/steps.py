@@ -33,9 +33,8 @@ class StepStore:
         Concurrency: the live rows are locked in share mode until the commit, so that no other worker can take a job
         over in between. Locked rows are skipped; what is not returned was lost, is locked, or was there already.
         """
-        if len(steps) == 1 and not steps[0].marks:
+        if len(steps) == 1:
             one = msgspec.structs.asdict(steps[0])
-            del one["marks"]
             return fetch(WrittenStep, "step_record_one", **one, now=now)
         return fetch(WrittenStep, "step_record", rows=document(steps), now=now)
 
@@ -53,7 +52,14 @@ class StepStore:
         """Read the records of jobs in order, and for open waits the oldest signal that they can take. One statement."""
         return fetch(StepRecord, "step_list", ids=texts(ids), now=now)
 
-    def stranded(self, limit: int) -> Op[list[JobRef]]:
+    def wake_parents(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
+        """Make functions due that can go on because chains they waited for have ended; return them. One statement.
+
+        One that runs is due again when it parks.
+        """
+        return fetch(JobRef, "step_wake_parents", ids=texts(ids), now=now)
+
+    def find_stranded(self, limit: int) -> Op[list[JobRef]]:
         """Read parked functions that nothing will wake, among the newest blocked jobs. Two small statements."""
         blocked = yield from fetch_column("job_walk_blocked", before=None, limit=LOOK)
         return (yield from fetch(JobRef, "step_stranded", ids=texts(blocked)))[:limit]
@@ -83,7 +89,7 @@ class SignalStore:
         """Read the open waits of live jobs, those of the oldest jobs first. One statement."""
         return fetch(WaitRecord, "signal_waits", limit=limit)
 
-    def unwanted(
+    def find_unwanted(
         self, after_ms: int, limit: int, now: Instant | None = None
     ) -> Op[list[SignalRecord]]:
         """Read old signals that nobody has taken for so long, and that nobody waits for. One statement."""

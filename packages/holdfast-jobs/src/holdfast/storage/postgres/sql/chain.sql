@@ -229,35 +229,22 @@ select q.job_id::text from holdfast.queue q
 update holdfast.blocker b set open = false
   from json_to_recordset(:rows::json) as x(chain_id uuid, state text)
  where b.chain_id = x.chain_id and b.open and (x.state = 'completed' or b.on_failure <> 'wait')
-returning b.job_id::text, b.chain_id::text, x.state <> 'completed' and b.on_failure = 'fail';
+returning b.job_id::text, b.chain_id::text, x.state <> 'completed' and b.on_failure = 'fail', b.step;
 
 -- name: blocker_open_jobs
--- Opens the dependents that have no open edge left; they were locked before, so this happens once. A function with records goes on
--- as soon as all chains of one run have ended.
+-- Opens the dependents that have no open edge left; they were locked before, so this happens once.
 with queued as (
   update holdfast.queue q
      set available_at = case when q.gate is null then greatest(j.planned_at, holdfast.moment(:now::bigint)) end,
          gate_at = case when q.gate is not null then greatest(j.planned_at, holdfast.moment(:now::bigint)) end
     from holdfast.job j
    where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and j.id = q.job_id
-     and q.available_at = 'infinity' and q.steps is not true
+     and q.available_at = 'infinity'
      and not exists (select from holdfast.blocker b where b.job_id = q.job_id and b.open)
   returning q.job_id, q.type, q.priority, q.gate, q.gate_at),
 signalled as (
-  {signal_placed}),
-woken as (
-  update holdfast.queue q
-     set {wake}
-   where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
-     and q.steps and (q.token is not null or not q.woken) and {may_go_on}
-  returning q.job_id, q.type, q.priority, q.gate, q.gate_at, q.token),
-freed_partition as (
-  select type, priority, gate, gate_at as since from woken where token is null),
-resignalled as (
-  {signal_freed})
-select job_id::text, type from queued
-union all
-select job_id::text, type from woken where token is null;
+  {signal_placed})
+select job_id::text, type from queued;
 
 -- name: blocker_list
 select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, t.state,

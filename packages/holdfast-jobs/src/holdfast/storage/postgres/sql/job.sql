@@ -336,7 +336,7 @@ select holdfast.us(min(next.available_at)) - holdfast.us(holdfast.moment(:now::b
 with given as materialized (
   select * from json_to_recordset(:rows::json) as x(
     id uuid, token uuid, kind text, worker text, started_at bigint, output text, error text, fingerprint text, delay_ms bigint, next json,
-    rest boolean, until bigint)),
+    rest boolean)),
 held as (
   select q.job_id, q.token from holdfast.queue q
    where q.job_id = any (array (select id from given))
@@ -351,32 +351,23 @@ ended as (
   returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.awaited, q.priority, q.gate, q.gate_at,
             {is_ordered} as ordered),
 back as materialized (
-  select array_agg(id) as ids, array_agg(kind) as kinds, array_agg(coalesce(delay_ms, 0)) as delays, array_agg(until) as untils
-    from mine where kind in ('retry', 'snooze', 'release', 'park')),
+  select array_agg(id) as ids, array_agg(kind) as kinds, array_agg(coalesce(delay_ms, 0)) as delays
+    from mine where kind in ('retry', 'snooze', 'release')),
 -- Looked up by place: a join beside `= any (array (…))` would look for every row of the flush once per row of the flush.
 returned as (
   update holdfast.queue q
      set token = null,
-         (attempt, crashes, available_at, gate_at, rests_until, woken) = (
-           -- An attempt that came to an end of its own killed nobody; one that parks has not come to its end.
-           select q.attempt - (to_be.kind <> 'retry')::integer,
-                  case when to_be.kind in ('release', 'park') then q.crashes else 0 end,
-                  case when q.gate is null then coalesce(to_be.at, q.available_at)
-                       when to_be.at = 'infinity' and not {is_ordered} then to_be.at end,
-                  case when to_be.at is null or q.gate is null or {is_ordered} then q.gate_at
-                       when to_be.at < 'infinity' then to_be.at end,
-                  case when to_be.at is null or not {is_ordered} then q.rests_until else to_be.at end,
-                  case when to_be.kind = 'park' and to_be.at > holdfast.moment(:now::bigint) then false end
-             from back
-            cross join lateral array_position(back.ids, q.job_id) place
-            cross join lateral (
-              select back.kinds[place] as kind,
-                     case when back.kinds[place] in ('retry', 'snooze')
-                          then holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms'
-                          when back.kinds[place] = 'park' and (q.woken or {may_go_on}) then holdfast.moment(:now::bigint)
-                          when back.kinds[place] = 'park'
-                          then coalesce(to_timestamp(back.untils[place] / 1000000.0), 'infinity') end as at
-              offset 0) to_be)
+         (attempt, crashes, available_at, gate_at, rests_until) = (
+           -- An attempt that came to an end of its own killed nobody.
+           select q.attempt - (back.kinds[place] <> 'retry')::integer,
+                  case when back.kinds[place] = 'release' then q.crashes else 0 end,
+                  case when q.gate is not null then null when back.kinds[place] = 'release' then q.available_at
+                       else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end,
+                  case when back.kinds[place] = 'release' or q.gate is null or {is_ordered} then q.gate_at
+                       else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end,
+                  case when back.kinds[place] = 'release' or not {is_ordered} then q.rests_until
+                       else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end
+             from back cross join lateral array_position(back.ids, q.job_id) place)
    where q.job_id = any (array (select unnest(ids) from back))
   returning q.job_id, q.type, q.attempt, q.fence, q.awaited, q.priority, q.gate, q.gate_at),
 written as materialized (
@@ -426,10 +417,44 @@ tallied as (
     from (
       select type, 0 as started, (kind in ('complete', 'continue'))::integer as completed, (kind = 'fail')::integer as failed,
              (kind = 'cancel')::integer as cancelled, (kind = 'retry')::integer as retried
-        from written where kind not in ('snooze', 'release', 'park')
+        from written where kind not in ('snooze', 'release')
       union all select type, 1, 0, 0, 0, 0 from successor) counted
    group by type)
 select id::text, type, awaited from written;
+
+-- name: job_park
+-- Gives back functions that have come to a wait. They are due at their time, or at once if what they wait for has happened meanwhile:
+-- whoever made it happen after this snapshot finds the row parked, or has marked it as woken before it was locked here. It is no
+-- attempt, and keeps the count of killed workers: what parks has not come to its end.
+with given as materialized (
+  select * from json_to_recordset(:rows::json) as x(id uuid, token uuid, until bigint)),
+held as (
+  select q.job_id from holdfast.queue q
+   where q.job_id = any (array (select id from given))
+     and ((q.job_id, q.token) in (select id, token from given)) is true
+     and (:awaited::boolean or not q.awaited)
+   for no key update skip locked),
+parked as (
+  update holdfast.queue q
+     set token = null, attempt = q.attempt - 1,
+         (available_at, gate_at, rests_until, woken) = (
+           select case when q.gate is null or (to_be.at = 'infinity' and not {is_ordered}) then to_be.at end,
+                  case when q.gate is null or {is_ordered} then q.gate_at when to_be.at < 'infinity' then to_be.at end,
+                  case when {is_ordered} then to_be.at else q.rests_until end,
+                  case when to_be.at > holdfast.moment(:now::bigint) then false end
+             from (
+               select case when q.woken or {may_go_on} then holdfast.moment(:now::bigint)
+                           else coalesce(to_timestamp(g.until / 1000000.0), 'infinity') end as at
+                 from given g where g.id = q.job_id and g.token = q.token
+                limit 1) to_be)
+   where q.job_id = any (array (select job_id from held))
+  returning q.job_id, q.type, q.awaited, q.priority, q.gate, q.gate_at),
+freed_partition as (
+  select type, priority, gate, gate_at as since from parked),
+signalled as (
+  {signal_freed}),
+freed as (delete from holdfast.lease where token = any (array (select t::uuid from json_array_elements_text(:freed::json) t)))
+select job_id::text, type, awaited from parked;
 
 -- fragment: is_proven
 -- Whether a live row `q` is one of the `given` jobs and bears the token that its completion brings.

@@ -40,16 +40,23 @@ on conflict do nothing
 returning job_id::text, name, key, nth, holdfast.us(until);
 
 -- name: step_record_one
--- The same of one record that is not the first of its attempt, at less than the batch costs.
-with live as (
-  select q.fence from holdfast.queue q where q.job_id = :job_id::uuid and q.token = :token::uuid
-     for share skip locked)
+-- The same of one record, at half of what the batch would cost.
+with shared as (
+  select q.fence from holdfast.queue q
+   where q.job_id = :job_id::uuid and q.token = :token::uuid and not :marks::boolean
+     for share skip locked),
+held as (
+  select q.job_id from holdfast.queue q
+   where q.job_id = :job_id::uuid and q.token = :token::uuid and :marks::boolean
+     for no key update skip locked),
+marked as (
+  update holdfast.queue q set steps = true, attempt = 1 where q.job_id = (select job_id from held) returning q.fence)
 insert into holdfast.step ({step_columns})
 select :job_id::uuid, :name, :key, :nth::integer, :position::integer, :kind, :state, :output, :error, :arguments::bigint, :undo::boolean,
        l.fence, to_timestamp(:started_at::bigint / 1000000.0),
        case when :state <> 'open' then holdfast.moment(:now::bigint) end,
        holdfast.moment(:now::bigint) + :lasts_ms::bigint * interval '1 ms', :signal, :signal_key
-  from live l
+  from (select fence from shared union all select fence from marked) l
 on conflict do nothing
 returning job_id::text, name, key, nth, holdfast.us(until);
 
@@ -103,6 +110,20 @@ woken = case when q.token is not null then true end,
          gate_at = case when q.token is not null or q.gate is null or {is_ordered} then q.gate_at
                         else least(q.gate_at, holdfast.moment(:now::bigint)) end,
          rests_until = case when q.token is null and {is_ordered} then holdfast.moment(:now::bigint) else q.rests_until end
+
+-- name: step_wake_parents
+-- Wakes functions with a run all whose chains have ended; they were locked before, so this happens once.
+with woken as (
+  update holdfast.queue q
+     set {wake}
+   where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
+     and (q.token is not null or not q.woken) and {may_go_on}
+  returning q.job_id, q.type, q.priority, q.gate, q.gate_at, q.token),
+freed_partition as (
+  select type, priority, gate, gate_at as since from woken where token is null),
+signalled as (
+  {signal_freed})
+select job_id::text, type from woken where token is null;
 
 -- name: step_list
 -- The records of jobs in their order, with the oldest signal that an open wait can take.

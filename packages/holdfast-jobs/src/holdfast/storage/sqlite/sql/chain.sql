@@ -228,16 +228,16 @@ update holdfast_blocker set open = 0
   from (select json_extract(value, '$.chain_id') as chain_id, json_extract(value, '$.state') as state from json_each(:rows)) x
  where holdfast_blocker.chain_id = x.chain_id and holdfast_blocker.open = 1
    and (x.state = 'completed' or holdfast_blocker.on_failure <> 'wait')
-returning job_id, chain_id, on_failure = 'fail';
+returning job_id, chain_id, on_failure = 'fail', step;
 
 -- name: blocker_open_jobs
--- Opens the dependents that have no open edge left. `step_wake_parents` follows for functions with records.
+-- Opens the dependents that have no open edge left.
 update holdfast_queue
    set available_at = case when gate is null then
          max(coalesce((select planned_at from holdfast_job where id = holdfast_queue.job_id), 0), {now}) end,
        gate_at = case when gate is not null then
          max(coalesce((select planned_at from holdfast_job where id = holdfast_queue.job_id), 0), {now}) end
- where job_id in (select value from json_each(:ids)) and available_at = 9223372036854775807 and steps is null
+ where job_id in (select value from json_each(:ids)) and available_at = 9223372036854775807
    and not exists (select 1 from holdfast_blocker b where b.job_id = holdfast_queue.job_id and b.open)
 returning job_id, type, gate;
 

@@ -75,10 +75,10 @@ select job_id from holdfast_queue
  where job_id in (select value from json_each(:ids)) and (woken or {may_go_on});
 
 -- name: step_wake_parents
--- Wakes functions all whose chains of one run have ended.
+-- Wakes functions with a run all whose chains have ended.
 update holdfast_queue
    set {wake}
- where job_id in (select value from json_each(:ids)) and steps and (token is not null or not woken) and {may_go_on}
+ where job_id in (select value from json_each(:ids)) and (token is not null or not woken) and {may_go_on}
 returning job_id, type, gate, token;
 
 -- name: step_list

@@ -1,0 +1,93 @@
+"""The rules of durable functions: waits that are recorded, parking, signals that wake, and taking them."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule
+
+from holdfast.core.records import ClaimedJob, Finish, JobRef
+from holdfast.core.steps import ClosedStep, NewSignal, NewStep, WrittenStep
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
+from tests.model.machine import Machine
+
+KEYS = ["x", "y"]
+WEEK_MS = 7 * 24 * 3_600_000
+
+
+class Functions(Machine):
+    """Moves of functions and of those who signal them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorded = 0
+
+    @precondition(lambda self: self.held or self.stale)
+    @rule(key=st.sampled_from(KEYS), data=st.data())
+    def record_a_wait(self, key: str, data: st.DataObject) -> None:
+        claimed = data.draw(st.sampled_from([*self.held, *self.stale]))
+        self.recorded += 1
+        nth = self.recorded
+        step = NewStep(
+            claimed.id, claimed.token, "wait", "", nth, nth, "wait", "open",
+            signal="s", signal_key=key, marks=True,
+        )  # fmt: skip
+        written = self.same(lambda store: store.steps.record([step], self.now))
+        assert bool(written) == self.model.record_wait(claimed.id, claimed.token, nth, key)
+
+    @precondition(lambda self: self.held)
+    @rule(until_s=st.sampled_from([None, 0, 5, 60]), data=st.data())
+    def park(self, until_s: int | None, data: st.DataObject) -> None:
+        claimed: ClaimedJob = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        self.stale.append(claimed)
+        until = None if until_s is None else self.now + until_s * 1_000_000
+        finish = Finish(claimed.id, claimed.token, "park", "w", claimed.chain_id, until=until)
+        done = self.same(lambda store: store.jobs.finish([finish], awaited=True, now=self.now))
+        assert bool(done) == self.model.finish(finish, self.now)
+
+    @rule(key=st.sampled_from(KEYS))
+    def signal(self, key: str) -> None:
+        signal = NewSignal(new_id(), "s", key, "1", WEEK_MS)
+
+        def send(store: Store) -> Op[list[JobRef]]:
+            yield from store.signals.append([signal], now=self.now)
+            return (yield from store.signals.route(100, self.now))
+
+        self.both(send)
+        self.model.signal(signal.id, key, self.now)
+
+    @precondition(lambda self: self.held or self.stale)
+    @rule(data=st.data())
+    def take(self, data: st.DataObject) -> None:
+        claimed = data.draw(st.sampled_from([*self.held, *self.stale]))
+        records = self.same(lambda store: store.steps.of_jobs([claimed.id], self.now))
+        for record in records:
+            if record.state == "open" and record.signal_id is not None:
+                proof = (claimed.id, claimed.token, record.name, record.key, record.nth)
+                end = ClosedStep(*proof, "done", signal_id=record.signal_id)
+                taken = self.model.take(claimed.id, claimed.token, record.nth, record.signal_id)
+                assert bool(self._close(end)) == taken
+
+    def _close(self, end: ClosedStep) -> list[WrittenStep]:
+        closed: list[WrittenStep] = self.same(lambda store: store.steps.close([end], self.now))
+        return closed
+
+    @invariant()
+    def waits_agree(self) -> None:
+        found = [
+            {
+                (each.job_id, each.nth, each.signal_id)
+                for each in database.run(
+                    database.store.steps.of_jobs(sorted(self.model.jobs), self.now)
+                )
+                if each.state == "open"
+            }
+            for database in self.databases
+        ]
+        expected = {
+            (job.new.id, nth, self.model.signal_for(key))
+            for job in self.model.jobs.values()
+            for nth, key in job.waits.items()
+        }
+        assert found == [expected, expected]
