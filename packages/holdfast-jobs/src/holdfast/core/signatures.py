@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from inspect import Parameter
 from operator import or_
-from types import NoneType, UnionType
+from types import FunctionType, NoneType, UnionType
 from typing import Any, Never, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -46,6 +46,8 @@ def signature_of(
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Say whether calling it makes something to await."""
+    if type(function) is FunctionType and function.__code__.co_flags & inspect.CO_COROUTINE:
+        return True
     return inspect.iscoroutinefunction(called_function(function))
 
 

@@ -277,8 +277,13 @@ class DurableFunction:
 
         def record(started: Instant, value: Any) -> NewStep:
             text = self._encode(codec, value)
-            values = {"output": text, "arguments": hashed, "undo": has_undo, "started_at": started}
-            return self._new(id, "step", "done", **values)
+            return self._new(
+                *(id, "step", "done"),
+                output=text,
+                arguments=hashed,
+                undo=has_undo,
+                started_at=started,
+            )
 
         number = 1
         while True:
@@ -689,7 +694,8 @@ class DurableFunction:
             return await self._act_on_loop(action)
         finally:
             self._running -= 1
-            self.parking.consider()
+            if self._waits:
+                self.parking.consider()
 
     async def _act_on_loop(self, action: Write | StartChildren) -> Any:
         if isinstance(action, Write):
@@ -757,6 +763,8 @@ def _is_undo(action: Action) -> bool:
 async def _call(call: Call) -> Any:
     token = running_step.set(call.info)
     try:
+        if call.timeout_s is None:
+            return await call.function(*call.arguments)
         async with asyncio.timeout(call.timeout_s):
             return await call.function(*call.arguments)
     finally:
