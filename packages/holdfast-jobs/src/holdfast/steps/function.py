@@ -689,6 +689,8 @@ class DurableFunction:
         try:
             if isinstance(action, Call):
                 return await _call(action)
+            if isinstance(action, Write):
+                return await self._functions.recorder.write(self._attempt, action.rows)
             if isinstance(action, CallAtomic):
                 return await self._functions.call_atomic(self, self._attempt, action)
             return await self._act_on_loop(action)

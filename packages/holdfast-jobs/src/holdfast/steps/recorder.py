@@ -51,8 +51,8 @@ class StepRecorder:
         self._task: asyncio.Task[None] | None = None
         self._delay = 0.0
 
-    async def write(self, attempt: Attempt, rows: Sequence[Row]) -> Untils:
-        """Write records; return once they are committed. On the loop.
+    def write(self, attempt: Attempt, rows: Sequence[Row]) -> asyncio.Future[Untils]:
+        """Write records; what is returned is done once they are committed. On the loop.
 
         They are written even if the caller is cancelled meanwhile: what was done is done.
         Raises: LeaseLost, and what is wrong with a record itself.
@@ -61,7 +61,7 @@ class StepRecorder:
         self._pending.append(pending)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush_all(), name="holdfast steps")
-        return await pending.written
+        return pending.written
 
     async def close(self) -> None:
         """End the loop; the handlers have ended before."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from holdfast.core.instants import Instant
 from holdfast.core.records import JobRef
 from holdfast.core.steps import (
@@ -33,10 +31,23 @@ class StepStore:
         Concurrency: the live rows are locked in share mode until the commit, so that no other worker can take a job
         over in between. Locked rows are skipped; what is not returned was lost, is locked, or was there already.
         """
-        if len(steps) == 1 and not steps[0].marks:
-            one = msgspec.structs.asdict(steps[0])
-            del one["marks"]
-            return fetch(WrittenStep, "step_record_one", **one, now=now)
+        if len(steps) == 1 and (one := steps[0]).state == "done" and not one.marks:
+            return fetch(
+                WrittenStep,
+                "step_record_done",
+                job_id=one.job_id,
+                token=one.token,
+                name=one.name,
+                key=one.key,
+                nth=one.nth,
+                position=one.position,
+                kind=one.kind,
+                output=one.output,
+                arguments=one.arguments,
+                undo=one.undo,
+                started_at=one.started_at,
+                now=now,
+            )
         return fetch(WrittenStep, "step_record", rows=document(steps), now=now)
 
     def close(
