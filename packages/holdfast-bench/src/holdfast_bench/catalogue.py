@@ -131,7 +131,10 @@ FAMILIES = (
     FigureFamily("startup:measure_startup", ("import_holdfast", "cli_help"), place="no server"),
 )
 
-PEER_NAMES = ("peer_latency", "peer_start_one", "peer_two_processes")
+PEER_NAMES = (
+    *("peer_latency", "peer_start_one", "peer_two_processes"),
+    *("peer_steps_dbos", "peer_steps_absurd"),
+)
 """Ours against another queue; they come with `--peers`."""
 NAMES = (*(name for family in FAMILIES for name in family.figures), *PEER_NAMES)
 WITH_SERVER = frozenset(
