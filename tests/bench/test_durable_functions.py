@@ -1,6 +1,7 @@
 """Durable functions are measured with the worker that people start, and beside code that does the least."""
 
 import json
+from contextlib import closing
 
 import msgspec
 import psycopg
@@ -64,7 +65,7 @@ def test_parked_functions_wait_as_the_worker_parks_them(postgres_server: Postgre
     with (
         BenchServer("yours", postgres_server.url) as server,
         server.database() as url,
-        make_producer(url) as app,
+        closing(make_producer(url)) as app,
     ):
         seed(url, LoadCondition("parked", parked=12))
         with app.transaction() as tx:

@@ -49,14 +49,15 @@ PeerMode = Literal["defaults", "best"]
 MODES: tuple[PeerMode, ...] = ("defaults", "best")
 LOOK_S = 0.02
 WARM_UP = 10
-AGAINST = {
-    "peer_latency": ("p50_ms", "ms", "pgqueuer", 1.0, 0.9),
-    "peer_start_one": ("start_one", "jobs/s", "pgqueuer", 1.0, 1.2),
-    "peer_two_processes": ("two_processes", "jobs/s", "graphile-worker", 1.15, 1.4),
-    "peer_steps_dbos": ("steps", "steps/s", "dbos", 20.0, 40.0),
-    "peer_steps_absurd": ("steps", "steps/s", "absurd", 5.0, 10.0),
+AGAINST: dict[str, tuple[str, str, PeerMode, str, float, float]] = {
+    "peer_latency": ("p50_ms", "ms", "defaults", "pgqueuer", 1.0, 0.9),
+    "peer_start_one": ("start_one", "jobs/s", "defaults", "pgqueuer", 1.0, 1.2),
+    "peer_two_processes": ("two_processes", "jobs/s", "defaults", "graphile-worker", 1.15, 1.4),
+    # Fifty functions at a time, as theirs.
+    "peer_steps_dbos": ("steps", "steps/s", "best", "dbos", 20.0, 40.0),
+    "peer_steps_absurd": ("steps", "steps/s", "best", "absurd", 5.0, 10.0),
 }
-"""What ours is held to beside another queue: the column, its unit, the queue, floor and goal."""
+"""What ours is held to beside another queue: the column, its unit, our settings, the queue, floor and goal."""
 FUNCTIONS, STEPS = 50, 20
 """At least so many durable functions are run, with so many steps each."""
 CALL_S = 600.0
@@ -144,9 +145,9 @@ def compare(
 
 
 def against_peers(contenders: Sequence[Contender]) -> list[Result]:
-    """Hold ours at its defaults to other queues at their best, on each server."""
+    """Hold ours to other queues at their best, on each server."""
     results = []
-    for name, (column, unit, peer, floor, goal) in AGAINST.items():
+    for name, (column, unit, our_mode, peer, floor, goal) in AGAINST.items():
         for server in dict.fromkeys(each.server for each in contenders if each.server):
             ours, theirs = (
                 [
@@ -155,7 +156,7 @@ def against_peers(contenders: Sequence[Contender]) -> list[Result]:
                     if (each.peer.name, each.mode, each.server) == (queue, mode, server)
                     for sample in each.samples.get(column, ())
                 ]
-                for queue, mode in ((OURS.name, "defaults"), (peer, "best"))
+                for queue, mode in ((OURS.name, our_mode), (peer, "best"))
             )
             # A round that failed has no counterpart.
             if ours and len(ours) == len(theirs):
@@ -186,18 +187,18 @@ def measure_once(contender: Contender, scale: Scale) -> None:
             place.drain_with_costs,
             lambda: {"two_processes": place.refill(jobs * 2, processes=2)},
         ]
-        for handlers in contender.peer.handlers:
-            figures.append(
-                lambda handlers=handlers: {  # type: ignore[misc]
-                    f"io_{handlers}": place.refill(max(100, jobs // 2), handlers=handlers)
-                }
-            )
         if contender.peer.steps:
             functions = int(contender.peer.steps * scale.peer_seconds / STEPS)
             figures += [
                 lambda: place.lone_step(scale.lone_jobs),
                 lambda: place.steps(max(FUNCTIONS, functions)),
             ]
+        for handlers in contender.peer.handlers:
+            figures.append(
+                lambda handlers=handlers: {  # type: ignore[misc]
+                    f"io_{handlers}": place.refill(max(100, jobs // 2), handlers=handlers)
+                }
+            )
         for figure in figures:
             _took(contender, lambda figure=figure: place.keep(figure()))  # type: ignore[misc]
 
