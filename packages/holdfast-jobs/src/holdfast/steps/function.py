@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -73,7 +73,7 @@ class StepOptions(msgspec.Struct, frozen=True):
     undo: Callable[..., Any] | None = None
 
 
-class Call(NamedTuple):
+class Call(msgspec.Struct, frozen=True):
     """Call the function of a step."""
 
     function: Callable[..., Any]
@@ -82,20 +82,20 @@ class Call(NamedTuple):
     info: StepInfo
 
 
-class CallAtomic(NamedTuple):
+class CallAtomic(msgspec.Struct, frozen=True):
     """Call the function of a step in a transaction, and write what `record` makes of its result as the last thing."""
 
     call: Call
     record: Callable[[Any], NewStep]
 
 
-class Write(NamedTuple):
+class Write(msgspec.Struct, frozen=True):
     """Write records."""
 
     rows: Sequence[NewStep | ClosedStep]
 
 
-class StartChildren(NamedTuple):
+class StartChildren(msgspec.Struct, frozen=True):
     """Start chains, and record which."""
 
     target: Target
@@ -105,7 +105,7 @@ class StartChildren(NamedTuple):
     record: Callable[[str], NewStep]
 
 
-class Wait(NamedTuple):
+class Wait(msgspec.Struct, frozen=True):
     """Wait, by parking."""
 
     id: StepId

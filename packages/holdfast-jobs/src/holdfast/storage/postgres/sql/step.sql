@@ -49,7 +49,7 @@ select :job_id::uuid, :name, :key, :nth::integer, :position::integer, :kind, 'do
        l.fence, to_timestamp(:started_at::bigint / 1000000.0), holdfast.moment(:now::bigint)
   from live l
 on conflict do nothing
-returning job_id::text, name, key, nth, null;
+returning 1;
 
 -- name: step_close
 -- Ends open records, proven and locked as new ones are. The record is locked before a signal is taken for it, so that a statement that
