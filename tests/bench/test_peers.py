@@ -26,7 +26,7 @@ from tests.support.postgres import PostgresServer
 MAX_ADAPTER_LINES = 60
 NAMED = {
     *("procrastinate", "pgqueuer", "oban", "awa-pg", "chancy", "dbos", "huey", "honker"),
-    *("graphile-worker", "pg-boss"),
+    *("graphile-worker", "pg-boss", "absurd"),
 }
 
 

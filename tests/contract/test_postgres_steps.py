@@ -26,7 +26,7 @@ from tests.support.until import PATIENCE_S
 ROUNDS = 15
 LOCKED = {
     "step_record": ("for share skip locked", ""),
-    "step_record_one": ("for share skip locked", ""),
+    "step_record_done": ("for share skip locked", ""),
 }
 
 
@@ -75,7 +75,7 @@ def test_a_record_that_marks_the_row_is_seen_by_whoever_takes_it_over(
 def test_a_record_whose_snapshot_is_older_than_the_takeover_is_refused(
     postgres_url: str, marks: bool, number: int
 ) -> None:
-    statements = stops("step_record", "step_record_one")
+    statements = stops("step_record", "step_record_done")
     with changed(statements), closing(Functions(postgres_url)) as functions:
         job = functions.start_running()
         steps = [functions.step(job, f"step {place}", marks=marks) for place in range(number)]

@@ -100,6 +100,11 @@ FAMILIES = (
         ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
         place="no server",
     ),
+    FigureFamily("durable_functions:measure_steps", ("steps",)),
+    FigureFamily("durable_functions:measure_lone_step", ("step_lone",)),
+    FigureFamily("durable_functions:measure_replay", ("step_replay",), place="one server"),
+    FigureFamily("durable_functions:measure_parked", ("parked",), place="one server"),
+    FigureFamily("durable_functions:measure_signals", ("signal_find",), place="one server"),
     FigureFamily("costs:measure_chain_step", ("chain_step",), place="one server"),
     FigureFamily(
         "retention_figures:measure_retention",
@@ -126,7 +131,10 @@ FAMILIES = (
     FigureFamily("startup:measure_startup", ("import_holdfast", "cli_help"), place="no server"),
 )
 
-PEER_NAMES = ("peer_latency", "peer_start_one", "peer_two_processes")
+PEER_NAMES = (
+    *("peer_latency", "peer_start_one", "peer_two_processes"),
+    *("peer_steps_dbos", "peer_steps_absurd"),
+)
 """Ours against another queue; they come with `--peers`."""
 NAMES = (*(name for family in FAMILIES for name in family.figures), *PEER_NAMES)
 WITH_SERVER = frozenset(
@@ -145,6 +153,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("drain_held_snapshot", "drain_after_finished"),
         *("drain_unhandled_backlog", "drain_in_flight", "drain_standby", "drain_with_retention"),
     ),
+    "steps": ("steps", "step_lone", "step_replay", "parked", "signal_find"),
     "steady": ("dead_rows", "dead_rows_size", "dead_rows_claim"),
     "sqlite": ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
     "costs": ("chain_step", "archive", "retention", "import_holdfast", "cli_help"),

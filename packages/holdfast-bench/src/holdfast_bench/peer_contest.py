@@ -3,7 +3,8 @@
 A handler writes its job's number and the time into a file; that it was called is all the contest needs to know of a
 queue. A rate is the number of jobs over the time from the first handler's call until the queue says that nothing is
 left. A latency is the time from the call that starts a job, its commit included, to the handler's call. Processor time
-is that of the worker's processes, and of the sessions that the database has when a figure was taken.
+is that of the worker's processes, and of the sessions that the database has when a figure was taken. Of durable
+functions that have nothing but steps, a rate is that of the steps; one alone lasts from its call to the next one's.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,12 +49,17 @@ PeerMode = Literal["defaults", "best"]
 MODES: tuple[PeerMode, ...] = ("defaults", "best")
 LOOK_S = 0.02
 WARM_UP = 10
-AGAINST = {
-    "peer_latency": ("p50_ms", "ms", "pgqueuer", 1.0, 0.9),
-    "peer_start_one": ("start_one", "jobs/s", "pgqueuer", 1.0, 1.2),
-    "peer_two_processes": ("two_processes", "jobs/s", "graphile-worker", 1.15, 1.4),
+AGAINST: dict[str, tuple[str, str, PeerMode, str, float, float]] = {
+    "peer_latency": ("p50_ms", "ms", "defaults", "pgqueuer", 1.0, 0.9),
+    "peer_start_one": ("start_one", "jobs/s", "defaults", "pgqueuer", 1.0, 1.2),
+    "peer_two_processes": ("two_processes", "jobs/s", "defaults", "graphile-worker", 1.15, 1.4),
+    # Fifty functions at a time, as theirs.
+    "peer_steps_dbos": ("steps", "steps/s", "best", "dbos", 20.0, 40.0),
+    "peer_steps_absurd": ("steps", "steps/s", "best", "absurd", 5.0, 10.0),
 }
-"""What ours is held to beside another queue: the column, its unit, the queue, floor and goal."""
+"""What ours is held to beside another queue: the column, its unit, our settings, the queue, floor and goal."""
+FUNCTIONS, STEPS = 50, 20
+"""At least so many durable functions are run, with so many steps each."""
 CALL_S = 600.0
 """How long an adapter may take to set up or to start jobs."""
 
@@ -138,9 +145,9 @@ def compare(
 
 
 def against_peers(contenders: Sequence[Contender]) -> list[Result]:
-    """Hold ours at its defaults to other queues at their best, on each server."""
+    """Hold ours to other queues at their best, on each server."""
     results = []
-    for name, (column, unit, peer, floor, goal) in AGAINST.items():
+    for name, (column, unit, our_mode, peer, floor, goal) in AGAINST.items():
         for server in dict.fromkeys(each.server for each in contenders if each.server):
             ours, theirs = (
                 [
@@ -149,7 +156,7 @@ def against_peers(contenders: Sequence[Contender]) -> list[Result]:
                     if (each.peer.name, each.mode, each.server) == (queue, mode, server)
                     for sample in each.samples.get(column, ())
                 ]
-                for queue, mode in ((OURS.name, "defaults"), (peer, "best"))
+                for queue, mode in ((OURS.name, our_mode), (peer, "best"))
             )
             # A round that failed has no counterpart.
             if ours and len(ours) == len(theirs):
@@ -180,6 +187,12 @@ def measure_once(contender: Contender, scale: Scale) -> None:
             place.drain_with_costs,
             lambda: {"two_processes": place.refill(jobs * 2, processes=2)},
         ]
+        if contender.peer.steps:
+            functions = int(contender.peer.steps * scale.peer_seconds / STEPS)
+            figures += [
+                lambda: place.lone_step(scale.lone_jobs),
+                lambda: place.steps(max(FUNCTIONS, functions)),
+            ]
         for handlers in contender.peer.handlers:
             figures.append(
                 lambda handlers=handlers: {  # type: ignore[misc]
@@ -230,6 +243,8 @@ class _PeerDatabase:
         self._waiting = 0
         self._files = 0
         self._handlers: Handlers | None = None
+        self._steps = 0
+        self._is_stamped = False
         self._costs: dict[str, float] = {}
 
     def setup(self) -> None:
@@ -323,6 +338,26 @@ class _PeerDatabase:
             found["lone_server_us"] = (later - server) / len(called) * 1e6
         return found
 
+    def steps(self, functions: int) -> dict[str, float]:
+        """Run durable functions; return their steps a second."""
+        self._handlers, self._steps, self._is_stamped = None, STEPS, False
+        self.start_many(functions)
+        rate = self._drain(1)
+        if not self._costs:
+            raise RuntimeError(f"did not end {functions * STEPS} steps in {self._longest:.0f} s")
+        return {"steps": rate * STEPS}
+
+    def lone_step(self, count: int) -> dict[str, float]:
+        """Run one durable function; return how long a step took from its call to that of the next."""
+        self._handlers, self._steps, self._is_stamped = None, count + WARM_UP, True
+        with self._run_workers(1) as workers:
+            self.start("one", 1)
+            self._until(workers, 1 + self._steps, self._longest)
+            times = _times(workers.stamps)[1 + WARM_UP :]
+        self._waiting = 0
+        took = [(later - sooner) * 1e3 for sooner, later in pairwise(times)]
+        return {"step_ms": statistics.median(took)}
+
     def _until(self, workers: _Workers, count: int, longest: float) -> None:
         deadline = time.monotonic() + longest
         while count_stamps(workers.stamps) < count:
@@ -403,6 +438,8 @@ class _PeerDatabase:
             "BENCH_PROCESSES": str(processes),
             "BENCH_IO": str(IO_SECONDS if self._handlers else 0),
             "BENCH_THREADS": "yes" if self._handlers == "threads" else "",
+            "BENCH_STEPS": str(self._steps),
+            "BENCH_STAMPED": "yes" if self._is_stamped else "",
             "BENCH_PAYLOAD": json.dumps(INPUT),
             "BENCH_STAMPS": str(stamps),
             "PYTHONPATH": str(ADAPTERS),

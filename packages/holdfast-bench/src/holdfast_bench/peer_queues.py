@@ -34,7 +34,7 @@ Handlers = Literal["async", "threads"]
 class Peer:
     """A queue. `left` counts what has not ended; `pace` is roughly what it drains a second, to size its backlog; `bulk`
     says whether it has a call that starts many jobs at once; `handlers` are the kinds of which it runs many at once;
-    `python` is the oldest version it runs on, if not ours.
+    `python` is the oldest version it runs on, if not ours; `steps` is roughly how many it does a second, if it has any.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Peer:
     bulk: bool = True
     handlers: tuple[Handlers, ...] = ("async",)
     python: tuple[int, int] = (3, 11)
+    steps: int = 0
 
     @property
     def is_ours(self) -> bool:
@@ -64,12 +65,14 @@ OURS = Peer(
     *("holdfast", "holdfast_.py", VERSION, (), "select count(*) from holdfast.queue"),
     pace=20_000,
     handlers=BOTH,
+    steps=10_000,
 )
 OURS_SQLITE = Peer(
     *("holdfast", "holdfast_.py", VERSION, (), "select count(*) from holdfast_queue"),
     pace=10_000,
     store="sqlite",
     handlers=BOTH,
+    steps=2_000,
 )
 
 PEERS = (
@@ -128,6 +131,17 @@ PEERS = (
         pace=300,
         bulk=False,
         handlers=BOTH,
+        steps=120,
+    ),
+    Peer(
+        "absurd",
+        "absurd_.py",
+        "0.5.1",
+        ("absurd-sdk==0.5.1", "absurdctl==0.5.1"),
+        "select count(*) from absurd.t_bench where state not in ('completed', 'failed', 'cancelled')",
+        pace=500,
+        bulk=False,
+        steps=600,
     ),
     Peer(
         "graphile-worker",

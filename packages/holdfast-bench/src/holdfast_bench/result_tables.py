@@ -36,7 +36,9 @@ COST = {
     "lone_server_us": "server µs",
 }
 """What one job costs in a drain, and one that comes alone."""
-PEER_FIGURES = (*SPEED, *COST)
+STEPS = {"steps": "steps/s", "step_ms": "one alone, ms"}
+"""Steps a second of many durable functions, and how long one alone takes."""
+PEER_FIGURES = (*SPEED, *COST, *STEPS)
 
 QUOTED = ("holdfast", "pgqueuer", "graphile-worker")
 """The queues of the README's table."""
@@ -102,8 +104,12 @@ def _peer_tables(
         for title, columns in (
             ("jobs per second, ms to the handler", SPEED),
             ("cost of a job", COST),
+            ("durable functions", STEPS),
         ):
             cells = [_peer_cells(each, columns) for each in rows if each.server == server]
+            if columns is STEPS:
+                # Most queues have none.
+                cells = [each for each in cells if any(each[2:])]
             if any(any(each[2:]) for each in cells):
                 head = ("queue", "settings", *columns.values())
                 tables.append((f"{server}, {title}", head, cells))

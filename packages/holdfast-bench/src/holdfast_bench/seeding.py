@@ -23,12 +23,14 @@ class LoadCondition:
     delayed: int = 0
     unhandled: int = 0
     in_flight: int = 0
+    parked: int = 0
     held_snapshot: bool = False
 
     @property
     def is_seeded(self) -> bool:
         """Whether rows have to be put in beforehand."""
-        return bool(self.finished or self.delayed or self.unhandled or self.in_flight)
+        rows = (self.finished, self.delayed, self.unhandled, self.in_flight, self.parked)
+        return any(rows)
 
     def scale(self, share: float) -> LoadCondition:
         """The same with fewer rows beside, for a quick run."""
@@ -70,6 +72,10 @@ def seed(url: str, condition: LoadCondition, type: str = "noop") -> None:
         if condition.in_flight:
             held = {"count": condition.in_flight, "type": type, "token": new_id()}
             connection.execute(SQL["seed_in_flight"], rows | held)
+        if condition.parked:
+            waiting = {"count": condition.parked, "type": type}
+            connection.execute(SQL["seed_parked"], rows | waiting)
+            connection.execute(SQL["seed_parked_vacuum"])
 
 
 def reset(url: str, condition: LoadCondition = FRESH) -> None:

@@ -19,6 +19,7 @@ from holdfast.client.start_plan import Start
 from holdfast.core.flow import Limit
 from holdfast.core.outcome import Continue
 from holdfast.worker.job import Job
+from holdfast_bench.handwritten import SQL, uuid7
 
 INPUT: dict[str, Any] = {
     "order": 123456,
@@ -63,6 +64,50 @@ async def step(job: Job[Any]) -> Continue | None:
     return Continue("step", {"left": left - 1}) if left else None
 
 
+async def echo(number: int) -> int:
+    """Be the step of durable functions: do nothing, and have a result."""
+    return number
+
+
+async def steps(job: Job[Any]) -> None:
+    """Do so many steps, one after the other."""
+    for number in range(job.input["steps"]):
+        await job.step("echo", echo, number)
+
+
+async def lone_steps(job: Job[Any]) -> dict[str, list[float]]:
+    """Do steps in turn with bare inserts that are as durable; return how long each took, in ms."""
+    import psycopg
+
+    took: dict[str, list[float]] = {"step": [], "bare": []}
+    url = os.environ["HOLDFAST_URL"]
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        for number in range(job.input["steps"]):
+            begun = time.perf_counter()
+            await job.step("echo", echo, number)
+            between = time.perf_counter()
+            await connection.execute(SQL["bare_insert"], [uuid7(), str(number)], prepare=True)
+            took["step"].append((between - begun) * 1e3)
+            took["bare"].append((time.perf_counter() - between) * 1e3)
+    return took
+
+
+async def replay(job: Job[Any]) -> float:
+    """Do steps and be parked; when claimed again, return how long after the claim the last one was passed, in ms."""
+    import psycopg
+
+    await steps(job)
+    await job.sleep("1ms")
+    passed = time.perf_counter()
+    url = os.environ["HOLDFAST_URL"]
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        # The claim's time is the server's, which may be another machine.
+        answer = await connection.execute(SQL["server_us"])
+        ((now,),) = await answer.fetchall()
+        asked_s = time.perf_counter() - passed
+    return float((now - job.claimed.claimed_at) / 1e3 - asked_s * 1e3)
+
+
 def wait_blocking(job: Job[Any]) -> None:
     """Do what takes 5 ms elsewhere, in a thread."""
     time.sleep(IO_SECONDS)
@@ -101,7 +146,8 @@ def numbered_types(count: int) -> tuple[str, ...]:
 def make_app(url: str, types: tuple[str, ...] = ("noop", "wait", "step")) -> Holdfast:
     """Return an application with these types and no others."""
     app = Holdfast(url)
-    plain: dict[str, Any] = {each.__name__: each for each in (noop, wait, wait_blocking, step)}
+    handlers = (noop, wait, wait_blocking, step, steps, lone_steps, replay)
+    plain: dict[str, Any] = {each.__name__: each for each in handlers}
     for name in types:
         if name == KEYED:
             app.job(name, limits=[Limit(KEYED_LIMIT, by="tenant")])(noop)

@@ -16,8 +16,13 @@ if kit.BEST:
 DBOS(config=config)
 
 
+step = DBOS.step(name="step")(kit.step)
+
+
 async def handle(number, payload):
     await kit.handle(number)
+    for each in range(kit.STEPS):
+        await step(each)
 
 
 def handle_blocking(number, payload):

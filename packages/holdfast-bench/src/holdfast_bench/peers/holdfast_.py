@@ -12,6 +12,8 @@ app = Holdfast(kit.URL)
 
 async def noop(job):
     await kit.handle(job.input["number"])
+    for number in range(kit.STEPS):
+        await job.step("step", kit.step, number)
 
 
 def noop_blocking(job):

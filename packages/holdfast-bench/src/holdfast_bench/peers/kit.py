@@ -16,6 +16,8 @@ BEST = os.environ["BENCH_MODE"] == "best"
 PROCESSES = int(os.environ.get("BENCH_PROCESSES", "1"))
 THREADS = bool(os.environ.get("BENCH_THREADS"))
 IO_SECONDS = float(os.environ.get("BENCH_IO", "0"))
+STEPS = int(os.environ.get("BENCH_STEPS", "0"))
+STAMPED = bool(os.environ.get("BENCH_STAMPED"))
 PAYLOAD = json.loads(os.environ["BENCH_PAYLOAD"])
 SLOTS = 50
 AT_ONCE = 1000
@@ -42,6 +44,13 @@ def handle_blocking(number):
     stamp(number)
     if IO_SECONDS:
         time.sleep(IO_SECONDS)
+
+
+async def step(number):
+    """Be the step of durable functions: do nothing, and note the call where the figure is about one alone."""
+    if STAMPED:
+        stamp(number)
+    return number
 
 
 def replace(*command):

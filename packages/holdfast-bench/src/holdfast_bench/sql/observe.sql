@@ -54,3 +54,9 @@ select count(*) from holdfast_outcome where job_id = ?;
 
 -- name: gate_rows
 select count(*) from holdfast.gate;
+
+-- name: server_us
+select (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+
+-- name: output_of
+select output from holdfast.outcome where job_id = %s::uuid;

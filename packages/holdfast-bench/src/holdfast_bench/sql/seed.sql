@@ -2,7 +2,7 @@
 
 -- name: seed_empty
 truncate holdfast.job, holdfast.queue, holdfast.lease, holdfast.outcome, holdfast.tally, holdfast.blocker,
-         holdfast.worker, holdfast.gate, holdfast.wakeup;
+         holdfast.worker, holdfast.gate, holdfast.wakeup, holdfast.step, holdfast.signal;
 
 -- name: seed_vacuum
 vacuum analyze holdfast.job, holdfast.queue, holdfast.outcome;
@@ -56,6 +56,29 @@ queued as (
 insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms,
                             backoff_cap_ms, job_ids)
 select %(token)s, 'elsewhere', now(), now() + interval '1 day', 86400000, 25, 10000, 300000, array_agg(id) from made;
+
+-- name: seed_parked
+-- Functions that wait for a signal, each for one of its own: the key is its number.
+with made as (
+  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, created_at)
+  select id, id, 0, %(type)s, %(input)s, 5, 0, now()
+    from (select uuidv7() as id from generate_series(1, %(count)s)) made
+  returning id, type),
+queued as (
+  insert into holdfast.queue (job_id, type, priority, available_at, fence, steps, woken)
+  select id, type, 5, 'infinity', 1, true, false from made)
+insert into holdfast.step (job_id, name, key, nth, position, kind, state, undo, fence, started_at, signal, signal_key)
+select id, 'wait:approved', number::text, 1, 1, 'wait', 'open', false, 1, now(), 'approved', number::text
+  from (select id, row_number() over () as number from made) numbered;
+
+-- name: seed_parked_vacuum
+vacuum analyze holdfast.job, holdfast.queue, holdfast.step, holdfast.signal;
+
+-- name: park_again
+-- As before the signal to one of them came.
+with forgotten as (delete from holdfast.signal)
+update holdfast.queue set available_at = 'infinity', woken = false
+ where job_id = (select job_id from holdfast.step where signal = 'approved' and signal_key = %s and state = 'open' and kind = 'wait');
 
 -- name: uuidv7
 -- Servers before 18 do not make these ids themselves; only rows beside the measured ones need them.

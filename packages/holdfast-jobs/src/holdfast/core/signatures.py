@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from inspect import Parameter
 from operator import or_
-from types import NoneType, UnionType
+from types import FunctionType, NoneType, UnionType
 from typing import Any, Never, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -46,7 +46,11 @@ def signature_of(
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Say whether calling it makes something to await."""
-    return inspect.iscoroutinefunction(called_function(function))
+    called = called_function(function)
+    # Most are; the rest of the question costs ten times as much, and steps ask it each time.
+    if type(called) is FunctionType and called.__code__.co_flags & inspect.CO_COROUTINE:
+        return True
+    return inspect.iscoroutinefunction(called)
 
 
 def parameter_type(function: Callable[..., Any]) -> Any:
@@ -77,6 +81,8 @@ def _check_answers(function: Callable[..., Any]) -> None:
 
 def called_function(function: Callable[..., Any]) -> Any:
     """Return the function whose code runs when this is called."""
+    if type(function) is FunctionType:
+        return function
     bare: Any = function
     while isinstance(bare, partial):
         bare = bare.func

@@ -29,7 +29,7 @@ MAX_NAME = 200
 """Characters of a step's or a signal's name, and of a key."""
 
 
-class StepId(msgspec.Struct, frozen=True):
+class StepId(msgspec.Struct, frozen=True, gc=False):
     """Which step of its job: a name with the caller's key, or with the number of its use, from 1."""
 
     name: str
@@ -42,7 +42,7 @@ class StepId(msgspec.Struct, frozen=True):
         return self.name if self.nth <= 1 else f"{self.name}#{self.nth}"
 
 
-class NewStep(msgspec.Struct, frozen=True, omit_defaults=True):
+class NewStep(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A record to be written, proven by the job's id and token. Its fields are what the statement reads.
 
     `position` is its place among the job's records. With `lasts_ms` it is open until so long after the statement, by
@@ -86,7 +86,7 @@ class ClosedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     signal_id: str | None = None
 
 
-class WrittenStep(msgspec.Struct, frozen=True):
+class WrittenStep(msgspec.Struct, frozen=True, gc=False):
     """A record that the store accepted; `until` is when an open one is over."""
 
     job_id: str
@@ -96,7 +96,7 @@ class WrittenStep(msgspec.Struct, frozen=True):
     until: Instant | None
 
 
-class StepRecord(msgspec.Struct, frozen=True):
+class StepRecord(msgspec.Struct, frozen=True, gc=False):
     """A record as a replay and people see it.
 
     Of an open wait, `signal_id` and `signal_data` are the signal it can take.

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -75,7 +75,7 @@ class StepOptions(msgspec.Struct, frozen=True):
     undo: Callable[..., Any] | None = None
 
 
-class Call(NamedTuple):
+class Call(msgspec.Struct, frozen=True):
     """Call the function of a step."""
 
     function: Callable[..., Any]
@@ -84,20 +84,20 @@ class Call(NamedTuple):
     info: StepInfo
 
 
-class CallAtomic(NamedTuple):
+class CallAtomic(msgspec.Struct, frozen=True):
     """Call the function of a step in a transaction, and write what `record` makes of its result as the last thing."""
 
     call: Call
     record: Callable[[Any], NewStep]
 
 
-class Write(NamedTuple):
+class Write(msgspec.Struct, frozen=True):
     """Write records."""
 
     rows: Sequence[NewStep | ClosedStep]
 
 
-class StartChildren(NamedTuple):
+class StartChildren(msgspec.Struct, frozen=True):
     """Start chains, and record which."""
 
     target: Target
@@ -107,13 +107,13 @@ class StartChildren(NamedTuple):
     record: Callable[[str], NewStep]
 
 
-class DeclareUndo(NamedTuple):
+class DeclareUndo(msgspec.Struct, frozen=True):
     """Have whoever finds that the job has failed leave it to a worker that can undo its steps."""
 
     type: str
 
 
-class Wait(NamedTuple):
+class Wait(msgspec.Struct, frozen=True):
     """Wait, by parking."""
 
     id: StepId
@@ -293,8 +293,13 @@ class DurableFunction:
 
         def record(started: Instant, value: Any) -> NewStep:
             text = self._encode(codec, value)
-            values = {"output": text, "arguments": hashed, "undo": has_undo, "started_at": started}
-            return self._new(id, "step", "done", **values)
+            return self._new(
+                *(id, "step", "done"),
+                output=text,
+                arguments=hashed,
+                undo=has_undo,
+                started_at=started,
+            )
 
         number = 1
         while True:
@@ -717,12 +722,15 @@ class DurableFunction:
         try:
             if isinstance(action, Call):
                 return await _call(action)
+            if isinstance(action, Write):
+                return await self._functions.recorder.write(self._attempt, action.rows)
             if isinstance(action, CallAtomic):
                 return await self._functions.call_atomic(self, self._attempt, action)
             return await self._act_on_loop(action)
         finally:
             self._running -= 1
-            self.parking.consider()
+            if self._waits:
+                self.parking.consider()
 
     def _goes_on(
         self, action: Action
@@ -800,6 +808,8 @@ def _is_undo(action: Action) -> bool:
 async def _call(call: Call) -> Any:
     token = running_step.set(call.info)
     try:
+        if call.timeout_s is None:
+            return await call.function(*call.arguments)
         async with asyncio.timeout(call.timeout_s):
             return await call.function(*call.arguments)
     finally:

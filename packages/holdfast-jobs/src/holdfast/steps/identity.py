@@ -20,7 +20,7 @@ class StepNames:
 
     def __init__(self) -> None:
         self._uses: Counter[tuple[str, str]] = Counter()
-        self._under_way: set[StepId] = set()
+        self._under_way: set[tuple[str, str]] = set()
 
     def enter(self, name: str, key: str = "", *, is_repeatable: bool = False) -> StepId:
         """Return the identity of a call that begins.
@@ -28,21 +28,18 @@ class StepNames:
         With a key it is the same whenever the key is, unless it `is_repeatable`, as a wait for one signal is.
         Raises: StepConflict.
         """
+        named = (name, key)
+        if named in self._under_way:
+            raise StepConflict(f"two steps named {StepId(name, key)} run at the same time")
+        self._under_way.add(named)
         if key and not is_repeatable:
-            id = StepId(name, key)
-        else:
-            if any(each.name == name and each.key == key for each in self._under_way):
-                raise StepConflict(f"two steps named {name} run at the same time")
-            self._uses[name, key] += 1
-            id = StepId(name, key, self._uses[name, key])
-        if id in self._under_way:
-            raise StepConflict(f"two steps named {id} run at the same time")
-        self._under_way.add(id)
-        return id
+            return StepId(name, key)
+        self._uses[named] += 1
+        return StepId(name, key, self._uses[named])
 
     def leave(self, id: StepId) -> None:
         """Note that a call has ended."""
-        self._under_way.discard(id)
+        self._under_way.discard((id.name, id.key))
 
 
 def hash_arguments(arguments: tuple[Any, ...]) -> int | None:

@@ -30,11 +30,15 @@ Untils = dict[StepId, Instant | None]
 
 
 class PendingRecords(msgspec.Struct, eq=False):
-    """Records of one function that are written together, and the future that its caller awaits."""
+    """Records of one function that are written together, and the future that its caller awaits.
+
+    A caller that is cancelled takes the future with it, and not the records: those are written or refused all the same.
+    """
 
     attempt: Attempt
     rows: Sequence[Row]
     written: asyncio.Future[Untils]
+    is_settled: bool = False
 
 
 class StepRecorder:
@@ -47,8 +51,8 @@ class StepRecorder:
         self._task: asyncio.Task[None] | None = None
         self._delay = 0.0
 
-    async def write(self, attempt: Attempt, rows: Sequence[Row]) -> Untils:
-        """Write records; return once they are committed. On the loop.
+    def write(self, attempt: Attempt, rows: Sequence[Row]) -> asyncio.Future[Untils]:
+        """Write records; what is returned is done once they are committed. On the loop.
 
         They are written even if the caller is cancelled meanwhile: what was done is done.
         Raises: LeaseLost, and what is wrong with a record itself.
@@ -57,7 +61,7 @@ class StepRecorder:
         self._pending.append(pending)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush_all(), name="holdfast steps")
-        return await asyncio.shield(pending.written)
+        return pending.written
 
     async def close(self) -> None:
         """End the loop; the handlers have ended before."""
@@ -92,8 +96,9 @@ class StepRecorder:
                 await self._flush([each])
             return
         self._context.health.report_ok(self._link.purpose)
+        known = _by_job(written)
         for each in batch:
-            found = _untils(each, written)
+            found = _untils(each, known)
             if found is None:
                 await self._write_alone(each)
             else:
@@ -111,12 +116,12 @@ class StepRecorder:
             self._context.emitter.emit_refused(pending.attempt, error.reason)
             _settle(pending, error)
             return
-        _accept(pending, _known_untils(written))
+        _accept(pending, _by_job(written).get(claimed.id, {}))
 
     async def _back_off(self, batch: Sequence[PendingRecords], error: Exception) -> None:
         """Try again later, less often each time."""
         self._context.health.report_error(self._link.purpose, error)
-        left = [each for each in batch if not each.written.done()]
+        left = [each for each in batch if not each.is_settled]
         self._pending = [*left, *self._pending]
         clock = self._context.clock
         self._delay = min(RETRY_MAX_S, max(RETRY_MIN_S, self._delay * 2))
@@ -142,14 +147,21 @@ def _write(store: Store, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
     return written + ((yield from store.steps.record(new)) if new else [])
 
 
-def _untils(pending: PendingRecords, written: Sequence[WrittenStep]) -> Untils | None:
-    """What was written of one function's records; None unless all of them were."""
-    found = _known_untils([each for each in written if each.job_id == pending.attempt.claimed.id])
-    return found if len(found) == len(pending.rows) else None
+def _by_job(written: Sequence[WrittenStep]) -> dict[str, Untils]:
+    found: dict[str, Untils] = {}
+    for each in written:
+        of_job = found.setdefault(each.job_id, {})
+        of_job[StepId(each.name, each.key, each.nth)] = each.until
+    return found
 
 
-def _known_untils(written: Sequence[WrittenStep]) -> Untils:
-    return {StepId(each.name, each.key, each.nth): each.until for each in written}
+def _untils(pending: PendingRecords, known: dict[str, Untils]) -> Untils | None:
+    """What was written of the job whose records these are; None unless all of them were."""
+    of_job = known.get(pending.attempt.claimed.id)
+    if of_job is None:
+        return None
+    is_written = all(StepId(row.name, row.key, row.nth) in of_job for row in pending.rows)
+    return of_job if is_written else None
 
 
 def _give_up(pending: PendingRecords) -> bool:
@@ -162,11 +174,13 @@ def _give_up(pending: PendingRecords) -> bool:
 
 
 def _accept(pending: PendingRecords, untils: Untils) -> None:
+    pending.is_settled = True
     if not pending.written.done():
         pending.written.set_result(untils)
 
 
 def _settle(pending: PendingRecords, error: Exception) -> None:
+    pending.is_settled = True
     if not pending.written.done():
         pending.written.set_exception(error)
         # A caller that was cancelled does not ask any more.

@@ -81,7 +81,10 @@ class Executor:
         self._calls = calls
         self._functions = functions
         self._resolver = resolver
+        # Bound once: each is looked up for every job.
         self._resolve = resolver.resolve
+        self._resolve_output = self._resolve_in_transaction
+        self._known_functions = functions.known
 
     def _postpone(self, attempt: Attempt, error: BaseException, was_called: bool = True) -> Finish:
         """Put a job back that the database failed. One that got no connection before its handler was called is left to
@@ -98,7 +101,7 @@ class Executor:
         claimed = attempt.claimed
         worker = self._context.id
         job: Job[Any] = Job(
-            attempt, worker, self._context.database, self._resolve_in_transaction, self._functions
+            attempt, worker, self._context.database, self._resolve_output, self._functions
         )
         token = current_job.set(
             JobContext(
@@ -114,7 +117,7 @@ class Executor:
             if claimed.failing and job.function is not None:
                 await self._undo_failed(attempt, job)
             call = self._calls.on_failed if claimed.failing else self._calls.by_type[claimed.type]
-            if claimed.type in self._functions.known and not claimed.failing:
+            if claimed.type in self._known_functions and not claimed.failing:
                 value = await job.durable_function().parking.drive(call(job))
             else:
                 value = await call(job)

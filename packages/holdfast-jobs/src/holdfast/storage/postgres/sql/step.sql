@@ -39,26 +39,17 @@ select g.job_id, g.name, g.key, g.nth, g.position, g.kind, g.state, g.output, g.
 on conflict do nothing
 returning job_id::text, name, key, nth, holdfast.us(until);
 
--- name: step_record_one
--- The same of one record, at half of what the batch would cost.
-with shared as (
-  select q.fence from holdfast.queue q
-   where q.job_id = :job_id::uuid and q.token = :token::uuid and not :marks::boolean
-     for share skip locked),
-held as (
-  select q.job_id from holdfast.queue q
-   where q.job_id = :job_id::uuid and q.token = :token::uuid and :marks::boolean
-     for no key update skip locked),
-marked as (
-  update holdfast.queue q set steps = true, attempt = 1 where q.job_id = (select job_id from held) returning q.fence)
-insert into holdfast.step ({step_columns})
-select :job_id::uuid, :name, :key, :nth::integer, :position::integer, :kind, :state, :output, :error, :arguments::bigint, :undo::boolean,
-       l.fence, to_timestamp(:started_at::bigint / 1000000.0),
-       case when :state <> 'open' then holdfast.moment(:now::bigint) end,
-       holdfast.moment(:now::bigint) + :lasts_ms::bigint * interval '1 ms', :signal, :signal_key
-  from (select fence from shared union all select fence from marked) l
+-- name: step_record_done
+-- The same of one step that is done and is not the first record of its attempt, at less than the batch costs.
+with live as (
+  select q.fence from holdfast.queue q where q.job_id = :job_id::uuid and q.token = :token::uuid
+     for share skip locked)
+insert into holdfast.step (job_id, name, key, nth, position, kind, state, output, arguments, undo, fence, started_at, finished_at)
+select :job_id::uuid, :name, :key, :nth::integer, :position::integer, :kind, 'done', :output, :arguments::bigint, :undo::boolean,
+       l.fence, to_timestamp(:started_at::bigint / 1000000.0), holdfast.moment(:now::bigint)
+  from live l
 on conflict do nothing
-returning job_id::text, name, key, nth, holdfast.us(until);
+returning 1;
 
 -- name: step_close
 -- Ends open records, proven and locked as new ones are. The record is locked before a signal is taken for it, so that a statement that
