@@ -39,7 +39,7 @@ STOP = 7
 _STOPPED = f"(select pg_advisory_xact_lock_shared({STOP})) is not null"
 _STOPS = {
     "step_record": ("marks boolean)", f"marks boolean) where {_STOPPED}"),
-    "step_record_done": (":token::uuid and", f":token::uuid and {_STOPPED} and"),
+    "step_record_done": (":token::uuid\n", f":token::uuid and {_STOPPED}\n"),
     "job_park": ("until bigint)", f"until bigint) where {_STOPPED}"),
     "signal_route": ("where fresh order by id", f"where fresh and {_STOPPED} order by id"),
 }
