@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.core.partitions import partition_id
-from holdfast.core.records import ClaimedJob, Ending, JobRef, NewBlocker, NewJob
+from holdfast.core.records import ClaimedJob, Ending, JobRef, NewBlocker, NewJob, NewRevision
 from holdfast.core.steps import (
     ClosedStep,
     NewSignal,
@@ -163,6 +163,8 @@ class SteppingConformance(FunctionConformance):
         assert [(each.job_id, each.position) for each in found] == [
             (job.id, number) for job in jobs for number in range(5)
         ]
+        done = await fixture.finish(*(fixture.finish_of(job, "complete") for job in jobs))
+        assert len(done) == 3
 
     @pytest.mark.parametrize("marks", [False, True])
     async def test_a_record_under_a_lost_token_is_refused(
@@ -266,6 +268,17 @@ class SteppingConformance(FunctionConformance):
         assert [each.step for each in left] == [5]
         (again,) = await fixture.claim()
         assert again.steps
+
+    @pytest.mark.parametrize("until_s", [None, 60])
+    async def test_a_debounced_function_that_is_parked_keeps_its_input(
+        self, fixture: StepFixture, until_s: int | None
+    ) -> None:
+        await fixture.start(debounced=True)
+        (job,) = await fixture.claim()
+        asked = [NewRevision(job.id, '"later"', 1_000, None)]
+        await fixture.record(fixture.step(job, marks=True))
+        await fixture.park(job, None if until_s is None else fixture.now + until_s * SECOND)
+        assert await fixture.run(fixture.store.debounce.append(asked, fixture.now)) == set()
 
     async def test_jobs_are_found_by_their_steps_and_their_waits(
         self, fixture: StepFixture

@@ -46,7 +46,7 @@ create table holdfast.signal (
   taken_by      uuid,
   at            timestamptz not null,
   until         timestamptz not null
-) with (autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
+) with (autovacuum_vacuum_scale_factor = 0.05);
 create unique index signal_given on holdfast.signal (name, key, given_id) where given_id is not null;
 create index signal_untaken on holdfast.signal (name, key, id) where taken_by is null;
 create index signal_fresh on holdfast.signal (id) where fresh;

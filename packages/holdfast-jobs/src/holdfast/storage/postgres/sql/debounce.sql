@@ -6,7 +6,7 @@ least(n.at + n.quiet_ms * interval '1 ms', j.created_at + n.latest_ms * interval
 -- Appends what debounced jobs are asked for again with, if they have not started or have failed; what is not returned takes no
 -- more. The lock is shared between producers and keeps claims away until they commit: a claim sees all or takes nothing. Past
 -- its latest time a job takes no more, so that producers who overlap without end cannot keep it from starting; one that waits
--- for the run before it takes all.
+-- for the run before it takes all. A function with records goes on with the input that it has.
 with given as materialized (
   select * from json_to_recordset(:rows::json) as x(job_id uuid, input text, quiet_ms bigint, latest_ms bigint, version smallint)),
 debounced as materialized (
@@ -16,7 +16,7 @@ debounced as materialized (
    group by j.id),
 waiting as (
   select q.job_id from holdfast.queue q
-   where q.job_id = any (array (select id from debounced)) and q.token is null
+   where q.job_id = any (array (select id from debounced)) and q.token is null and q.steps is null
      and (q.available_at = 'infinity' or q.job_id = any (array (select id from debounced where in_time)))
    order by q.job_id
    for key share),

@@ -424,7 +424,7 @@ select id::text, type, awaited from written;
 
 -- name: job_park
 -- Gives back functions that have come to a wait. They are due at their time, or at once if what they wait for has happened meanwhile:
--- whoever made it happen after this snapshot finds the row parked, or has marked it as woken before it was locked here. It is no
+-- whoever makes it happen after this snapshot finds the row parked, or has left its mark there before it was locked. It is no
 -- attempt, and keeps the count of killed workers: what parks has not come to its end.
 with given as materialized (
   select * from json_to_recordset(:rows::json) as x(id uuid, token uuid, until bigint)),

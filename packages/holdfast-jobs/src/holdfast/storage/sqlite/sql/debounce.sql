@@ -4,7 +4,8 @@ min(n.at + n.quiet_ms * 1000, coalesce(j.created_at + n.latest_ms * 1000, 922337
 
 -- name: revision_add
 -- Appends what debounced jobs are asked for again with, if they have not started or have failed; what is not returned takes no
--- more. Past its latest time a job takes no more; one that waits for the run before it takes all.
+-- more. Past its latest time a job takes no more; one that waits for the run before it takes all. A function with
+-- records goes on with the input that it has.
 insert into holdfast_revision (job_id, input, at, quiet_ms, latest_ms, version)
 select g.job_id, g.input, {now}, g.quiet_ms, g.latest_ms, g.version
   from (select key as place, json_extract(value, '$.job_id') as job_id, json_extract(value, '$.input') as input,
@@ -14,7 +15,7 @@ select g.job_id, g.input, {now}, g.quiet_ms, g.latest_ms, g.version
  cross join holdfast_job j on j.id = g.job_id and {is_debounced}
  where exists (
          select 1 from holdfast_queue q
-          where q.job_id = j.id and q.token is null
+          where q.job_id = j.id and q.token is null and q.steps is null
             and (g.latest_ms is null or q.available_at = 9223372036854775807 or j.created_at + g.latest_ms * 1000 > {now}))
     or exists (select 1 from holdfast_outcome o where o.job_id = j.id and o.state = 'failed')
  order by g.place
