@@ -57,10 +57,11 @@ class StepRecorder:
         They are written even if the caller is cancelled meanwhile: what was done is done.
         Raises: LeaseLost, and what is wrong with a record itself.
         """
-        pending = PendingRecords(attempt, rows, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        pending = PendingRecords(attempt, rows, loop.create_future())
         self._pending.append(pending)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._flush_all(), name="holdfast steps")
+            self._task = loop.create_task(self._flush_all(), name="holdfast steps")
         return pending.written
 
     async def close(self) -> None:
@@ -141,9 +142,11 @@ def write_held(store: Store, held: Held, rows: Sequence[Row]) -> Op[list[Written
 
 
 def _write(store: Store, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
-    closed = [row for row in rows if isinstance(row, ClosedStep)]
     new = [row for row in rows if isinstance(row, NewStep)]
-    written = (yield from store.steps.close(closed)) if closed else []
+    if len(new) == len(rows):
+        return (yield from store.steps.record(new))
+    closed = [row for row in rows if isinstance(row, ClosedStep)]
+    written = yield from store.steps.close(closed)
     return written + ((yield from store.steps.record(new)) if new else [])
 
 
