@@ -7,14 +7,22 @@ as lost. While the database cannot be reached it is tried again; the lease decid
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.errors import LeaseLost
-from holdfast.core.instants import Instant
+from holdfast.core.errors import Aborted, LeaseLost
 from holdfast.core.records import Held
-from holdfast.core.steps import ClosedStep, NewStep, StepId, WrittenStep
+from holdfast.core.steps import (
+    ClosedStep,
+    NewStep,
+    RecordedBefore,
+    StepId,
+    StepRecord,
+    Written,
+    WrittenStep,
+)
 from holdfast.storage.database import Link
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -25,8 +33,6 @@ from holdfast.worker.worker_context import WorkerContext
 FLUSH_MAX = 500
 
 Row = NewStep | ClosedStep
-Untils = dict[StepId, Instant | None]
-"""When each of the records that were written is over, if it is open."""
 
 
 class PendingRecords(msgspec.Struct, eq=False):
@@ -34,7 +40,7 @@ class PendingRecords(msgspec.Struct, eq=False):
 
     attempt: Attempt
     rows: Sequence[Row]
-    written: asyncio.Future[Untils]
+    written: asyncio.Future[Written]
 
 
 class StepRecorder:
@@ -44,31 +50,33 @@ class StepRecorder:
         self._context = context
         self._link = link
         self._pending: list[PendingRecords] = []
+        self._flushing: list[PendingRecords] = []
         self._task: asyncio.Task[None] | None = None
         self._delay = 0.0
 
-    async def write(self, attempt: Attempt, rows: Sequence[Row]) -> Untils:
-        """Write records; return once they are committed. On the loop.
+    def write(self, attempt: Attempt, rows: Sequence[Row]) -> asyncio.Future[Written]:
+        """Write records, whatever becomes of the caller; the future is done once they are committed. On the loop.
 
-        They are written even if the caller is cancelled meanwhile: what was done is done.
-        Raises: LeaseLost, and what is wrong with a record itself.
+        It raises: LeaseLost, Aborted, and what is wrong with a record itself.
         """
         pending = PendingRecords(attempt, rows, asyncio.get_running_loop().create_future())
         self._pending.append(pending)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush_all(), name="holdfast steps")
-        return await asyncio.shield(pending.written)
+        return pending.written
 
     async def close(self) -> None:
-        """End the loop; the handlers have ended before."""
+        """End the loop; the handlers have ended before, or are left to their own."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        for each in (*self._flushing, *self._pending):
+            _settle(each, Aborted("shutdown"))
 
     async def _flush_all(self) -> None:
         while self._pending:
             batch, self._pending = self._pending[:FLUSH_MAX], self._pending[FLUSH_MAX:]
-            batch = [each for each in batch if not _give_up(each)]
+            self._flushing = batch = [each for each in batch if not _give_up(each)]
             try:
                 await self._flush(batch)
             except Exception as error:
@@ -92,12 +100,16 @@ class StepRecorder:
                 await self._flush([each])
             return
         self._context.health.report_ok(self._link.purpose)
+        known: dict[str, Written] = defaultdict(dict)
+        for step in written:
+            known[step.job_id][_id_of(step)] = step.until
         for each in batch:
-            found = _untils(each, written)
-            if found is None:
-                await self._write_alone(each)
+            found = known.get(each.attempt.claimed.id, {})
+            ids = [_id_of(row) for row in each.rows]
+            if all(id in found for id in ids):
+                _accept(each, {id: found[id] for id in ids})
             else:
-                _accept(each, found)
+                await self._write_alone(each)
 
     async def _write_alone(self, pending: PendingRecords) -> None:
         """Write what a flush has missed: it was lost, its row was locked, or an earlier try has written it."""
@@ -111,7 +123,7 @@ class StepRecorder:
             self._context.emitter.emit_refused(pending.attempt, error.reason)
             _settle(pending, error)
             return
-        _accept(pending, _known_untils(written))
+        _accept(pending, written)
 
     async def _back_off(self, batch: Sequence[PendingRecords], error: Exception) -> None:
         """Try again later, less often each time."""
@@ -123,7 +135,14 @@ class StepRecorder:
         await clock.sleep(self._delay * (0.5 + clock.random() / 2))
 
 
-def write_held(store: Store, held: Held, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
+def write_once(store: Store, held: Held, row: NewStep) -> Op[None]:
+    """Write a record as the last thing of a transaction. Raises: RecordedBefore, LeaseLost, DatabaseBusy."""
+    (written,) = (yield from write_held(store, held, [row])).values()
+    if isinstance(written, StepRecord):
+        raise RecordedBefore(written)
+
+
+def write_held(store: Store, held: Held, rows: Sequence[Row]) -> Op[Written]:
     """Write records under a lock of their job that is waited for. Raises: LeaseLost, DatabaseBusy.
 
     The job's row stays locked until the commit, so what is there already was written by this attempt.
@@ -132,7 +151,12 @@ def write_held(store: Store, held: Held, rows: Sequence[Row]) -> Op[list[Written
     (status,) = yield from store.jobs.lease_status([held])
     if status.lease != "held":
         raise LeaseLost(lost_reason(status) or "already_completed", "the record was refused")
-    return (yield from _write(store, rows))
+    answer: Written = {_id_of(each): each.until for each in (yield from _write(store, rows))}
+    missing = {id for row in rows if (id := _id_of(row)) not in answer}
+    if missing:
+        known = yield from store.steps.of_jobs([held.id])
+        answer.update({each.id: each for each in known if each.id in missing})
+    return answer
 
 
 def _write(store: Store, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
@@ -142,14 +166,8 @@ def _write(store: Store, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
     return written + ((yield from store.steps.record(new)) if new else [])
 
 
-def _untils(pending: PendingRecords, written: Sequence[WrittenStep]) -> Untils | None:
-    """What was written of one function's records; None unless all of them were."""
-    found = _known_untils([each for each in written if each.job_id == pending.attempt.claimed.id])
-    return found if len(found) == len(pending.rows) else None
-
-
-def _known_untils(written: Sequence[WrittenStep]) -> Untils:
-    return {StepId(each.name, each.key, each.nth): each.until for each in written}
+def _id_of(row: Row | WrittenStep) -> StepId:
+    return StepId(row.name, row.key, row.nth)
 
 
 def _give_up(pending: PendingRecords) -> bool:
@@ -161,9 +179,9 @@ def _give_up(pending: PendingRecords) -> bool:
     return True
 
 
-def _accept(pending: PendingRecords, untils: Untils) -> None:
+def _accept(pending: PendingRecords, written: Written) -> None:
     if not pending.written.done():
-        pending.written.set_result(untils)
+        pending.written.set_result(written)
 
 
 def _settle(pending: PendingRecords, error: Exception) -> None:

@@ -107,10 +107,14 @@ class Executor:
                 if postponed is not None:
                     return postponed
             call = self._calls.on_failed if claimed.failing else self._calls.by_type[claimed.type]
-            if claimed.type in self._functions.known and not claimed.failing:
-                value = await job.durable_function().parking.drive(call(job))
-            else:
+            if claimed.type in self._functions.plain or claimed.failing:
                 value = await call(job)
+            else:
+                # Until it has ended once without a durable call, it may be a durable function.
+                function = job.durable_function()
+                value = await function.parking.drive(call(job))
+                if not function.is_used:
+                    self._functions.plain.add(claimed.type)
             if attempt.abort_reason is None and job.is_plain:
                 finish = self._resolve(attempt, value)
                 if not finish.next_blockers:
@@ -119,6 +123,8 @@ class Executor:
         except BaseException as error:
             return await self._end_with_error(attempt, job, error)
         finally:
+            if job.function is not None:
+                job.function.close()
             current_job.reset(token)
 
     async def run_batch(self, attempts: Sequence[Attempt]) -> list[AttemptResult]:
@@ -205,6 +211,8 @@ class Executor:
         if job.own_transaction is not None:
             return await self._end_in_own_transaction(job.own_transaction)
         finish = self._resolve(attempt, value)
+        if job.function is not None and finish.kind == "snooze":
+            await job.function.save()
         if finish.next_blockers:
             database = self._context.database
             await database.read_async(self._resolver.check_waits(database.store, finish))
@@ -251,6 +259,11 @@ class Executor:
             if attempt.abort_reason in LOST or attempt.abort_reason == "timeout":
                 return AttemptResult(None, error=error)
             return AttemptResult(self._postpone(attempt, error), error=error)
+        except LeaseLost as lost:
+            return AttemptResult(None, error=lost, is_refused=True)
+        except BaseException as worse:
+            # What undoes a step may raise what a handler may raise.
+            return AttemptResult(self._resolver.resolve_error(attempt, worse), error=worse)
 
     async def _resolve_error(
         self, attempt: Attempt, job: Job[Any], error: BaseException
@@ -268,6 +281,8 @@ class Executor:
             return AttemptResult(None, error=error, is_refused=True)
         if reason is not None and isinstance(error, asyncio.CancelledError | Aborted):
             # Not the job's fault: it goes back as it came, if the token is still valid.
+            if job.function is not None and reason == "shutdown":
+                await job.function.save()
             return AttemptResult(make_finish(attempt, self._context.id, "release"), error=error)
         if isinstance(error, InputUnreadable | SealError) and error.job_id is not None:
             return AttemptResult(await self._wait_for_code(attempt, error), error=error)
@@ -280,21 +295,22 @@ class Executor:
                 await self._undo(attempt, function, str(finish.error)), error=error
             )
         if function is not None:
-            await function.save_cursors()
+            await function.save()
         return AttemptResult(finish, error=error)
 
     async def _end_function(
         self, attempt: Attempt, function: DurableFunction
     ) -> AttemptResult | None:
         """End a durable function that waits, or that the code does not fit any more, or that is being undone."""
-        function.parking.cancel()
+        function.parking.close()
+        await function.until_quiet()
         if function.stopped is not None:
             finish = await self._wait_for_code(attempt, function.stopped)
             return AttemptResult(finish, error=function.stopped)
         if function.is_undoing:
             return AttemptResult(await self._undo(attempt, function, str(function.failure())))
         if function.is_parking:
-            await function.save_cursors()
+            await function.save()
             park = make_finish(attempt, self._context.id, "park", until=function.wakes_at)
             return AttemptResult(park)
         return None
