@@ -1,0 +1,1 @@
+"""Durable functions: the laws of their steps, on both stores."""

@@ -1,6 +1,5 @@
-"""The tests of durable functions work where those of the worker do."""
+"""The workshops of the worker's tests, here with durable functions."""
 
-from tests.worker.conftest import postgres_workshop as postgres_workshop
-from tests.worker.conftest import sqlite_workshop as sqlite_workshop
-from tests.worker.conftest import worker_url as worker_url
-from tests.worker.conftest import workshop as workshop
+from tests.worker.conftest import postgres_workshop, sqlite_workshop, worker_url, workshop
+
+__all__ = ["postgres_workshop", "sqlite_workshop", "worker_url", "workshop"]

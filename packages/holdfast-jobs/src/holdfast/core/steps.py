@@ -6,7 +6,7 @@ was used before. Records are appended under the job's token; only those that wer
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -126,6 +126,19 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
     def id(self) -> StepId:
         """Which step of its job it is."""
         return StepId(self.name, self.key, self.nth)
+
+
+Written: TypeAlias = dict[StepId, Instant | StepRecord | None]
+"""When each of the records that were written is over, if it is open; the record where one was there already."""
+
+
+class RecordedBefore(Exception):
+    """A record is there already: the answer to an earlier try of the same attempt was lost."""
+
+    def __init__(self, record: StepRecord) -> None:
+        """Give the record."""
+        super().__init__(f"{record.id} was recorded")
+        self.record = record
 
 
 class NewSignal(msgspec.Struct, frozen=True, omit_defaults=True):

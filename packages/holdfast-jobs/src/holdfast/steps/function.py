@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import datetime
 from functools import partial
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import msgspec
 
 from holdfast.commands.signals import check_signal_key, check_signal_name
 from holdfast.core.codec import TypeCodec
-from holdfast.core.duration import Duration, milliseconds
+from holdfast.core.duration import MAX_DURATION_MS, Duration, milliseconds
 from holdfast.core.errors import (
     Aborted,
     Busy,
@@ -27,8 +28,10 @@ from holdfast.core.errors import (
     LeaseLost,
     OutputInvalid,
     PayloadError,
+    SealError,
     SignalTimeout,
     StepFailed,
+    StepsRefused,
     StepUnreadable,
     TooManySteps,
     words_of,
@@ -40,17 +43,19 @@ from holdfast.core.redaction import clean_error
 from holdfast.core.registry import Target
 from holdfast.core.retry import Retry
 from holdfast.core.sealing import SEALED_TEXT, is_sealed, open_output, seal_output
-from holdfast.core.signatures import is_async, name_of
+from holdfast.core.signatures import check_kind, is_async, name_of
 from holdfast.core.steps import (
     MAX_RECORDED_BYTES,
     MAX_STEPS,
     UNDO,
     ClosedStep,
     NewStep,
+    RecordedBefore,
     StepId,
     StepKind,
     StepRecord,
     StepState,
+    Written,
 )
 from holdfast.core.upgrades import upgrade_result
 from holdfast.steps.current import StepInfo, running_step
@@ -145,7 +150,10 @@ class DurableFunction:
         self._waits: dict[StepId, Instant | None] = {}
         self._cursors: list[Cursor] = []
         self._undos: dict[StepId, tuple[Callable[..., Any], Any, bool]] = {}
+        self._goes_back = False
+        self._futures: set[asyncio.Future[Any]] = set()
         self._running = 0
+        self._quiet: asyncio.Future[None] | None = None
         self._position = max((each.position for each in self._records.values()), default=0)
         self._bytes = sum(len(each.output or "") for each in self._records.values())
         self._has_marked = bool(attempt.claimed.steps) and attempt.claimed.attempt <= 1
@@ -153,8 +161,10 @@ class DurableFunction:
         self.is_dry = False
         """Whether it is only replayed, and stops at the first thing that it would do."""
         self.parking = Parking(self._is_idle, attempt.task)
-        self.stopped: StepUnreadable | None = None
+        self.stopped: StepUnreadable | SealError | None = None
         """Why the code does not fit what was recorded; set even if the handler swallows it."""
+        self.is_used = bool(self._records)
+        """Whether the handler is a durable function in this attempt."""
 
     # ---- What a handler calls
 
@@ -166,21 +176,21 @@ class DurableFunction:
         options: StepOptions,
     ) -> Any:
         """Run a step, unless it was recorded."""
-        return self._drive(self._step(name, function, arguments, options))
+        return self.call(self._step(name, function, arguments, options))
 
     def sleep(self, duration: Duration | datetime, key: Any = None) -> Any:
         """Sleep until so long after the first time that this is reached."""
-        return self._drive(self._sleep(duration, key))
+        return self.call(self._sleep(duration, key))
 
     def wait_for(self, signal: str, key: Any, timeout: Duration | None, returns: Any) -> Any:
         """Wait for a signal."""
-        return self._drive(self._wait_for(signal, key, timeout, returns))
+        return self.call(self._wait_for(signal, key, timeout, returns))
 
     def run(self, target: Target, input: Any, options: dict[str, Any]) -> Any:
         """Start a chain and wait for its end."""
         key = options.pop("key", None)
         keys = None if key is None else [key]
-        return self._drive(self._run(target, [input], keys, options, is_single=True))
+        return self.call(self._run(target, [input], keys, options, is_single=True))
 
     def run_many(
         self,
@@ -191,11 +201,11 @@ class DurableFunction:
     ) -> Any:
         """Start chains of one type and wait for the end of all."""
         given = None if keys is None else list(keys)
-        return self._drive(self._run(target, list(inputs), given, options, is_single=False))
+        return self.call(self._run(target, list(inputs), given, options, is_single=False))
 
     def cursor(self, name: str, start: Any) -> Any:
         """Return where a loop is that began at `start`."""
-        return self._drive(self._cursor(name, start))
+        return self.call(self._cursor(name, start))
 
     # ---- How it stands, for the worker
 
@@ -227,11 +237,28 @@ class DurableFunction:
             if each.id not in self._asked and each.kind in ("step", "sleep", "wait", "run")
         ]
 
-    async def save_cursors(self) -> None:
-        """Write the positions that were not written yet: the attempt ends before the function does."""
+    async def save(self) -> None:
+        """Write what was put off: the attempt ends before the function does. Raises: LeaseLost, Aborted.
+
+        What is still open in the database would make a parked function due at once.
+        """
         rows = [row for each in self._cursors if (row := each.unsaved()) is not None]
+        rows += [each for each in self._lazy if isinstance(each, ClosedStep)]
+        self._lazy = []
         if rows:
-            await self._functions.recorder.write(self._attempt, rows)
+            await self._write_rows(rows)
+
+    def close(self) -> None:
+        """End what its handler left behind: nothing is begun any more, and nothing waits."""
+        self.parking.close()
+        for each in self._futures:
+            each.cancel()
+
+    async def until_quiet(self) -> None:
+        """Wait until the steps have ended that its handler left running; what is done is recorded first."""
+        if self._running:
+            self._quiet = asyncio.get_running_loop().create_future()
+            await self._quiet
 
     # ---- Plans
 
@@ -303,7 +330,7 @@ class DurableFunction:
 
         number = 1
         while True:
-            retried = StepId(f"{id.name}.retry", id.key or str(id.nth), number)
+            retried = StepId(f"{id.name}.retry", id.key or f"#{id.nth}", number)
             if retried not in self._records:
                 started = self._now()
                 info = StepInfo(f"{claimed.id}/{id}", claimed.fence, number)
@@ -315,6 +342,9 @@ class DurableFunction:
                     else:
                         yield from self._write([record(started, (yield call))])
                     return self._decode(self._records[id], codec)
+                except RecordedBefore as found:
+                    self._records[id] = found.record
+                    return self._replay(found.record, codec, hashed, arguments)
                 except (Busy, Snooze, Aborted, LeaseLost, PayloadError):
                     raise
                 except Exception as raised:
@@ -324,8 +354,11 @@ class DurableFunction:
                 if delay_ms is None:
                     values = {"error": text, "arguments": hashed, "started_at": started}
                     yield from self._write([self._new(id, "step", "failed", **values)])
-                    kind, _, message = text.partition(": ")
-                    raise StepFailed(str(id), kind, message) from error
+                    # What was taken for a failure may have been a commit whose answer was lost: the record says which.
+                    try:
+                        return self._replay(self._records[id], codec, hashed, arguments)
+                    except StepFailed as failed:
+                        raise failed from error
                 yield from self._sleep_until(retried, delay_ms, text)
             else:
                 yield from self._sleep_until(retried, 0)
@@ -377,25 +410,17 @@ class DurableFunction:
 
     def _end_wait(self, record: StepRecord) -> Plan:
         """Take the signal that came, or the timeout; whichever is recorded has won."""
-        if record.signal_id is not None:
+        if record.signal_id is None and record.until is not None and record.until <= self._now():
+            yield Write([self._closed(record, "timed_out")])
+            record = self._records[record.id]
+        while record.state == "open" and record.signal_id is not None:
             taken = self._closed(record, "done", self._seal(record.signal_data or "null"))
-            taken = msgspec.structs.replace(taken, signal_id=record.signal_id)
-            if (yield from self._try_close(taken)):
-                return self._records[record.id]
-        elif record.until is not None and record.until <= self._now():
-            if (yield from self._try_close(self._closed(record, "timed_out"))):
-                return self._records[record.id]
-        yield Wait(record.id, record.until)
-        raise AssertionError("a parked function goes on")
-
-    def _try_close(self, row: ClosedStep) -> Plan:
-        """Close a record, unless what it takes is gone."""
-        untils = yield Write([row])
-        id = StepId(row.name, row.key, row.nth)
-        if id not in untils:
-            return False
-        self._remember([row], untils)
-        return True
+            yield Write([msgspec.structs.replace(taken, signal_id=record.signal_id)])
+            # If that one was gone, the record that was read now may have another.
+            record = self._records[record.id]
+        if record.state == "open":
+            yield Wait(record.id, record.until)
+        return record
 
     def _run(
         self,
@@ -420,8 +445,10 @@ class DurableFunction:
                 def new(ids: str) -> NewStep:
                     return self._new(id, "run", "open", output=ids)
 
-                row = yield StartChildren(target, inputs, keys, options, new)
-                self._remember([row], {})
+                try:
+                    self._remember([(yield StartChildren(target, inputs, keys, options, new))], {})
+                except RecordedBefore as found:
+                    self._records[id] = found.record
                 record = self._records[id]
             if record.state == "open":
                 record = yield from self._end_run(record, is_single)
@@ -500,6 +527,8 @@ class DurableFunction:
                     else:
                         yield call
                         yield from self._write([new(None)])
+                except RecordedBefore as found:
+                    self._records[id] = found.record
                 except (Busy, Snooze, Aborted, LeaseLost):
                     raise
                 except Exception as raised:
@@ -521,7 +550,7 @@ class DurableFunction:
 
     def run_undos(self, error: str) -> Any:
         """Run `undo` as the handler is run, which has ended."""
-        self.parking.has_begun = False
+        self._goes_back = True
         self._waits.clear()
         return self._drive(self.undo(error))
 
@@ -577,27 +606,23 @@ class DurableFunction:
     def _write(self, rows: Sequence[NewStep]) -> Plan:
         """Write records, with what was put off until now."""
         lazy, self._lazy = self._lazy, []
-        untils = yield Write([*lazy, *self._marked(rows)])
-        self._remember(rows, untils)
-
-    def _marked(self, rows: Sequence[NewStep]) -> list[NewStep]:
-        """Have the first record of an attempt noted in the live row."""
-        if self._has_marked:
-            return list(rows)
-        self._has_marked = True
-        self._attempt.claimed.steps = True
-        self._attempt.claimed.attempt = 1
-        return [msgspec.structs.replace(rows[0], marks=True), *rows[1:]]
+        yield Write([*lazy, *map(self.marked, rows)])
 
     def marked(self, row: NewStep) -> NewStep:
-        """Return a record that is written alone, noted in the live row if it is the first of its attempt."""
-        return self._marked([row])[0]
+        """Have the first record of an attempt noted in the live row; it is that until one was written."""
+        return row if self._has_marked else msgspec.structs.replace(row, marks=True)
 
-    def _remember(
-        self, rows: Sequence[NewStep | ClosedStep], untils: dict[StepId, Instant | None]
-    ) -> None:
+    def _remember(self, rows: Sequence[NewStep | ClosedStep], written: Written) -> None:
         for row in rows:
             id = StepId(row.name, row.key, row.nth)
+            until = written.get(id)
+            if isinstance(row, NewStep) and not self._has_marked:
+                self._has_marked = True
+                self._attempt.claimed.steps = True
+                self._attempt.claimed.attempt = 1
+            if isinstance(until, StepRecord):
+                self._records[id] = until
+                continue
             if isinstance(row, ClosedStep):
                 known = self._records[id]
                 output = known.output if row.output is None else row.output
@@ -621,7 +646,7 @@ class DurableFunction:
                 self._attempt.claimed.fence,
                 row.started_at,
                 None,
-                untils.get(id),
+                until,
                 row.signal,
                 row.signal_key,
             )
@@ -641,7 +666,12 @@ class DurableFunction:
         text = record.output or "null"
         if not is_sealed(text):
             return text
-        return open_output(self._attempt.type.sealer, text, self._attempt.claimed.chain_id)
+        claimed = self._attempt.claimed
+        try:
+            return open_output(self._attempt.type.sealer, text, claimed.chain_id)
+        except SealError as error:
+            error.job_id, self.stopped = claimed.id, error
+            raise
 
     def _decode(self, record: StepRecord, codec: TypeCodec) -> Any:
         return self._decode_text(record, codec, self._open(record))
@@ -651,6 +681,8 @@ class DurableFunction:
             return codec.decode(text)
         except OutputInvalid as error:
             upgrade = self._attempt.type.step_upgrades.get(record.name)
+            if upgrade is None and self._attempt.sealed:
+                raise self._stop(f"the sealed result of {record.id} is no {codec.name}") from None
             if upgrade is None:
                 raise self._stop(f"the result of {record.id}: {error.message}") from error
         try:
@@ -664,8 +696,8 @@ class DurableFunction:
         return clean_error(kind, SEALED_TEXT if self._attempt.sealed else message)
 
     def _stop(self, message: str) -> StepUnreadable:
-        self.stopped = StepUnreadable(message, job_id=self._attempt.claimed.id)
-        return self.stopped
+        self.stopped = stopped = StepUnreadable(message, job_id=self._attempt.claimed.id)
+        return stopped
 
     def _check_room(self) -> None:
         if len(self._records) >= MAX_STEPS:
@@ -676,7 +708,11 @@ class DurableFunction:
             )
 
     def _check_function(self, function: Callable[..., Any], options: StepOptions) -> None:
+        check_kind("retry", options.retry, (Retry, NoneType))
+        check_kind("atomic", options.atomic, (bool,))
         for each in (function, options.undo):
+            if each is not None and not callable(each):
+                raise InvalidOption(f"{repr(each)[:60]} is no function", help="pass one, uncalled")
             if each is not None and is_async(each) != self.is_async:
                 mine, other = ("async", "sync") if self.is_async else ("sync", "async")
                 raise InvalidOption(
@@ -697,12 +733,40 @@ class DurableFunction:
 
     # ---- Drivers
 
+    def call(self, plan: Plan) -> Any:
+        """Run what the handler calls, if it may go on."""
+        self.is_used = True
+        return self._call_async(plan) if self.is_async else self._call_sync(plan)
+
+    async def _call_async(self, plan: Plan) -> Any:
+        if self.parking.has_begun or self.parking.is_over:
+            await self.parking.refuse_call()
+        self._check_call()
+        return await self._drive_async(plan)
+
+    def _call_sync(self, plan: Plan) -> Any:
+        if self.parking.has_begun:
+            self.parking.refuse_sync_call(self._attempt.flag)
+        self._check_call()
+        return self._drive_sync(plan)
+
+    def _check_call(self) -> None:
+        """Raises: Aborted, StepUnreadable, SealError, StepsRefused."""
+        if self._attempt.abort_reason is not None:
+            raise Aborted(self._attempt.abort_reason)
+        if self.stopped is not None:
+            raise self.stopped
+        inside = running_step.get()
+        if inside is not None:
+            raise StepsRefused(
+                f"step {inside.id.partition('/')[2]} calls another one",
+                help="call it from the handler, with what the first one returned",
+            )
+
     def _drive(self, plan: Plan) -> Any:
         return self._drive_async(plan) if self.is_async else self._drive_sync(plan)
 
     async def _drive_async(self, plan: Plan) -> Any:
-        if self.parking.has_begun:
-            await self.parking.refuse_call()
         try:
             action = next(plan)
             while True:
@@ -729,6 +793,8 @@ class DurableFunction:
             return await self._act_on_loop(action)
         finally:
             self._running -= 1
+            if self._quiet is not None and not self._running and not self._quiet.done():
+                self._quiet.set_result(None)
             if self._waits:
                 self.parking.consider()
 
@@ -738,22 +804,38 @@ class DurableFunction:
         """Whether an action is done: the function does not wait, and is not only replayed."""
         if isinstance(action, Wait) or self.is_dry:
             return False
-        return not self.is_undoing or _is_undo(action)
+        return self._goes_back or not self.is_undoing
 
     async def _act_on_loop(self, action: Write | StartChildren | DeclareUndo) -> Any:
         if isinstance(action, DeclareUndo):
             return await self._functions.declare_undo(action.type)
         if isinstance(action, Write):
-            return await self._functions.recorder.write(self._attempt, action.rows)
+            return await self._write_rows(action.rows)
         return await self._functions.start_children(self, self._attempt, action)
+
+    async def _write_rows(self, rows: Sequence[NewStep | ClosedStep]) -> None:
+        """Write records. A caller that is cancelled meanwhile hears of it after the commit, unless the attempt ends."""
+        written = self._functions.recorder.write(self._attempt, rows)
+        try:
+            await asyncio.shield(written)
+        except asyncio.CancelledError:
+            if self._attempt.abort_reason is None:
+                await asyncio.wait({written})
+                if written.exception() is None:
+                    self._remember(rows, written.result())
+            raise
+        self._remember(rows, written.result())
 
     async def _park(self, action: Action) -> Any:
         id = action.id if isinstance(action, Wait) else _FAILURE
         self._waits[id] = action.until if isinstance(action, Wait) else None
         self.parking.consider()
+        never = asyncio.get_running_loop().create_future()
+        self._futures.add(never)
         try:
-            await asyncio.get_running_loop().create_future()
+            await never
         finally:
+            self._futures.discard(never)
             if not self.parking.has_begun:
                 del self._waits[id]
 
@@ -761,8 +843,6 @@ class DurableFunction:
         return bool(self._waits) and self._running == 0
 
     def _drive_sync(self, plan: Plan) -> Any:
-        if self.parking.has_begun:
-            raise Parked
         try:
             action = next(plan)
             while True:
@@ -792,17 +872,8 @@ class DurableFunction:
         return self._functions.on_loop(self._act_on_loop(action))
 
 
-_FAILURE = StepId("failure", "", 1)
-
-
-def _is_undo(action: Action) -> bool:
-    """Whether an action belongs to the undoing of a function, in which nothing else may be done."""
-    if isinstance(action, Write):
-        return all(
-            isinstance(row, NewStep) and row.kind in ("undo", "failure") for row in action.rows
-        )
-    call = action.call if isinstance(action, CallAtomic) else action
-    return isinstance(call, Call) and f"/{UNDO}" in call.info.id
+_FAILURE = StepId("failure")
+"""No step of a handler has neither a key nor a number."""
 
 
 async def _call(call: Call) -> Any:
@@ -818,12 +889,17 @@ async def _call(call: Call) -> Any:
 
 def _delay_of(error: Exception, retry: Retry, number: int, random: float) -> int | None:
     """How long to wait before a step is tried again; None when it failed for good."""
-    if getattr(error, "retryable", True) is False:
+    try:
+        is_final = getattr(error, "retryable", True) is False
+        asked = getattr(error, "retry_after_ms", None)
+    except Exception:
+        # They may be code of the error's own.
+        is_final, asked = False, None
+    if is_final or (retry.max_attempts is not None and number >= retry.max_attempts):
         return None
-    if retry.max_attempts is not None and number >= retry.max_attempts:
-        return None
-    asked = getattr(error, "retry_after_ms", None)
-    return asked if type(asked) is int and asked >= 0 else retry.delay_ms(number, random)
+    if type(asked) is int and 0 <= asked <= MAX_DURATION_MS:
+        return asked
+    return retry.delay_ms(number, random)
 
 
 class Cursor:
@@ -843,7 +919,7 @@ class Cursor:
         """Move it; await that in an async handler. Raises: OutputInvalid."""
         self._codec.encode(value)
         self.value, self._is_saved = value, False
-        return self._function._drive(self._save())
+        return self._function.call(self._save())
 
     def _save(self) -> Plan:
         now = self._function._functions.monotonic()

@@ -14,7 +14,6 @@ from holdfast.client.start_targets import Targets
 from holdfast.commands.blockers import attach_blockers, refuse_circle
 from holdfast.commands.start import start_chains
 from holdfast.core.codec import TypeCodec
-from holdfast.core.errors import LeaseLost
 from holdfast.core.instants import Instant, to_instant
 from holdfast.core.records import BlockerRecord, Held, NewBlocker
 from holdfast.core.registry import Target
@@ -23,7 +22,7 @@ from holdfast.core.steps import NewStep
 from holdfast.notify.base import Hint
 from holdfast.steps.current import running_step
 from holdfast.steps.function import CallAtomic, DurableFunction, StartChildren
-from holdfast.steps.recorder import StepRecorder, write_held
+from holdfast.steps.recorder import StepRecorder, write_once
 from holdfast.steps.results import ANYTHING
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -72,8 +71,12 @@ class Functions(FunctionTypes):
         self._hints = hints
         self._loop: asyncio.AbstractEventLoop | None = None
         self._with_undo: set[str] = set()
-        self.known: set[str] = set()
-        """The types whose handlers were seen to be durable functions; those run in tasks of their own."""
+        self.plain: set[str] = {
+            name
+            for name, each in context.types.items()
+            if each.executor != "loop" or each.atomic or each.batch is not None
+        }
+        """The types whose handlers need no task of their own: they cannot be durable functions, or never were one."""
         self.recorder = recorder
         self.random = context.clock.random
         self.monotonic = context.clock.monotonic
@@ -84,12 +87,17 @@ class Functions(FunctionTypes):
 
     def open(self, attempt: Attempt) -> DurableFunction:
         """Return the function of an attempt that has no records yet. From any thread."""
-        self.known.add(attempt.type.name)
+        self.note_durable(attempt)
         return DurableFunction(self, attempt)
+
+    def note_durable(self, attempt: Attempt) -> None:
+        """Have the handlers of a type run in tasks of their own, which can be left behind."""
+        if attempt.type.executor == "loop":
+            self.plain.discard(attempt.type.name)
 
     async def load(self, attempt: Attempt) -> DurableFunction:
         """Return the function of an attempt, with what earlier ones left. Raises: the database's errors."""
-        self.known.add(attempt.type.name)
+        self.note_durable(attempt)
         database, store, id = self._context.database, self._context.store, attempt.claimed.id
         records = await database.read_async(store.steps.of_jobs([id]))
         children: list[BlockerRecord] = []
@@ -147,7 +155,7 @@ class Functions(FunctionTypes):
 
     def _record(self, attempt: Attempt, row: NewStep) -> Op[object]:
         held = Held(attempt.claimed.id, attempt.claimed.token)
-        return write_held(self._context.store, held, [row])
+        return write_once(self._context.store, held, row)
 
     async def start_children(
         self, function: DurableFunction, attempt: Attempt, action: StartChildren
@@ -156,7 +164,8 @@ class Functions(FunctionTypes):
         batch = self._starter.many(action.target, action.inputs, action.keys, action.options)  # type: ignore[arg-type]
         started = start_children(self._context.store, attempt, batch, function, action.record)
         row = await self._context.database.run_async(started)
-        self._hints.send_soon(Hint("due", batch.requests[0].job.type))
+        if batch.requests:
+            self._hints.send_soon(Hint("due", batch.requests[0].job.type))
         return row
 
 
@@ -185,7 +194,5 @@ def start_children(
     yield from attach_blockers(store, edges)
     if any(each.deduplicated for each in started):
         yield from refuse_circle(store, claimed.chain_id, edges)
-    written = yield from write_held(store, Held(claimed.id, claimed.token), [function.marked(row)])
-    if not written:
-        raise LeaseLost("already_completed", "the record was refused")
+    yield from write_once(store, Held(claimed.id, claimed.token), function.marked(row))
     return row

@@ -9,6 +9,7 @@ parking is a BaseException, raised by every further call.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -36,6 +37,7 @@ class Parking:
         self._timer: asyncio.TimerHandle | None = None
         self._calls = 0
         self.has_begun = False
+        self.is_over = False
 
     async def drive(self, call: Awaitable[Any]) -> Any:
         """Run a handler in a task of its own, which can be left behind once it is parked."""
@@ -47,17 +49,22 @@ class Parking:
         except asyncio.CancelledError:
             # An abort: the handler gets it, and how it ends counts.
             self._root.cancel()
-            await asyncio.wait({self._root})
+            await asyncio.wait({self._root, self._left_behind}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._left_behind.cancel()
         if not self._root.done():
-            self._root.add_done_callback(_ignore_result)
+            # A task that nobody holds is destroyed.
+            _left_behind.add(self._root)
+            self._root.add_done_callback(_forget)
             return None
-        return self._root.result()
+        value, error = self._root.result()
+        if error is not None:
+            raise error
+        return value
 
     def consider(self) -> None:
         """Park soon, if nothing but waiting is left to do."""
-        if self.has_begun or self._timer is not None or not self._is_idle():
+        if self.has_begun or self.is_over or self._timer is not None or not self._is_idle():
             return
         self._timer = asyncio.get_running_loop().call_later(SETTLE_S, self._park)
 
@@ -85,17 +92,35 @@ class Parking:
             await asyncio.sleep(0.1)
         raise asyncio.CancelledError
 
-    def cancel(self) -> None:
-        """Forget a decision that was not taken yet: the function has ended."""
+    def refuse_sync_call(self, is_aborted: threading.Event) -> None:
+        """End such a call of a sync handler. In its thread. Raises: Parked."""
+        self._calls += 1
+        if self._calls > RAISED:
+            is_aborted.wait(0.1)
+        raise Parked
+
+    def close(self) -> None:
+        """Park no more: the function has ended."""
+        self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
-async def _await(call: Awaitable[Any]) -> Any:
-    return await call
+_left_behind: set[asyncio.Task[Any]] = set()
 
 
-def _ignore_result(task: asyncio.Task[Any]) -> None:
+async def _await(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """An error is returned: a SystemExit that leaves a task ends the loop as well."""
+    try:
+        return await call, None
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return None, error
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    _left_behind.discard(task)
     if not task.cancelled():
         task.exception()

@@ -7,14 +7,22 @@ as lost. While the database cannot be reached it is tried again; the lease decid
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.errors import LeaseLost
-from holdfast.core.instants import Instant
+from holdfast.core.errors import Aborted, LeaseLost
 from holdfast.core.records import Held
-from holdfast.core.steps import ClosedStep, NewStep, StepId, WrittenStep
+from holdfast.core.steps import (
+    ClosedStep,
+    NewStep,
+    RecordedBefore,
+    StepId,
+    StepRecord,
+    Written,
+    WrittenStep,
+)
 from holdfast.storage.database import Link
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -25,8 +33,6 @@ from holdfast.worker.worker_context import WorkerContext
 FLUSH_MAX = 500
 
 Row = NewStep | ClosedStep
-Untils = dict[StepId, Instant | None]
-"""When each of the records that were written is over, if it is open."""
 
 
 class PendingRecords(msgspec.Struct, eq=False):
@@ -37,8 +43,7 @@ class PendingRecords(msgspec.Struct, eq=False):
 
     attempt: Attempt
     rows: Sequence[Row]
-    written: asyncio.Future[Untils]
-    is_settled: bool = False
+    written: asyncio.Future[Written]
 
 
 class StepRecorder:
@@ -48,14 +53,14 @@ class StepRecorder:
         self._context = context
         self._link = link
         self._pending: list[PendingRecords] = []
+        self._flushing: list[PendingRecords] = []
         self._task: asyncio.Task[None] | None = None
         self._delay = 0.0
 
-    def write(self, attempt: Attempt, rows: Sequence[Row]) -> asyncio.Future[Untils]:
-        """Write records; what is returned is done once they are committed. On the loop.
+    def write(self, attempt: Attempt, rows: Sequence[Row]) -> asyncio.Future[Written]:
+        """Write records, whatever becomes of the caller; the future is done once they are committed. On the loop.
 
-        They are written even if the caller is cancelled meanwhile: what was done is done.
-        Raises: LeaseLost, and what is wrong with a record itself.
+        It raises: LeaseLost, Aborted, and what is wrong with a record itself.
         """
         loop = asyncio.get_running_loop()
         pending = PendingRecords(attempt, rows, loop.create_future())
@@ -65,15 +70,17 @@ class StepRecorder:
         return pending.written
 
     async def close(self) -> None:
-        """End the loop; the handlers have ended before."""
+        """End the loop; the handlers have ended before, or are left to their own."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        for each in (*self._flushing, *self._pending):
+            _settle(each, Aborted("shutdown"))
 
     async def _flush_all(self) -> None:
         while self._pending:
             batch, self._pending = self._pending[:FLUSH_MAX], self._pending[FLUSH_MAX:]
-            batch = [each for each in batch if not _give_up(each)]
+            self._flushing = batch = [each for each in batch if not _give_up(each)]
             try:
                 await self._flush(batch)
             except Exception as error:
@@ -97,13 +104,16 @@ class StepRecorder:
                 await self._flush([each])
             return
         self._context.health.report_ok(self._link.purpose)
-        known = _by_job(written)
+        known: dict[str, Written] = defaultdict(dict)
+        for step in written:
+            known[step.job_id][_id_of(step)] = step.until
         for each in batch:
-            found = _untils(each, known)
-            if found is None:
-                await self._write_alone(each)
+            found = known.get(each.attempt.claimed.id, {})
+            ids = [_id_of(row) for row in each.rows]
+            if all(id in found for id in ids):
+                _accept(each, {id: found[id] for id in ids})
             else:
-                _accept(each, found)
+                await self._write_alone(each)
 
     async def _write_alone(self, pending: PendingRecords) -> None:
         """Write what a flush has missed: it was lost, its row was locked, or an earlier try has written it."""
@@ -117,19 +127,26 @@ class StepRecorder:
             self._context.emitter.emit_refused(pending.attempt, error.reason)
             _settle(pending, error)
             return
-        _accept(pending, _by_job(written).get(claimed.id, {}))
+        _accept(pending, written)
 
     async def _back_off(self, batch: Sequence[PendingRecords], error: Exception) -> None:
         """Try again later, less often each time."""
         self._context.health.report_error(self._link.purpose, error)
-        left = [each for each in batch if not each.is_settled]
+        left = [each for each in batch if not each.written.done()]
         self._pending = [*left, *self._pending]
         clock = self._context.clock
         self._delay = min(RETRY_MAX_S, max(RETRY_MIN_S, self._delay * 2))
         await clock.sleep(self._delay * (0.5 + clock.random() / 2))
 
 
-def write_held(store: Store, held: Held, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
+def write_once(store: Store, held: Held, row: NewStep) -> Op[None]:
+    """Write a record as the last thing of a transaction. Raises: RecordedBefore, LeaseLost, DatabaseBusy."""
+    (written,) = (yield from write_held(store, held, [row])).values()
+    if isinstance(written, StepRecord):
+        raise RecordedBefore(written)
+
+
+def write_held(store: Store, held: Held, rows: Sequence[Row]) -> Op[Written]:
     """Write records under a lock of their job that is waited for. Raises: LeaseLost, DatabaseBusy.
 
     The job's row stays locked until the commit, so what is there already was written by this attempt.
@@ -138,7 +155,12 @@ def write_held(store: Store, held: Held, rows: Sequence[Row]) -> Op[list[Written
     (status,) = yield from store.jobs.lease_status([held])
     if status.lease != "held":
         raise LeaseLost(lost_reason(status) or "already_completed", "the record was refused")
-    return (yield from _write(store, rows))
+    answer: Written = {_id_of(each): each.until for each in (yield from _write(store, rows))}
+    missing = {id for row in rows if (id := _id_of(row)) not in answer}
+    if missing:
+        known = yield from store.steps.of_jobs([held.id])
+        answer.update({each.id: each for each in known if each.id in missing})
+    return answer
 
 
 def _write(store: Store, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
@@ -150,21 +172,8 @@ def _write(store: Store, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
     return written + ((yield from store.steps.record(new)) if new else [])
 
 
-def _by_job(written: Sequence[WrittenStep]) -> dict[str, Untils]:
-    found: dict[str, Untils] = {}
-    for each in written:
-        of_job = found.setdefault(each.job_id, {})
-        of_job[StepId(each.name, each.key, each.nth)] = each.until
-    return found
-
-
-def _untils(pending: PendingRecords, known: dict[str, Untils]) -> Untils | None:
-    """What was written of the job whose records these are; None unless all of them were."""
-    of_job = known.get(pending.attempt.claimed.id)
-    if of_job is None:
-        return None
-    is_written = all(StepId(row.name, row.key, row.nth) in of_job for row in pending.rows)
-    return of_job if is_written else None
+def _id_of(row: Row | WrittenStep) -> StepId:
+    return StepId(row.name, row.key, row.nth)
 
 
 def _give_up(pending: PendingRecords) -> bool:
@@ -176,14 +185,12 @@ def _give_up(pending: PendingRecords) -> bool:
     return True
 
 
-def _accept(pending: PendingRecords, untils: Untils) -> None:
-    pending.is_settled = True
+def _accept(pending: PendingRecords, written: Written) -> None:
     if not pending.written.done():
-        pending.written.set_result(untils)
+        pending.written.set_result(written)
 
 
 def _settle(pending: PendingRecords, error: Exception) -> None:
-    pending.is_settled = True
     if not pending.written.done():
         pending.written.set_exception(error)
         # A caller that was cancelled does not ask any more.

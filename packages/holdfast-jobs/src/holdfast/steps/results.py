@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, get_type_hints
 
 from holdfast.core.codec import TypeCodec
-from holdfast.core.errors import HandlerInvalid, OutputInvalid
+from holdfast.core.errors import HandlerInvalid
 from holdfast.core.signatures import called_function, name_of
 
 ANYTHING = TypeCodec(Any, "output")
 
-_codecs: dict[tuple[Any, Any], TypeCodec] = {}
+_codecs: dict[tuple[Any, Any, Any], TypeCodec] = {}
 
 
 def result_codec(function: Callable[..., Any]) -> TypeCodec:
@@ -21,12 +21,14 @@ def result_codec(function: Callable[..., Any]) -> TypeCodec:
     declared = getattr(called, "__annotations__", {}).get("return", Any)
     if code is None or declared is Any:
         return ANYTHING
+    # Equal code of another module may mean another type by the same name.
+    key = called.__module__, code, declared
     try:
-        known = _codecs.get((code, declared))
+        known = _codecs.get(key)
     except TypeError:
         return _make_codec(called)
     if known is None:
-        known = _codecs[code, declared] = _make_codec(called)
+        known = _codecs[key] = _make_codec(called)
     return known
 
 
@@ -45,12 +47,3 @@ def _make_codec(function: Any) -> TypeCodec:
         ) from error
     except TypeError:
         return ANYTHING
-
-
-def is_readable(codec: TypeCodec, text: str) -> bool:
-    """Whether a recorded text still is a value of its type."""
-    try:
-        codec.decode(text)
-    except OutputInvalid:
-        return False
-    return True

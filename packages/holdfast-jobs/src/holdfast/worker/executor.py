@@ -84,7 +84,7 @@ class Executor:
         # Bound once: each is looked up for every job.
         self._resolve = resolver.resolve
         self._resolve_output = self._resolve_in_transaction
-        self._known_functions = functions.known
+        self._plain_types = functions.plain
 
     def _postpone(self, attempt: Attempt, error: BaseException, was_called: bool = True) -> Finish:
         """Put a job back that the database failed. One that got no connection before its handler was called is left to
@@ -117,10 +117,14 @@ class Executor:
             if claimed.failing and job.function is not None:
                 await self._undo_failed(attempt, job)
             call = self._calls.on_failed if claimed.failing else self._calls.by_type[claimed.type]
-            if claimed.type in self._known_functions and not claimed.failing:
-                value = await job.durable_function().parking.drive(call(job))
-            else:
+            if claimed.type in self._plain_types or claimed.failing:
                 value = await call(job)
+            else:
+                # Until it has ended once without a durable call, it may be a durable function.
+                function = job.durable_function()
+                value = await function.parking.drive(call(job))
+                if not function.is_used:
+                    self._functions.plain.add(claimed.type)
             if attempt.abort_reason is None and job.is_plain:
                 finish = self._resolve(attempt, value)
                 if not finish.next_blockers:
@@ -129,6 +133,8 @@ class Executor:
         except BaseException as error:
             return await self._end_with_error(attempt, job, error)
         finally:
+            if job.function is not None:
+                job.function.close()
             current_job.reset(token)
 
     async def run_batch(self, attempts: Sequence[Attempt]) -> list[AttemptResult]:
@@ -215,6 +221,8 @@ class Executor:
         if job.own_transaction is not None:
             return await self._end_in_own_transaction(job.own_transaction)
         finish = self._resolve(attempt, value)
+        if job.function is not None and finish.kind == "snooze":
+            await job.function.save()
         if finish.next_blockers:
             database = self._context.database
             await database.read_async(self._resolver.check_waits(database.store, finish))
@@ -262,6 +270,11 @@ class Executor:
             if attempt.abort_reason in LOST or attempt.abort_reason == "timeout":
                 return AttemptResult(None, error=error)
             return AttemptResult(self._postpone(attempt, error), error=error)
+        except LeaseLost as lost:
+            return AttemptResult(None, error=lost, is_refused=True)
+        except BaseException as worse:
+            # What undoes a step may raise what a handler may raise.
+            return AttemptResult(self._resolver.resolve_error(attempt, worse), error=worse)
 
     async def _resolve_error(
         self, attempt: Attempt, job: Job[Any], error: BaseException
@@ -279,6 +292,8 @@ class Executor:
             return AttemptResult(None, error=error, is_refused=True)
         if reason is not None and isinstance(error, asyncio.CancelledError | Aborted):
             # Not the job's fault: it goes back as it came, if the token is still valid.
+            if job.function is not None and reason == "shutdown":
+                await job.function.save()
             return AttemptResult(make_finish(attempt, self._context.id, "release"), error=error)
         if isinstance(error, InputUnreadable | SealError) and error.job_id is not None:
             return AttemptResult(await self._wait_for_code(attempt, error), error=error)
@@ -295,21 +310,22 @@ class Executor:
         """Undo a function that fails for good; of one that is tried again, keep the positions of its loops."""
         if finish.kind == "fail" and function.has_undos:
             return await self._undo(attempt, function, str(finish.error))
-        await function.save_cursors()
+        await function.save()
         return finish
 
     async def _end_function(
         self, attempt: Attempt, function: DurableFunction
     ) -> AttemptResult | None:
         """End a durable function that waits, or that the code does not fit any more, or that is being undone."""
-        function.parking.cancel()
+        function.parking.close()
+        await function.until_quiet()
         if function.stopped is not None:
             finish = await self._wait_for_code(attempt, function.stopped)
             return AttemptResult(finish, error=function.stopped)
         if function.is_undoing:
             return AttemptResult(await self._undo(attempt, function, str(function.failure())))
         if function.is_parking:
-            await function.save_cursors()
+            await function.save()
             park = make_finish(attempt, self._context.id, "park", until=function.wakes_at)
             return AttemptResult(park)
         return None
@@ -341,7 +357,7 @@ class Executor:
         except (Exception, asyncio.CancelledError, Parked):
             if attempt.abort_reason is not None:
                 raise
-        function.parking.cancel()
+        function.parking.close()
         problem = await self._run_undos(function, str(failing.error if failing else ""))
         if problem is not None:
             raise UndoFailed(problem)

@@ -293,11 +293,13 @@ class Job(JobSteps, Generic[T]):
 
     def durable_function(self) -> DurableFunction:
         """The function of this attempt, opened by its first durable call. Raises: StepsRefused."""
+        if self._functions is None or self.claimed.failing or self._attempt.type.atomic:
+            raise StepsRefused(f"the handler of {self.type} cannot have steps")
+        if self.completion is not None or self.own_transaction is not None:
+            raise StepsRefused("no step can follow complete()", help="call complete() last")
+        if self._preparation is not None and self._preparation.is_open:
+            raise StepsRefused("no step can be called within prepare()", help="end it before")
         if self.function is None:
-            if self._functions is None or self.claimed.failing or self._attempt.type.atomic:
-                raise StepsRefused(f"the handler of {self.type} cannot have steps")
-            if self.completion is not None or self.own_transaction is not None:
-                raise StepsRefused("no step can follow complete()", help="call complete() last")
             self.function = self._functions.open(self._attempt)
         return self.function
 

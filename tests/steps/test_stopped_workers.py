@@ -1,0 +1,102 @@
+"""A worker that is stopped past its lease inside of a step: its record is refused when it goes on."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.steps.functions import records
+from tests.support.until import PATIENCE_S, until
+from tests.worker.workshop import Workshop
+
+APPLICATION = """
+import asyncio, os, time
+from pathlib import Path
+
+from holdfast import Holdfast, Job
+
+app = Holdfast()
+
+def wait(name):
+    is_first = not list(Path(".").glob("began-*"))
+    Path(f"began-{os.getpid()}").touch()
+    while is_first and not Path("go").exists():
+        time.sleep(0.02)
+    return str(os.getpid())
+
+async def plain(name: str) -> str:
+    return await asyncio.to_thread(wait, name)
+
+async def atomic(tx, name: str) -> str:
+    await tx.execute(os.environ["WRITE"], [str(os.getpid())])
+    return await asyncio.to_thread(wait, name)
+
+@app.job("plain")
+async def plain_function(job: Job[None]) -> str:
+    return await job.step("wait", plain, "x")
+
+@app.job("atomic")
+async def atomic_function(job: Job[None]) -> str:
+    return await job.step("wait", atomic, "x", atomic=True)
+"""
+
+
+@contextmanager
+def working(folder: Path, url: str, write: str, name: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Have a worker at work; it does not outlive the block, stopped or not."""
+    (folder / "shop.py").write_text(APPLICATION)
+    with (folder / name).open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "worker", "shop:app"],
+            cwd=folder,
+            env=os.environ
+            | {
+                "HOLDFAST_URL": url,
+                "WRITE": write,
+                "OUTBOX_LEASE_DURATION_MS": "1500",
+                "OUTBOX_REAPER_INTERVAL_MS": "300",
+            },
+            stderr=log,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("kind", ["plain", "atomic"])
+async def test_the_record_of_a_worker_that_was_stopped_past_its_lease_is_refused(
+    workshop: Workshop, request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    is_postgres = workshop.store.dialect == "postgresql"
+    if kind == "atomic" and not is_postgres:
+        pytest.skip("a stopped process holds the file, and nobody takes anything over")
+    file = tmp_path / "holdfast.db"
+    url = request.getfixturevalue("worker_url") if is_postgres else f"sqlite:///{file}"
+    write = workshop.ledger.write_effect
+    job_id = await workshop.start_one(kind)
+    with working(tmp_path, url, write, "first") as first:
+        await until(lambda: bool(list(tmp_path.glob("began-*"))))
+        first.send_signal(signal.SIGSTOP)
+        with working(tmp_path, url, write, "second") as second:
+            await until(lambda: workshop.ledger.state(job_id) == "completed")
+            (tmp_path / "go").touch()
+            first.send_signal(signal.SIGCONT)
+            log = tmp_path / "first"
+            await until(lambda: bool(re.search("lease_lost|write_refused", log.read_text())))
+            for process in (first, second):
+                process.send_signal(signal.SIGTERM)
+                await asyncio.to_thread(process.wait, PATIENCE_S)
+            pid = str(second.pid)
+    assert (await records(workshop, job_id))["wait"].output == f'"{pid}"'
+    assert (await workshop.job(job_id)).output == f'"{pid}"'
+    assert workshop.ledger.effects() == ([pid] if kind == "atomic" else [])
+    assert "job_failed" not in log.read_text()
