@@ -141,6 +141,9 @@ class DurableFunction:
         self._position = max((each.position for each in self._records.values()), default=0)
         self._bytes = sum(len(each.output or "") for each in self._records.values())
         self._has_marked = bool(attempt.claimed.steps) and attempt.claimed.attempt <= 1
+        self.recorded = 0
+        self.signals_taken = 0
+        self.failures: list[tuple[StepId, str | None]] = []
         self.is_async = attempt.type.executor == "loop"
         self.parking = Parking(self._is_idle, attempt.task)
         self.stopped: StepUnreadable | None = None
@@ -506,6 +509,7 @@ class DurableFunction:
     def _new(self, id: StepId, kind: StepKind, state: StepState, **values: Any) -> NewStep:
         claimed = self._attempt.claimed
         self._position += 1
+        values.setdefault("started_at", self._now())
         return NewStep(
             claimed.id,
             claimed.token,
@@ -568,12 +572,16 @@ class DurableFunction:
             id = StepId(row.name, row.key, row.nth)
             if isinstance(row, ClosedStep):
                 known = self._records[id]
+                self.signals_taken += row.signal_id is not None
                 output = known.output if row.output is None else row.output
                 self._records[id] = msgspec.structs.replace(
                     known, state=row.state, output=output, error=row.error
                 )
                 continue
             self._bytes += len(row.output or "")
+            self.recorded += 1
+            if row.kind == "step" and row.state == "failed":
+                self.failures.append((id, row.error))
             self._records[id] = StepRecord(
                 row.job_id,
                 row.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 import msgspec
@@ -76,6 +76,8 @@ class Attempt(msgspec.Struct, eq=False):
     """Why its job has failed, while `on_failed` runs."""
     sealed: bool = False
     """Whether its payloads are sealed, so that nothing of them may be written in clear."""
+    unused_steps: Sequence[str] = ()
+    """Records that a durable function did not ask for, though it has ended."""
     _flag: threading.Event | None = None
 
     @property

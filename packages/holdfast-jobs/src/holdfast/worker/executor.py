@@ -120,6 +120,17 @@ class Executor:
             return await self._end_with_error(attempt, job, error)
         finally:
             current_job.reset(token)
+            if job.function is not None:
+                self._tell_steps(attempt, job.function)
+
+    def _tell_steps(self, attempt: Attempt, function: DurableFunction) -> None:
+        """Say what a function has recorded."""
+        emitter = self._context.emitter
+        if function.recorded or function.signals_taken:
+            told = {"recorded": function.recorded, "signals": function.signals_taken}
+            emitter.emit_attempt("steps_recorded", attempt, **told)
+        for step, error in function.failures:
+            emitter.emit_attempt("step_failed", attempt, step=str(step), error=error)
 
     async def run_batch(self, attempts: Sequence[Attempt]) -> list[AttemptResult]:
         """Run a batch handler once for several attempts; a result per job, or one error for all.
@@ -202,6 +213,7 @@ class Executor:
             ended = await self._end_function(attempt, job.function)
             if ended is not None:
                 return ended
+            attempt.unused_steps = [str(each) for each in job.function.unasked()]
         if job.own_transaction is not None:
             return await self._end_in_own_transaction(job.own_transaction)
         finish = self._resolve(attempt, value)
