@@ -176,8 +176,8 @@ def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
 
 def write_job(found: JobDetail, output: Format) -> None:
     """Write everything about a job."""
-    names = ("why", "waits_for", "next_permit_at", "progress", "attempts", "blockers", "steps")
-    rest = {name: getattr(found, name) for name in names}
+    shown = ("why", "waits_for", "next_permit_at", "progress", "attempts", "blockers")
+    rest = {name: getattr(found, name) for name in (*shown, "steps", "steps_cut")}
     write_single({**found.job, **rest}, output, lambda: write_detail(job_in_full(found)))
 
 

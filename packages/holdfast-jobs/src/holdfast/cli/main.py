@@ -220,8 +220,8 @@ SYNONYMS = {
         for command, words in {
             "jobs start": "enqueue add push publish send call apply",
             "jobs retry": "retry requeue",
-            "chains rerun": "rerun resume-from fork",
-            "signal": "notify event-send approve",
+            "chains rerun": "rerun fork",
+            "signal": "signals approve",
             "jobs cancel": "cancel revoke kill abort",
             "jobs list": "list ls tasks task job",
             "jobs show": "show get result inspect",
