@@ -16,6 +16,7 @@ from holdfast.core.records import (
     State,
     TypeSetting,
 )
+from holdfast.core.steps import StepKind, StepRecord
 from holdfast.core.worker_presence import WorkerRecord
 
 SECOND = 1_000_000
@@ -377,3 +378,106 @@ def test_holders_and_the_next_permit_are_named(
     assert list(found.waits_for) == waits_for
     expected = None if next_s is None else NOW + next_s * SECOND
     assert found.next_permit_at == expected
+
+
+DAY = 24 * 3_600 * SECOND
+
+
+def step(name: str, kind: StepKind, **fields: Any) -> StepRecord:
+    record = StepRecord(
+        job_id="j",
+        name=name,
+        key="",
+        nth=1,
+        position=3,
+        kind=kind,
+        state="open",
+        output=None,
+        error=None,
+        arguments=None,
+        undo=False,
+        fence=1,
+        started_at=NOW,
+        finished_at=None,
+        until=None,
+        signal=None,
+        signal_key=None,
+    )
+    return msgspec.structs.replace(record, **fields)
+
+
+def wait(until: int | None = None, **fields: Any) -> StepRecord:
+    given = {"signal": "approved", "signal_key": "7", "until": until}
+    return step("wait:approved", "wait", **given | fields)
+
+
+CALLED = [
+    BlockerRecord("j", 0, "a", True, "wait", "running", None),
+    BlockerRecord("j", 3 << 16, "a", True, "run", "running", None, None, 3),
+    BlockerRecord("j", 3 << 16, "b", True, "run", "running", None, None, 3),
+    BlockerRecord("j", 3 << 16, "c", False, "run", "completed", None, None, 3),
+]
+
+
+@pytest.mark.parametrize(
+    ("steps", "sentence"),
+    [
+        ([wait()], "Waiting for signal approved 7"),
+        ([wait(signal_key="")], "Waiting for signal approved"),
+        ([wait(NOW + 3 * DAY)], "Waiting for signal approved 7 until Monday 08:00 UTC"),
+        ([wait(NOW + 3_600 * SECOND)], "Waiting for signal approved 7 until 09:00 UTC"),
+        ([wait(NOW + 5 * SECOND)], "Waiting for signal approved 7 until 08:00:05 UTC"),
+        ([step("sleep", "sleep", until=NOW + 14 * DAY)], "Sleeping until 2027-01-29 08:00 UTC"),
+        ([step("run:render", "run")], "Waiting for 2 of 3 chains it called"),
+        (
+            [step("run:render", "run"), wait()],
+            "Waiting for 2 of 3 chains it called; waiting for signal approved 7",
+        ),
+        (
+            [
+                step(
+                    "charge.retry",
+                    "sleep",
+                    key="1",
+                    nth=2,
+                    error="OSError: card",
+                    until=NOW + 41 * SECOND,
+                )
+            ],
+            "Step charge failed (OSError: card), try 3 in 41 s",
+        ),
+        (
+            [wait(signal_key=str(number)) for number in range(4)],
+            "Waiting for signal approved 0; waiting for signal approved 1; "
+            "waiting for signal approved 2; and more",
+        ),
+    ],
+)
+@pytest.mark.parametrize("state", ["blocked", "pending"])
+def test_a_parked_function_says_what_it_waits_for(
+    state: State, steps: list[StepRecord], sentence: str
+) -> None:
+    parked = job(state, fence=1, available_at=NOW + DAY if state == "pending" else None)
+    around = Surroundings(NOW, blockers=CALLED, steps=steps, workers=[worker()])
+    assert why(parked, around) == sentence
+
+
+def test_a_function_whose_time_has_come_is_due_as_any_job() -> None:
+    around = Surroundings(NOW, steps=[wait(NOW - SECOND)], workers=[worker()])
+    due = job("pending", fence=1, available_at=NOW - SECOND)
+    assert why(due, around) == "Due for 1 s; picked up at the next poll"
+
+
+def test_a_function_that_nothing_wakes_says_so() -> None:
+    sentence = why(job("blocked", fence=1), Surroundings(NOW))
+    assert sentence.startswith("Parked, and nothing will wake it")
+    assert "holdfast chains rerun c --from STEP" in sentence
+
+
+def test_code_that_does_not_fit_the_records_is_named() -> None:
+    error = "StepUnreadable: step charge was recorded with other arguments than (1,)"
+    around = Surroundings(NOW, last_error=error, workers=[worker()])
+    assert why(job("pending", fence=1, available_at=NOW + 41 * SECOND), around) == (
+        "Its code does not fit its records: step charge was recorded with other arguments than (1,); "
+        "next try in 41 s"
+    )

@@ -832,6 +832,24 @@ async def test_limits_are_listed_alike(surfaces: Surfaces, scene: Scene) -> None
     }
 
 
+async def test_a_signal_is_the_same_through_every_surface(surfaces: Surfaces, scene: Scene) -> None:
+    app, signal = surfaces.app, {"name": "approved", "key": "7", "data": {"by": "ana"}}
+    async with app.transaction() as tx:
+        assert await app.signal(tx, "approved", key=7, data={"by": "ana"})
+    async with surfaces.client() as client:
+        await client.post("/api/v1/signals", json=signal)
+        form = {"move": "signal", **signal, "data": '{"by":"ana"}'}
+        await client.post("/signals", data=form, headers=SAME_SITE)
+    words = ("signal", "approved", "7", "--data", '{"by": "ana"}')
+    assert (await asyncio.to_thread(command_line, *words)).exit_code == 0
+    sent = scene.database.read(scene.store.signals.list(10))
+    assert [(each.name, each.key, each.data) for each in sent] == [
+        ("approved", "7", '{"by":"ana"}')
+    ] * 4
+    assert {each.until - each.at for each in sent} == {7 * 24 * 3_600_000_000}
+    assert [each[:2] for each in scene.deeds()] == [("signal.send", "signal approved 7")] * 3
+
+
 COMMANDS = {
     "cancel_chain": "chain.cancel",
     "cancel_jobs": "job.cancel",
@@ -859,6 +877,7 @@ ON_ONE_SURFACE = {
     "set_type",
     "set_limit",  # HTTP, the command line and the page of the type, which all call the service
     "rest_limit",
+    "send_signal",  # all of them, with a test of its own
 }
 
 

@@ -30,6 +30,7 @@ UNMEASURED = frozenset(
         "job_created",
         "job_released",
         "job_parked",
+        "records_unused",
         "job_unreadable",
         "on_failed_gave_up",
         "job_unblocked",

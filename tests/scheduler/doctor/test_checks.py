@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import msgspec
 import psycopg
 import pytest
 
+from holdfast.commands.signals import make_signal
 from holdfast.core.cycle import NewCycle, NewRun
 from holdfast.core.records import Claim, Finish, FinishKind, LeaseClass, NewJob, Probe
 from holdfast.core.statistics import RetentionProgress
@@ -28,6 +30,8 @@ from holdfast.storage.migrations import load_migrations
 from holdfast.storage.operation import Op
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
+from tests.cli.scene import Scene
+from tests.support.durable import DurableScene
 from tests.support.until import until
 
 SETTINGS = read_settings({})
@@ -316,3 +320,28 @@ def test_the_backlog_of_retention_is_told_with_its_rate_and_its_end(
 
 async def test_the_backlog_of_retention_is_among_the_findings(database: Database) -> None:
     assert (await _found(database))["retention_backlog"].measured == "about 0 jobs to be removed"
+
+
+async def test_functions_that_nothing_wakes_and_signals_that_nobody_wants_are_named(
+    database: Database,
+) -> None:
+    scene = DurableScene(Scene(database))
+    waiting = await asyncio.to_thread(scene.waiting, None)
+    found = await _found(database)
+    assert (found["functions"].verdict, found["signals"].verdict) == ("ok", "ok")
+    job = await asyncio.to_thread(scene.begin)
+    await asyncio.to_thread(scene.record, job, "charge")
+    await asyncio.to_thread(scene.park, job)
+    now = await database.run_async(database.store.schema.clock())
+    for name, key, age_h in (("approved", 7, 30), ("approved", 8, 30), ("paid", None, 1)):
+        sent = [make_signal(name, key, keep="30d")]
+        append = database.store.signals.append(sent, now=now - age_h * 3_600_000_000)
+        await database.run_async(append)
+    found = await _found(database)
+    stranded, unwanted = found["functions"], found["signals"]
+    assert stranded.verdict == "problem"
+    assert stranded.measured == f"1 function, the first is job {job.id} of order"
+    assert f"holdfast jobs steps {job.id}" in stranded.fix
+    assert waiting not in stranded.measured
+    assert (unwanted.verdict, unwanted.measured) == ("warning", "1 signal: approved 8")
+    assert "holdfast jobs list waiting:approved" in unwanted.fix

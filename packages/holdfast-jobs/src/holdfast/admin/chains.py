@@ -24,13 +24,15 @@ from holdfast.commands.blockers import no_such_chain
 from holdfast.commands.chains import cancel_chain, delete_chains
 from holdfast.commands.change import Change, Effect, count_answer
 from holdfast.commands.debounce import with_last_input
+from holdfast.commands.rerun import copy_records, find_step
 from holdfast.core.codec import decode_any
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InputUnreadable
 from holdfast.core.ids import parse_id
 from holdfast.core.lifecycle import TERMINAL
-from holdfast.core.records import ChainRecord, State
+from holdfast.core.records import ChainRecord, JobRecord, State
 from holdfast.core.sealing import is_sealed, open_input
+from holdfast.core.steps import StepRecord
 from holdfast.storage.operation import Op, run_async
 from holdfast.storage.store import Store
 
@@ -165,6 +167,30 @@ class ChainAdmin(NounAdmin):
             return Template(job.id, job.type, decode_any(text), options, version)
 
         return await self._gateway.read(caller, "job.payload", op)
+
+    async def rerun(self, caller: Caller, id: str, step: str) -> Chain:
+        """Start a chain like the one of a durable function, with what was recorded before a step.
+
+        Raises: ChainNotFound, InvalidOption for a step that it does not have, SealError, UnknownJobType.
+        """
+        check(caller.principal, "chain.rerun")
+        app, store, wanted = self._gateway.app, self._gateway.store, str(parse_id(id))
+
+        def find(store: Store) -> Op[tuple[JobRecord, list[StepRecord]]]:
+            yield from _one(store, wanted)
+            return (yield from find_step(store, wanted, step))
+
+        job, records = await self._gateway.read(caller, "chain.rerun", find)
+        like = await self.template(caller, job.id)
+        async with app.transaction() as tx:
+            chain: Chain = await app.start(tx, like.type, like.input, **like.options_of(like.type))
+            new = str(chain.id)
+            await run_async(copy_records(store, app.registry.sealer, job, records, new), tx)
+            made = {"type": like.type, "like": job.id, "from": step, "copied": len(records)}
+            effect = Effect(f"chain {new}", None, made)
+            entries = audit_entries(caller, "chain.rerun", [effect])
+            await run_async(store.audit.append(entries), tx)
+        return chain
 
     async def start(
         self,

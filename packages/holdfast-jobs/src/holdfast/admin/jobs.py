@@ -24,6 +24,7 @@ from holdfast.admin.serializers import (
     shown_progress,
     without_payloads,
 )
+from holdfast.admin.steps import SHOWN_STEPS, shown_steps
 from holdfast.client.pagination import query_of, read_page
 from holdfast.client.views import Page
 from holdfast.commands.chains import drop_jobs
@@ -85,6 +86,7 @@ class JobDetail(msgspec.Struct, frozen=True):
     """A job in full, with the sentence that explains its state.
 
     `waits_for` names a few of the jobs that hold its limit, `next_permit_at` when its rate lets the next one start.
+    `steps_cut` means that a durable function has more steps than are shown.
     """
 
     job: dict[str, Any]
@@ -93,6 +95,8 @@ class JobDetail(msgspec.Struct, frozen=True):
     next_permit_at: str | None
     attempts: list[dict[str, Any]]
     blockers: list[dict[str, Any]]
+    steps: list[dict[str, Any]]
+    steps_cut: bool
     progress: dict[str, Any] | None
     version: str
     now: Instant
@@ -135,6 +139,23 @@ class JobAdmin(NounAdmin):
         return await self._gateway.read(
             caller, "job.get", lambda store: _detail(store, wanted, sealer, raw, withheld)
         )
+
+    async def steps(
+        self, caller: Caller, id: str, limit: int = SHOWN_STEPS, raw: bool = False
+    ) -> list[dict[str, Any]]:
+        """Read the last steps of a durable function; results, and raw ones, as payloads are. Raises: JobNotFound."""
+        wanted = str(parse_id(id))
+        if raw:
+            check(caller.principal, "job.payload")
+        withheld, sealer = not caller.may("job.payload"), self._gateway.app.registry.sealer
+
+        def op(store: Store) -> Op[list[dict[str, Any]]]:
+            job = yield from read_job(store, wanted)
+            blockers = yield from store.blockers.of_jobs([wanted])
+            found = yield from store.steps.latest(wanted, limit)
+            return shown_steps(found, blockers, job.chain_id, sealer, raw, withheld)
+
+        return await self._gateway.read(caller, "job.get", op)
 
     async def count(self, caller: Caller, filter: str) -> Matches:
         """Count the jobs that match a filter, up to COUNTED among the newest SCANNED. Raises: FilterError."""
@@ -220,6 +241,7 @@ def _detail(
     attempts = yield from store.attempts.of(id)
     blockers = yield from store.blockers.of_jobs([id])
     progress = yield from store.leases.progress([id])
+    steps = yield from store.steps.latest(id, SHOWN_STEPS + 1)
     explained = explain(record, around)
     return JobDetail(
         job={**without_payloads(asked), **payloads_of(asked, sealer, raw, withheld)},
@@ -228,6 +250,8 @@ def _detail(
         next_permit_at=rfc3339(explained.next_permit_at),
         attempts=[shown_attempt(each) for each in attempts],
         blockers=[shown_blocker(each) for each in blockers],
+        steps=shown_steps(steps[-SHOWN_STEPS:], blockers, record.chain_id, sealer, raw, withheld),
+        steps_cut=len(steps) > SHOWN_STEPS,
         progress=shown_progress(progress[0]) if progress else None,
         version=job_version(record),
         now=around.now,

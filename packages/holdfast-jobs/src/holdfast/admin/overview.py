@@ -156,6 +156,7 @@ class DatabaseFigures(NamedTuple):
     limits: list[LimitGauges]
     late_us: dict[str, int]
     retention: RetentionProgress | None
+    waits: dict[str, int]
 
 
 class System(msgspec.Struct, frozen=True):
@@ -195,6 +196,7 @@ class Overviews:
             gauges_of((yield from read_limits(store))),
             self._lateness((yield from store.cycles.page()), health),
             (yield from read_progress(store, ages_of(self._settings))),
+            (yield from store.steps.waiting()),
         )
 
     def _lateness(self, cycles: Sequence[CycleRecord], health: Health) -> dict[str, int]:

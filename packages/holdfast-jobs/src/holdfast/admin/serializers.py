@@ -74,8 +74,8 @@ def payloads_of(
     chain_id = record.chain_id if isinstance(record, JobRecord) else record.id
     open_own = partial(open_input, sealer, id=record.id, type=record.type)
     open_last = partial(open_output, sealer, chain_id=chain_id)
-    input, is_input_shut = _payload(record.input, raw, open_own)
-    output, is_output_shut = _payload(record.output, raw, open_last)
+    input, is_input_shut = shown_payload(record.input, raw, open_own)
+    output, is_output_shut = shown_payload(record.output, raw, open_last)
     return {
         "input": None if withheld else input,
         "output": None if withheld else output,
@@ -85,7 +85,7 @@ def payloads_of(
     }
 
 
-def _payload(text: str | None, raw: bool, open: Callable[[str], str]) -> tuple[Any, bool]:
+def shown_payload(text: str | None, raw: bool, open: Callable[[str], str]) -> tuple[Any, bool]:
     """Return a payload as it is shown, and whether it is sealed and this process cannot open it."""
     if text is None:
         return None, False

@@ -9,6 +9,7 @@ from holdfast.admin.chains import ChainAdmin
 from holdfast.admin.cycles import CycleAdmin
 from holdfast.admin.jobs import DeadLetterAdmin, JobAdmin
 from holdfast.admin.limits import LimitAdmin
+from holdfast.admin.steps import SignalAdmin
 from holdfast.admin.type_statistics import TypeBoards
 from holdfast.admin.types import SubscriptionAdmin, TypeAdmin
 from holdfast.admin.workers import WorkerAdmin
@@ -30,6 +31,7 @@ class Admin:
         self.types = TypeAdmin(gateway)
         self.type_boards = TypeBoards(gateway)
         self.limits = LimitAdmin(gateway)
+        self.signals = SignalAdmin(gateway)
         self.workers = WorkerAdmin(gateway)
         self.cycles = CycleAdmin(gateway)
         self.subscriptions = SubscriptionAdmin(gateway)

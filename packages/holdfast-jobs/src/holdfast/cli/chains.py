@@ -15,15 +15,17 @@ from holdfast.cli.changes import (
     ChangeOptions,
     add_bulk_command,
     bulk_options,
+    change_options,
     run_bulk_action,
     select,
 )
-from holdfast.cli.console import print_warning, wants_colour
+from holdfast.cli.console import print_info, print_warning, wants_colour
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     CHAIN_COLUMNS,
     Format,
     clean,
+    columns,
     first_line,
     list_options,
     output_option,
@@ -31,6 +33,7 @@ from holdfast.cli.output import (
     write_json,
     write_page,
     write_single,
+    write_table,
 )
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core import lifecycle
@@ -104,7 +107,7 @@ def _state(record: dict[str, Any]) -> str:
     ),
 )
 def chains() -> None:
-    """List, show, wait for, cancel and delete chains."""
+    """List, show, wait for, run again, cancel and delete chains."""
 
 
 @chains.command(
@@ -171,6 +174,36 @@ def wait(session: CliSession, id: str, timeout: str, raw: bool) -> None:
 
     output = shown_output(session.app.chains.wait(session.find_id("chain", id), timeout))
     write_json(output if raw else redact_value(output))
+
+
+@chains.command(
+    "rerun",
+    examples=(
+        "holdfast chains rerun 0193a6f0-7c00-7000-8000-000000000000 --from charge",
+        "holdfast chains rerun 7c00a1b2 --from 'mail[ana@example.org]' --dry-run",
+    ),
+)
+@click.argument("id")
+@click.option("--from", "step", required=True, metavar="STEP", help="The first step to run again.")
+@change_options
+@with_database
+def rerun(session: CliSession, id: str, step: str, change: ChangeOptions) -> None:
+    """Run a durable function again from a step, as a new chain with the same input.
+
+    What was recorded before that step is copied, so it is not done again; the first chain stays as it is.
+    """
+    from holdfast.commands.rerun import find_step
+
+    wanted = session.find_id("chain", id)
+    if change.dry_run:
+        job, records = session.read(find_step(session.store, wanted, step))
+        copied = pluralize(len(records), "record")
+        print_info(f"would start {job.type} with {copied} from before {step}; nothing was started")
+        return
+    chain = session.run(session.admin.chains.rerun(session.caller(change.reason), wanted, step))
+    row = {"id": str(chain.id), "type": chain.type, "state": chain.state}
+    write_single(row, change.output, lambda: write_table([row], columns("id", "type", "state")))
+    print_info(f"started {chain.type} from {step}")
 
 
 def _cancel_chains(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:

@@ -19,6 +19,7 @@ from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     JOB_COLUMNS,
+    STATE_COLOURS,
     Column,
     Detail,
     Format,
@@ -26,12 +27,15 @@ from holdfast.cli.output import (
     columns,
     filter_argument,
     first_line,
+    limit_option,
     list_options,
     output_option,
     state_colour,
     to_seconds,
+    truncate,
     write_detail,
     write_page,
+    write_records,
     write_single,
     write_table,
 )
@@ -43,12 +47,14 @@ from holdfast.cli.session import (
     with_database,
 )
 from holdfast.core import lifecycle
+from holdfast.core.duration import format_span
 from holdfast.core.errors import CommandUsage, UnknownJobType, nearest
+from holdfast.core.ids import short_id
 from holdfast.core.instants import parse_time
 from holdfast.core.start_table import START_OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.admin.jobs import JobDetail, Moved
     from holdfast.app import Holdfast
@@ -69,6 +75,37 @@ _STARTED_COLUMNS = (
     Column("state", lambda row: row["state"], state_colour),
     Column("deduplicated", lambda row: "yes" if row["deduplicated"] else "no"),
 )
+_MAX_RESULT = 60
+_STEP_STATES = {"done": "completed", "open": "pending", "failed": "failed", "timed_out": "failed"}
+
+
+def _step_colour(step: Mapping[str, Any]) -> str | None:
+    """Return the colour of a step's state."""
+    return STATE_COLOURS[_STEP_STATES[str(step["state"])]]
+
+
+def _step_result(step: Mapping[str, Any]) -> str | None:
+    """Return what came of a step in one line: its error, its result, or the chains it called."""
+    if step["error"] or step["sealed"]:
+        return first_line(step["error"]) or "sealed"
+    if step["output"] is None and step["chains"]:
+        return ", ".join(map(short_id, step["chains"]))
+    value = None if step["output"] is None else json.dumps(step["output"], ensure_ascii=False)
+    return value and truncate(value, _MAX_RESULT)
+
+
+def _took(step: Mapping[str, Any]) -> str | None:
+    return None if step["took_ms"] is None else format_span(step["took_ms"] * 1000)
+
+
+_STEP_COLUMNS = (
+    *columns("step", "kind"),
+    Column("state", lambda row: row["state"].replace("_", " "), _step_colour),
+    Column("took", _took),
+    *columns("tries"),
+    Column("until", lambda row: to_seconds(row["until"]) if row["state"] == "open" else None),
+    Column("result", _step_result),
+)
 _BLOCKER_COLUMNS = (
     Column("waits for chain", lambda row: row["chain_id"]),
     Column("state", lambda row: row["state"], state_colour),
@@ -87,7 +124,7 @@ _BLOCKER_COLUMNS = (
     synonyms={"why": "show", "explain": "show", "get": "show", "redrive": "retry"},
 )
 def jobs() -> None:
-    """List, show, start, retry, cancel and follow jobs."""
+    """List, show, start, retry, cancel and follow jobs, and list their steps."""
 
 
 @jobs.command(
@@ -139,8 +176,8 @@ def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
 
 def write_job(found: JobDetail, output: Format) -> None:
     """Write everything about a job."""
-    names = ("why", "waits_for", "next_permit_at", "progress", "attempts", "blockers")
-    rest = {name: getattr(found, name) for name in names}
+    shown = ("why", "waits_for", "next_permit_at", "progress", "attempts", "blockers")
+    rest = {name: getattr(found, name) for name in (*shown, "steps", "steps_cut")}
     write_single({**found.job, **rest}, output, lambda: write_detail(job_in_full(found)))
 
 
@@ -175,8 +212,33 @@ def job_in_full(found: JobDetail) -> Detail:
         },
         payloads={"input": job["input"], "output": job["output"]},
         text=job["error"],
-        tables=((found.blockers, _BLOCKER_COLUMNS), (found.attempts, _ATTEMPT_COLUMNS)),
+        tables=(
+            (found.steps, _STEP_COLUMNS),
+            (found.blockers, _BLOCKER_COLUMNS),
+            (found.attempts, _ATTEMPT_COLUMNS),
+        ),
     )
+
+
+@jobs.command(
+    "steps",
+    examples=(
+        "holdfast jobs steps 0193a6f0-7c00-7000-8000-000000000000",
+        "holdfast jobs steps 0193a6f0-7c00-7000-8000-000000000000 -o json",
+    ),
+)
+@limit_option(1_000, 10_000)
+@show_options
+@with_database
+def steps(session: CliSession, id: str, raw: bool, limit: int, output: Format) -> None:
+    """List the steps of a durable function: what it did, and what it waits for.
+
+    A step's tries are those that failed and the last; of more steps than --limit, the last are listed.
+    """
+    wanted = session.find_id("job", id)
+    found = session.run(session.admin.jobs.steps(session.caller(), wanted, limit, raw))
+    empty = "no steps: it is no durable function, or has not run yet"
+    write_records(found, _STEP_COLUMNS, output, id="step", empty=empty)
 
 
 def _move(name: str, done: str) -> BulkAction:
@@ -308,7 +370,7 @@ def start(
     if type is None and like is None:
         raise CommandUsage("neither TYPE nor --like was given", help="name the type to start")
     given = {name: value for name, value in options.items() if value is not None}
-    value = None if input is None else _read_input(input)
+    value = None if input is None else read_json(input)
     with open_app_or_database(spec, url, schema) as session:
         session.check()
         if like is not None:
@@ -389,7 +451,8 @@ def _sentence(chain: Chain, dry_run: bool, debounced: bool) -> str:
     return f"started {chain.type}"
 
 
-def _read_input(text: str) -> Any:
+def read_json(text: str, what: str = "input") -> Any:
+    """Read JSON from an argument, @FILE or - for stdin. Raises: CommandUsage."""
     if text == "-":
         text = sys.stdin.read()
     elif text.startswith("@"):
@@ -402,7 +465,7 @@ def _read_input(text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise CommandUsage(
-            f"the input is not JSON: {error}",
+            f"the {what} is not JSON: {error}",
             help="""quote it for the shell, as in '{"id": 1}'""",
         ) from None
 

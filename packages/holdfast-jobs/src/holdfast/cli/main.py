@@ -177,8 +177,9 @@ _COMMANDS = {
             "status",
             "Show the queue's status: a one-sentence summary, counts and job types.",
         ),
-        "jobs": ("jobs", "List, show, start, retry, cancel and follow jobs."),
-        "chains": ("chains", "List, show, wait for, cancel and delete chains."),
+        "jobs": ("jobs", "List, show, start, retry, cancel and follow jobs, and list their steps."),
+        "chains": ("chains", "List, show, wait for, run again, cancel and delete chains."),
+        "signal": ("signals", "Send a signal to the functions that wait for it."),
         "dead": ("dead_letters", "List, show, redrive and drop dead letters."),
         "types": ("types", "List, show, check, pause, resume and configure job types."),
         "limits": ("limits", "List and change fleet-wide limits, by job type and key."),
@@ -218,7 +219,9 @@ SYNONYMS = {
         word: f"`holdfast {command}`"
         for command, words in {
             "jobs start": "enqueue add push publish send call apply",
-            "jobs retry": "retry requeue rerun",
+            "jobs retry": "retry requeue",
+            "chains rerun": "rerun fork",
+            "signal": "signals approve",
             "jobs cancel": "cancel revoke kill abort",
             "jobs list": "list ls tasks task job",
             "jobs show": "show get result inspect",

@@ -197,7 +197,7 @@ class Client:
         if outputs.observer is not None:
             access.after_commit(partial(_emit, outputs.observer, events), change.witness)
         if spans is not None:
-            only = events[0].fields["job_id"] if len(events) == 1 else None
+            only = events[0].fields.get("job_id") if len(events) == 1 else None
             access.after_commit(partial(spans.end, only), change.witness)
 
 

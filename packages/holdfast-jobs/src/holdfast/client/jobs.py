@@ -11,7 +11,15 @@ from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Resource
 from holdfast.client.pagination import PAGE_LENGTH, read_page
 from holdfast.client.start_options import Id, id_text, id_texts
-from holdfast.client.views import AttemptInfo, BlockerInfo, JobInfo, Page, job_of, view_of
+from holdfast.client.views import (
+    AttemptInfo,
+    BlockerInfo,
+    JobInfo,
+    Page,
+    RecordedStep,
+    job_of,
+    view_of,
+)
 from holdfast.commands.chains import drop_jobs
 from holdfast.commands.change import count_answer
 from holdfast.commands.jobs import cancel_jobs, run_jobs_now, spacing_us
@@ -74,6 +82,12 @@ class JobCommands(Resource):
             yield from self._get(wanted)
         return [view_of(BlockerInfo, each, _sealer=self._client.sealer) for each in records]
 
+    def _steps(self, id: Id) -> Op[builtins.list[RecordedStep]]:
+        job = yield from self._get(id)
+        records = yield from self._client.store.steps.of_jobs([str(job.id)])
+        given = {"_chain_id": str(job.chain_id), "_sealer": self._client.sealer}
+        return [view_of(RecordedStep, each, **given) for each in records]
+
 
 class Jobs(JobCommands):
     """Reads jobs, on a connection of ours or, with `tx`, inside the caller's transaction; writes take it first."""
@@ -104,6 +118,10 @@ class Jobs(JobCommands):
         """Read the chains a job waits or waited for, in declared order. Raises: JobNotFound, InvalidId."""
         return self._client.read(self._blockers(id), tx)
 
+    def steps(self, id: Id, *, tx: SyncTx | None = None) -> builtins.list[RecordedStep]:
+        """Read what the durable calls of a job left behind, in their order. Raises: JobNotFound, InvalidId."""
+        return self._client.read(self._steps(id), tx)
+
 
 class AsyncJobs(JobCommands):
     """Async version of `Jobs`."""
@@ -130,6 +148,10 @@ class AsyncJobs(JobCommands):
     async def blockers(self, id: Id, *, tx: AsyncTx | None = None) -> builtins.list[BlockerInfo]:
         """See `Jobs.blockers`."""
         return await self._client.read_async(self._blockers(id), tx)
+
+    async def steps(self, id: Id, *, tx: AsyncTx | None = None) -> builtins.list[RecordedStep]:
+        """See `Jobs.steps`."""
+        return await self._client.read_async(self._steps(id), tx)
 
 
 class DeadLetterCommands(Resource):

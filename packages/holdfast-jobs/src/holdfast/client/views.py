@@ -20,6 +20,7 @@ from holdfast.core.errors import OutputInvalid, SealError
 from holdfast.core.instants import Instant, to_datetime
 from holdfast.core.records import ChainRecord, ChainState, JobRecord, OnBlockerFailure, State
 from holdfast.core.sealing import Sealer, open_input, open_output
+from holdfast.core.steps import StepId, StepKind, StepState
 
 if TYPE_CHECKING:
     # Type checkers know defaults of type variables before Python 3.13 does.
@@ -269,6 +270,45 @@ class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     ended_at: datetime
     error: str | None
+
+
+class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What a durable call of a job left behind; it is open while it sleeps, waits or other chains run for it."""
+
+    job_id: UUID
+    name: str
+    key: str
+    nth: int
+    position: int
+    kind: StepKind
+    state: StepState
+    error: str | None
+    undo: bool
+    fence: int
+    started_at: datetime | None
+    finished_at: datetime | None
+    until: datetime | None
+    signal: str | None
+    signal_key: str | None
+    _output: str | None
+    _chain_id: str
+    _sealer: Sealer | None = None
+
+    @property
+    def step(self) -> str:
+        """Its name with its key, or with the number of its use, as in mail[ana] and mail#2."""
+        return str(StepId(self.name, self.key, self.nth))
+
+    @property
+    def output(self) -> Any:
+        """What came of it; of a call that is open the ids of the chains. Raises: SealError."""
+        if self._output is None:
+            return None
+        return decode_any(open_output(self._sealer, self._output, self._chain_id))
+
+    def __repr__(self) -> str:
+        """Show what identifies it, and no payload."""
+        return f"RecordedStep({self.step!r}, kind={self.kind!r}, state={self.state!r})"
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):

@@ -9,9 +9,9 @@ import msgspec
 from holdfast.commands.blockers import FURTHEST, circle_of
 from holdfast.commands.redrives import redrive_sentence
 from holdfast.core.declared_limits import DeclaredLimits, declared_in_fleet, rate_words
-from holdfast.core.duration import format_span
-from holdfast.core.errors import InputUnreadable, SealBroken, SealKeyMissing
-from holdfast.core.instants import Instant
+from holdfast.core.duration import format_span, pluralize
+from holdfast.core.errors import InputUnreadable, SealBroken, SealKeyMissing, StepUnreadable
+from holdfast.core.instants import Instant, to_datetime
 from holdfast.core.partitions import (
     PartitionPlace,
     PartitionRule,
@@ -30,6 +30,7 @@ from holdfast.core.records import (
 )
 from holdfast.core.redaction import redact
 from holdfast.core.retry import SUSPECTED_FROM
+from holdfast.core.steps import StepRecord, is_retry, retried_step
 from holdfast.core.worker_presence import GIVES_UP_AFTER, WorkerRecord
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -41,7 +42,10 @@ RUN_COUNTS_MS = 60_000
 MAX_WORKERS = 1_000
 MAX_HOLDERS = 10
 """So many of the jobs that hold a limit are named."""
+MAX_WAITS = 3
+"""So many of the things that a function waits for are named."""
 _MAX_REASON = 200
+_DAY_US = 86_400_000_000
 
 
 class JobExplanation(msgspec.Struct, frozen=True):
@@ -83,7 +87,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     `last_error` is how the last attempt of a job ended that is to be tried again, `circle` the chains that wait for one
     another, if it is one of them, `debounce` until when it waits for quiet, `partition` where its limits hold it back,
     `unreadable_since` when code first could not read its input, `crashed_before` how many others whose worker died come
-    first, `redrive` what is to re-queue a dead letter, `failing` why it has failed, if `on_failed` is to be called.
+    first, `redrive` what is to re-queue a dead letter, `failing` why it has failed, if `on_failed` is to be called,
+    `steps` what a parked function waits for.
     """
 
     now: Instant
@@ -100,6 +105,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     crashed_before: int = 0
     redrive: RedriveRecord | None = None
     failing: FailingJob | None = None
+    steps: Sequence[StepRecord] = ()
 
     def handlers(self, type: str) -> list[WorkerRecord]:
         """The live workers that handle a type and take jobs."""
@@ -115,7 +121,7 @@ def explain(job: JobRecord, around: Surroundings) -> JobExplanation:
     """Say what state a job is in, and what it waits for: by whom it is held back, and until when, if that is known."""
     match job.state:
         case "blocked":
-            return JobExplanation(_explain_blocked(around))
+            return JobExplanation(_explain_parked(around) or _explain_blocked(job, around))
         case "pending":
             return _explain_waiting(job, around)
         case "running":
@@ -131,6 +137,8 @@ def explain(job: JobRecord, around: Surroundings) -> JobExplanation:
 
 
 def _explain_waiting(job: JobRecord, around: Surroundings) -> JobExplanation:
+    if around.steps and (job.available_at is None or job.available_at > around.now):
+        return JobExplanation(_explain_parked(around))
     unread = _explain_unreadable(job, around)
     if unread:
         return JobExplanation(unread)
@@ -161,7 +169,8 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         open_chains = [each.chain_id for each in blockers if each.open]
         circle = circle_of(job.chain_id, open_chains, dependents)
         debounce = yield from _debounce(store, job)
-        return Surroundings(now, blockers=blockers, circle=circle, debounce=debounce)
+        steps = yield from store.steps.waits_of(job.id, MAX_WAITS + 1)
+        return Surroundings(now, blockers=blockers, circle=circle, debounce=debounce, steps=steps)
     if job.state not in ("pending", "running"):
         redrives = (yield from store.redrives.under_way(job.id)) if job.state == "failed" else ()
         return Surroundings(now, redrive=next(iter(redrives), None))
@@ -172,11 +181,13 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
     live = {each.id for each in workers if job.type in each.types}
     last_error = yield from _last_error(store, job)
     is_unreadable = _is_unreadable(last_error)
+    steps = (yield from store.steps.waits_of(job.id, MAX_WAITS + 1)) if job.fence else []
+    has_called = any(each.kind == "run" for each in steps)
     return Surroundings(
         now,
         identity,
         next((each for each in settings if each.type == job.type), None),
-        (),
+        (yield from store.blockers.of_jobs([job.id])) if has_called else (),
         workers,
         sum(each.jobs for each in leases if each.worker in live),
         last_error,
@@ -185,6 +196,7 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         unreadable_since=(yield from store.unreadable.since(job.id)) if is_unreadable else None,
         crashed_before=(yield from _crashed_before(store, job)),
         failing=(yield from store.on_failed.of_job(job.id)),
+        steps=steps,
     )
 
 
@@ -229,20 +241,59 @@ def _last_error(store: Store, job: JobRecord) -> Op[str | None]:
     return error if job.attempt or _is_unreadable(error) else None
 
 
-def _explain_blocked(around: Surroundings) -> str:
+def _explain_parked(around: Surroundings) -> str:
+    """Say what a parked function waits for."""
+    parts = [_explain_wait(each, around) for each in around.steps[:MAX_WAITS]]
+    more = [] if len(around.steps) <= MAX_WAITS else ["and more"]
+    sentence = "; ".join(parts + more)
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _explain_wait(step: StepRecord, around: Surroundings) -> str:
+    until = "" if step.until is None else f" until {_moment(step.until, around.now)}"
+    if step.kind == "wait":
+        return f"waiting for signal {step.signal} {step.signal_key}".rstrip() + until
+    if step.kind == "run":
+        edges = [each for each in around.blockers if each.step == step.position]
+        still = sum(each.open for each in edges)
+        return f"waiting for {still} of {pluralize(len(edges), 'chain')} it called"
+    if not is_retry(step):
+        return f"sleeping{until}"
+    error = _because(step.error).removeprefix(": ")
+    soon = format_span((step.until or around.now) - around.now)
+    return f"step {retried_step(step)} failed ({error}), try {step.nth + 1} in {soon}"
+
+
+def _moment(at: Instant, now: Instant) -> str:
+    """Write a time to come as people say it, as in "Friday 14:00 UTC"."""
+    days = at // _DAY_US - now // _DAY_US
+    form = "%H:%M" if days <= 0 else "%A %H:%M" if days < 7 else "%Y-%m-%d %H:%M"
+    if at - now < 2 * 60_000_000:
+        form += ":%S"
+    return f"{to_datetime(at):{form}} UTC"
+
+
+def _explain_blocked(job: JobRecord, around: Surroundings) -> str:
     if around.circle:
         chains = " waits for ".join(f"chain {each}" for each in around.circle)
         return f"Deadlock: {chains}; cancel one of them"
     open_edges = [each for each in around.blockers if each.open]
     if around.debounce is not None and open_edges:
         return f"Requested again while it ran: starts after chain {open_edges[0].chain_id} ends"
+    if job.fence and not open_edges:
+        return (
+            "Parked, and nothing will wake it: it has no time to wait for, no signal and no chain;"
+            f" cancel it, and run it again with `holdfast chains rerun {job.chain_id} --from STEP`"
+        )
     count = len(around.blockers)
     sentence = f"Waiting for {len(open_edges)} of {count} chain{'' if count == 1 else 's'}"
     stuck = sum(each.state in ("failed", "cancelled") for each in open_edges)
     return f"{sentence}; {stuck} failed or cancelled" if stuck else sentence
 
 
-_UNREADABLE = frozenset(each.__name__ for each in (InputUnreadable, SealKeyMissing, SealBroken))
+_UNREADABLE = frozenset(
+    each.__name__ for each in (InputUnreadable, StepUnreadable, SealKeyMissing, SealBroken)
+)
 
 
 def _is_unreadable(error: str | None) -> bool:
@@ -254,9 +305,12 @@ def _explain_unreadable(job: JobRecord, around: Surroundings) -> str:
     if not _is_unreadable(around.last_error) or due is None or due <= around.now:
         return ""
     kind, _, text = (around.last_error or "").partition(": ")
-    waits_for = "code that can read" if kind == InputUnreadable.__name__ else "a key that opens"
     next_try = f"next try in {format_span(due - around.now)}"
-    sentence = f"Waiting for {waits_for} its input{_because(text)}; {next_try}"
+    if kind == StepUnreadable.__name__:
+        sentence = f"Its code does not fit its records{_because(text)}; {next_try}"
+    else:
+        waits_for = "code that can read" if kind == InputUnreadable.__name__ else "a key that opens"
+        sentence = f"Waiting for {waits_for} its input{_because(text)}; {next_try}"
     ends_at = _gives_up_at(job, around)
     if ends_at is None:
         return sentence

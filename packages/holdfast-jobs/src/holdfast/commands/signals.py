@@ -8,16 +8,14 @@ from holdfast.commands.change import Change, Effect
 from holdfast.core.codec import TypeCodec
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidName, InvalidOption
+from holdfast.core.events import event
 from holdfast.core.registry import is_name
 from holdfast.core.signatures import check_kind
-from holdfast.core.steps import MAX_NAME, NewSignal
+from holdfast.core.steps import KEEP, MAX_NAME, NewSignal
 from holdfast.notify.base import ANY, Hint
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
-
-KEEP: Duration = "7d"
-"""How long a signal waits for somebody who waits for it."""
 
 _ANYTHING = TypeCodec(Any)
 
@@ -78,4 +76,5 @@ def send_signal(store: Store, signal: NewSignal) -> Op[Change[bool]]:
         # There it was routed at once.
         hints.append(Hint("due", ANY))
     target = f"signal {signal.name} {signal.key}".rstrip()
-    return Change(True, [Effect(target, after={"id": signal.id})], hints)
+    told = event("signal_sent", signal=signal.name, id=signal.id)
+    return Change(True, [Effect(target, after={"id": signal.id})], hints, [told])

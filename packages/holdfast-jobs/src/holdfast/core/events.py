@@ -164,6 +164,30 @@ CATALOGUE: dict[str, EventSpec] = {
             "A function waits for a time, a signal or other chains; the attempt is not counted.",
             (*_ATTEMPT, "run_ms"),
         ),
+        EventSpec(
+            "steps_recorded",
+            "debug",
+            "An attempt of a function recorded steps, and took signals that it waited for.",
+            (*_ATTEMPT, "recorded", "signals"),
+        ),
+        EventSpec(
+            "step_failed",
+            "warning",
+            "A step of a function failed and will not be tried again; the function sees a StepFailed.",
+            (*_ATTEMPT, "step", "error"),
+        ),
+        EventSpec(
+            "records_unused",
+            "warning",
+            "A function ended without asking for some of its records: its code has changed since.",
+            (*_ATTEMPT, "steps"),
+        ),
+        EventSpec(
+            "signal_sent",
+            "debug",
+            "A signal was written and its transaction committed.",
+            ("signal", "id"),
+        ),
         EventSpec("job_unblocked", "debug", "The last blocker of a job finished.", _JOB),
         EventSpec(
             "job_reaped",

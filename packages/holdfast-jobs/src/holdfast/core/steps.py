@@ -21,10 +21,15 @@ StepState = Literal["open", "done", "failed", "timed_out"]
 UNDO = "undo:"
 """Before the name of a step, the name under which its undoing is recorded. A redrive does both again."""
 
+RETRY = ".retry"
+"""After the name of a step, the name of the sleep before it is tried again."""
+
 MAX_STEPS = 10_000
 """Records that one job may have."""
 MAX_RECORDED_BYTES = 64 * 1024 * 1024
 """What the records of one job may have together."""
+KEEP = "7d"
+"""How long a signal waits for somebody who waits for it."""
 MAX_NAME = 200
 """Characters of a step's or a signal's name, and of a key."""
 
@@ -139,6 +144,29 @@ class RecordedBefore(Exception):
         """Give the record."""
         super().__init__(f"{record.id} was recorded")
         self.record = record
+
+
+def is_retry(step: StepRecord) -> bool:
+    """Whether a record is the sleep before a step's next try."""
+    return step.kind == "sleep" and step.name.endswith(RETRY)
+
+
+def retried_step(step: StepRecord) -> StepId:
+    """Return which step is tried again after a sleep; of any other record, which step it is.
+
+    The sleep's key is the step's, or the number of its use.
+    """
+    if not is_retry(step):
+        return step.id
+    name, number = step.name.removesuffix(RETRY), step.key.removeprefix("#")
+    if number != step.key and number.isdigit():
+        return StepId(name, nth=int(number))
+    return StepId(name, step.key)
+
+
+def failed_call(error: str) -> tuple[str, str, str | None]:
+    """Read what is recorded of a call that failed: the chain, how it ended, and its error."""
+    return msgspec.json.decode(error, type=tuple[str, str, str | None])
 
 
 class NewSignal(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -28,6 +28,27 @@ JOB_RUN = Metric(
     ("type",),
     "s",
 )
+STEP_RECORDS = Metric(
+    "holdfast.step.records", "counter", "Steps that durable functions recorded.", ("type",)
+)
+STEP_FAILURES = Metric(
+    "holdfast.step.failures",
+    "counter",
+    "Steps that failed and will not be tried again.",
+    ("type",),
+)
+SIGNALS_SENT = Metric("holdfast.signal.sent", "counter", "Signals that this process sent.")
+SIGNALS_TAKEN = Metric(
+    "holdfast.signal.taken", "counter", "Signals that functions waited for and took.", ("type",)
+)
+FUNCTION_WAITS = Metric(
+    "holdfast.function.waits",
+    "gauge",
+    "What parked functions wait for: signals (wait), times (sleep) and chains they called (run), "
+    "among the 10,000 oldest.",
+    ("kind",),
+    of_database=True,
+)
 LEASES_LOST = Metric(
     "holdfast.lease.lost", "counter", "Leases lost while their handler was running."
 )
@@ -314,6 +335,11 @@ class MetricsObserver(ABC):
             self._apply(Measurement(TYPE_DUE, each.due, (each.type,)))
             self._apply(Measurement(TYPE_OLDEST_AGE, each.oldest_us / 1_000_000, (each.type,)))
 
+    def set_waits(self, waits: Mapping[str, int]) -> None:
+        """Set how much parked functions wait for; as with totals, one process does this."""
+        for kind in ("wait", "sleep", "run"):
+            self._apply(Measurement(FUNCTION_WAITS, waits.get(kind, 0), (kind,)))
+
     def set_lateness(self, late_us: Mapping[str, int]) -> None:
         """Set how late each cycle is; as with totals, one process does this."""
         for cycle, us in late_us.items():
@@ -396,6 +422,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "job_snoozed": (_attempt("snoozed"),),
     "job_failed": (_attempt("failed"), _run, _dead_letter),
     "job_cancelled": (_attempt("cancelled"),),
+    "steps_recorded": (_measure(STEP_RECORDS, "recorded"), _measure(SIGNALS_TAKEN, "signals")),
+    "step_failed": (_measure(STEP_FAILURES),),
+    "signal_sent": (_measure(SIGNALS_SENT),),
     "job_reaped": (_attempt("reaped"), _measure(REAPER_STALE, "stale_ms"), _reaped_dead_letter),
     "lease_lost": (_measure(LEASES_LOST),),
     "write_refused": (_measure(WRITES_REFUSED),),

@@ -47,6 +47,7 @@ from holdfast.core.signatures import check_kind, is_async, name_of
 from holdfast.core.steps import (
     MAX_RECORDED_BYTES,
     MAX_STEPS,
+    RETRY,
     UNDO,
     ClosedStep,
     NewStep,
@@ -157,6 +158,9 @@ class DurableFunction:
         self._position = max((each.position for each in self._records.values()), default=0)
         self._bytes = sum(len(each.output or "") for each in self._records.values())
         self._has_marked = bool(attempt.claimed.steps) and attempt.claimed.attempt <= 1
+        self.recorded = 0
+        self.signals_taken = 0
+        self.failures: list[tuple[StepId, str | None]] = []
         self.is_async = attempt.type.executor == "loop"
         self.is_dry = False
         """Whether it is only replayed, and stops at the first thing that it would do."""
@@ -330,7 +334,7 @@ class DurableFunction:
 
         number = 1
         while True:
-            retried = StepId(f"{id.name}.retry", id.key or f"#{id.nth}", number)
+            retried = StepId(id.name + RETRY, id.key or f"#{id.nth}", number)
             if retried not in self._records:
                 started = self._now()
                 info = StepInfo(f"{claimed.id}/{id}", claimed.fence, number)
@@ -567,6 +571,7 @@ class DurableFunction:
     def _new(self, id: StepId, kind: StepKind, state: StepState, **values: Any) -> NewStep:
         claimed = self._attempt.claimed
         self._position += 1
+        values.setdefault("started_at", self._now())
         return NewStep(
             claimed.id,
             claimed.token,
@@ -625,12 +630,16 @@ class DurableFunction:
                 continue
             if isinstance(row, ClosedStep):
                 known = self._records[id]
+                self.signals_taken += row.signal_id is not None
                 output = known.output if row.output is None else row.output
                 self._records[id] = msgspec.structs.replace(
                     known, state=row.state, output=output, error=row.error
                 )
                 continue
             self._bytes += len(row.output or "")
+            self.recorded += 1
+            if row.kind == "step" and row.state == "failed":
+                self.failures.append((id, row.error))
             self._records[id] = StepRecord(
                 row.job_id,
                 row.name,

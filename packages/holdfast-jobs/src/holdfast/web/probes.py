@@ -138,6 +138,7 @@ def _set_figures(observer: PrometheusObserver, figures: DatabaseFigures) -> None
     observer.set_types(figures.types)
     observer.set_limits(figures.limits)
     observer.set_lateness(figures.late_us)
+    observer.set_waits(figures.waits)
     if figures.retention is not None:
         observer.set_retention(figures.retention)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 import msgspec
@@ -78,6 +78,8 @@ class Attempt(msgspec.Struct, eq=False):
     """Whether steps of it are to be undone if it fails."""
     sealed: bool = False
     """Whether its payloads are sealed, so that nothing of them may be written in clear."""
+    unused_steps: Sequence[str] = ()
+    """Records that a durable function did not ask for, though it has ended."""
     _flag: threading.Event | None = None
 
     @property

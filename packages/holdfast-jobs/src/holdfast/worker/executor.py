@@ -136,6 +136,17 @@ class Executor:
             if job.function is not None:
                 job.function.close()
             current_job.reset(token)
+            if job.function is not None:
+                self._tell_steps(attempt, job.function)
+
+    def _tell_steps(self, attempt: Attempt, function: DurableFunction) -> None:
+        """Say what a function has recorded."""
+        emitter = self._context.emitter
+        if function.recorded or function.signals_taken:
+            told = {"recorded": function.recorded, "signals": function.signals_taken}
+            emitter.emit_attempt("steps_recorded", attempt, **told)
+        for step, error in function.failures:
+            emitter.emit_attempt("step_failed", attempt, step=str(step), error=error)
 
     async def run_batch(self, attempts: Sequence[Attempt]) -> list[AttemptResult]:
         """Run a batch handler once for several attempts; a result per job, or one error for all.
@@ -214,15 +225,14 @@ class Executor:
             raise LeaseLost(str(reason), "the result came too late")
         if reason not in (None, "shutdown"):
             raise Aborted(str(reason))
-        if job.function is not None:
-            ended = await self._end_function(attempt, job.function)
-            if ended is not None:
-                return ended
+        ended = None if job.function is None else await self._end_function(attempt, job.function)
+        if ended is not None:
+            return ended
         if job.own_transaction is not None:
             return await self._end_in_own_transaction(job.own_transaction)
         finish = self._resolve(attempt, value)
-        if job.function is not None and finish.kind == "snooze":
-            await job.function.save()
+        if job.function is not None:
+            await self._end_returned_function(attempt, job.function, finish)
         if finish.next_blockers:
             database = self._context.database
             await database.read_async(self._resolver.check_waits(database.store, finish))
@@ -303,6 +313,14 @@ class Executor:
         if job.function is not None and not attempt.claimed.failing:
             finish = await self._end_failed_function(attempt, job.function, finish)
         return AttemptResult(finish, error=error)
+
+    async def _end_returned_function(
+        self, attempt: Attempt, function: DurableFunction, finish: Finish
+    ) -> None:
+        """Note the records that the code did not ask for; of a function that is snoozed, write what was put off."""
+        attempt.unused_steps = [str(each) for each in function.unasked()]
+        if finish.kind == "snooze":
+            await function.save()
 
     async def _end_failed_function(
         self, attempt: Attempt, function: DurableFunction, finish: Finish

@@ -192,6 +192,11 @@ class Emitter:
         if self._wants(name):
             self._observe(event(name, worker=self._worker, **fields))
 
+    def emit_attempt(self, name: str, attempt: Attempt, **fields: Any) -> None:
+        """Emit an event of an attempt."""
+        if self._wants(name):
+            self.emit(name, **_attempt_fields(attempt), **fields)
+
     def emit_all(self, events: Iterable[Event]) -> None:
         """Emit events that a command told of."""
         for each in events:
@@ -225,6 +230,8 @@ class Emitter:
         name = EVENT_OF[kind]
         if self._wants(name):
             self.emit(name, **self._fields(attempt, finish))
+        if attempt.unused_steps and kind in ("complete", "continue"):
+            self.emit_attempt("records_unused", attempt, steps=list(attempt.unused_steps))
         if kind == "fail" and finish.on_failed == "due":
             self.emit("on_failed_gave_up", **_attempt_fields(attempt), error=finish.error)
 

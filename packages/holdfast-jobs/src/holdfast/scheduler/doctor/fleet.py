@@ -14,8 +14,9 @@ from holdfast.core.duration import format_duration, format_span, pluralize
 from holdfast.core.errors import ConfigError
 from holdfast.core.instants import Instant
 from holdfast.core.lease import Lease
-from holdfast.core.records import Identity, LeaseRecord, TypeSetting, UnreadableGroup
+from holdfast.core.records import Identity, JobRef, LeaseRecord, TypeSetting, UnreadableGroup
 from holdfast.core.statistics import QueueTotals, Timeouts, TypePace, TypeTotals
+from holdfast.core.steps import SignalRecord
 from holdfast.core.subscriptions import SubscriptionRecord
 from holdfast.core.worker_presence import WorkerRecord
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
@@ -35,6 +36,9 @@ TIMEOUTS_LOOK = 1_000
 MANY_TIMEOUTS = 3
 """So many attempts of a type that timed out within a day, among the newest failed ones, are no accident."""
 
+UNWANTED_MS = 86_400_000
+"""A signal that nobody has waited for since then was most likely sent under a wrong name or key."""
+
 
 class Fleet(msgspec.Struct, frozen=True):
     """The state of the fleet at one moment; `runs` are the last ones of the cycles."""
@@ -53,6 +57,8 @@ class Fleet(msgspec.Struct, frozen=True):
     unreadable: list[UnreadableGroup] = []
     paces: list[TypePace] = []
     timeouts: list[Timeouts] = []
+    stranded: list[JobRef] = []
+    unwanted: list[SignalRecord] = []
 
     @property
     def leases_in_code(self) -> dict[str, Lease]:
@@ -84,6 +90,8 @@ def read_fleet(store: Store, now: Instant | None = None) -> Op[Fleet]:
         unreadable=(yield from store.unreadable.groups()),
         paces=(yield from store.statistics.types(PACE_MS, now)),
         timeouts=(yield from store.statistics.timeouts(TIMEOUTS_MS, TIMEOUTS_LOOK, now)),
+        stranded=(yield from store.steps.find_stranded(_MANY)),
+        unwanted=(yield from store.signals.find_unwanted(UNWANTED_MS, _MANY, now)),
     )
 
 
@@ -102,6 +110,8 @@ def check_fleet(fleet: Fleet, reaper_interval_ms: int) -> list[Finding]:
         _check_expired(fleet, reaper_interval_ms),
         _check_unreadable(fleet),
         _check_sealed(fleet),
+        _check_stranded(fleet.stranded),
+        _check_signals(fleet.unwanted),
         _check_dead_letters(fleet.totals),
         _check_cycles(fleet),
         _check_clock(fleet.ahead_us),
@@ -153,6 +163,32 @@ def _check_sealed(fleet: Fleet) -> Finding:
 
 def _without_place(missing: str | None) -> str:
     return (missing or "").partition(", which")[0]
+
+
+def _check_stranded(stranded: Sequence[JobRef]) -> Finding:
+    if not stranded:
+        return ok("functions", "every parked function has something to wake it")
+    first = stranded[0]
+    return problem(
+        "functions",
+        f"{pluralize(len(stranded), 'function')}, the first is job {first.id} of {first.type}",
+        "they are parked, and no time, signal or chain will wake them",
+        f"holdfast jobs steps {first.id}; cancel it, and run it again from a step that is missing: "
+        "holdfast chains rerun CHAIN --from STEP",
+    )
+
+
+def _check_signals(unwanted: Sequence[SignalRecord]) -> Finding:
+    if not unwanted:
+        return ok("signals", "no signal has waited for a day in vain")
+    named = dict.fromkeys(f"{each.name} {each.key}".rstrip() for each in unwanted)
+    return warning(
+        "signals",
+        f"{pluralize(len(unwanted), 'signal')}: {_list_names(list(named))}",
+        "they were sent more than a day ago, and no function waits for them",
+        "compare name and key with what functions wait for: "
+        f"holdfast jobs list waiting:{unwanted[0].name}",
+    )
 
 
 def _check_identity(identity: Identity | None) -> Finding:

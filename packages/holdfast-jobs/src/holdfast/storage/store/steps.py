@@ -15,7 +15,7 @@ from holdfast.core.steps import (
     WaitRecord,
     WrittenStep,
 )
-from holdfast.storage.operation import Op
+from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import document, fetch, fetch_column, fetch_set, has_rows, texts
 
 LOOK = 10_000
@@ -74,6 +74,23 @@ class StepStore:
         One that runs is due again when it parks.
         """
         return fetch(JobRef, "step_wake_parents", ids=texts(ids), now=now)
+
+    def latest(self, job_id: str, limit: int) -> Op[list[StepRecord]]:
+        """Read the last records of a job, in their order. One statement."""
+        return fetch(StepRecord, "step_latest", job_id=job_id, limit=limit)
+
+    def waits_of(self, job_id: str, limit: int) -> Op[list[StepRecord]]:
+        """Read what a parked function waits for; nothing of a job that is not parked. One statement."""
+        return fetch(StepRecord, "step_parked", job_id=job_id, limit=limit)
+
+    def waiting(self) -> Op[dict[str, int]]:
+        """Count the waits of parked functions by kind, among the oldest that are open. One statement."""
+        return dict((yield Statement("step_waiting", {"look": LOOK})))
+
+    def copy(self, job_id: str, steps: Sequence[StepRecord]) -> Op[None]:
+        """Give a new job records of another, before any worker sees it. Two statements."""
+        yield Statement("step_copy", {"job_id": job_id, "rows": document(steps)})
+        yield Statement("step_copied", {"job_id": job_id})
 
     def find_stranded(self, limit: int) -> Op[list[JobRef]]:
         """Read parked functions that nothing will wake, among the newest blocked jobs. Two small statements."""

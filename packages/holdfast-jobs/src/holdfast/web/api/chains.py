@@ -55,6 +55,13 @@ class StartRequestBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cast("StartOptions", given)
 
 
+class RerunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From which step on a function runs again, as in `charge` or `mail#2`."""
+
+    step: str = msgspec.field(name="from")
+    reason: str | None = None
+
+
 _TIMES = {name for name, each in START_OPTIONS.items() if each.kind == "time"}
 _JSON_TYPES: Mapping[OptionKind, Any] = {"number": int | None, "flag": bool | None}
 
@@ -126,6 +133,14 @@ async def _start(request: BoundRequest, wanted: StartRequestBody) -> Chain:
         {**template.options_of(type), **wanted.options()},
         like=template.id,
     )
+
+
+async def rerun(request: BoundRequest) -> ApiResponse:
+    """Start a durable function anew from a step, with what was recorded before it."""
+    chain = await request.service.chains.rerun(request.caller, request["id"], request.body.step)
+    location = f"{root_path(request.http)}/api/v1/chains/{chain.id}"
+    value = {"id": str(chain.id), "type": chain.type, "state": chain.state}
+    return ApiResponse(value, 201, {"Location": location})
 
 
 async def cancel(request: BoundRequest) -> ApiResponse:
@@ -224,6 +239,15 @@ ROUTES = (
     ),
     Route(
         "GET", "/api/v1/chains/{id}/wait", "chain.wait", wait, (ID, _TIMEOUT), answers=_WAIT_ANSWERS
+    ),
+    Route(
+        "POST",
+        "/api/v1/chains/{id}/rerun",
+        "chain.rerun",
+        rerun,
+        (ID,),
+        RerunBody,
+        answers=(201, 422),
     ),
     command("/api/v1/chains/{id}/cancel", "chain.cancel", cancel, ID, **_ENDS),
     Route("DELETE", "/api/v1/chains/{id}", "chain.delete", delete, (ID, _CASCADE), **_ENDS),

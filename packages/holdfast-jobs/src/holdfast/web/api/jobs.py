@@ -62,6 +62,13 @@ async def get(request: BoundRequest) -> ApiResponse:
     return ApiResponse(detail, version=detail.version)
 
 
+async def steps(request: BoundRequest) -> ApiResponse:
+    """List the last steps of a durable function."""
+    limit, raw = request["limit"], request["raw"]
+    found = await request.service.jobs.steps(request.caller, request["id"], limit, raw)
+    return ApiResponse({"items": found})
+
+
 async def retry(request: BoundRequest) -> ApiResponse:
     """Re-queue a failed job; its history is kept."""
     return await _move(request, request.service.jobs.retry)
@@ -133,6 +140,7 @@ ROUTES = (
     Route("GET", "/api/v1/jobs", "job.list", list_page, (FILTER, LIMIT, AFTER)),
     Route("GET", "/api/v1/jobs/count", "job.list", count, (FILTER,)),
     Route("GET", "/api/v1/jobs/{id}", "job.get", get, (ID, _RAW), versioned=True),
+    Route("GET", "/api/v1/jobs/{id}/steps", "job.get", steps, (ID, LIMIT, _RAW)),
     Route("POST", "/api/v1/jobs/retry", "job.retry", retry_many, **_MANY),
     Route("POST", "/api/v1/jobs/cancel", "job.cancel", cancel_many, **_MANY),
     Route("POST", "/api/v1/jobs/run-now", "job.run_now", run_many_now, **_MANY),

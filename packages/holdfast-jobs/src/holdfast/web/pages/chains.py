@@ -15,7 +15,7 @@ from holdfast.core.duration import format_span, pluralize
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import CHAIN_COMMANDS, STATES, TERMINAL
 from holdfast.web.pages.drawing import dot, line, link, number, path, picture, rect, text
-from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
+from holdfast.web.pages.forms import FormFields, caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.page_context import PageContext, render_page
 from holdfast.web.pages.state_tabs import read_list
 from holdfast.web.pages.templates import count, instant_of
@@ -85,10 +85,15 @@ async def get(context: PageContext) -> Response:
 
 
 async def move(context: PageContext) -> Response:
-    """Cancel or delete a chain."""
+    """Cancel or delete a chain, or run it again from a step of its function."""
     fields = await read_form(context)
     caller, id = caller_with_reason(context, fields), context.request.path_params["id"]
-    if fields.choose(CHAIN_COMMANDS) == "delete":
+    chosen = fields.choose((*CHAIN_COMMANDS, "rerun"))
+    if chosen == "rerun":
+        made = await context.service.chains.rerun(caller, id, fields.need("step"))
+        there = FormFields({"back": [context.url(f"/chains/{made.id}")]})
+        return redirect_back(context, there, "start", subject=made.type)
+    if chosen == "delete":
         removed = await context.service.chains.delete(caller, [id])
         return redirect_back(context, fields, "delete_chain", removed)
     await context.service.chains.cancel(caller, id)

@@ -264,3 +264,30 @@ def _share_bar(shares: Sequence[TimeShare], total: int) -> Markup:
         x += width
     label = ", ".join(f"{each.word} {each.span}" for each in shares) or "no time yet"
     return stretched_picture(_BAR_WIDTH, _BAR_HEIGHT, label, boxes)
+
+
+_STEP_BARS = {"done": "completed", "failed": "failed", "timed_out": "failed", "open": "pending"}
+
+
+def step_bars(steps: Sequence[Mapping[str, Any]], begun: Instant, now: Instant) -> list[Markup]:
+    """Draw when each step of a function was under way, between its job's start and its last step's end or now."""
+    ends = [instant_of(each["finished_at"]) if each["finished_at"] else now for each in steps]
+    starts, latest = [], begun
+    for each, end in zip(steps, ends, strict=True):
+        starts.append(instant_of(each["started_at"]) if each["started_at"] else min(latest, end))
+        latest = max(latest, end)
+    first = min((begun, *starts))
+    scale = _BAR_WIDTH / max(1, max((latest, *ends)) - first)
+    bars = []
+    for each, start, end in zip(steps, starts, ends, strict=True):
+        width = max(2 * _MIN_SHARE_WIDTH, (end - start) * scale)
+        x = min((start - first) * scale, _BAR_WIDTH - width)
+        waits = each["kind"] not in ("step", "undo") and _STEP_BARS[each["state"]] != "failed"
+        kind = "waited" if waits else _STEP_BARS[each["state"]]
+        label = f"{each['step']}: {format_span(end - start)}, after {format_span(start - first)}"
+        bars.append(
+            stretched_picture(
+                _BAR_WIDTH, _BAR_HEIGHT, label, [rect(x, 0, width, _BAR_HEIGHT, kind)]
+            )
+        )
+    return bars

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.admin.jobs import JobDetail, Moved
 from holdfast.core.duration import format_span
-from holdfast.core.errors import JobNotFound, WrongState
+from holdfast.core.errors import InvalidOption, JobNotFound, WrongState
 from holdfast.core.filters import FIELDS
 from holdfast.core.instants import Instant
-from holdfast.core.lifecycle import JOB_COMMANDS, STATES
-from holdfast.web.pages.drawing import time_breakdown
+from holdfast.core.lifecycle import JOB_COMMANDS, STATES, TERMINAL
+from holdfast.web.pages.drawing import step_bars, time_breakdown
 from holdfast.web.pages.forms import (
     FormFields,
     bulk_of,
@@ -26,13 +27,27 @@ from holdfast.web.pages.forms import (
 )
 from holdfast.web.pages.page_context import PageContext, render_page
 from holdfast.web.pages.state_tabs import chosen_states, read_list
-from holdfast.web.pages.templates import instant_of
+from holdfast.web.pages.templates import compact_json, instant_of
 
 BATCH = 100
 
 _ID_PART = re.compile(r"(?:…|\.\.\.)?[0-9A-Fa-f-]{6,36}(?:…|\.\.\.)?")
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}.*")
+
+_STEP_CHIPS = {
+    "done": ("completed", "done"),
+    "failed": ("failed", "failed"),
+    "timed_out": ("failed", "timed out"),
+    "open": ("pending", ""),
+}
+_OPEN_WORDS = {
+    "step": "retrying",
+    "sleep": "sleeping",
+    "wait": "waiting",
+    "run": "waiting",
+    "cursor": "open",
+}
 
 _TONES = {"failed": "bad", "completed": "good", "running": "busy"}
 """How the sentence about a job in a state looks; other states have a look of their own."""
@@ -86,10 +101,47 @@ async def get(context: PageContext) -> Response:
         "breakdown": time_breakdown(job, detail.attempts, detail.now),
         "attempts": detail.attempts,
         "blockers": detail.blockers,
+        "steps": _step_rows(detail),
+        "steps_cut": detail.steps_cut,
+        "waits": [
+            each for each in detail.steps if each["kind"] == "wait" and each["state"] == "open"
+        ],
         "progress": detail.progress,
         "trace_url": trace_link(context.service.settings.holdfast.trace_url, job["trace"]),
     }
     return render_page(context, "job.html", job["type"], "jobs", values, detail.now)
+
+
+def _step_rows(detail: JobDetail) -> list[dict[str, Any]]:
+    """Return the steps with their bars and chips."""
+    bars = step_bars(detail.steps, instant_of(detail.job["created_at"]), detail.now)
+    is_live = detail.job["state"] not in TERMINAL
+    rows = []
+    for each, bar in zip(detail.steps, bars, strict=True):
+        chip, word = _STEP_CHIPS[each["state"]]
+        if each["state"] == "open":
+            word = _OPEN_WORDS[each["kind"]] if is_live else "not ended"
+        spent = None if each["took_ms"] is None else format_span(each["took_ms"] * 1000)
+        result = None if each["output"] is None else compact_json(each["output"])
+        rows.append(
+            {**each, "bar": bar, "chip": chip, "word": word, "took": spent, "result": result}
+        )
+    return rows
+
+
+async def send_signal(context: PageContext) -> Response:
+    """Send the signal that a function waits for."""
+    fields = await read_form(context)
+    fields.choose(("signal",))
+    name, key, text = fields.need("name"), fields.one("key"), fields.one("data")
+    try:
+        data = json.loads(text or "null")
+    except ValueError as error:
+        raise InvalidOption(
+            f"the data is not JSON: {error}", help='quote text, as in "yes"'
+        ) from None
+    await context.service.signals.send(caller_with_reason(context, fields), name, key or None, data)
+    return redirect_back(context, fields, "signal", subject=name)
 
 
 def trace_link(template: str | None, traceparent: str | None) -> str | None:

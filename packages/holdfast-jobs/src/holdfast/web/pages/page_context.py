@@ -142,6 +142,7 @@ _SENTENCES = {
     "drop": "{jobs} dropped",
     "cancel_chain": "Chain cancelled",
     "start": "{name} started",
+    "signal": "Signal {name} sent",
     "not_started": "Not started: an open chain already has this key",
     "delete_chain": "Chain deleted with {jobs}",
     "remove_subscription": "Subscription removed",

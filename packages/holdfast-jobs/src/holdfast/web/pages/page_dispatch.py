@@ -73,8 +73,12 @@ ROUTES = (
     PageRoute("GET", "/chains", ("chain.list",), chains.list_page),
     PageRoute("GET", "/chains/{id}", ("chain.get",), chains.get),
     PageRoute(
-        "POST", "/chains/{id}", tuple(f"chain.{each}" for each in CHAIN_COMMANDS), chains.move
+        "POST",
+        "/chains/{id}",
+        (*(f"chain.{each}" for each in CHAIN_COMMANDS), "chain.rerun"),
+        chains.move,
     ),
+    PageRoute("POST", "/signals", ("signal.send",), jobs.send_signal),
     PageRoute("GET", "/dead", ("dead.list",), lists.list_dead_letters),
     PageRoute("POST", "/dead", ("dead.redrive", "dead.drop"), lists.move_dead_letters),
     PageRoute("GET", "/types", ("type.list",), lists.list_types),

@@ -126,6 +126,12 @@ def pretty_json(value: Any) -> str:
     return text if len(text) <= MAX_PAYLOAD_LENGTH else f"{text[:MAX_PAYLOAD_LENGTH]}{_CUT}"
 
 
+def compact_json(value: Any) -> str:
+    """Write a payload in a line that is cut where it is long."""
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= MAX_LINE_LENGTH else f"{text[:MAX_LINE_LENGTH]}…"
+
+
 def code_spans(text: str) -> Markup:
     """Show text in backticks as code."""
     return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(visible(text)))))

@@ -217,3 +217,44 @@ select q.job_id::text, q.type
    and not exists (select from holdfast.step s where s.job_id = q.job_id and s.state = 'open' and s.kind = 'wait')
    and not exists (select from holdfast.blocker b where b.job_id = q.job_id and b.open)
  order by q.job_id;
+
+-- name: step_latest
+-- The last records of a job, in their order.
+select s.job_id::text, s.name, s.key, s.nth, s.position, s.kind, s.state, s.output, s.error, s.arguments, s.undo, s.fence,
+       holdfast.us(s.started_at), holdfast.us(s.finished_at), holdfast.us(s.until), s.signal, s.signal_key
+  from (select * from holdfast.step
+         where job_id = :job_id::uuid
+         order by position desc, name desc, key desc, nth desc
+         limit :limit::integer) s
+ order by s.position, s.name, s.key, s.nth;
+
+-- name: step_parked
+-- What a parked function waits for.
+select s.job_id::text, s.name, s.key, s.nth, s.position, s.kind, s.state, s.output, s.error, s.arguments, s.undo, s.fence,
+       holdfast.us(s.started_at), holdfast.us(s.finished_at), holdfast.us(s.until), s.signal, s.signal_key
+  from holdfast.step s
+  join holdfast.queue q on q.job_id = s.job_id and q.token is null and q.woken = false
+ where s.job_id = :job_id::uuid and s.state = 'open' and s.kind <> 'cursor'
+ order by s.position, s.name, s.key, s.nth
+ limit :limit::integer;
+
+-- name: step_waiting
+-- How many waits of each kind parked functions have, among the oldest that are open.
+select s.kind, count(*)
+  from (select job_id, kind from holdfast.step where state = 'open' order by job_id limit :look::integer) s
+  join holdfast.queue q on q.job_id = s.job_id and q.token is null and q.woken = false
+ where s.kind <> 'cursor'
+ group by s.kind;
+
+-- name: step_copy
+-- Gives a new job records that another has; `step_copied` notes that it has some.
+insert into holdfast.step ({step_columns})
+select :job_id::uuid, x.name, x.key, x.nth, x.position, x.kind, x.state, x.output, x.error, x.arguments, x.undo, 0,
+       to_timestamp(x.started_at / 1000000.0), to_timestamp(x.finished_at / 1000000.0), to_timestamp(x.until / 1000000.0),
+       x.signal, x.signal_key
+  from json_to_recordset(:rows::json) as x(
+    name text, key text, nth integer, position integer, kind text, state text, output text, error text, arguments bigint, undo boolean,
+    started_at bigint, finished_at bigint, until bigint, signal text, signal_key text);
+
+-- name: step_copied
+update holdfast.queue set steps = true where job_id = :job_id::uuid;

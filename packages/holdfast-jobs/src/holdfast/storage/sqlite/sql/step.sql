@@ -166,3 +166,46 @@ select q.job_id, q.type
    and not exists (select 1 from holdfast_step s where s.job_id = q.job_id and s.state = 'open' and s.kind = 'wait')
    and not exists (select 1 from holdfast_blocker b where b.job_id = q.job_id and b.open = 1)
  order by q.job_id;
+
+-- name: step_latest
+-- The last records of a job, in their order.
+select * from (
+  select job_id, name, key, nth, position, kind, state, output, error, arguments, undo, fence, started_at, finished_at, until, signal,
+         signal_key
+    from holdfast_step
+   where job_id = :job_id
+   order by position desc, name desc, key desc, nth desc
+   limit :limit)
+ order by position, name, key, nth;
+
+-- name: step_parked
+-- What a parked function waits for.
+select s.job_id, s.name, s.key, s.nth, s.position, s.kind, s.state, s.output, s.error, s.arguments, s.undo, s.fence, s.started_at,
+       s.finished_at, s.until, s.signal, s.signal_key
+  from holdfast_step s
+ cross join holdfast_queue q on q.job_id = s.job_id and q.token is null and q.woken = 0
+ where s.job_id = :job_id and s.state = 'open' and s.kind <> 'cursor'
+ order by s.position, s.name, s.key, s.nth
+ limit :limit;
+
+-- name: step_waiting
+-- How many waits of each kind parked functions have, among the oldest that are open.
+select s.kind, count(*)
+  from (select job_id, kind from holdfast_step indexed by holdfast_step_open where state = 'open' order by job_id limit :look) s
+ cross join holdfast_queue q on q.job_id = s.job_id and q.token is null and q.woken = 0
+ where s.kind <> 'cursor'
+ group by s.kind;
+
+-- name: step_copy
+-- Gives a new job records that another has; `step_copied` notes that it has some.
+insert into holdfast_step (job_id, name, key, nth, position, kind, state, output, error, arguments, undo, fence, started_at, finished_at,
+                           until, signal, signal_key)
+select :job_id, json_extract(value, '$.name'), json_extract(value, '$.key'), json_extract(value, '$.nth'),
+       json_extract(value, '$.position'), json_extract(value, '$.kind'), json_extract(value, '$.state'),
+       json_extract(value, '$.output'), json_extract(value, '$.error'), json_extract(value, '$.arguments'),
+       json_extract(value, '$.undo'), 0, json_extract(value, '$.started_at'), json_extract(value, '$.finished_at'),
+       json_extract(value, '$.until'), json_extract(value, '$.signal'), json_extract(value, '$.signal_key')
+  from json_each(:rows);
+
+-- name: step_copied
+update holdfast_queue set steps = 1 where job_id = :job_id;
