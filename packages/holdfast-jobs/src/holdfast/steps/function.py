@@ -53,7 +53,7 @@ from holdfast.core.steps import (
 )
 from holdfast.steps.current import StepInfo, running_step
 from holdfast.steps.identity import StepNames, hash_arguments
-from holdfast.steps.parking import Parked, Parking
+from holdfast.steps.parking import Killed, Parked, Parking
 from holdfast.steps.results import ANYTHING, codec_of, result_codec
 from holdfast.worker.attempt import Attempt
 
@@ -145,6 +145,7 @@ class DurableFunction:
         self.parking = Parking(self._is_idle, attempt.task)
         self.stopped: StepUnreadable | None = None
         """Why the code does not fit what was recorded; set even if the handler swallows it."""
+        self.is_killed = False
 
     # ---- What a handler calls
 
@@ -217,6 +218,13 @@ class DurableFunction:
             if each.id not in self._asked and each.kind in ("step", "sleep", "wait", "run")
         ]
 
+    def reach(self, boundary: str) -> None:
+        """Tell a test how far the attempt has come. Raises: Killed, if its worker is to die there."""
+        is_killed = self._functions.on_boundary
+        if self.is_killed or (is_killed is not None and is_killed(boundary)):
+            self.is_killed = self.parking.has_begun = True
+            raise Killed
+
     async def save_cursors(self) -> None:
         """Write the positions that were not written yet: the attempt ends before the function does."""
         rows = [row for each in self._cursors if (row := each.unsaved()) is not None]
@@ -276,6 +284,7 @@ class DurableFunction:
         claimed, has_undo = self._attempt.claimed, options.undo is not None
 
         def record(started: Instant, value: Any) -> NewStep:
+            self.reach(f"before {id} was recorded")
             text = self._encode(codec, value)
             values = {"output": text, "arguments": hashed, "undo": has_undo, "started_at": started}
             return self._new(id, "step", "done", **values)
@@ -374,6 +383,7 @@ class DurableFunction:
         if id not in untils:
             return False
         self._remember([row], untils)
+        self.reach(f"after {id} had ended")
         return True
 
     def _run(
@@ -394,6 +404,7 @@ class DurableFunction:
                 self._check_room()
 
                 def new(ids: str) -> NewStep:
+                    self.reach(f"before {id} was recorded")
                     return self._new(id, "run", "open", output=ids)
 
                 row = yield StartChildren(target, inputs, keys, options, new)
@@ -468,6 +479,7 @@ class DurableFunction:
                 call = Call(function, (value,), None, info)
 
                 def new(_: Any, id: StepId = id) -> NewStep:
+                    self.reach(f"before {id} was recorded")
                     return self._new(id, "undo", "done")
 
                 try:
@@ -593,6 +605,7 @@ class DurableFunction:
                 row.signal,
                 row.signal_key,
             )
+            self.reach(f"after {id} was recorded")
 
     def _encode(self, codec: TypeCodec, value: Any) -> str:
         return self._seal(codec.encode(value))

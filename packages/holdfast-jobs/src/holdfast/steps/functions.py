@@ -47,6 +47,8 @@ class Functions:
         self._starter = Starter(targets)
         self._hints = hints
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.on_boundary: Callable[[str], bool] | None = None
+        """Whether the worker dies at a boundary that a function reaches; for tests."""
         self.known: set[str] = set()
         """The types whose handlers were seen to be durable functions; those run in tasks of their own."""
         self.recorder = recorder

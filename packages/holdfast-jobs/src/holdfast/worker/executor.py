@@ -29,6 +29,7 @@ from holdfast.core.records import Finish
 from holdfast.core.registry import JobType
 from holdfast.core.signatures import is_async
 from holdfast.observe.context import JobContext, current_job
+from holdfast.steps.parking import Killed
 from holdfast.storage.operation import Op
 from holdfast.worker.attempt import LOST, Attempt
 from holdfast.worker.handler_connections import causes_of, lacked_connection
@@ -245,6 +246,8 @@ class Executor:
             if job.function is not None and attempt.abort_reason is None:
                 ended = await self._end_function(attempt, job.function)
             return ended or await self._resolve_error(attempt, job, error)
+        except Killed:
+            return AttemptResult(None)
         except (DatabaseUnreachable, DatabaseBusy, asyncio.CancelledError):
             # What became of the handler's own transaction is not known. If it did complete the job, the write that
             # follows does not fit, and finds that out.
@@ -288,6 +291,7 @@ class Executor:
     ) -> AttemptResult | None:
         """End a durable function that waits, or that the code does not fit any more, or that is being undone."""
         function.parking.cancel()
+        function.reach("before the attempt ended")
         if function.stopped is not None:
             finish = await self._wait_for_code(attempt, function.stopped)
             return AttemptResult(finish, error=function.stopped)

@@ -212,6 +212,10 @@ class Worker:
         """Call something, on another thread, when a handler still blocks the loop after the shutdown timeout."""
         self._watchdog.on_hopeless = act
 
+    def on_boundary(self, is_killed: Callable[[str], bool]) -> None:
+        """Ask at each boundary of a durable function, in its thread, whether to leave it there as if killed."""
+        self._functions.on_boundary = is_killed
+
     # ---- The parts, and what connects them
 
     def _make_links(self) -> dict[str, Link]:
