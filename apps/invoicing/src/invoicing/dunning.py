@@ -41,7 +41,7 @@ async def request_dunning(session: AsyncSession, invoice: Invoice) -> Dunning:
 
 
 async def record_payment(session: AsyncSession, invoice: Invoice) -> None:
-    """Note that an invoice is paid and tell whoever waits for that, in one commit."""
+    """Note that an invoice is paid and signal the function that waits for that, in one commit."""
     if invoice.status is InvoiceStatus.PAID:
         return
     invoice.status = InvoiceStatus.PAID

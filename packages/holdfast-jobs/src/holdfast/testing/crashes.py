@@ -60,7 +60,7 @@ class CrashRuns(NamedTuple):
     rows: Callable[[], Any] | None
     reset: Callable[[], Any] | None
 
-    def compare(self) -> Plan:
+    def compare(self) -> CrashPlan:
         """Return at how many boundaries the worker died. Raises: AssertionError when one death made a difference."""
         undisturbed = yield from self._run(Death())
         number = 1
@@ -73,7 +73,7 @@ class CrashRuns(NamedTuple):
                 raise AssertionError(_describe(death.boundary, outcome, undisturbed))
             number += 1
 
-    def _run(self, death: Death) -> Plan:
+    def _run(self, death: Death) -> CrashPlan:
         app = self.kit.app
         clear_in_transaction(app)
         yield from _call(self.reset)
@@ -121,11 +121,11 @@ class CrashRuns(NamedTuple):
         self.kit.advance_to(min(times))
 
 
-Plan: TypeAlias = Generator[Death | Awaitable[Any], Any, Any]
+CrashPlan: TypeAlias = Generator[Death | Awaitable[Any], Any, Any]
 """Yields a death to run jobs with until nothing is due, or what an async test's callables returned."""
 
 
-def _call(function: Callable[[], Any] | None) -> Plan:
+def _call(function: Callable[[], Any] | None) -> CrashPlan:
     value = None if function is None else function()
     return (yield value) if inspect.isawaitable(value) else value
 
