@@ -33,7 +33,8 @@ SECTIONS: Mapping[str, tuple[str, Iterable[Any]]] = {
     ),
     "app.publish": ("`app.publish(tx, event, input, …)`.", (PublishOptions,)),
     "app.signal": (
-        "`app.signal(tx, name, key=…, data=…, …)` sends a signal to a [durable function](../understand/durable-functions.md).",
+        "`app.signal(tx, name, key=…, data=…, …)` sends a signal to a "
+        "[durable function](../understand/durable-functions.md).",
         (SignalOptions,),
     ),
 }

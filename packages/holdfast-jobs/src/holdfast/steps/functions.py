@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent import futures
 from datetime import datetime
 from typing import Any
 
@@ -49,6 +50,8 @@ class Functions:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.on_boundary: Callable[[str], bool] | None = None
         """Whether the worker dies at a boundary that a function reaches; for tests."""
+        self.wait: Callable[[futures.Future[Any]], Any] = futures.Future.result
+        """How the thread of a sync handler waits for the loop."""
         self.known: set[str] = set()
         """The types whose handlers were seen to be durable functions; those run in tasks of their own."""
         self.recorder = recorder
@@ -99,7 +102,7 @@ class Functions:
     def on_loop(self, call: Coroutine[Any, Any, Any]) -> Any:
         """Run something on the loop and wait for it. In the thread of a sync handler."""
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+        return self.wait(asyncio.run_coroutine_threadsafe(call, self._loop))
 
     async def call_atomic(
         self, function: DurableFunction, attempt: Attempt, action: CallAtomic

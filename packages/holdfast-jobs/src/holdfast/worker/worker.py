@@ -266,6 +266,8 @@ class Worker:
         self._calls = HandlerCalls(context, middlewares, self._handler_threads, self._processes)
         self._step_recorder = StepRecorder(context, self._links["steps"])
         self._functions = Functions(context, self._step_recorder, self._targets, self._hints)
+        # A test's own thread does what the loop needs done there, while its handler waits for the loop.
+        self._functions.wait = getattr(threads, "wait", futures.Future.result)
         self._slots = Slots(
             context,
             self._backlog,
