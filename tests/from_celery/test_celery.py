@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import holdfast_celery as celery
-from holdfast import Cancel, Job
+from holdfast import Cancel, SyncJob
 from holdfast.core.cycle import schedule_text
 from holdfast.errors import (
     ChainFailed,
@@ -185,7 +185,7 @@ def test_a_task_can_have_steps_and_be_signalled(store: Store) -> None:
 
     @store.app.task(bind=True, name="remind")
     def remind(self: Any, number: int) -> str:
-        job: Job[Any] = self.request.job
+        job: SyncJob[Any] = self.request.job
         twice = job.step("double", double, number)
         job.sleep("14d")
         return f"{twice} {job.wait_for('paid', key=number)}"
