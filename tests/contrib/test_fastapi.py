@@ -12,7 +12,7 @@ from sqlalchemy import Engine, NullPool, create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
-from holdfast import Holdfast, HoldfastError
+from holdfast import Holdfast, HoldfastError, Job
 from holdfast.admin.access import Principal, Role
 from holdfast.contrib import fastapi as module
 from holdfast.contrib.fastapi import (
@@ -24,6 +24,7 @@ from holdfast.contrib.fastapi import (
     transaction,
 )
 from holdfast.core.errors import InvalidOption, MissingExtra, UnsupportedConnection
+from holdfast.testing.kit import Kit
 from holdfast_calls import WaitMs, wait_or_accept
 from tests.contrib.conftest import ASYNC_DRIVERS, alchemy_url
 from tests.support.serving import serve
@@ -290,3 +291,64 @@ def test_without_fastapi_the_error_says_what_to_install() -> None:
     assert done.stdout.strip() == (
         "[HF012] holdfast.contrib.fastapi needs FastAPI (pip install fastapi)"
     )
+
+
+@pytest.mark.parametrize("kind", ["own", "async", "sync"])
+def test_a_request_starts_and_signals_durable_functions(
+    jobs: Holdfast,
+    engine: Engine,
+    sessions: async_sessionmaker[AsyncSession],
+    any_url: str,
+    kind: str,
+) -> None:
+    async def reserve(order: int) -> str:
+        return f"reserved {order}"
+
+    @jobs.job("order.approve")
+    async def approve(job: Job[int]) -> str:
+        reserved = await job.step("reserve", reserve, job.input)
+        return f"{reserved}, {await job.wait_for('approved', key=job.input, returns=str)}"
+
+    api = FastAPI(lifespan=lifespan(jobs))
+    dependency: Any = {
+        "own": transaction(jobs),
+        "async": session(sessions),
+        "sync": session(sessionmaker(engine)),
+    }[kind]
+
+    if kind == "sync":
+
+        @api.post("/orders/{id}")
+        def place_sync(id: int, db: Annotated[Session, dependency]) -> str:
+            return str(jobs.start(db, approve, id).id)
+
+        @api.post("/orders/{id}/approval")
+        def approve_sync(id: int, db: Annotated[Session, dependency], refuse: bool = False) -> bool:
+            sent = jobs.signal(db, "approved", key=id, data="approved", id="click")
+            if refuse:
+                raise HTTPException(409)
+            return sent
+    else:
+
+        @api.post("/orders/{id}")
+        async def place(id: int, db: Annotated[Any, dependency]) -> str:
+            return str((await jobs.start(db, approve, id)).id)
+
+        @api.post("/orders/{id}/approval")
+        async def send(id: int, db: Annotated[Any, dependency], refuse: bool = False) -> bool:
+            sent: bool = await jobs.signal(db, "approved", key=id, data="approved", id="click")
+            if refuse:
+                raise HTTPException(409)
+            return sent
+
+    with serve(api) as address, httpx.Client(base_url=address, timeout=PATIENCE_S) as client:
+        id = client.post("/orders/7").json()
+        assert client.post("/orders/7/approval?refuse=true").status_code == 409
+        kit = Kit(jobs, any_url)
+        kit.run_until_idle()
+        assert jobs.chains.get(id).state == "blocked"
+        assert client.post("/orders/7/approval").json() is True
+        assert client.post("/orders/7/approval").json() is False
+        kit.run_until_idle()
+        assert jobs.chains.get(id).output == "reserved 7, approved"
+        kit.close()

@@ -371,3 +371,58 @@ def test_two_backends_keep_their_results_apart(sqlite_project: Project) -> None:
         """
     )
     assert found == ["bulk", "any queue at all", 3]
+
+
+def test_durable_functions_are_started_and_signalled_in_djangos_transactions(
+    shop: Project,
+) -> None:
+    shop.write(
+        "shop/tasks.py",
+        """
+        from django.db import connection, transaction
+        from holdfast import SyncJob
+        from holdfast_django import app
+        from shop.models import Order
+
+        def place(name: str) -> int:
+            with transaction.atomic():
+                return Order.objects.get_or_create(name=name)[0].pk
+
+        @app.job("order.approve")
+        def approve(job: SyncJob[str]) -> str:
+            job.step("place", place, job.input)
+            return job.wait_for("approved", key=job.input, returns=str)
+        """,
+    )
+    id = shop.evaluate(
+        """
+        from django.db import connection, transaction
+        from holdfast_django import app
+        from shop.tasks import approve
+        with transaction.atomic():
+            answer(app.start(connection, approve, "hat").id)
+        """
+    )
+    shop.manage("holdfast", "worker", "--drain")
+    signalled = """
+        from django.db import connection, transaction
+        from holdfast_django import app
+        try:
+            with transaction.atomic():
+                app.signal(connection, "approved", key="hat", data="by nobody")
+                raise InterruptedError
+        except InterruptedError:
+            pass
+        with transaction.atomic():
+            answer(app.signal(connection, "approved", key="hat", data="by ana"))
+        """
+    assert shop.evaluate(signalled) is True
+    shop.manage("holdfast", "worker", "--drain")
+    found = shop.evaluate(
+        f"""
+        from holdfast_django import app
+        from shop.models import Order
+        answer([app.chains.get({id!r}).output, Order.objects.count()])
+        """
+    )
+    assert found == ["by ana", 1]

@@ -36,6 +36,10 @@ def test_the_test_of_a_cycle_passes(folder: Path) -> None:
     assert "1 passed" in run(folder, *PYTEST, "carts")
 
 
+def test_the_tests_of_a_durable_function_pass(folder: Path) -> None:
+    assert "2 passed" in run(folder, *PYTEST, "loans")
+
+
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 def test_the_recipe_for_async_sessions_passes_again_and_again(
     folder: Path, driver: str, postgres_url: str

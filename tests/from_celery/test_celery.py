@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import holdfast_celery as celery
-from holdfast import Cancel
+from holdfast import Cancel, SyncJob
 from holdfast.core.cycle import schedule_text
 from holdfast.errors import (
     ChainFailed,
@@ -176,6 +176,30 @@ def test_a_task_that_expired_is_cancelled_and_not_run(store: Store) -> None:
     store.run()
     assert (soon.status, fixed.status) == ("REVOKED", "SUCCESS")
     assert store.calls == [(2, 0)]
+
+
+def test_a_task_can_have_steps_and_be_signalled(store: Store) -> None:
+    def double(number: int) -> int:
+        store.calls.append((number,))
+        return number * 2
+
+    @store.app.task(bind=True, name="remind")
+    def remind(self: Any, number: int) -> str:
+        job: SyncJob[Any] = self.request.job
+        twice = job.step("double", double, number)
+        job.sleep("14d")
+        return f"{twice} {job.wait_for('paid', key=number)}"
+
+    result = remind.delay(4)
+    store.run()
+    assert result.status == "PENDING"
+    store.kit.advance("14d")
+    store.run()
+    with store.app.transaction() as tx:
+        store.app.signal(tx, "paid", key=4, data="in cash")
+    store.run()
+    assert result.get(timeout=1) == "8 in cash"
+    assert store.calls == [(4,)]
 
 
 def test_priorities_of_rabbitmq_are_turned_around(sqlite_url: str) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
 
-from holdfast import Continue, Holdfast, Job, Retry
+from holdfast import Continue, Holdfast, Job, Retry, SyncJob
 from holdfast.errors import UnsupportedConnection
 from holdfast.testing.kit import Kit
 
@@ -74,6 +75,41 @@ async def pass_by(job: Job[int]) -> None:
 def block(job: Job[int]) -> None:
     with NewSession.begin() as session:
         session.execute(text("insert into paid values (8)"))
+
+
+def insert(id: int) -> int:
+    """A step that writes through the test's connection."""
+    with NewSession.begin() as session:
+        session.execute(text("insert into paid values (:id)"), {"id": id})
+    return id
+
+
+def insert_atomic(tx: Any, id: int) -> int:
+    """An atomic step."""
+    tx.execute("insert into paid values (1001)")
+    return id
+
+
+async def insert_async(id: int) -> int:
+    """A step of an async function."""
+    async with app.transaction() as tx:
+        await tx.execute("insert into paid values (1002)")
+    return id
+
+
+@app.job("order.follow")
+def follow(job: SyncJob[int]) -> int:
+    one = job.step("insert", insert, job.input)
+    two = job.step("atomic", insert_atomic, 2, atomic=True)
+    job.sleep("1d")
+    return one + two + job.wait_for("order.paid", returns=int)
+
+
+@app.job("order.follow_async")
+async def follow_async(job: Job[int]) -> int:
+    one = await job.step("insert", insert_async, job.input)
+    await job.sleep("1d")
+    return one + await job.wait_for("order.paid", returns=int)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -195,3 +231,42 @@ async def test_an_async_connection_is_refused_with_what_to_do(sqlite_url: str) -
         with pytest.raises(UnsupportedConnection, match="only a sync connection can be joined"):
             Kit.joined(other, tx)
     await other.aclose()
+
+
+@pytest.mark.parametrize("target", ["order.follow", "order.follow_async"])
+def test_durable_functions_run_in_the_transaction_of_the_test(
+    connection: Connection, kit: Kit, target: str
+) -> None:
+    with NewSession.begin() as session:
+        chain = app.start(session, target, 1)
+    kit.run_until_idle()
+    kit.advance("1d")
+    kit.run_until_idle()
+    kit.signal("order.paid", data=10)
+    kit.run_until_idle()
+    assert app.chains.get(chain.id).output == (13 if target == "order.follow" else 11)
+    found = connection.execute(text("select id from paid order by id")).scalars().all()
+    assert found == ([1, 1001] if target == "order.follow" else [1002])
+
+
+async def test_a_sync_function_in_an_async_test_of_a_joined_connection_is_refused(
+    kit: Kit,
+) -> None:
+    with NewSession.begin() as session:
+        chain = app.start(session, follow, 1)
+    await kit.run_until_idle_async()
+    (attempt,) = app.jobs.attempts(chain.id)
+    assert "a sync handler cannot have steps" in str(attempt.error)
+
+
+def test_workers_of_durable_functions_die_in_the_transaction_of_the_test(
+    connection: Connection, kit: Kit
+) -> None:
+    def reset() -> None:
+        connection.execute(text("delete from paid"))
+
+    def rows() -> set[int]:
+        return set(connection.execute(text("select id from paid")).scalars())
+
+    killed = kit.crash_everywhere(follow, 1, signals={"order.paid": 10}, rows=rows, reset=reset)
+    assert killed >= 8

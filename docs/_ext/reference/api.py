@@ -45,6 +45,17 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.CycleRun",
         "holdfast.Shard",
     ),
+    "Durable functions": (
+        "holdfast.steps.job_steps.JobSteps",
+        "holdfast.SyncJob",
+        "holdfast.steps.function.Cursor",
+        "holdfast.current_step",
+        "holdfast.steps.current.StepInfo",
+        "holdfast.client.enqueue.SignalOptions",
+        "holdfast.StepFailed",
+        "holdfast.ChildFailed",
+        "holdfast.SignalTimeout",
+    ),
     "Resources": (
         "holdfast.client.chains.Chains",
         "holdfast.client.jobs.Jobs",

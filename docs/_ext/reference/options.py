@@ -12,7 +12,7 @@ from docs._ext.reference.undocumented import require
 from sphinx.pycode import ModuleAnalyzer
 
 from holdfast.app import CycleOptions
-from holdfast.client.enqueue import PublishOptions
+from holdfast.client.enqueue import PublishOptions, SignalOptions
 from holdfast.client.start_options import SharedOptions, StartOptions
 from holdfast.core.registry import TypeOptions
 
@@ -32,6 +32,11 @@ SECTIONS: Mapping[str, tuple[str, Iterable[Any]]] = {
         (StartOptions, SharedOptions),
     ),
     "app.publish": ("`app.publish(tx, event, input, …)`.", (PublishOptions,)),
+    "app.signal": (
+        "`app.signal(tx, name, key=…, data=…, …)` sends a signal to a "
+        "[durable function](../understand/durable-functions.md).",
+        (SignalOptions,),
+    ),
 }
 
 _FROM_ENV = re.compile(r"FromEnv\[[^\]]*\]")

@@ -32,6 +32,8 @@ PURPOSES = {
     "queue": "Live jobs: one narrow row per blocked, pending or running job, deleted when it finishes.",
     "revision": "Further inputs of debounced jobs that have not started yet.",
     "schema_version": "The applied migrations.",
+    "signal": "Signals to durable functions, kept until they are taken or their time is over.",
+    "step": "What the steps of durable functions left behind, and what parked ones wait for.",
     "subscription": "Which handlers subscribe to which events, so producers need no handler code.",
     "redrive": "Redrives at a rate that are under way, and when each goes on.",
     "redrive_job": "The dead letters of a redrive that are to be re-queued, or were and have not started.",

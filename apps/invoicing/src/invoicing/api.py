@@ -26,6 +26,7 @@ from holdfast_calls import (
 )
 from invoicing.billing import bill_classes
 from invoicing.database import Session
+from invoicing.dunning import record_payment, request_dunning
 from invoicing.emails import request_email
 from invoicing.invoices import WITH_EVERYTHING, find_invoice, issue_invoice
 from invoicing.models import (
@@ -45,6 +46,7 @@ from invoicing.schemas import (
     BillingReport,
     CustomerView,
     DeliveryView,
+    DunningView,
     ExpenseView,
     InvoiceId,
     InvoiceView,
@@ -148,6 +150,21 @@ async def send_invoice(invoice_id: InvoiceId, tenant: Current, db: Db) -> Delive
     """Have an invoice mailed to its customer; asking again is the same delivery."""
     invoice = await require_invoice(db, invoice_id, tenant)
     return DeliveryView.model_validate(await request_email(db, invoice))
+
+
+@api.post("/invoices/{invoice_id}/dunning", status_code=202)
+async def dun_customer(invoice_id: InvoiceId, tenant: Current, db: Db) -> DunningView:
+    """Have the customer reminded every two weeks until the invoice is paid; asking again is the same dunning."""
+    invoice = await require_invoice(db, invoice_id, tenant)
+    return DunningView.model_validate(await request_dunning(db, invoice))
+
+
+@api.post("/invoices/{invoice_id}/payment")
+async def pay_invoice(invoice_id: InvoiceId, tenant: Current, db: Db) -> InvoiceView:
+    """Note that an invoice was paid. The signal that ends its dunning is sent in the same transaction."""
+    invoice = await require_invoice(db, invoice_id, tenant)
+    await record_payment(db, invoice)
+    return show_invoice(invoice)
 
 
 @api.get("/invoices/{invoice_id}/pdf")

@@ -72,6 +72,14 @@ class DeliveryStatus(StrEnum):
     FAILED = "FAILED"
 
 
+class DunningStatus(StrEnum):
+    """How the dunning of an invoice ended."""
+
+    RUNNING = "RUNNING"
+    PAID = "PAID"
+    HANDED_OVER = "HANDED_OVER"
+
+
 def _now() -> datetime:
     return datetime.now(UTC)
 
@@ -208,6 +216,18 @@ class Reminder(Base):
     invoice_id: Mapped[UUID] = mapped_column(ForeignKey("invoices.id"), primary_key=True)
     level: Mapped[int]
     reminded_on: Mapped[date]
+
+
+class Dunning(Base):
+    """The dunning of an invoice: how often its customer was reminded, and how it ended."""
+
+    __tablename__ = "dunnings"
+
+    invoice_id: Mapped[UUID] = mapped_column(ForeignKey("invoices.id"), primary_key=True)
+    chain_id: Mapped[UUID]
+    status: Mapped[DunningStatus] = mapped_column(default=DunningStatus.RUNNING)
+    level: Mapped[int] = mapped_column(default=0)
+    reminded_at: Mapped[datetime | None]
 
 
 class Expense(Base):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, timedelta
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import and_, exists, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun, Shard, from_env
 from invoicing.emails import request_email
 from invoicing.invoices import WITH_EVERYTHING
 from invoicing.jobs import jobs
-from invoicing.models import Invoice, InvoiceStatus, Reminder, Tenant
+from invoicing.models import Dunning, Invoice, InvoiceStatus, Reminder, Tenant
 from invoicing.schemas import ReminderReport
 from invoicing.service import MAX_ITEMS, call_api
 from invoicing.tenants import tenants_of
@@ -59,6 +59,8 @@ async def _send(session: AsyncSession, on: date, max_items: int, tenants: Sequen
             Invoice.status == InvoiceStatus.OPEN,
             Invoice.due_on < on,
             is_due,
+            # Those are reminded by a function of their own, see dunning.py.
+            ~exists().where(Dunning.invoice_id == Invoice.id),
         )
         .order_by(Invoice.due_on, Invoice.id)
         .limit(max_items)

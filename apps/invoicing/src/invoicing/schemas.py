@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from holdfast import Shard
 from invoicing.invoices import add_up
-from invoicing.models import DeliveryStatus, DocumentStatus, Invoice, InvoiceStatus
+from invoicing.models import DeliveryStatus, DocumentStatus, DunningStatus, Invoice, InvoiceStatus
 
 Cents = Annotated[int, Field(ge=0, le=1_000_000_00)]
 Words = Annotated[str, Field(min_length=1, max_length=200)]
@@ -137,6 +137,14 @@ def show_invoice(invoice: Invoice) -> InvoiceView:
         document=DocumentView.model_validate(invoice.document),
         deliveries=[DeliveryView.model_validate(each) for each in invoice.deliveries],
     )
+
+
+class DunningView(Schema):
+    """How far the dunning of an invoice is."""
+
+    status: DunningStatus
+    level: int
+    chain_id: UUID
 
 
 class ExpenseView(NewExpense):

@@ -61,7 +61,7 @@ from holdfast.core.steps import (
 from holdfast.core.upgrades import upgrade_result
 from holdfast.steps.current import StepInfo, running_step
 from holdfast.steps.identity import StepNames, hash_arguments
-from holdfast.steps.parking import Parked, Parking
+from holdfast.steps.parking import Killed, Parked, Parking
 from holdfast.steps.results import ANYTHING, codec_of, result_codec
 from holdfast.worker.attempt import Attempt
 
@@ -169,6 +169,7 @@ class DurableFunction:
         """Why the code does not fit what was recorded; set even if the handler swallows it."""
         self.is_used = bool(self._records)
         """Whether the handler is a durable function in this attempt."""
+        self.is_killed = False
 
     # ---- What a handler calls
 
@@ -240,6 +241,13 @@ class DurableFunction:
             for each in self._records.values()
             if each.id not in self._asked and each.kind in ("step", "sleep", "wait", "run")
         ]
+
+    def reach(self, moment: str, id: StepId | str = "") -> None:
+        """Tell a test how far the attempt has come. Raises: Killed, if its worker is to die there."""
+        is_killed = self._functions.on_boundary
+        if is_killed is not None and (self.is_killed or is_killed(moment.format(id))):
+            self.is_killed = self.parking.has_begun = True
+            raise Killed
 
     async def save(self) -> None:
         """Write what was put off: the attempt ends before the function does. Raises: LeaseLost, Aborted.
@@ -323,6 +331,7 @@ class DurableFunction:
         claimed, has_undo = self._attempt.claimed, options.undo is not None
 
         def record(started: Instant, value: Any) -> NewStep:
+            self.reach("before {} was recorded", id)
             text = self._encode(codec, value)
             return self._new(
                 *(id, "step", "done"),
@@ -447,6 +456,7 @@ class DurableFunction:
                 self._check_room()
 
                 def new(ids: str) -> NewStep:
+                    self.reach("before {} was recorded", id)
                     return self._new(id, "run", "open", output=ids)
 
                 try:
@@ -522,6 +532,7 @@ class DurableFunction:
                 call = Call(function, (value,), None, info)
 
                 def new(_: Any, id: StepId = id) -> NewStep:
+                    self.reach("before {} was recorded", id)
                     return self._new(id, "undo", "done")
 
                 try:
@@ -659,6 +670,7 @@ class DurableFunction:
                 row.signal,
                 row.signal_key,
             )
+            self.reach("after {} was recorded", id)
 
     def _encode(self, codec: TypeCodec, value: Any) -> str:
         return self._seal(codec.encode(value))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent import futures
 from datetime import datetime
 from typing import Any
 
@@ -38,6 +39,9 @@ EDGES_PER_STEP = 1 << 16
 class FunctionTypes:
     """What functions ask of the types that their application knows."""
 
+    on_boundary: Callable[[str], bool] | None = None
+    """Whether the worker dies at a boundary that a function reaches; for tests."""
+
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
 
@@ -71,6 +75,8 @@ class Functions(FunctionTypes):
         self._hints = hints
         self._loop: asyncio.AbstractEventLoop | None = None
         self._with_undo: set[str] = set()
+        self.wait: Callable[[futures.Future[Any]], Any] = futures.Future.result
+        """How the thread of a sync handler waits for the loop."""
         self.plain: set[str] = {
             name
             for name, each in context.types.items()
@@ -113,7 +119,7 @@ class Functions(FunctionTypes):
     def on_loop(self, call: Coroutine[Any, Any, Any]) -> Any:
         """Run something on the loop and wait for it. In the thread of a sync handler."""
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+        return self.wait(asyncio.run_coroutine_threadsafe(call, self._loop))
 
     async def declare_undo(self, type: str) -> None:
         """Declare that jobs of a type are undone when they fail; once."""

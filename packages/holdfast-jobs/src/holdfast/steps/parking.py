@@ -25,6 +25,10 @@ class Parked(BaseException):
     """Leaves a sync handler that waits for something."""
 
 
+class Killed(BaseException):
+    """Leaves a handler at a boundary where a test lets its worker die."""
+
+
 class Parking:
     """Whether one async function is to be parked. On the loop."""
 

@@ -47,6 +47,11 @@ _ELSEWHERE = (
     "write `await sync_to_async(…)(…)` around what is not async itself"
 )
 
+_BLOCKED = (
+    "in an async test that is joined into a transaction, a sync handler cannot have steps: write it async, or omit "
+    "`holdfast_connection` and let tests commit"
+)
+
 _HOLDING: ContextVar[Task | None] = ContextVar("holdfast_test_holding", default=None)
 """The task whose transaction is open here; tasks that are begun inside it belong to it."""
 
@@ -136,6 +141,23 @@ class CallerThread(futures.Executor):
             self._holder, self._depth = None, 0
             self._postponed.clear()
             return ended.result()
+
+    def wait(self, awaited: futures.Future[T]) -> T:
+        """Wait in this thread for what a handler asked of the loop, running what that needs done here meanwhile.
+
+        Raises: RuntimeError where the loop runs in this thread, too, and would wait for itself.
+        """
+        if self._loop is not None:
+            awaited.cancel()
+            raise RuntimeError(_BLOCKED)
+        awaited.add_done_callback(lambda _: self._calls.put(_Call(None, lambda: None)))
+        while not awaited.done():
+            call = self._calls.get()
+            if call is None:
+                self._calls.put(None)
+                break
+            self._run(call)
+        return awaited.result(0)
 
     @contextmanager
     def hold(self) -> Iterator[None]:

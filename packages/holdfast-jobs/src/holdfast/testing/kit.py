@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from holdfast.app import Holdfast
 from holdfast.client.cycles import RunInfo
+from holdfast.client.enqueue import SignalOptions
 from holdfast.client.views import JobInfo
 from holdfast.commands.attempts import reap_leases
 from holdfast.core.codec import encode_any
@@ -18,6 +19,9 @@ from holdfast.core.instants import Instant
 from holdfast.core.records import PRIORITIES, Claim, LeaseClass, Probe
 from holdfast.core.registry import Target
 from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op, at
+from holdfast.storage.store import Store
+from holdfast.testing.crashes import CrashRuns, Death
 from holdfast.testing.cycle_runs import run_requested
 from holdfast.testing.fresh_state import clear_in_transaction, prepare_fresh_state
 from holdfast.testing.joined import JoinedDatabase
@@ -30,6 +34,7 @@ T = TypeVar("T")
 
 _NIL = "00000000-0000-0000-0000-000000000000"
 _PAGE = 1_000
+_RUN_MAX = 10_000
 _DEAD_WORKERS_LEASE_MS = 60_000
 _LAST_WRITES_S = 1.0
 
@@ -96,7 +101,7 @@ class Kit:
         """Move the clock forward: retries, deferred starts and leases see it immediately."""
         self._ahead_us += milliseconds(duration) * 1000
 
-    def run_until_idle(self, limit: int = 10_000, timeout: Duration = "30s") -> WorkerReport:
+    def run_until_idle(self, limit: int = _RUN_MAX, timeout: Duration = "30s") -> WorkerReport:
         """Run every due job, and the jobs they start, until nothing is due; waits for the handlers.
 
         Raises: TimeoutError, naming what runs and the latest error; RuntimeError inside a running loop.
@@ -104,7 +109,7 @@ class Kit:
         return self._complete(self._work, "run_until_idle_async", limit, timeout)
 
     async def run_until_idle_async(
-        self, limit: int = 10_000, timeout: Duration = "30s"
+        self, limit: int = _RUN_MAX, timeout: Duration = "30s"
     ) -> WorkerReport:
         """Async version of `run_until_idle`."""
         return await self._complete_async(self._work, limit, timeout)
@@ -117,13 +122,80 @@ class Kit:
         """Async version of `run_one`."""
         return await self._complete_async(self._work, 1, timeout)
 
-    async def _work(self, limit: int, timeout: Duration) -> WorkerReport:
+    async def _work(
+        self, limit: int, timeout: Duration, death: Death | None = None
+    ) -> WorkerReport:
         database = TimedDatabase(self.app.database, self._instant)
         # The worker's own reaper has a timer; a test must not depend on which comes first.
         await database.run_async(reap_leases(database.store))
         options = WorkerOptions(name="test", stop_when_idle=True, max_items=limit)
         worker = self.app.make_worker(options, database=database, threads=self._caller)
-        return await _run_within(worker, timeout)
+        if death is not None:
+            worker.on_boundary(partial(_dies, worker, death))
+        report = await _run_within(worker, timeout)
+        # What a handler has signalled must not depend on that either.
+        routed = await database.run_async(database.store.signals.route(_PAGE))
+        if routed and report.reason == "idle":
+            return await self._work(limit, timeout, death)
+        return report
+
+    def crash_everywhere(
+        self,
+        target: Target,
+        input: Any = None,
+        *,
+        signals: Mapping[str, Any] | None = None,
+        rows: Callable[[], Any] | None = None,
+        reset: Callable[[], Any] | None = None,
+        timeout: Duration = "30s",
+    ) -> int:
+        """Run a durable function undisturbed, then once for each of its boundaries, where its worker is killed.
+
+        A boundary is the moment before and after each record, and before the attempt ends. Each run begins with empty
+        tables of Holdfast's and with `reset()`. Whatever waits is sent the data that `signals` has for the signal's
+        name, else the clock is moved on. Return how often the worker was killed.
+        Raises: AssertionError when state, output or `rows()` are not as in the undisturbed run; TimeoutError.
+        """
+        runs = CrashRuns(self, target, input, signals or {}, rows, reset).compare()
+        answer = None
+        while True:
+            try:
+                death = runs.send(answer)
+            except StopIteration as end:
+                return int(end.value)
+            answer = self._complete(self._work, "crash_everywhere_async", _RUN_MAX, timeout, death)
+
+    async def crash_everywhere_async(
+        self,
+        target: Target,
+        input: Any = None,
+        *,
+        signals: Mapping[str, Any] | None = None,
+        rows: Callable[[], Any] | None = None,
+        reset: Callable[[], Any] | None = None,
+        timeout: Duration = "30s",
+    ) -> int:
+        """Async version of `crash_everywhere`; `rows` and `reset` may be async, too."""
+        runs = CrashRuns(self, target, input, signals or {}, rows, reset).compare()
+        answer = None
+        while True:
+            try:
+                wanted = runs.send(answer)
+            except StopIteration as end:
+                return int(end.value)
+            if isinstance(wanted, Death):
+                answer = await self._complete_async(self._work, _RUN_MAX, timeout, wanted)
+            else:
+                answer = await wanted
+
+    def advance_to(self, instant: Instant) -> None:
+        """Move the clock to an instant, unless it is past that."""
+        self._ahead_us = max(self._ahead_us, instant - time.time_ns() // 1000)
+
+    def run_ahead(self, command: Callable[[Store], Op[T]], ahead_us: int) -> T:
+        """Run a command as if so much more time had passed; the clock stays."""
+        now = self._instant() or time.time_ns() // 1000
+        return self.app.database.run(at(command(self.app.database.store), now + ahead_us))
 
     def run_cycle(self, name: str) -> RunInfo:
         """Run a cycle once, now, whatever its schedule says; return the recorded run with its counters.
@@ -170,6 +242,13 @@ class Kit:
         finally:
             await self.app.aclose()
 
+    def signal(
+        self, name: str, *, key: object = None, data: Any = None, **options: Unpack[SignalOptions]
+    ) -> bool:
+        """Send a signal in a transaction of its own, at the test's time; takes what `app.signal` takes."""
+        with self.app.transaction() as tx:
+            return self.app.signal(tx, name, key=key, data=data, **options)
+
     def started(self, type: str | None = None) -> list[JobInfo]:
         """Return the existing jobs, oldest first; of one type, if given."""
         filter = f"type:{type}" if type else ""
@@ -214,6 +293,14 @@ class Kit:
 
 def _has(input: Any, fields: dict[str, Any]) -> bool:
     return fields.items() <= input.items() if isinstance(input, dict) else not fields
+
+
+def _dies(worker: Worker, death: Death, boundary: str) -> bool:
+    """Whether a worker dies at a boundary; it runs nothing more then."""
+    if not death.is_due(boundary):
+        return False
+    worker.stop("killed")
+    return True
 
 
 async def _run_within(worker: Worker, timeout: Duration) -> WorkerReport:

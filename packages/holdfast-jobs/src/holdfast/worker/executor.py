@@ -29,7 +29,7 @@ from holdfast.core.records import Finish
 from holdfast.core.registry import JobType
 from holdfast.core.signatures import is_async
 from holdfast.observe.context import JobContext, current_job
-from holdfast.steps.parking import Parked
+from holdfast.steps.parking import Killed, Parked
 from holdfast.storage.operation import Op
 from holdfast.worker.attempt import LOST, Attempt
 from holdfast.worker.handler_connections import causes_of, lacked_connection
@@ -114,17 +114,10 @@ class Executor:
                 postponed = await self._set_up(attempt, job)
                 if postponed is not None:
                     return postponed
-            if claimed.failing and job.function is not None:
-                await self._undo_failed(attempt, job)
-            call = self._calls.on_failed if claimed.failing else self._calls.by_type[claimed.type]
-            if claimed.type in self._plain_types or claimed.failing:
-                value = await call(job)
+            if claimed.type in self._plain_types and not claimed.failing:
+                value = await self._calls.by_type[claimed.type](job)
             else:
-                # Until it has ended once without a durable call, it may be a durable function.
-                function = job.durable_function()
-                value = await function.parking.drive(call(job))
-                if not function.is_used:
-                    self._functions.plain.add(claimed.type)
+                value = await self._call_specially(attempt, job)
             if attempt.abort_reason is None and job.is_plain:
                 finish = self._resolve(attempt, value)
                 if not finish.next_blockers:
@@ -147,6 +140,20 @@ class Executor:
             emitter.emit_attempt("steps_recorded", attempt, **told)
         for step, error in function.failures:
             emitter.emit_attempt("step_failed", attempt, step=str(step), error=error)
+
+    async def _call_specially(self, attempt: Attempt, job: Job[Any]) -> Any:
+        """Call `on_failed` for a failed job, or a handler that is, or may be, a durable function."""
+        claimed = attempt.claimed
+        if claimed.failing:
+            if job.function is not None:
+                await self._undo_failed(attempt, job)
+            return await self._calls.on_failed(job)
+        # Until it has ended once without a durable call, it may be a durable function.
+        function = job.durable_function()
+        value = await function.parking.drive(self._calls.by_type[claimed.type](job))
+        if not function.is_used:
+            self._functions.plain.add(claimed.type)
+        return value
 
     async def run_batch(self, attempts: Sequence[Attempt]) -> list[AttemptResult]:
         """Run a batch handler once for several attempts; a result per job, or one error for all.
@@ -274,6 +281,8 @@ class Executor:
             if job.function is not None and attempt.abort_reason is None and not failing:
                 ended = await self._end_function(attempt, job.function)
             return ended or await self._resolve_error(attempt, job, error)
+        except Killed:
+            return AttemptResult(None)
         except (DatabaseUnreachable, DatabaseBusy, asyncio.CancelledError):
             # What became of the handler's own transaction is not known. If it did complete the job, the write that
             # follows does not fit, and finds that out.
@@ -337,6 +346,7 @@ class Executor:
         """End a durable function that waits, or that the code does not fit any more, or that is being undone."""
         function.parking.close()
         await function.until_quiet()
+        function.reach("before the attempt ended")
         if function.stopped is not None:
             finish = await self._wait_for_code(attempt, function.stopped)
             return AttemptResult(finish, error=function.stopped)

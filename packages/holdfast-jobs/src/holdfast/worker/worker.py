@@ -212,6 +212,10 @@ class Worker:
         """Call something, on another thread, when a handler still blocks the loop after the shutdown timeout."""
         self._watchdog.on_hopeless = act
 
+    def on_boundary(self, is_killed: Callable[[str], bool]) -> None:
+        """Ask at each boundary of a durable function, in its thread, whether to leave it there as if killed."""
+        self._functions.on_boundary = is_killed
+
     # ---- The parts, and what connects them
 
     def _make_links(self) -> dict[str, Link]:
@@ -262,6 +266,8 @@ class Worker:
         self._calls = HandlerCalls(context, middlewares, self._handler_threads, self._processes)
         self._step_recorder = StepRecorder(context, self._links["steps"])
         self._functions = Functions(context, self._step_recorder, self._targets, self._hints)
+        # A test's own thread does what the loop needs done there, while its handler waits for the loop.
+        self._functions.wait = getattr(threads, "wait", futures.Future.result)
         self._slots = Slots(
             context,
             self._backlog,
