@@ -147,6 +147,17 @@ def test_a_step_that_does_not_exist_is_named_with_the_nearest(
     assert durable.scene.deeds() == []
 
 
+def test_a_step_that_is_being_retried_can_be_started_from(run: Run, durable: DurableScene) -> None:
+    job = durable.begin()
+    durable.record(job, "reserve", output="1")
+    values = {"key": "1", "state": "open", "error": "OSError: card", "lasts_ms": 60_000}
+    durable.record(job, "charge.retry", "sleep", **values)
+    durable.park(job, 60_000)
+    new = run("chains", "rerun", job.id, "--from", "charge", "-o", "id").stdout.strip()
+    copied = durable.database.read(durable.store.steps.of_jobs([new]))
+    assert [str(each.id) for each in copied] == ["reserve"]
+
+
 def test_a_dry_run_starts_nothing(run: Run, durable: DurableScene) -> None:
     id = durable.waiting()
     result = run("chains", "rerun", id, "--from", "mail", "--dry-run")

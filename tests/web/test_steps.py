@@ -145,6 +145,14 @@ async def test_the_page_sends_a_signal_and_runs_a_function_again(
     assert actions == ["signal.send", "chain.rerun"]
 
 
+async def test_a_job_that_has_ended_takes_no_signals(api: Api, durable: DurableScene) -> None:
+    id = durable.waiting()
+    await api.call(None, "POST", f"/api/v1/jobs/{id}/cancel")
+    page = (await api.call(None, "GET", f"/jobs/{id}")).text
+    assert "not ended" in page
+    assert "Send signal" not in page
+
+
 async def test_a_question_is_asked_where_no_script_does(api: Api, durable: DurableScene) -> None:
     id = durable.waiting()
     page = (await api.call(None, "GET", f"/jobs/{id}")).text

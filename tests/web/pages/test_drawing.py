@@ -18,6 +18,7 @@ from holdfast.web.pages.drawing import (
     draw_curve,
     round_up,
     round_up_span,
+    step_bars,
     time_breakdown,
 )
 
@@ -130,3 +131,24 @@ def test_a_life_is_divided_into_waiting_and_running() -> None:
     ]
     blocked = time_breakdown(job("1", state="blocked", started_at=None, finished_at=None), [], NOW)
     assert [each.kind for each in blocked.shares] == ["blocked"]
+
+
+def test_the_steps_of_a_function_are_bars_after_one_another_up_to_now() -> None:
+    done = {"step": "<charge>", "kind": "step", "state": "done"}
+    times = {"started_at": CREATED, "finished_at": STARTED}
+    wait = {"step": "wait:approved", "kind": "wait", "state": "open"}
+    open_ = {"started_at": None, "finished_at": None}
+    failed = {**done, "state": "failed", "started_at": STARTED, "finished_at": FINISHED}
+    begun = NOW - 60_000_000
+    bars = step_bars([done | times, wait | open_, failed], begun, NOW)
+    drawn = [(ElementTree.fromstring(each), each) for each in bars]
+    rects = [svg.find("rect") for svg, _ in drawn]
+    assert [each.get("class") for each in rects if each is not None] == [
+        "completed",
+        "waited",
+        "failed",
+    ]
+    first, second, _ = [each for each in rects if each is not None]
+    assert (float(first.get("x", "")), float(first.get("width", ""))) == (0, 64)
+    assert (float(second.get("x", "")), float(second.get("width", ""))) == (64, 576)
+    assert "&lt;charge&gt;: 6 s, after 0 ms" in drawn[0][1]

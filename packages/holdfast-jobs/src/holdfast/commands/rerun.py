@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.errors import InvalidOption, nearest
 from holdfast.core.records import JobRecord
 from holdfast.core.sealing import Sealer, is_sealed, open_output, seal_output
-from holdfast.core.steps import UNDO, StepRecord, is_retry
+from holdfast.core.steps import UNDO, StepRecord, is_retry, retried_step
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -21,16 +21,16 @@ def find_step(store: Store, chain_id: str, step: str) -> Op[tuple[JobRecord, lis
     """Return the last job of a chain that has a step, and the records to copy. Raises: InvalidOption."""
     known: list[str] = []
     for job in reversed((yield from store.chains.jobs(chain_id, MAX_JOBS))):
-        records = [
-            each for each in (yield from store.steps.of_jobs([job.id])) if not is_retry(each)
-        ]
-        start = next((each for each in records if step in (str(each.id), each.name)), None)
-        if start is not None:
-            return job, _before(records, start)
-        known += dict.fromkeys(name for each in records for name in (str(each.id), each.name))
+        records = yield from store.steps.of_jobs([job.id])
+        for each in records:
+            # A step that is to be tried again has no record of its own yet.
+            id = retried_step(each)
+            if step in (str(id), id.name):
+                return job, _before(records, each)
+            known += (str(id), id.name)
     raise InvalidOption(
         f"chain {chain_id} has no step {step[:60]!r}",
-        help=nearest(step, known) or f"use one of {', '.join(known[:20])}"
+        help=nearest(step, known) or f"use one of {', '.join(list(dict.fromkeys(known))[:20])}"
         if known
         else "only a durable function that has run has steps",
     )
@@ -48,6 +48,7 @@ def _before(records: Sequence[StepRecord], start: StepRecord) -> list[StepRecord
         for each in records
         if each.position < start.position
         and each.kind not in ("undo", "failure")
+        and not is_retry(each)
         and (each.state != "open" or each.kind == "cursor")
         and (each.name, each.key, each.nth) not in undone
     ]

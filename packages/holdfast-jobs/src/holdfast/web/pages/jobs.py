@@ -103,9 +103,6 @@ async def get(context: PageContext) -> Response:
         "blockers": detail.blockers,
         "steps": _step_rows(detail),
         "steps_cut": detail.steps_cut,
-        "waits": [
-            each for each in detail.steps if each["kind"] == "wait" and each["state"] == "open"
-        ],
         "progress": detail.progress,
         "trace_url": trace_link(context.service.settings.holdfast.trace_url, job["trace"]),
     }
@@ -114,13 +111,14 @@ async def get(context: PageContext) -> Response:
 
 def _step_rows(detail: JobDetail) -> list[dict[str, Any]]:
     """Return the steps with their bars and chips."""
-    bars = step_bars(detail.steps, instant_of(detail.job["created_at"]), detail.now)
-    is_live = detail.job["state"] not in TERMINAL
+    job = detail.job
+    end = instant_of(job["finished_at"]) if job["finished_at"] else detail.now
+    bars = step_bars(detail.steps, instant_of(job["created_at"]), end)
     rows = []
     for each, bar in zip(detail.steps, bars, strict=True):
         chip, word = _STEP_CHIPS[each["state"]]
         if each["state"] == "open":
-            word = _OPEN_WORDS[each["kind"]] if is_live else "not ended"
+            word = _OPEN_WORDS[each["kind"]] if job["state"] not in TERMINAL else "not ended"
         spent = None if each["took_ms"] is None else format_span(each["took_ms"] * 1000)
         result = None if each["output"] is None else compact_json(each["output"])
         rows.append(
