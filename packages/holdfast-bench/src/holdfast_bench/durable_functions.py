@@ -157,10 +157,10 @@ def _outputs(url: str, type: str, given: object, functions: int) -> list[tuple[s
 
 def measure_parked(bench: Bench) -> list[Result]:
     """Measure the drain of no-op jobs with many parked functions of the same type beside."""
-    parked = LoadCondition("parked", parked=_parked(bench))
+    parked = LoadCondition("parked", parked=_parked_count(bench))
     with ExitStack() as stack:
 
-        def drained(condition: LoadCondition) -> Callable[[], float]:
+        def drain_beside(condition: LoadCondition) -> Callable[[], float]:
             url = stack.enter_context(bench.server.database())
             seed(url, condition)
 
@@ -172,7 +172,7 @@ def measure_parked(bench: Bench) -> list[Result]:
             return run
 
         contest = Contest(
-            bench.scale.side_rounds, {"fresh": drained(FRESH), "ours": drained(parked)}
+            bench.scale.side_rounds, {"fresh": drain_beside(FRESH), "ours": drain_beside(parked)}
         )
     return [
         contest.result(
@@ -192,7 +192,7 @@ def measure_signals(bench: Bench) -> list[Result]:
     with ExitStack() as stack:
         few, many = (
             stack.enter_context(_open_waits(bench.server, count))
-            for count in (FEW_WAITS, _parked(bench))
+            for count in (FEW_WAITS, _parked_count(bench))
         )
         samples = bench.scale.lone_jobs
         contest = Contest(
@@ -212,7 +212,7 @@ def measure_signals(bench: Bench) -> list[Result]:
     ]
 
 
-def _parked(bench: Bench) -> int:
+def _parked_count(bench: Bench) -> int:
     count = ALL_PARKED if bench.scale.name == "full" else MANY_PARKED
     return max(FEW_WAITS, int(count * bench.scale.share))
 
