@@ -26,7 +26,9 @@ class Functions(Machine):
     @precondition(lambda self: self.held or self.stale)
     @rule(key=st.sampled_from(KEYS), data=st.data())
     def record_a_wait(self, key: str, data: st.DataObject) -> None:
-        claimed = data.draw(st.sampled_from([*self.held, *self.stale]))
+        self._record(data.draw(st.sampled_from([*self.held, *self.stale])), key)
+
+    def _record(self, claimed: ClaimedJob, key: str) -> None:
         self.recorded += 1
         nth = self.recorded
         step = NewStep(
@@ -37,10 +39,16 @@ class Functions(Machine):
         assert bool(written) == self.model.record_wait(claimed.id, claimed.token, nth, key)
 
     @precondition(lambda self: self.held)
-    @rule(until_s=st.sampled_from([None, 0, 5, 60]), data=st.data())
-    def park(self, until_s: int | None, data: st.DataObject) -> None:
+    @rule(
+        key=st.sampled_from([None, *KEYS]),
+        until_s=st.sampled_from([None, 0, 5, 60]),
+        data=st.data(),
+    )
+    def park(self, key: str | None, until_s: int | None, data: st.DataObject) -> None:
         claimed: ClaimedJob = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
         self.stale.append(claimed)
+        if key is not None:
+            self._record(claimed, key)
         until = None if until_s is None else self.now + until_s * 1_000_000
         finish = Finish(claimed.id, claimed.token, "park", "w", claimed.chain_id, until=until)
         done = self.same(lambda store: store.jobs.finish([finish], awaited=True, now=self.now))
