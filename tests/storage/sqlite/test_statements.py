@@ -25,7 +25,7 @@ FIRST_STEPS = {
     "limit_claim": "limit_signals",
     "revision_settle": "revision_newest",
     "signal_route": "signal_wake",
-    "step_record_one": "step_record",
+    "step_record_done": "step_record",
 }
 # They walk along a key and stop at a limit.
 WALKS = {
