@@ -128,6 +128,7 @@ def measure_replay(bench: Bench) -> list[Result]:
 def read_by_hand(url: str, id: str) -> float:
     """Read and decode a job's records as somebody would who only has to; return how long it took, in ms."""
     decode, took = msgspec.json.Decoder().decode, list[float]()
+    found: dict[tuple[str, str, int], Any] = {}
     with psycopg.connect(url, autocommit=True) as connection:
         for _ in range(5):
             begun = time.perf_counter()
