@@ -130,7 +130,7 @@ async def test_whichever_step_a_worker_dies_at_everything_happens_once(
     for step in itertools.count(1):
         invoice = await prepare(seeded)
         invoices += [] if invoice is None else [invoice]
-        steps = await workers.die(type, step, seeded._ahead_us)
+        steps = await workers.die(type, step, seeded._clock.ahead_us)
         await finish(seeded)
         again = is_sent_but_not_recorded(steps or [])
         died_in = {seeded.started(type)[-1].chain_id} if again else set()

@@ -136,7 +136,7 @@ async def test_a_document_is_failed_only_after_the_last_attempt_and_ready_after_
 
 async def reap(kit: Kit) -> None:
     """Take back what dead workers held, by the clock of the test, and run nothing."""
-    database = TimedDatabase(kit.app.database, kit._instant)
+    database = TimedDatabase(kit.app.database, kit._clock.instant)
     await database.run_async(reap_leases(database.store))
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from holdfast.commands.attempts import reap_leases
 from holdfast.core.instants import to_instant
 from holdfast.core.registry import Target
-from holdfast.storage.operation import Op
+from holdfast.storage.operation import Op, at
 from holdfast.storage.store import Store
 from holdfast.testing.fresh_state import clear_in_transaction
+from holdfast.testing.test_clock import MovedClock
 
 if TYPE_CHECKING:
     from holdfast.testing.kit import Kit
@@ -54,6 +55,7 @@ class CrashRuns(NamedTuple):
     """The runs of one function; `reset` is called before each, `rows` after it."""
 
     kit: Kit
+    clock: MovedClock
     target: Target
     input: Any
     signals: Mapping[str, Any]
@@ -94,7 +96,9 @@ class CrashRuns(NamedTuple):
 
     def _recover(self) -> None:
         """Take back at once what the dead worker held: no time passes that the undisturbed run does not have."""
-        reaped = self.kit.run_ahead(_reap, LEASE_OVER_US)
+        database = self.kit.app.database
+        later = self.clock.now() + LEASE_OVER_US
+        reaped = database.run(at(_reap(database.store), later))
         with self.kit.app.transaction() as tx:
             for each in reaped:
                 self.kit.app.jobs.trigger(tx, each)
@@ -118,7 +122,7 @@ class CrashRuns(NamedTuple):
                 f"the function waits for {missing or 'something'} without a timeout:"
                 " give the data of the signal in signals={…}"
             )
-        self.kit.advance_to(min(times))
+        self.clock.move_to(min(times))
 
 
 CrashPlan: TypeAlias = Generator[Death | Awaitable[Any], Any, Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar, Unpack
@@ -15,17 +14,14 @@ from holdfast.client.views import JobInfo
 from holdfast.commands.attempts import reap_leases
 from holdfast.core.codec import encode_any
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.instants import Instant
 from holdfast.core.records import PRIORITIES, Claim, LeaseClass, Probe
 from holdfast.core.registry import Target
 from holdfast.storage.id_generator import new_id
-from holdfast.storage.operation import Op, at
-from holdfast.storage.store import Store
 from holdfast.testing.crashes import CrashRuns, Death
 from holdfast.testing.cycle_runs import run_requested
 from holdfast.testing.fresh_state import clear_in_transaction, prepare_fresh_state
 from holdfast.testing.joined import JoinedDatabase
-from holdfast.testing.test_clock import TimedDatabase
+from holdfast.testing.test_clock import MovedClock, TimedDatabase
 from holdfast.worker.limited_claims import TypePolls
 from holdfast.worker.options import PollBackoff, WorkerOptions
 from holdfast.worker.worker import Worker, WorkerReport
@@ -62,9 +58,9 @@ class Kit:
     ) -> None:
         """Bind the application to a database and prepare that; jobs which are there already stay."""
         self.app = app
-        self._ahead_us = 0
+        self._clock = MovedClock()
         self._caller = None if database is None else database.caller
-        self._restore = app.bind(url, self._instant, schema=schema, database=database)
+        self._restore = app.bind(url, self._clock.instant, schema=schema, database=database)
         try:
             prepare(app)
         except BaseException:
@@ -92,14 +88,9 @@ class Kit:
         """Bind the application to its own database again."""
         self._restore()
 
-    def _instant(self) -> Instant | None:
-        if self._ahead_us == 0:
-            return None
-        return time.time_ns() // 1000 + self._ahead_us
-
     def advance(self, duration: Duration) -> None:
         """Move the clock forward: retries, deferred starts and leases see it immediately."""
-        self._ahead_us += milliseconds(duration) * 1000
+        self._clock.advance(duration)
 
     def run_until_idle(self, limit: int = _RUN_MAX, timeout: Duration = "30s") -> WorkerReport:
         """Run every due job, and the jobs they start, until nothing is due; waits for the handlers.
@@ -125,7 +116,7 @@ class Kit:
     async def _work(
         self, limit: int, timeout: Duration, death: Death | None = None
     ) -> WorkerReport:
-        database = TimedDatabase(self.app.database, self._instant)
+        database = TimedDatabase(self.app.database, self._clock.instant)
         # The worker's own reaper has a timer; a test must not depend on which comes first.
         await database.run_async(reap_leases(database.store))
         options = WorkerOptions(name="test", stop_when_idle=True, max_items=limit)
@@ -156,7 +147,7 @@ class Kit:
         name, else the clock is moved on. Return how often the worker was killed.
         Raises: AssertionError when state, output or `rows()` are not as in the undisturbed run; TimeoutError.
         """
-        runs = CrashRuns(self, target, input, signals or {}, rows, reset).compare()
+        runs = CrashRuns(self, self._clock, target, input, signals or {}, rows, reset).compare()
         answer = None
         while True:
             try:
@@ -176,7 +167,7 @@ class Kit:
         timeout: Duration = "30s",
     ) -> int:
         """Async version of `crash_everywhere`; `rows` and `reset` may be async, too."""
-        runs = CrashRuns(self, target, input, signals or {}, rows, reset).compare()
+        runs = CrashRuns(self, self._clock, target, input, signals or {}, rows, reset).compare()
         answer = None
         while True:
             try:
@@ -187,15 +178,6 @@ class Kit:
                 answer = await self._complete_async(self._work, _RUN_MAX, timeout, wanted)
             else:
                 answer = await wanted
-
-    def advance_to(self, instant: Instant) -> None:
-        """Move the clock to an instant, unless it is past that."""
-        self._ahead_us = max(self._ahead_us, instant - time.time_ns() // 1000)
-
-    def run_ahead(self, command: Callable[[Store], Op[T]], ahead_us: int) -> T:
-        """Run a command as if so much more time had passed; the clock stays."""
-        now = self._instant() or time.time_ns() // 1000
-        return self.app.database.run(at(command(self.app.database.store), now + ahead_us))
 
     def run_cycle(self, name: str) -> RunInfo:
         """Run a cycle once, now, whatever its schedule says; return the recorded run with its counters.
@@ -210,7 +192,7 @@ class Kit:
         return await self._complete_async(self._cycle, name)
 
     async def _cycle(self, name: str) -> RunInfo:
-        database = TimedDatabase(self.app.database, self._instant)
+        database = TimedDatabase(self.app.database, self._clock.instant)
         return await run_requested(self.app, database, name, self._caller)
 
     def _complete(
@@ -275,7 +257,7 @@ class Kit:
         token = new_id()
         worker = f"dead-{token[-6:]}"
         lease = LeaseClass(token, _DEAD_WORKERS_LEASE_MS, 0, 100, 1_000)
-        database = TimedDatabase(self.app.database, self._instant)
+        database = TimedDatabase(self.app.database, self._clock.instant)
         flow = next((each.flow for each in self.app.registry if each.name == type), None)
         if flow is not None:
             polls = TypePolls(type, flow, PollBackoff(WorkerOptions()))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.instants import Instant
 from holdfast.storage.database import Database, Link
 from holdfast.storage.operation import Op, at
@@ -12,6 +14,29 @@ from holdfast.storage.operation import Op, at
 T = TypeVar("T")
 
 Now = Callable[[], Instant | None]
+
+
+class MovedClock:
+    """The system's clock, moved forward by a test."""
+
+    def __init__(self) -> None:
+        self.ahead_us = 0
+
+    def instant(self) -> Instant | None:
+        """The test's time; None while it is the database's own."""
+        return None if self.ahead_us == 0 else self.now()
+
+    def now(self) -> Instant:
+        """The test's time."""
+        return time.time_ns() // 1000 + self.ahead_us
+
+    def advance(self, duration: Duration) -> None:
+        """Move it forward."""
+        self.ahead_us += milliseconds(duration) * 1000
+
+    def move_to(self, instant: Instant) -> None:
+        """Move it to an instant, unless it is past that."""
+        self.ahead_us = max(self.ahead_us, instant - time.time_ns() // 1000)
 
 
 def _at_time(op: Op[T], now: Now) -> Op[T]:
