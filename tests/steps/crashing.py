@@ -1,4 +1,4 @@
-"""Workers with durable functions that die at a chosen moment: `python -m tests.steps.crashing`, see `tests.chaos.crashing`."""
+"""Workers with durable functions that die at a chosen moment: `python -m tests.steps.crashing`."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from holdfast.core.registry import JobType, job_type_of
 from holdfast.worker.job import Job
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
-from tests.chaos.crashing import AT_ONCE, Death, MortalDatabase, Moments
+from tests.chaos.crashing import AT_ONCE, Death, Moments, MortalDatabase
 from tests.chaos.process import database_of
 from tests.support.forking import serve_forks
 

@@ -100,7 +100,7 @@ async def test_one_run_after_the_other_parks_for_each(workshop: Workshop) -> Non
         return 1
 
     async def parent(job: Job[Any]) -> int:
-        return await job.run(double, 1) + await job.run(slow)
+        return await job.run(double, 1) + int(await job.run(slow))
 
     workshop.handle("double", double)
     workshop.handle("slow", slow)
@@ -123,7 +123,7 @@ async def test_a_child_that_fails_or_is_cancelled_raises_the_same_in_every_repla
         await asyncio.Event().wait()
 
     async def parent(job: Job[Any]) -> str:
-        for target, input in ((double, -1), (never, None)):
+        for target, input in (("double", -1), ("never", None)):
             try:
                 await job.run(target, input)
             except ChildFailed as error:

@@ -40,13 +40,13 @@ from holdfast.storage.store import Store
 
 if TYPE_CHECKING:
     from holdfast.core.outcome import Cancel, Snooze
-    from holdfast.worker.job import Job
+    from holdfast.worker.job import Job, SyncJob
 
 
 InputT = TypeVar("InputT")
 
 AsyncHandler: TypeAlias = "Callable[[Job[InputT]], Coroutine[Any, Any, OutputT | Snooze | Cancel]]"
-SyncHandler: TypeAlias = "Callable[[Job[InputT]], OutputT | Snooze | Cancel]"
+SyncHandler: TypeAlias = "Callable[[SyncJob[InputT]], OutputT | Snooze | Cancel]"
 """Handlers of jobs with this input and output, so that type checkers see a wrong input and know the output."""
 BatchHandler: TypeAlias = "Callable[[list[Job[InputT]]], Any]"
 

@@ -51,6 +51,7 @@ class StepRecorder:
         self._link = link
         self._pending: list[PendingRecords] = []
         self._flushing: list[PendingRecords] = []
+        self._is_closed = False
         self._task: asyncio.Task[None] | None = None
         self._delay = 0.0
 
@@ -60,6 +61,9 @@ class StepRecorder:
         It raises: LeaseLost, Aborted, and what is wrong with a record itself.
         """
         pending = PendingRecords(attempt, rows, asyncio.get_running_loop().create_future())
+        if self._is_closed:
+            _settle(pending, Aborted("shutdown"))
+            return pending.written
         self._pending.append(pending)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush_all(), name="holdfast steps")
@@ -67,6 +71,7 @@ class StepRecorder:
 
     async def close(self) -> None:
         """End the loop; the handlers have ended before, or are left to their own."""
+        self._is_closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -253,11 +253,13 @@ class Executor:
             if job.function is not None and attempt.abort_reason is None:
                 ended = await self._end_function(attempt, job.function)
             return ended or await self._resolve_error(attempt, job, error)
-        except (DatabaseUnreachable, DatabaseBusy, asyncio.CancelledError):
+        except (DatabaseUnreachable, DatabaseBusy, asyncio.CancelledError) as raised:
             # What became of the handler's own transaction is not known. If it did complete the job, the write that
             # follows does not fit, and finds that out.
             if attempt.abort_reason in LOST or attempt.abort_reason == "timeout":
                 return AttemptResult(None, error=error)
+            if attempt.abort_reason is not None and isinstance(raised, asyncio.CancelledError):
+                return AttemptResult(make_finish(attempt, self._context.id, "release"), error=error)
             return AttemptResult(self._postpone(attempt, error), error=error)
         except LeaseLost as lost:
             return AttemptResult(None, error=lost, is_refused=True)
