@@ -210,12 +210,7 @@ class Executor:
                 return ended
         if job.own_transaction is not None:
             return await self._end_in_own_transaction(job.own_transaction)
-        finish = self._resolve(attempt, value)
-        if job.function is not None and finish.kind == "snooze":
-            await job.function.save()
-        if finish.next_blockers:
-            database = self._context.database
-            await database.read_async(self._resolver.check_waits(database.store, finish))
+        finish = await self._resolve_value(attempt, job, value)
         completion = job.completion
         if completion is None or not completion.is_open:
             return AttemptResult(finish)
@@ -225,6 +220,15 @@ class Executor:
             return AttemptResult(finish, report=await completion.commit_async(finish))
         report = await self._calls.in_thread(completion.commit, finish)
         return AttemptResult(finish, report=report)
+
+    async def _resolve_value(self, attempt: Attempt, job: Job[Any], value: Any) -> Finish:
+        finish = self._resolve(attempt, value)
+        if job.function is not None and finish.kind == "snooze":
+            await job.function.save()
+        if finish.next_blockers:
+            database = self._context.database
+            await database.read_async(self._resolver.check_waits(database.store, finish))
+        return finish
 
     def _resolve_in_transaction(self, attempt: Attempt, output: Any) -> Op[Finish]:
         # What is given to complete(tx=…) is not what the handler is annotated to return.
@@ -282,10 +286,7 @@ class Executor:
         if isinstance(error, LeaseLost) and attempt.ended_by == "slot":
             return AttemptResult(None, error=error, is_refused=True)
         if reason is not None and isinstance(error, asyncio.CancelledError | Aborted):
-            # Not the job's fault: it goes back as it came, if the token is still valid.
-            if job.function is not None and reason == "shutdown":
-                await job.function.save()
-            return AttemptResult(make_finish(attempt, self._context.id, "release"), error=error)
+            return AttemptResult(await self._release(attempt, job), error=error)
         if isinstance(error, InputUnreadable | SealError) and error.job_id is not None:
             return AttemptResult(await self._wait_for_code(attempt, error), error=error)
         if lacked_connection(error) or await self._only_waited_for_lock(attempt, error):
@@ -299,6 +300,12 @@ class Executor:
         if function is not None:
             await function.save()
         return AttemptResult(finish, error=error)
+
+    async def _release(self, attempt: Attempt, job: Job[Any]) -> Finish:
+        """Give a job back as it came, if the token is still valid: that its attempt ends is not its fault."""
+        if job.function is not None and attempt.abort_reason == "shutdown":
+            await job.function.save()
+        return make_finish(attempt, self._context.id, "release")
 
     async def _end_function(
         self, attempt: Attempt, function: DurableFunction
