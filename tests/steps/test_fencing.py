@@ -158,10 +158,10 @@ async def test_a_step_that_runs_at_shutdown_is_recorded_or_run_again(
         return str(job.step("next", calls.echo_sync, "next"))
 
     workshop.handle("function", function_sync if is_sync else function)
-    worker = workshop.begin(shutdown_ms=1)
+    worker = workshop.begin()
     job_id = await start(workshop, "function")
     await asyncio.to_thread(inside.wait)
-    await worker.stop()
+    await worker.stop(2)
     is_over.set()
     if is_sync:
         # Its thread could not be stopped: what it did was recorded, and it went no further.
