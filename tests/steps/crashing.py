@@ -1,4 +1,4 @@
-"""Workers with durable functions that die at a chosen moment: `python -m tests.steps.crashing`, see `tests.chaos.crashing`."""
+"""Workers with durable functions that die at a chosen moment: `python -m tests.steps.crashing`."""
 
 from pathlib import Path
 from typing import Any

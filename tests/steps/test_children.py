@@ -100,7 +100,7 @@ async def test_one_run_after_the_other_parks_for_each(workshop: Workshop) -> Non
         return 1
 
     async def parent(job: Job[Any]) -> int:
-        return await job.run(double, 1) + await job.run(slow)
+        return await job.run(double, 1) + int(await job.run(slow))
 
     workshop.handle("double", double)
     workshop.handle("slow", slow)
@@ -123,7 +123,7 @@ async def test_a_child_that_fails_or_is_cancelled_raises_the_same_in_every_repla
         await asyncio.Event().wait()
 
     async def parent(job: Job[Any]) -> str:
-        for target, input in ((double, -1), (never, None)):
+        for target, input in (("double", -1), ("never", None)):
             try:
                 await job.run(target, input)
             except ChildFailed as error:
@@ -266,6 +266,7 @@ async def test_a_cursor_keeps_its_value_and_type_over_attempts(workshop: Worksho
 
 async def test_a_cursor_is_saved_when_the_worker_shuts_down(workshop: Workshop) -> None:
     seen: list[int] = []
+    is_set: list[bool] = []
 
     async def function(job: Job[Any]) -> None:
         cursor = await job.cursor("rows", 0)
@@ -273,14 +274,14 @@ async def test_a_cursor_is_saved_when_the_worker_shuts_down(workshop: Workshop) 
         if cursor.value:
             return
         await cursor.set(7)
+        is_set.append(True)
         await asyncio.Event().wait()
 
     workshop.handle("function", function)
-    worker = workshop.begin(shutdown_ms=0)
+    worker = workshop.begin()
     job_id = await start(workshop, "function")
-    await until(lambda: seen == [0])
-    await asyncio.sleep(0.05)
-    await worker.stop()
+    await until(lambda: is_set)
+    await worker.stop(2)
     async with workshop.working():
         await ended(workshop, job_id)
     assert seen == [0, 7]

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,8 +46,8 @@ class Gate:
     async def function(self, job: Job[Any]) -> str:
         try:
             if job.input == "atomic":
-                return await job.step("gate", self.atomic, atomic=True)
-            return await job.step("gate", self.plain)
+                return str(await job.step("gate", self.atomic, atomic=True))
+            return str(await job.step("gate", self.plain))
         except BaseException as error:
             self.errors.append(error)
             raise
@@ -133,33 +134,35 @@ async def test_a_step_that_runs_at_shutdown_is_recorded_or_run_again(
     workshop: Workshop, is_sync: bool
 ) -> None:
     calls = Calls()
-    go, inside = threading.Event(), threading.Event()
+    inside = threading.Event()
+    is_over = threading.Event()
 
-    def slow() -> str:
+    def slow(is_aborted: Callable[[float], bool]) -> str:
         inside.set()
-        go.wait(60)
+        if not is_over.is_set():
+            assert is_aborted(60)
         return "slow"
 
     async def slow_async() -> str:
-        return await asyncio.to_thread(slow)
+        inside.set()
+        if not is_over.is_set():
+            await asyncio.Event().wait()
+        return "slow"
 
     async def function(job: Job[Any]) -> str:
         await job.step("slow", slow_async)
         return str(await job.step("next", calls.echo, "next"))
 
     def function_sync(job: SyncJob[Any]) -> str:
-        job.step("slow", slow)
+        job.step("slow", slow, job.wait_for_abort)
         return str(job.step("next", calls.echo_sync, "next"))
 
     workshop.handle("function", function_sync if is_sync else function)
-    worker = workshop.begin(shutdown_ms=50)
+    worker = workshop.begin()
     job_id = await start(workshop, "function")
     await asyncio.to_thread(inside.wait)
-    stopping = asyncio.create_task(worker.stop())
-    await until(lambda: workshop.events.of("worker_stopping"))
-    await asyncio.sleep(0.1)
-    go.set()
-    await stopping
+    await worker.stop(2)
+    is_over.set()
     if is_sync:
         # Its thread could not be stopped: what it did was recorded, and it went no further.
         assert set(await records(workshop, job_id)) == {"slow"}
@@ -247,7 +250,7 @@ async def test_an_atomic_step_whose_commit_was_not_answered_is_not_done_twice(
         return "booked"
 
     async def function(job: Job[Any]) -> str:
-        return await job.step("book", book, atomic=True, retry=Retry(max_attempts=1))
+        return str(await job.step("book", book, atomic=True, retry=Retry(max_attempts=1)))
 
     workshop.handle("function", function)
     async with workshop.working():

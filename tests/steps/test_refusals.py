@@ -30,7 +30,7 @@ async def refused(call: Any) -> str:
 BAD: dict[str, Callable[[Job[Any]], Any]] = {
     "sync function": lambda job: job.step("a", calls.echo_sync, 1),
     "no function": lambda job: job.step("a", 5),  # type: ignore[call-overload]
-    "sync undo": lambda job: job.step("a", calls.echo, 1, undo=calls.echo_sync),  # type: ignore[call-overload]
+    "sync undo": lambda job: job.step("a", calls.echo, 1, undo=calls.echo_sync),
     "retry": lambda job: job.step("a", calls.echo, 1, retry=3),  # type: ignore[call-overload]
     "atomic": lambda job: job.step("a", calls.echo, 1, atomic="yes"),  # type: ignore[call-overload]
     "undo": lambda job: job.step("a", calls.echo, 1, undo="free"),  # type: ignore[call-overload]

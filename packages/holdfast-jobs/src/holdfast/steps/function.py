@@ -268,7 +268,7 @@ class DurableFunction:
 
     async def until_quiet(self) -> None:
         """Wait until the steps have ended that its handler left running; what is done is recorded first."""
-        if self._running:
+        while self._running:
             self._quiet = asyncio.get_running_loop().create_future()
             await self._quiet
 

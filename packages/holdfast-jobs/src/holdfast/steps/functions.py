@@ -15,6 +15,7 @@ from holdfast.client.start_targets import Targets
 from holdfast.commands.blockers import attach_blockers, refuse_circle
 from holdfast.commands.start import start_chains
 from holdfast.core.codec import TypeCodec
+from holdfast.core.errors import InvalidOption
 from holdfast.core.instants import Instant, to_instant
 from holdfast.core.records import BlockerRecord, Held, NewBlocker
 from holdfast.core.registry import Target
@@ -47,6 +48,10 @@ class FunctionTypes:
 
     def until_ms(self, time: datetime, now: Instant) -> int:
         """How long it is until a time. Raises: InvalidOption for one without a zone."""
+        if time.tzinfo is None:
+            raise InvalidOption(
+                f"{time} has no time zone", help="use datetime.now(UTC) + …, or a duration"
+            )
         return max(0, to_instant(time) - now + 999) // 1000
 
     def output_of(self, target: Target) -> tuple[str, TypeCodec]:

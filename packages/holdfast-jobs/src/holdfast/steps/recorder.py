@@ -54,6 +54,7 @@ class StepRecorder:
         self._link = link
         self._pending: list[PendingRecords] = []
         self._flushing: list[PendingRecords] = []
+        self._is_closed = False
         self._task: asyncio.Task[None] | None = None
         self._delay = 0.0
 
@@ -64,6 +65,9 @@ class StepRecorder:
         """
         loop = asyncio.get_running_loop()
         pending = PendingRecords(attempt, rows, loop.create_future())
+        if self._is_closed:
+            _settle(pending, Aborted("shutdown"))
+            return pending.written
         self._pending.append(pending)
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._flush_all(), name="holdfast steps")
@@ -71,6 +75,7 @@ class StepRecorder:
 
     async def close(self) -> None:
         """End the loop; the handlers have ended before, or are left to their own."""
+        self._is_closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -237,12 +237,7 @@ class Executor:
             return ended
         if job.own_transaction is not None:
             return await self._end_in_own_transaction(job.own_transaction)
-        finish = self._resolve(attempt, value)
-        if job.function is not None:
-            await self._end_returned_function(attempt, job.function, finish)
-        if finish.next_blockers:
-            database = self._context.database
-            await database.read_async(self._resolver.check_waits(database.store, finish))
+        finish = await self._resolve_value(attempt, job, value)
         completion = job.completion
         if completion is None or not completion.is_open:
             return AttemptResult(finish)
@@ -252,6 +247,17 @@ class Executor:
             return AttemptResult(finish, report=await completion.commit_async(finish))
         report = await self._calls.in_thread(completion.commit, finish)
         return AttemptResult(finish, report=report)
+
+    async def _resolve_value(self, attempt: Attempt, job: Job[Any], value: Any) -> Finish:
+        finish = self._resolve(attempt, value)
+        if job.function is not None:
+            attempt.unused_steps = [str(each) for each in job.function.unasked()]
+            if finish.kind == "snooze":
+                await job.function.save()
+        if finish.next_blockers:
+            database = self._context.database
+            await database.read_async(self._resolver.check_waits(database.store, finish))
+        return finish
 
     def _resolve_in_transaction(self, attempt: Attempt, output: Any) -> Op[Finish]:
         # What is given to complete(tx=…) is not what the handler is annotated to return.
@@ -283,11 +289,13 @@ class Executor:
             return ended or await self._resolve_error(attempt, job, error)
         except Killed:
             return AttemptResult(None)
-        except (DatabaseUnreachable, DatabaseBusy, asyncio.CancelledError):
+        except (DatabaseUnreachable, DatabaseBusy, asyncio.CancelledError) as raised:
             # What became of the handler's own transaction is not known. If it did complete the job, the write that
             # follows does not fit, and finds that out.
             if attempt.abort_reason in LOST or attempt.abort_reason == "timeout":
                 return AttemptResult(None, error=error)
+            if attempt.abort_reason is not None and isinstance(raised, asyncio.CancelledError):
+                return AttemptResult(make_finish(attempt, self._context.id, "release"), error=error)
             return AttemptResult(self._postpone(attempt, error), error=error)
         except LeaseLost as lost:
             return AttemptResult(None, error=lost, is_refused=True)
@@ -310,10 +318,7 @@ class Executor:
         if isinstance(error, LeaseLost) and attempt.ended_by == "slot":
             return AttemptResult(None, error=error, is_refused=True)
         if reason is not None and isinstance(error, asyncio.CancelledError | Aborted):
-            # Not the job's fault: it goes back as it came, if the token is still valid.
-            if job.function is not None and reason == "shutdown":
-                await job.function.save()
-            return AttemptResult(make_finish(attempt, self._context.id, "release"), error=error)
+            return AttemptResult(await self._release(attempt, job), error=error)
         if isinstance(error, InputUnreadable | SealError) and error.job_id is not None:
             return AttemptResult(await self._wait_for_code(attempt, error), error=error)
         if lacked_connection(error) or await self._only_waited_for_lock(attempt, error):
@@ -323,14 +328,6 @@ class Executor:
             finish = await self._end_failed_function(attempt, job.function, finish)
         return AttemptResult(finish, error=error)
 
-    async def _end_returned_function(
-        self, attempt: Attempt, function: DurableFunction, finish: Finish
-    ) -> None:
-        """Note the records that the code did not ask for; of a function that is snoozed, write what was put off."""
-        attempt.unused_steps = [str(each) for each in function.unasked()]
-        if finish.kind == "snooze":
-            await function.save()
-
     async def _end_failed_function(
         self, attempt: Attempt, function: DurableFunction, finish: Finish
     ) -> Finish:
@@ -339,6 +336,12 @@ class Executor:
             return await self._undo(attempt, function, str(finish.error))
         await function.save()
         return finish
+
+    async def _release(self, attempt: Attempt, job: Job[Any]) -> Finish:
+        """Give a job back as it came, if the token is still valid: that its attempt ends is not its fault."""
+        if job.function is not None and attempt.abort_reason == "shutdown":
+            await job.function.save()
+        return make_finish(attempt, self._context.id, "release")
 
     async def _end_function(
         self, attempt: Attempt, function: DurableFunction
