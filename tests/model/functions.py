@@ -5,14 +5,24 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from holdfast.core.records import ClaimedJob, Finish, JobRef
+from holdfast.core.records import (
+    Claim,
+    ClaimedJob,
+    Finish,
+    JobRef,
+    LeaseClass,
+    NewJob,
+    Probe,
+)
 from holdfast.core.steps import ClosedStep, NewSignal, NewStep, WrittenStep
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from tests.model.machine import Machine
 
+FUNCTION = "function"
 KEYS = ["x", "y"]
+NIL = "00000000-0000-0000-0000-000000000000"
 WEEK_MS = 7 * 24 * 3_600_000
 
 
@@ -22,6 +32,20 @@ class Functions(Machine):
     def __init__(self) -> None:
         super().__init__()
         self.recorded = 0
+
+    @rule()
+    def begin_a_function(self) -> None:
+        """Start one, and claim what is due of its type: this one, and others that were woken."""
+        id, token = new_id(), new_id()
+        job = NewJob(id, id, FUNCTION, "1")
+        self.same(lambda store: store.jobs.insert([job], now=self.now))
+        self.model.add(job, [], self.now)
+        rules = LeaseClass(token, 60_000, 3, 5_000, 20_000)
+        request = Claim("w", 3, (Probe(FUNCTION, 5, token, 3, 0, NIL),), (rules,))
+        jobs = self.same(lambda store: store.jobs.claim(request, self.now))
+        expected = self.model.claim([FUNCTION], {FUNCTION: rules}, 3, None, self.now)
+        assert [each.id for each in jobs] == expected
+        self.held += jobs
 
     @precondition(lambda self: self.held or self.stale)
     @rule(key=st.sampled_from(KEYS), data=st.data())
@@ -54,6 +78,7 @@ class Functions(Machine):
         done = self.same(lambda store: store.jobs.finish([finish], awaited=True, now=self.now))
         assert bool(done) == self.model.finish(finish, self.now)
 
+    @precondition(lambda self: self.recorded)
     @rule(key=st.sampled_from(KEYS))
     def signal(self, key: str) -> None:
         signal = NewSignal(new_id(), "s", key, "1", WEEK_MS)
