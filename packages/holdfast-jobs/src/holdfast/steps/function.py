@@ -742,7 +742,7 @@ class DurableFunction:
             return end.value
 
     async def _act(self, action: Action) -> Any:
-        if isinstance(action, Wait) or self._only_goes_back:
+        if isinstance(action, Wait) or self._is_only_undone:
             return await self._park(action)
         self._running += 1
         try:
@@ -758,7 +758,7 @@ class DurableFunction:
             self.parking.consider()
 
     @property
-    def _only_goes_back(self) -> bool:
+    def _is_only_undone(self) -> bool:
         """Whether the function has failed before, and is replayed to find what undoes its steps."""
         return self.is_undoing and not self._goes_back
 
@@ -810,7 +810,7 @@ class DurableFunction:
             return end.value
 
     def _act_sync(self, action: Action) -> Any:
-        if isinstance(action, Wait) or self._only_goes_back:
+        if isinstance(action, Wait) or self._is_only_undone:
             if isinstance(action, Wait):
                 self._waits[action.id] = action.until
             self.parking.has_begun = True
