@@ -77,12 +77,10 @@ async def test_after_its_end_from_outside_nothing_of_a_function_is_recorded(
     assert (await workshop.job(job_id)).state == ("cancelled" if how == "cancel" else "completed")
 
 
-@pytest.mark.parametrize("kind", KINDS)
 async def test_a_record_is_refused_after_another_worker_took_the_job_over(
-    workshop: Workshop, kind: str
+    takeover: tuple[Workshop, str],
 ) -> None:
-    if workshop.store.dialect == "sqlite" and kind == "atomic":
-        pytest.skip("there nobody writes while the step's transaction is open")
+    workshop, kind = takeover
     gate = Gate(workshop.ledger.write_effect)
     workshop.handle("function", gate.function)
     first = workshop.begin()

@@ -72,13 +72,11 @@ def working(folder: Path, url: str, write: str, name: str) -> Iterator["subproce
             process.wait()
 
 
-@pytest.mark.parametrize("kind", ["plain", "atomic"])
 async def test_the_record_of_a_worker_that_was_stopped_past_its_lease_is_refused(
-    workshop: Workshop, request: pytest.FixtureRequest, tmp_path: Path, kind: str
+    takeover: tuple[Workshop, str], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
+    workshop, kind = takeover
     is_postgres = workshop.store.dialect == "postgresql"
-    if kind == "atomic" and not is_postgres:
-        pytest.skip("a stopped process holds the file, and nobody takes anything over")
     file = tmp_path / "holdfast.db"
     url = request.getfixturevalue("worker_url") if is_postgres else f"sqlite:///{file}"
     write = workshop.ledger.write_effect
