@@ -226,7 +226,7 @@ def test_a_signal_is_announced_with_its_commit(functions: Functions) -> None:
     assert list(listener.connection.notifies(timeout=0)) == []
     user.commit()
     (heard,) = listener.connection.notifies(timeout=60, stop_after=1)
-    assert decode(heard.payload) == [Hint("signal", "approved")]
+    assert decode(heard.payload) == (Hint("signal", "approved"),)
 
 
 def test_two_routers_share_the_signals(functions: Functions) -> None:

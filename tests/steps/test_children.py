@@ -14,7 +14,7 @@ from holdfast.core.errors import ChildFailed, Permanent
 from holdfast.core.records import NewJob
 from holdfast.core.registry import job_type_of
 from holdfast.core.sealing import seal_input
-from holdfast.steps import function as durable
+from holdfast.steps import cursor as cursors
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job, SyncJob
 from tests.steps.functions import (
@@ -290,7 +290,7 @@ async def test_a_cursor_is_saved_when_the_worker_shuts_down(workshop: Workshop) 
 async def test_a_cursor_is_written_once_a_second(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "CURSOR_EVERY_S", 0.0)
+    monkeypatch.setattr(cursors, "SAVED_EVERY_S", 0.0)
     values: list[str | None] = []
 
     async def function(job: Job[Any]) -> None:

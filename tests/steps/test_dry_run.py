@@ -11,7 +11,7 @@ from holdfast.core.errors import InvalidOption
 from holdfast.core.records import JobRecord
 from holdfast.core.steps import StepRecord
 from holdfast.steps.dry_run import replay_dry
-from holdfast.steps.identity import hash_arguments
+from holdfast.steps.step_names import hash_arguments
 
 ID = "01a1ead3-bb87-707c-9f3a-dfd94b4f4542"
 

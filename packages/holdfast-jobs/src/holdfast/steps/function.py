@@ -7,11 +7,11 @@ came of it. One driver runs plans on the loop, the other in the handler's thread
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 
@@ -59,16 +59,25 @@ from holdfast.core.steps import (
     Written,
 )
 from holdfast.core.upgrades import upgrade_result
+from holdfast.steps.actions import (
+    Action,
+    CallAtomic,
+    CallFunction,
+    DeclareUndo,
+    ParkUntil,
+    StartChildren,
+    StepPlan,
+    WriteRecords,
+)
 from holdfast.steps.current import StepInfo, running_step
-from holdfast.steps.identity import StepNames, hash_arguments
+from holdfast.steps.cursor import Cursor
 from holdfast.steps.parking import Killed, Parked, Parking
-from holdfast.steps.results import ANYTHING, codec_of, result_codec
+from holdfast.steps.result_types import ANYTHING, codec_of, result_codec
+from holdfast.steps.step_names import StepNames, hash_arguments
 from holdfast.worker.attempt import Attempt
 
 if TYPE_CHECKING:
     from holdfast.steps.functions import Functions
-
-CURSOR_EVERY_S = 1.0
 
 
 class StepOptions(msgspec.Struct, frozen=True):
@@ -79,55 +88,6 @@ class StepOptions(msgspec.Struct, frozen=True):
     timeout: Duration | None = None
     atomic: bool = False
     undo: Callable[..., Any] | None = None
-
-
-class Call(msgspec.Struct, frozen=True):
-    """Call the function of a step."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    timeout_s: float | None
-    info: StepInfo
-
-
-class CallAtomic(msgspec.Struct, frozen=True):
-    """Call the function of a step in a transaction, and write what `record` makes of its result as the last thing."""
-
-    call: Call
-    record: Callable[[Any], NewStep]
-
-
-class Write(msgspec.Struct, frozen=True):
-    """Write records."""
-
-    rows: Sequence[NewStep | ClosedStep]
-
-
-class StartChildren(msgspec.Struct, frozen=True):
-    """Start chains, and record which."""
-
-    target: Target
-    inputs: Sequence[Any]
-    keys: Sequence[str | None] | None
-    options: dict[str, Any]
-    record: Callable[[str], NewStep]
-
-
-class DeclareUndo(msgspec.Struct, frozen=True):
-    """Have whoever finds that the job has failed leave it to a worker that can undo its steps."""
-
-    type: str
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """Wait, by parking."""
-
-    id: StepId
-    until: Instant | None
-
-
-Action: TypeAlias = Call | CallAtomic | Write | StartChildren | DeclareUndo | Wait
-Plan: TypeAlias = Generator[Action, Any, Any]
 
 
 class DurableFunction:
@@ -234,7 +194,7 @@ class DurableFunction:
         """Whether a recorded step is to be undone if the function fails."""
         return any(each.undo and each.state == "done" for each in self._records.values())
 
-    def unasked(self) -> list[StepId]:
+    def find_unused(self) -> list[StepId]:
         """The records that the code did not ask for in this attempt."""
         return [
             each.id
@@ -254,7 +214,7 @@ class DurableFunction:
 
         What is still open in the database would make a parked function due at once.
         """
-        rows = [row for each in self._cursors if (row := each.unsaved()) is not None]
+        rows = [row for each in self._cursors if (row := each.take_row()) is not None]
         rows += [each for each in self._lazy if isinstance(each, ClosedStep)]
         self._lazy = []
         if rows:
@@ -280,7 +240,7 @@ class DurableFunction:
         function: Callable[..., Any],
         arguments: tuple[Any, ...],
         options: StepOptions,
-    ) -> Plan:
+    ) -> StepPlan:
         self._check_function(function, options)
         id = self._names.enter(check_signal_name(name), check_signal_key(options.key))
         try:
@@ -297,7 +257,7 @@ class DurableFunction:
                 self._attempt.has_undos = True
                 if self.is_undoing and self._knows_all_undos():
                     # What follows this step may be what the function failed with.
-                    yield Wait(id, None)
+                    yield ParkUntil(id, None)
             return value
         finally:
             self._names.leave(id)
@@ -324,7 +284,7 @@ class DurableFunction:
         options: StepOptions,
         codec: TypeCodec,
         hashed: int | None,
-    ) -> Plan:
+    ) -> StepPlan:
         self._check_room()
         retry = options.retry or self._attempt.policy.retry
         timeout_s = None if options.timeout is None else milliseconds(options.timeout) / 1000
@@ -347,7 +307,7 @@ class DurableFunction:
             if retried not in self._records:
                 started = self._now()
                 info = StepInfo(f"{claimed.id}/{id}", claimed.fence, number)
-                call = Call(function, arguments, timeout_s, info)
+                call = CallFunction(function, arguments, timeout_s, info)
                 error: Exception
                 try:
                     if options.atomic:
@@ -377,7 +337,7 @@ class DurableFunction:
                 yield from self._sleep_until(retried, 0)
             number += 1
 
-    def _sleep(self, duration: Duration | datetime, key: Any) -> Plan:
+    def _sleep(self, duration: Duration | datetime, key: Any) -> StepPlan:
         id = self._names.enter("sleep", check_signal_key(key))
         try:
             if isinstance(duration, datetime):
@@ -388,7 +348,7 @@ class DurableFunction:
         finally:
             self._names.leave(id)
 
-    def _sleep_until(self, id: StepId, lasts_ms: int, error: str | None = None) -> Plan:
+    def _sleep_until(self, id: StepId, lasts_ms: int, error: str | None = None) -> StepPlan:
         record = self._find(id, "sleep")
         if record is None:
             self._check_room()
@@ -397,11 +357,11 @@ class DurableFunction:
         if record.state == "open":
             assert record.until is not None
             if record.until > self._now():
-                yield Wait(id, record.until)
+                yield ParkUntil(id, record.until)
             # Once passed it stays so, wherever the clock is set: that is written with the next record.
             self._close(record, "done")
 
-    def _wait_for(self, signal: str, key: Any, timeout: Duration | None, returns: Any) -> Plan:
+    def _wait_for(self, signal: str, key: Any, timeout: Duration | None, returns: Any) -> StepPlan:
         name, text = check_signal_name(signal), check_signal_key(key)
         codec = codec_of(returns)
         id = self._names.enter(f"wait:{name}", text, is_repeatable=True)
@@ -421,18 +381,18 @@ class DurableFunction:
         finally:
             self._names.leave(id)
 
-    def _end_wait(self, record: StepRecord) -> Plan:
+    def _end_wait(self, record: StepRecord) -> StepPlan:
         """Take the signal that came, or the timeout; whichever is recorded has won."""
         if record.signal_id is None and record.until is not None and record.until <= self._now():
-            yield Write([self._closed(record, "timed_out")])
+            yield WriteRecords([self._make_end(record, "timed_out")])
             record = self._records[record.id]
         while record.state == "open" and record.signal_id is not None:
-            taken = self._closed(record, "done", self._seal(record.signal_data or "null"))
-            yield Write([msgspec.structs.replace(taken, signal_id=record.signal_id)])
+            taken = self._make_end(record, "done", self._seal(record.signal_data or "null"))
+            yield WriteRecords([msgspec.structs.replace(taken, signal_id=record.signal_id)])
             # If that one was gone, the record that was read now may have another.
             record = self._records[record.id]
         if record.state == "open":
-            yield Wait(record.id, record.until)
+            yield ParkUntil(record.id, record.until)
         return record
 
     def _run(
@@ -443,7 +403,7 @@ class DurableFunction:
         options: dict[str, Any],
         *,
         is_single: bool,
-    ) -> Plan:
+    ) -> StepPlan:
         name, codec = self._functions.output_of(target)
         key = keys[0] if is_single and keys else None
         id = self._names.enter(f"run:{name}", check_signal_key(key))
@@ -475,11 +435,11 @@ class DurableFunction:
         finally:
             self._names.leave(id)
 
-    def _end_run(self, record: StepRecord, is_single: bool) -> Plan:
+    def _end_run(self, record: StepRecord, is_single: bool) -> StepPlan:
         ids = msgspec.json.decode(record.output or "[]", type=list[str])
         ended = [self._children.get(each) for each in ids]
         if any(each is None or each.open for each in ended):
-            yield Wait(record.id, None)
+            yield ParkUntil(record.id, None)
         outputs = []
         for child in ended:
             assert child is not None
@@ -492,7 +452,7 @@ class DurableFunction:
         self._close(record, "done", self._seal(text))
         return self._records[record.id]
 
-    def _cursor(self, name: str, start: Any) -> Plan:
+    def _cursor(self, name: str, start: Any) -> StepPlan:
         id = self._names.enter(check_signal_name(name))
         self._names.leave(id)
         codec = ANYTHING if start is None else TypeCodec(type(start), "output")
@@ -502,13 +462,19 @@ class DurableFunction:
             new = self._new(id, "cursor", "open", output=self._encode(codec, start))
             yield from self._write([new])
             record = self._records[id]
-        cursor = Cursor(self, record, codec, self._decode(record, codec))
+        position = record
+
+        def make_row(value: Any) -> ClosedStep:
+            return self._make_end(position, "open", self._encode(codec, value))
+
+        value, monotonic = self._decode(record, codec), self._functions.monotonic
+        cursor = Cursor(value, codec, make_row, self.call, monotonic)
         self._cursors.append(cursor)
         return cursor
 
     # ---- Undoing
 
-    def undo(self, error: str) -> Plan:
+    def undo(self, error: str) -> StepPlan:
         """Undo the recorded steps in reverse order of their ends; return why one could not be undone, or None.
 
         The error is recorded first: from then on the function only goes backwards, also after a crash.
@@ -529,7 +495,7 @@ class DurableFunction:
                     )
                 function, value, is_atomic = known
                 info = StepInfo(f"{self._attempt.claimed.id}/{id}", self._attempt.claimed.fence, 1)
-                call = Call(function, (value,), None, info)
+                call = CallFunction(function, (value,), None, info)
 
                 def new(_: Any, id: StepId = id) -> NewStep:
                     self.reach("before {} was recorded", id)
@@ -595,7 +561,7 @@ class DurableFunction:
             **values,
         )
 
-    def _closed(
+    def _make_end(
         self,
         record: StepRecord,
         state: StepState,
@@ -615,16 +581,16 @@ class DurableFunction:
         error: str | None = None,
     ) -> None:
         """End an open record; that is written with the next one, since a replay would come to the same end."""
-        row = self._closed(record, state, output, error)
+        row = self._make_end(record, state, output, error)
         self._lazy.append(row)
         self._remember([row], {})
 
-    def _write(self, rows: Sequence[NewStep]) -> Plan:
+    def _write(self, rows: Sequence[NewStep]) -> StepPlan:
         """Write records, with what was put off until now."""
         lazy, self._lazy = self._lazy, []
-        yield Write([*lazy, *map(self.marked, rows)])
+        yield WriteRecords([*lazy, *map(self.mark, rows)])
 
-    def marked(self, row: NewStep) -> NewStep:
+    def mark(self, row: NewStep) -> NewStep:
         """Have the first record of an attempt noted in the live row; it is that until one was written."""
         return row if self._has_marked else msgspec.structs.replace(row, marks=True)
 
@@ -754,18 +720,18 @@ class DurableFunction:
 
     # ---- Drivers
 
-    def call(self, plan: Plan) -> Any:
+    def call(self, plan: StepPlan) -> Any:
         """Run what the handler calls, if it may go on."""
         self.is_used = True
         return self._call_async(plan) if self.is_async else self._call_sync(plan)
 
-    async def _call_async(self, plan: Plan) -> Any:
+    async def _call_async(self, plan: StepPlan) -> Any:
         if self.parking.has_begun or self.parking.is_over:
             await self.parking.refuse_call()
         self._check_call()
         return await self._drive_async(plan)
 
-    def _call_sync(self, plan: Plan) -> Any:
+    def _call_sync(self, plan: StepPlan) -> Any:
         if self.parking.has_begun:
             self.parking.refuse_sync_call(self._attempt.flag)
         self._check_call()
@@ -784,10 +750,10 @@ class DurableFunction:
                 help="call it from the handler, with what the first one returned",
             )
 
-    def _drive(self, plan: Plan) -> Any:
+    def _drive(self, plan: StepPlan) -> Any:
         return self._drive_async(plan) if self.is_async else self._drive_sync(plan)
 
-    async def _drive_async(self, plan: Plan) -> Any:
+    async def _drive_async(self, plan: StepPlan) -> Any:
         try:
             action = next(plan)
             while True:
@@ -805,9 +771,9 @@ class DurableFunction:
             return await self._park(action)
         self._running += 1
         try:
-            if isinstance(action, Call):
+            if isinstance(action, CallFunction):
                 return await _call(action)
-            if isinstance(action, Write):
+            if isinstance(action, WriteRecords):
                 return await self._functions.recorder.write(self._attempt, action.rows)
             if isinstance(action, CallAtomic):
                 return await self._functions.call_atomic(self, self._attempt, action)
@@ -821,16 +787,16 @@ class DurableFunction:
 
     def _goes_on(
         self, action: Action
-    ) -> TypeGuard[Call | CallAtomic | Write | StartChildren | DeclareUndo]:
+    ) -> TypeGuard[CallFunction | CallAtomic | WriteRecords | StartChildren | DeclareUndo]:
         """Whether an action is done: the function does not wait, and is not only replayed."""
-        if isinstance(action, Wait) or self.is_dry:
+        if isinstance(action, ParkUntil) or self.is_dry:
             return False
         return self._goes_back or not self.is_undoing
 
-    async def _act_on_loop(self, action: Write | StartChildren | DeclareUndo) -> Any:
+    async def _act_on_loop(self, action: WriteRecords | StartChildren | DeclareUndo) -> Any:
         if isinstance(action, DeclareUndo):
             return await self._functions.declare_undo(action.type)
-        if isinstance(action, Write):
+        if isinstance(action, WriteRecords):
             return await self._write_rows(action.rows)
         return await self._functions.start_children(self, self._attempt, action)
 
@@ -848,8 +814,8 @@ class DurableFunction:
         self._remember(rows, written.result())
 
     async def _park(self, action: Action) -> Any:
-        id = action.id if isinstance(action, Wait) else _FAILURE
-        self._waits[id] = action.until if isinstance(action, Wait) else None
+        id = action.id if isinstance(action, ParkUntil) else _FAILURE
+        self._waits[id] = action.until if isinstance(action, ParkUntil) else None
         self.parking.consider()
         never = asyncio.get_running_loop().create_future()
         self._futures.add(never)
@@ -863,7 +829,7 @@ class DurableFunction:
     def _is_idle(self) -> bool:
         return bool(self._waits) and self._running == 0
 
-    def _drive_sync(self, plan: Plan) -> Any:
+    def _drive_sync(self, plan: StepPlan) -> Any:
         try:
             action = next(plan)
             while True:
@@ -878,11 +844,11 @@ class DurableFunction:
 
     def _act_sync(self, action: Action) -> Any:
         if not self._goes_on(action):
-            if isinstance(action, Wait):
+            if isinstance(action, ParkUntil):
                 self._waits[action.id] = action.until
             self.parking.has_begun = True
             raise Parked
-        if isinstance(action, Call):
+        if isinstance(action, CallFunction):
             token = running_step.set(action.info)
             try:
                 return action.function(*action.arguments)
@@ -897,7 +863,7 @@ _FAILURE = StepId("failure")
 """No step of a handler has neither a key nor a number."""
 
 
-async def _call(call: Call) -> Any:
+async def _call(call: CallFunction) -> Any:
     token = running_step.set(call.info)
     try:
         if call.timeout_s is None:
@@ -921,39 +887,3 @@ def _delay_of(error: Exception, retry: Retry, number: int, random: float) -> int
     if type(asked) is int and 0 <= asked <= MAX_DURATION_MS:
         return asked
     return retry.delay_ms(number, random)
-
-
-class Cursor:
-    """Where a long loop is: `value`, and `set` to move it. Written at most once a second, and when an attempt ends."""
-
-    def __init__(
-        self, function: DurableFunction, record: StepRecord, codec: TypeCodec, value: Any
-    ) -> None:
-        self._function = function
-        self._record = record
-        self._codec = codec
-        self._is_saved = True
-        self._saved_at = function._functions.monotonic()
-        self.value = value
-
-    def set(self, value: Any) -> Any:
-        """Move it; await that in an async handler. Raises: OutputInvalid."""
-        self._codec.encode(value)
-        self.value, self._is_saved = value, False
-        return self._function.call(self._save())
-
-    def _save(self) -> Plan:
-        now = self._function._functions.monotonic()
-        if now - self._saved_at >= CURSOR_EVERY_S:
-            self._saved_at = now
-            row = self.unsaved()
-            assert row is not None
-            yield Write([row])
-
-    def unsaved(self) -> ClosedStep | None:
-        """Return what is to be written, if it was moved since the last time."""
-        if self._is_saved:
-            return None
-        self._is_saved = True
-        text = self._function._encode(self._codec, self.value)
-        return self._function._closed(self._record, "open", text)

@@ -22,10 +22,11 @@ from holdfast.core.registry import Target
 from holdfast.core.sealing import is_sealed, open_output
 from holdfast.core.steps import NewStep
 from holdfast.notify.base import Hint
+from holdfast.steps.actions import CallAtomic, StartChildren
 from holdfast.steps.current import running_step
-from holdfast.steps.function import CallAtomic, DurableFunction, StartChildren
+from holdfast.steps.function import DurableFunction
 from holdfast.steps.recorder import StepRecorder, write_once
-from holdfast.steps.results import ANYTHING
+from holdfast.steps.result_types import ANYTHING
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.attempt import Attempt
@@ -141,7 +142,7 @@ class Functions(FunctionTypes):
         try:
             async with asyncio.timeout(call.timeout_s), step as tx:
                 row = action.record(await call.function(tx, *call.arguments))
-                step.record(self._record(attempt, function.marked(row)))
+                step.record(self._record(attempt, function.mark(row)))
         finally:
             running_step.reset(token)
         return row
@@ -155,7 +156,7 @@ class Functions(FunctionTypes):
         try:
             with step as tx:
                 row = action.record(call.function(tx, *call.arguments))
-                step.record(self._record(attempt, function.marked(row)))
+                step.record(self._record(attempt, function.mark(row)))
         finally:
             running_step.reset(token)
         return row
@@ -205,5 +206,5 @@ def start_children(
     yield from attach_blockers(store, edges)
     if any(each.deduplicated for each in started):
         yield from refuse_circle(store, claimed.chain_id, edges)
-    yield from write_once(store, Held(claimed.id, claimed.token), function.marked(row))
+    yield from write_once(store, Held(claimed.id, claimed.token), function.mark(row))
     return row

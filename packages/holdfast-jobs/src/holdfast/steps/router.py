@@ -8,6 +8,7 @@ from holdfast.worker.heartbeat import HeartbeatEvents
 from holdfast.worker.worker_context import WorkerContext
 
 ROUTED_AT_ONCE = 500
+ROUNDS = 20
 
 
 class SignalRouter(BackgroundLoop):
@@ -32,10 +33,14 @@ class SignalRouter(BackgroundLoop):
                 await self.route(self._link)
 
     async def route(self, link: Link) -> None:
-        """Route signals until none are left. Raises: the database's errors; a heartbeat then finds them again."""
-        routed = ROUTED_AT_ONCE
-        while routed >= ROUTED_AT_ONCE and not self._stopping.is_set():
-            woken = await link.run(self._context.store.signals.route(ROUTED_AT_ONCE))
-            routed = len(woken)
+        """Route what has come. Raises: the database's errors; a heartbeat then finds it again.
+
+        What waits behind a lock stays, and is found again too.
+        """
+        signals = self._context.store.signals
+        for _ in range(ROUNDS):
+            woken = await link.run(signals.route(ROUTED_AT_ONCE))
             if woken:
                 self._events.on_woken(woken)
+            if self._stopping.is_set() or not await link.run(signals.has_fresh()):
+                return

@@ -251,7 +251,7 @@ class Executor:
     async def _resolve_value(self, attempt: Attempt, job: Job[Any], value: Any) -> Finish:
         finish = self._resolve(attempt, value)
         if job.function is not None:
-            attempt.unused_steps = [str(each) for each in job.function.unasked()]
+            attempt.unused_steps = [str(each) for each in job.function.find_unused()]
             if finish.kind == "snooze":
                 await job.function.save()
         if finish.next_blockers:

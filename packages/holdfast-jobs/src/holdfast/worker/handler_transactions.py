@@ -184,7 +184,7 @@ class AtomicStep(_HandlerTransaction):
 
     def __exit__(self, *raised: *Raised) -> None:
         if raised[1] is None and self._last is not None:
-            self._commit(self._guarded(self._last))
+            self._commit(self._guard(self._last))
         elif raised[1] is not None:
             self.roll_back(raised[1])
 
@@ -194,11 +194,11 @@ class AtomicStep(_HandlerTransaction):
 
     async def __aexit__(self, *raised: *Raised) -> None:
         if raised[1] is None and self._last is not None:
-            await self._commit_async(self._guarded(self._last))
+            await self._commit_async(self._guard(self._last))
         elif raised[1] is not None:
             await self.roll_back_async(raised[1])
 
-    def _guarded(self, last: Op[object]) -> Op[object]:
+    def _guard(self, last: Op[object]) -> Op[object]:
         yield from self._database.store.leases.guard(self._idle_ms)
         return (yield from last)
 

@@ -118,6 +118,10 @@ class SignalStore:
         """
         return fetch(JobRef, "signal_route", limit=limit, now=now)
 
+    def has_fresh(self) -> Op[bool]:
+        """Whether there are signals that were not routed yet. One statement."""
+        return has_rows("signal_fresh")
+
     def waits(self, limit: int) -> Op[list[WaitRecord]]:
         """Read the open waits of live jobs, those of the oldest jobs first. One statement."""
         return fetch(WaitRecord, "signal_waits", limit=limit)

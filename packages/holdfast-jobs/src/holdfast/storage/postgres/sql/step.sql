@@ -178,6 +178,9 @@ signalled as (
   {signal_freed})
 select job_id::text, type from woken where token is null;
 
+-- name: signal_fresh
+select 1 from holdfast.signal where fresh limit 1;
+
 -- name: signal_waits
 -- The open waits of live jobs, those of the oldest jobs first.
 select s.job_id::text, j.chain_id::text, q.type,

@@ -131,6 +131,10 @@ update holdfast_queue
    and (token is not null or not woken)
 returning job_id, type, gate, token;
 
+-- name: signal_fresh
+-- None ever is: whoever sends a signal routes it.
+select 1 where 0;
+
 -- name: signal_waits
 -- The open waits of live jobs, those of the oldest jobs first.
 select s.job_id, j.chain_id, q.type,
