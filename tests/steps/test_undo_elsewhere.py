@@ -66,6 +66,7 @@ async def test_a_function_whose_worker_died_is_undone_without_what_killed_it(
     await workshop.events.seen("job_started", job_id=job_id)
     await until(lambda: trip.replays == 1)
     assert await workshop.reap_as_if_later() == [job_id]
+    await workshop.run(workshop.store.jobs.trigger([job_id]))
     async with workshop.working():
         await workshop.events.seen("job_failed", job_id=job_id)
     assert trip.log == ["book room", "book car", "cancel car", "cancel room"]

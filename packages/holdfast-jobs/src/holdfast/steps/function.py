@@ -774,7 +774,7 @@ class DurableFunction:
             if isinstance(action, CallFunction):
                 return await _call(action)
             if isinstance(action, WriteRecords):
-                return await self._functions.recorder.write(self._attempt, action.rows)
+                return await self._write_rows(action.rows)
             if isinstance(action, CallAtomic):
                 return await self._functions.call_atomic(self, self._attempt, action)
             return await self._act_on_loop(action)

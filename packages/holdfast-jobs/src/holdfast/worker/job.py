@@ -293,15 +293,18 @@ class Job(JobSteps, Generic[T]):
 
     def durable_function(self) -> DurableFunction:
         """The function of this attempt, opened by its first durable call. Raises: StepsRefused."""
-        if self._functions is None or self.claimed.failing or self._attempt.type.atomic:
+        known = self.function
+        is_refused = self._functions is None or self.claimed.failing or self._attempt.type.atomic
+        if is_refused and known is None:
             raise StepsRefused(f"the handler of {self.type} cannot have steps")
         if self.completion is not None or self.own_transaction is not None:
             raise StepsRefused("no step can follow complete()", help="call complete() last")
         if self._preparation is not None and self._preparation.is_open:
             raise StepsRefused("no step can be called within prepare()", help="end it before")
-        if self.function is None:
-            self.function = self._functions.open(self._attempt)
-        return self.function
+        if known is None:
+            assert self._functions is not None
+            known = self.function = self._functions.open(self._attempt)
+        return known
 
     def _require_database(self) -> Database:
         if self._database is None:
