@@ -37,7 +37,7 @@ _COLUMNS = (
 @click.option("--data", metavar="JSON", help="What wait_for returns; @FILE reads a file, - stdin.")
 @click.option("--id", metavar="ID", help="Send it once: with an id used before, nothing is sent.")
 @click.option(
-    "--keep", default="7d", show_default=True, help="How long it waits for somebody to take it."
+    "--keep", default="7d", show_default=True, help="How long it waits for a function to take it."
 )
 @click.option("--broadcast", is_flag=True, help="For all that wait, not only for the first.")
 @reason_option

@@ -29,7 +29,7 @@ MAX_STEPS = 10_000
 MAX_RECORDED_BYTES = 64 * 1024 * 1024
 """What the records of one job may have together."""
 KEEP = "7d"
-"""How long a signal waits for somebody who waits for it."""
+"""How long a signal waits for a function that takes it."""
 MAX_NAME = 200
 """Characters of a step's or a signal's name, and of a key."""
 

@@ -46,7 +46,7 @@ class StartChildren(msgspec.Struct, frozen=True):
 
 
 class DeclareUndo(msgspec.Struct, frozen=True):
-    """Have whoever finds that the job has failed leave it to a worker that can undo its steps."""
+    """Declare that a job that has failed is left to a worker that can undo its steps."""
 
     type: str
 

@@ -14,7 +14,7 @@ ROUNDS = 20
 class SignalRouter(BackgroundLoop):
     """A background loop; it queries nothing until it is woken, by a hint, or by a heartbeat that found a signal.
 
-    Whoever sends a signal only appends it, in a transaction that may be open for long, so that it waits for nobody and
+    A signal is only appended, in a transaction that may be open for long, so that it waits for nobody and
     nobody waits for it. Any worker routes it then, whatever types it handles.
     """
 
