@@ -150,7 +150,7 @@ def test_a_step_that_does_not_exist_is_named_with_the_nearest(
 def test_a_step_that_is_being_retried_can_be_started_from(run: Run, durable: DurableScene) -> None:
     job = durable.begin()
     durable.record(job, "reserve", output="1")
-    values = {"key": "1", "state": "open", "error": "OSError: card", "lasts_ms": 60_000}
+    values = {"key": "#1", "state": "open", "error": "OSError: card", "lasts_ms": 60_000}
     durable.record(job, "charge.retry", "sleep", **values)
     durable.park(job, 60_000)
     new = run("chains", "rerun", job.id, "--from", "charge", "-o", "id").stdout.strip()

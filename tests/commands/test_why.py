@@ -438,7 +438,7 @@ CALLED = [
                 step(
                     "charge.retry",
                     "sleep",
-                    key="1",
+                    key="#1",
                     nth=2,
                     error="OSError: card",
                     until=NOW + 41 * SECOND,

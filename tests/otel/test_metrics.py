@@ -63,6 +63,7 @@ def test_every_metric_of_ours_is_told(observer: OtelObserver, reader: InMemoryMe
     observer.set_fleet(workers=2, is_reaping=True)
     observer.set_limits([LimitGauges("mail", 1, 2, 3_500_000)])
     observer.set_types([TypeGauges("mail", 2, 3_500_000)])
+    observer.set_waits({"sleep": 1})
     observer.set_lateness({"cleanup": 60_000_000})
     observer.set_retention(RetentionProgress(10, 0.5))
     observer.set_up(True)

@@ -71,7 +71,7 @@ class DurableScene:
         """Make an order whose second try to charge failed; return its id."""
         job = self.begin()
         for number, error in enumerate(("OSError: slow", "OSError: card"), 1):
-            values = {"key": "1", "nth": number, "error": error, "lasts_ms": HOUR_MS}
+            values = {"key": "#1", "nth": number, "error": error, "lasts_ms": HOUR_MS}
             state = "open" if number == 2 else "done"
             self.record(job, "charge.retry", "sleep", state=state, **values)
         return self.park(job, HOUR_MS)

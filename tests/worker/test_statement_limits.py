@@ -10,6 +10,7 @@ from holdfast.commands.attempts import finish_attempts, reap_leases
 from holdfast.commands.start import deliver_waiting
 from holdfast.core.errors import DatabaseBusy
 from holdfast.core.records import Claim, Finish, Held, LeaseClass, NewProgress, Probe
+from holdfast.core.steps import ClosedStep, NewStep
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
@@ -29,6 +30,8 @@ def operations(store: Store) -> dict[str, list[Op[Any]]]:
     claim = Claim(
         "w", 1, (Probe("mail", 5, token, 1, *START),), (LeaseClass(token, 1_000, 1, 1, 1),)
     )
+    step = NewStep(job_id, token, "charge", "", 1, 1, "step", "done", marks=True)
+    ended = ClosedStep(job_id, token, "sleep", "", 1, "done")
     sign = WorkerSign("w", "w", "host", 1, "0", 1, "[]", "{}", None)
     return {
         "claim": [store.jobs.claim(claim), store.jobs.next_due(["mail"])],
@@ -39,6 +42,7 @@ def operations(store: Store) -> dict[str, list[Op[Any]]]:
             store.workers.stop("w", "{}"),
         ],
         "fan-in": [finish_attempts(store, [finish])],
+        "steps": [store.steps.record([step]), store.steps.close([ended])],
         "heartbeat": [
             store.leases.renew([token]),
             store.leases.held("w"),

@@ -31,7 +31,7 @@ FIRST_STEPS = {
 # They walk along a key and stop at a limit.
 WALKS = {
     *("figure_finished", "figure_timeouts", "job_ids_like"),
-    *("signal_list", "signal_unwanted", "signal_waits"),
+    *("signal_list", "signal_unwanted", "signal_waits", "step_waiting"),
 }
 # A file has no dead rows to remove.
 ONLY_POSTGRESQL = {"replication", "sweep"}
