@@ -74,7 +74,8 @@ def called(connection: Connection[Any], text: str) -> list[str]:
         f"create function public.probe({types}) returns void language sql begin atomic {body}; end".encode()
     )
     connection.execute("set search_path = pg_catalog")
-    found = connection.execute(PROBED.encode()).fetchall()
+    # A statement that is prepared keeps the number of the first function of that name.
+    found = connection.execute(PROBED.encode(), prepare=False).fetchall()
     connection.execute("drop function public.probe")
     return [row[0] for row in found]
 

@@ -207,7 +207,8 @@ healed as (
          rests_until = case when {is_ordered} then least(q.rests_until, h.due_at) end
     from ahead h
    where q.job_id = any (array (select job_id from ahead where due_at < known_at)) and q.job_id = h.job_id
-     and q.token is null and q.available_at is not distinct from h.available_at and q.gate_at is not distinct from h.gate_at
+     and q.token is null and (q.available_at = h.available_at or q.available_at is null and h.available_at is null)
+     and (q.gate_at = h.gate_at or q.gate_at is null and h.gate_at is null)
   returning q.job_id, q.gate_at),
 signalled as (
   insert into holdfast.wakeup (type, priority, at, gate, since)
