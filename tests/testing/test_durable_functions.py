@@ -107,8 +107,9 @@ def test_a_signal_that_a_job_sends_is_delivered_in_the_same_run(holdfast: Kit) -
     id = _start(dun)
     holdfast.run_until_idle()
     _start(pay)
-    holdfast.run_until_idle()
+    report = holdfast.run_until_idle()
     assert app.chains.get(id).output == "paid by card after 1"
+    assert report.counters["claimed"] == 2
 
 
 async def test_an_async_test_sends_signals_too(holdfast: Kit) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar, Unpack
+
+import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.client.cycles import RunInfo
@@ -120,15 +123,20 @@ class Kit:
         # The worker's own reaper has a timer; a test must not depend on which comes first.
         await database.run_async(reap_leases(database.store))
         options = WorkerOptions(name="test", stop_when_idle=True, max_items=limit)
-        worker = self.app.make_worker(options, database=database, threads=self._caller)
-        if death is not None:
-            worker.on_boundary(partial(_dies, worker, death))
-        report = await _run_within(worker, timeout)
-        # What a handler has signalled must not depend on that either.
-        routed = await database.run_async(database.store.signals.route(_PAGE))
-        if routed and report.reason == "idle":
-            return await self._work(limit, timeout, death)
-        return report
+        counters: Counter[str] = Counter()
+        while True:
+            worker = self.app.make_worker(options, database=database, threads=self._caller)
+            if death is not None:
+                worker.on_boundary(partial(_dies, worker, death))
+            report = await _run_within(worker, timeout)
+            counters.update(report.counters)
+            # Nor on who routes what a handler has signalled: a worker may do so as it stops.
+            signals = database.store.signals
+            is_last = not await database.run_async(signals.route(_PAGE)) and not (
+                report.counters.get("claimed") and await database.run_async(signals.list(1))
+            )
+            if is_last or report.reason != "idle":
+                return msgspec.structs.replace(report, counters=dict(counters))
 
     def crash_everywhere(
         self,
