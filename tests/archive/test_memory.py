@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from holdfast import Holdfast
 from tests.support.until import TEST_TIMEOUT_S
@@ -33,11 +35,34 @@ insert into holdfast.outcome (job_id, type, state, attempts, crashes, fence, tok
 select id, type, 'completed', 1, 0, 1, id, 'elsewhere', now(), now() from made""",
             (INPUT_BYTES, JOBS),
         )
-    command = [sys.executable, "-m", "holdfast_bench.archive_figures", postgres_url, str(tmp_path)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False
+    command = [sys.executable, "-X", "faulthandler", "-m", "holdfast_bench.archive_figures"]
+    process = subprocess.Popen(
+        [*command, postgres_url, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    try:
+        stdout, stderr = process.communicate(timeout=TEST_TIMEOUT_S / 2)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"it hangs: {_sessions(postgres_url)}\n{_stacks(process)}")
+    assert process.returncode == 0, stderr
+    found = json.loads(stdout)
     assert found["is_whole"]
     assert found["mib"] < MAX_MIB
+
+
+def _sessions(url: str) -> str:
+    """What the server does for the database."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        asked = connection.execute(
+            "select application_name, state, wait_event_type, wait_event, now() - xact_start, query"
+            " from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        return "\n".join(map(str, asked))
+
+
+def _stacks(process: subprocess.Popen[str]) -> str:
+    """Where the threads of a process are, which ends with that."""
+    process.send_signal(signal.SIGABRT)
+    return process.communicate()[1]

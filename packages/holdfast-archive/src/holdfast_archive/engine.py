@@ -395,6 +395,7 @@ class _Run:
         work, source = self._work, self._source
         now = work.now() or work.database.read(work.database.store.schema.clock())
         start, until = EARLIEST, closed_until(source, now)
+        source.prepare(work.access, work.database)
         while not self._is_spent:
             with work.database.snapshot() as connection:
                 work.access.prepare(connection)

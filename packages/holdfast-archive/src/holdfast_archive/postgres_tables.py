@@ -17,6 +17,7 @@ from psycopg.types.none import NoneDumper
 from psycopg.types.string import ByteaLoader, StrDumper, TextLoader
 
 from holdfast.core.instants import Instant, to_instant
+from holdfast.storage.database import Database
 from holdfast.storage.operation import Row
 from holdfast.storage.sql_loader import Compiled, quote, quote_table
 from holdfast.storage.store.params import document, texts
@@ -92,6 +93,11 @@ class PostgresTables(TableAccess):
         instant = _INSTANTS[parts["at_type"]]
         found = self._run(connection, self._statement("first", **parts, instant=instant), params)
         return None if found[0][0] is None else int(found[0][0])
+
+    def analyze_chains(self, database: Database) -> None:
+        with database.transaction() as tx:
+            self.prepare(tx.connection)
+            self._run(tx.connection, self._statement("chains_analyze"), {})
 
     def lookup(
         self,

@@ -75,6 +75,9 @@ class TableSource:
         """The table."""
         return self.selection.table
 
+    def prepare(self, access: TableAccess, database: Database) -> None:
+        """Make ready for a run; one table needs nothing."""
+
     def first(self, access: TableAccess, connection: Any, span: TimeSpan) -> Instant | None:
         """Return when the first item of a span is."""
         return access.first(connection, self.selection, span)
@@ -123,6 +126,10 @@ class ChainSource:
     grace_ms: int
     keep_ms: int | None
     table: str = field(default="job")
+
+    def prepare(self, access: TableAccess, database: Database) -> None:
+        """See `TableSource`."""
+        access.analyze_chains(database)
 
     def first(self, access: TableAccess, connection: Any, span: TimeSpan) -> Instant | None:
         """See `TableSource`."""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.instants import Instant, to_instant
+from holdfast.storage.database import Database
 from holdfast.storage.operation import Row
 from holdfast.storage.sql_loader import Compiled, quote, quote_table
 from holdfast.storage.store.params import document, texts
@@ -42,6 +43,9 @@ class SqliteTables(TableAccess):
 
     def prepare(self, connection: Any) -> None:
         connection.text_factory = _text
+
+    def analyze_chains(self, database: Database) -> None:
+        pass  # SQLite plans without having looked.
 
     def shape(self, connection: Any, table: str, key: Sequence[str]) -> Shape:
         named = quote_table(table)

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from holdfast.core.instants import Instant
+from holdfast.storage.database import Database
 from holdfast.storage.operation import Row
 from holdfast.storage.sql_loader import (
     Compiled,
@@ -231,6 +232,10 @@ class TableAccess(ABC):
     def _stream(
         self, connection: Any, statement: Compiled, params: Mapping[str, Any]
     ) -> Batches: ...
+
+    @abstractmethod
+    def analyze_chains(self, database: Database) -> None:
+        """Have the server look at the tables that chains consist of, if it plans by what it saw there last."""
 
     def first_chain(
         self, connection: Any, states: str, period: tuple[Instant, Instant]

@@ -53,6 +53,11 @@ moved as (
   delete from $source t using old where t.ctid = old.ctid and t.tableoid = old.tableoid returning $returned)
 insert into $target ($columns) select $columns from moved;
 
+-- name: postgres_chains_analyze
+-- Tables that a drop has emptied are empty to the planner until the server looks at them again: it would compare every chain with all
+-- others. Where another session is at it, or the tables are not ours, they stay as they are.
+analyze (skip_locked) holdfast.job, holdfast.outcome, holdfast.attempt, holdfast.blocker, holdfast.progress, holdfast.step;
+
 -- fragment: ended_chains
 -- The chains whose last job ended in a span, as one of some states.
 select t.chain_id
