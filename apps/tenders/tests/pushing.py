@@ -16,6 +16,7 @@ from holdfast import Holdfast
 from holdfast.core.cycle import Slot
 from holdfast.scheduler.cycle_run import WHOLE, CycleRun
 from holdfast.testing.kit import Kit
+from holdfast.testing.test_clock import MovedClock
 from holdfast_leases import to_instant
 from tenders.database import Session
 from tenders.expo import ExpoPush
@@ -44,15 +45,28 @@ class HandClock:
         self.now += span
 
 
+class StillClock(MovedClock):
+    """What the kit asks for the time: a clock of the test's own."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def now(self) -> int:
+        """The test's time."""
+        return self._clock()
+
+    def instant(self) -> int:
+        """The test's time, always."""
+        return self._clock()
+
+
 class HandKit(Kit):
     """A kit whose time is that of a clock."""
 
     def __init__(self, app: Holdfast, url: str, clock: HandClock) -> None:
         self.clock = clock
-        super().__init__(app, url)
-
-    def _instant(self) -> int:
-        return self.clock()
+        super().__init__(app, url, clock=StillClock(clock))
 
 
 @dataclass

@@ -124,7 +124,7 @@ class DurableFunction:
         self.is_async = attempt.type.executor == "loop"
         self.is_dry = False
         """Whether it is only replayed, and stops at the first thing that it would do."""
-        self.parking = Parking(self._is_idle, attempt.task)
+        self.parking = Parking(self._is_idle, attempt)
         self.stopped: StepUnreadable | SealError | None = None
         """Why the code does not fit what was recorded; set even if the handler swallows it."""
         self.is_used = bool(self._records)

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from holdfast.worker.attempt import Attempt
+
 SETTLE_S = 0.01
 """Branches between two steps get so long to reach the next one."""
 GRACE_S = 0.5
@@ -32,10 +34,11 @@ class Killed(BaseException):
 class Parking:
     """Whether one async function is to be parked. On the loop."""
 
-    def __init__(self, is_idle: Callable[[], bool], task: asyncio.Task[Any] | None) -> None:
-        """`is_idle` says whether the function waits for something and no step of it runs; `task` runs it."""
+    def __init__(self, is_idle: Callable[[], bool], attempt: Attempt) -> None:
+        """`is_idle` says whether the function waits for something and no step of it runs."""
         self._is_idle = is_idle
-        self._root = task
+        self._attempt = attempt
+        self._root: asyncio.Task[Any] | None = attempt.task
         self._is_own_task = False
         self._left_behind: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -46,7 +49,8 @@ class Parking:
     async def drive(self, call: Awaitable[Any]) -> Any:
         """Run a handler in a task of its own, which can be left behind once it is parked."""
         loop = asyncio.get_running_loop()
-        self._root, self._is_own_task = asyncio.create_task(_await(call)), True
+        self._root = self._attempt.own_task = asyncio.create_task(_await(call))
+        self._is_own_task = True
         self._left_behind = loop.create_future()
         try:
             await asyncio.wait({self._root, self._left_behind}, return_when=asyncio.FIRST_COMPLETED)

@@ -58,10 +58,11 @@ class Kit:
         *,
         database: JoinedDatabase | None = None,
         prepare: Callable[[Holdfast], object] = Holdfast.migrate,
+        clock: MovedClock | None = None,
     ) -> None:
         """Bind the application to a database and prepare that; jobs which are there already stay."""
         self.app = app
-        self._clock = MovedClock()
+        self._clock = clock or MovedClock()
         self._caller = None if database is None else database.caller
         self._restore = app.bind(url, self._clock.instant, schema=schema, database=database)
         try:
@@ -132,10 +133,9 @@ class Kit:
             counters.update(report.counters)
             # Nor on who routes what a handler has signalled: a worker may do so as it stops.
             signals = database.store.signals
-            is_last = not await database.run_async(signals.route(_PAGE)) and not (
-                report.counters.get("claimed") and await database.run_async(signals.list(1))
-            )
-            if is_last or report.reason != "idle":
+            routed = await database.run_async(signals.route(_PAGE))
+            found = await database.run_async(signals.list(1)) if report.counters["claimed"] else []
+            if not (routed or found) or report.reason != "idle":
                 return msgspec.structs.replace(report, counters=dict(counters))
 
     def crash_everywhere(

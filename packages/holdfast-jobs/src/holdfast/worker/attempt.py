@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, assert_never
 
 import msgspec
 
@@ -69,6 +69,8 @@ class Attempt(msgspec.Struct, eq=False):
     aborted_at: float | None = None
     ended_by: EndedBy | None = None
     task: asyncio.Task[None] | None = None
+    own_task: asyncio.Task[Any] | None = None
+    """The task that its handler runs in, while that is not the slot's."""
     on_interrupt: Callable[[], None] | None = None
     call_size: int | None = None
     """How many jobs of its key came with it, where a call takes only such."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -150,10 +150,23 @@ class Executor:
             return await self._calls.on_failed(job)
         # Until it has ended once without a durable call, it may be a durable function.
         function = job.durable_function()
-        value = await function.parking.drive(self._calls.by_type[claimed.type](job))
+        value = await function.parking.drive(self._call_in_turn(attempt, job))
         if not function.is_used:
             self._functions.plain.add(claimed.type)
         return value
+
+    def _call_in_turn(self, attempt: Attempt, job: Job[Any]) -> Awaitable[Any]:
+        """Call a handler in a task of its own. Until that has its turn, the attempt counts as not started."""
+        started_at, timeout_at = attempt.started_at, attempt.timeout_at
+        attempt.started_at = attempt.timeout_at = None
+
+        async def call() -> Any:
+            attempt.started_at, attempt.timeout_at = started_at, timeout_at
+            if timeout_at is not None:
+                self._context.wakes.deadlines.expect(timeout_at)
+            return await self._calls.by_type[attempt.type.name](job)
+
+        return call()
 
     async def run_batch(self, attempts: Sequence[Attempt]) -> list[AttemptResult]:
         """Run a batch handler once for several attempts; a result per job, or one error for all.

@@ -144,7 +144,7 @@ class Worker:
         """What runs now or was abandoned, in words: the type and the job of each attempt, how long, and where it is."""
         now = self._context.clock.monotonic()
         attempts = set(self._slots.running) | self._slots.abandoned
-        return sorted(describe_attempt(each, now) for each in attempts)
+        return sorted(describe_attempt(each, now) for each in attempts if each.is_started)
 
     async def run(
         self, end_companions: Callable[[str], Awaitable[int]] = _no_companions
@@ -483,7 +483,7 @@ class Worker:
 
 def describe_attempt(attempt: Attempt, now: float) -> str:
     """Say of a running attempt what it is, for how long, and where."""
-    claimed, task = attempt.claimed, attempt.task
+    claimed, task = attempt.claimed, attempt.own_task or attempt.task
     ran = "" if attempt.started_at is None else f", for {now - attempt.started_at:.0f} s"
     where = locate_handler(attempt.type.handler, None if task is None else task.get_coro())
     return f"{claimed.type} (job {claimed.id}{ran}{f', at {where}' if where else ''})"
