@@ -57,6 +57,7 @@ from holdfast.core.steps import (
     StepRecord,
     StepState,
     Written,
+    is_retry,
 )
 from holdfast.core.upgrades import upgrade_result
 from holdfast.steps.actions import (
@@ -106,7 +107,7 @@ class DurableFunction:
         self._records = {each.id: each for each in records}
         self._children = {each.chain_id: each for each in children}
         self._names = StepNames()
-        self._asked: set[StepId] = set()
+        self._unasked = {each.id: each for each in self._records.values() if _is_asked_for(each)}
         self._lazy: list[NewStep | ClosedStep] = []
         self._waits: dict[StepId, Instant | None] = {}
         self._cursors: list[Cursor] = []
@@ -124,7 +125,7 @@ class DurableFunction:
         self.is_async = attempt.type.executor == "loop"
         self.is_dry = False
         """Whether it is only replayed, and stops at the first thing that it would do."""
-        self.parking = Parking(self._is_idle, attempt.task)
+        self.parking = Parking(self._is_idle, self._is_behind, attempt.task)
         self.stopped: StepUnreadable | SealError | None = None
         """Why the code does not fit what was recorded; set even if the handler swallows it."""
         self.is_used = bool(self._records)
@@ -196,10 +197,14 @@ class DurableFunction:
 
     def find_unused(self) -> list[StepId]:
         """The records that the code did not ask for in this attempt."""
+        return list(self._unasked)
+
+    def find_ignored(self) -> list[int]:
+        """The positions of open records for which the function, which parks, does not wait."""
         return [
-            each.id
+            each.position
             for each in self._records.values()
-            if each.id not in self._asked and each.kind in ("step", "sleep", "wait", "run")
+            if each.state == "open" and each.kind in ("wait", "run") and each.id not in self._waits
         ]
 
     def reach(self, moment: str, id: StepId | str = "") -> None:
@@ -244,7 +249,9 @@ class DurableFunction:
         self._check_function(function, options)
         id = self._names.enter(check_signal_name(name), check_signal_key(options.key))
         try:
-            codec, hashed = result_codec(function), hash_arguments(arguments)
+            # Of what is sealed, a hash would tell that a guess is right.
+            hashed = None if self._attempt.sealed else hash_arguments(arguments)
+            codec = result_codec(function)
             record = self._find(id, "step")
             if record is None:
                 if options.undo is not None:
@@ -266,9 +273,8 @@ class DurableFunction:
         self, record: StepRecord, codec: TypeCodec, hashed: int | None, arguments: tuple[Any, ...]
     ) -> Any:
         if None not in (hashed, record.arguments) and hashed != record.arguments:
-            now = "sealed arguments" if self._attempt.sealed else repr(arguments)[:200]
             raise self._stop(
-                f"step {record.id} was recorded with other arguments than {now}"
+                f"step {record.id} was recorded with other arguments than {repr(arguments)[:200]}"
                 f" (their hashes are {record.arguments} and {hashed})"
             )
         if record.state == "failed":
@@ -539,7 +545,7 @@ class DurableFunction:
 
     def _find(self, id: StepId, kind: StepKind) -> StepRecord | None:
         """Return the record of a call, if there is one. Raises: StepUnreadable when it is of another kind."""
-        self._asked.add(id)
+        self._unasked.pop(id, None)
         record = self._records.get(id)
         if record is not None and record.kind != kind:
             raise self._stop(f"{id} was recorded as a {record.kind}, and is a {kind} in this code")
@@ -829,6 +835,10 @@ class DurableFunction:
     def _is_idle(self) -> bool:
         return bool(self._waits) and self._running == 0
 
+    def _is_behind(self) -> bool:
+        """Whether an earlier attempt came to wait where this one has not come yet."""
+        return any(each.state == "open" for each in self._unasked.values())
+
     def _drive_sync(self, plan: StepPlan) -> Any:
         try:
             action = next(plan)
@@ -857,6 +867,11 @@ class DurableFunction:
         if isinstance(action, CallAtomic):
             return self._functions.call_atomic_sync(self, self._attempt, action)
         return self._functions.on_loop(self._act_on_loop(action))
+
+
+def _is_asked_for(record: StepRecord) -> bool:
+    """Whether the code asks for a record itself."""
+    return record.kind in ("step", "sleep", "wait", "run") and not is_retry(record)
 
 
 _FAILURE = StepId("failure")

@@ -15,6 +15,8 @@ from typing import Any
 
 SETTLE_S = 0.01
 """Branches between two steps get so long to reach the next one."""
+BEHIND_S = 1.0
+"""And so long to reach what they waited for in an earlier attempt: a busy loop is slow."""
 GRACE_S = 0.5
 """A `finally` that awaits something gets so long."""
 RAISED = 3
@@ -32,9 +34,18 @@ class Killed(BaseException):
 class Parking:
     """Whether one async function is to be parked. On the loop."""
 
-    def __init__(self, is_idle: Callable[[], bool], task: asyncio.Task[Any] | None) -> None:
-        """`is_idle` says whether the function waits for something and no step of it runs; `task` runs it."""
+    def __init__(
+        self,
+        is_idle: Callable[[], bool],
+        is_behind: Callable[[], bool],
+        task: asyncio.Task[Any] | None,
+    ) -> None:
+        """`is_idle` says whether the function waits for something and no step of it runs; `task` runs it.
+
+        `is_behind` says whether it has not come yet to what it waited for before.
+        """
         self._is_idle = is_idle
+        self._is_behind = is_behind
         self._root = task
         self._is_own_task = False
         self._left_behind: asyncio.Future[None] | None = None
@@ -70,7 +81,13 @@ class Parking:
         """Park soon, if nothing but waiting is left to do."""
         if self.has_begun or self.is_over or self._timer is not None or not self._is_idle():
             return
-        self._timer = asyncio.get_running_loop().call_later(SETTLE_S, self._park)
+        self._timer = asyncio.get_running_loop().call_later(SETTLE_S, self._settle)
+
+    def _settle(self) -> None:
+        if self._is_behind():
+            self._timer = asyncio.get_running_loop().call_later(BEHIND_S, self._park)
+        else:
+            self._park()
 
     def _park(self) -> None:
         self._timer = None
