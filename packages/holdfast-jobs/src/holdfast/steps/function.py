@@ -70,7 +70,7 @@ from holdfast.steps.actions import (
     StepPlan,
     WriteRecords,
 )
-from holdfast.steps.current import StepInfo, running_step
+from holdfast.steps.current import StepInfo, in_step, running_step
 from holdfast.steps.cursor import Cursor
 from holdfast.steps.parking import Killed, Parked, Parking
 from holdfast.steps.result_types import ANYTHING, codec_of, result_codec
@@ -859,11 +859,8 @@ class DurableFunction:
             self.parking.has_begun = True
             raise Parked
         if isinstance(action, CallFunction):
-            token = running_step.set(action.info)
-            try:
+            with in_step(action.info):
                 return action.function(*action.arguments)
-            finally:
-                running_step.reset(token)
         if isinstance(action, CallAtomic):
             return self._functions.call_atomic_sync(self, self._attempt, action)
         return self._functions.on_loop(self._act_on_loop(action))
@@ -879,14 +876,11 @@ _FAILURE = StepId("failure")
 
 
 async def _call(call: CallFunction) -> Any:
-    token = running_step.set(call.info)
-    try:
+    with in_step(call.info):
         if call.timeout_s is None:
             return await call.function(*call.arguments)
         async with asyncio.timeout(call.timeout_s):
             return await call.function(*call.arguments)
-    finally:
-        running_step.reset(token)
 
 
 def _delay_of(error: Exception, retry: Retry, number: int, random: float) -> int | None:

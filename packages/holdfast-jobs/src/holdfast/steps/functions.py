@@ -23,7 +23,7 @@ from holdfast.core.sealing import is_sealed, open_output
 from holdfast.core.steps import NewStep
 from holdfast.notify.base import Hint
 from holdfast.steps.actions import CallAtomic, StartChildren
-from holdfast.steps.current import running_step
+from holdfast.steps.current import in_step
 from holdfast.steps.function import DurableFunction
 from holdfast.steps.recorder import StepRecorder, write_once
 from holdfast.steps.result_types import ANYTHING
@@ -138,13 +138,10 @@ class Functions(FunctionTypes):
     ) -> NewStep:
         """Call a function in a transaction whose last statement is its record. Raises: LeaseLost."""
         call, step = action.call, self._atomic_step(attempt)
-        token = running_step.set(call.info)
-        try:
+        with in_step(call.info):
             async with asyncio.timeout(call.timeout_s), step as tx:
                 row = action.record(await call.function(tx, *call.arguments))
                 step.record(self._record(attempt, function.mark(row)))
-        finally:
-            running_step.reset(token)
         return row
 
     def call_atomic_sync(
@@ -152,13 +149,9 @@ class Functions(FunctionTypes):
     ) -> NewStep:
         """Do what `call_atomic` does, in the thread of a sync handler."""
         call, step = action.call, self._atomic_step(attempt)
-        token = running_step.set(call.info)
-        try:
-            with step as tx:
-                row = action.record(call.function(tx, *call.arguments))
-                step.record(self._record(attempt, function.mark(row)))
-        finally:
-            running_step.reset(token)
+        with in_step(call.info), step as tx:
+            row = action.record(call.function(tx, *call.arguments))
+            step.record(self._record(attempt, function.mark(row)))
         return row
 
     def _atomic_step(self, attempt: Attempt) -> AtomicStep:
