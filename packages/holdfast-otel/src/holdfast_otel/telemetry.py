@@ -1,4 +1,4 @@
-"""OpenTelemetry: events as metrics, the standard of messaging and our own; spans of sends, attempts, steps and ticks."""
+"""OpenTelemetry: events as metrics, those of messaging and our own; spans of sends, attempts, steps and ticks."""
 
 from __future__ import annotations
 
