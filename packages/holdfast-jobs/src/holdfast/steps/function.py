@@ -87,8 +87,13 @@ class StepOptions(msgspec.Struct, frozen=True):
     key: Any = None
     retry: Retry | None = None
     timeout: Duration | None = None
-    atomic: bool = False
+    atomic: bool | Callable[[], Any] = False
     undo: Callable[..., Any] | None = None
+
+    @property
+    def opens(self) -> Callable[[], Any] | None:
+        """What opens the step's transaction, if that is the application's own."""
+        return None if isinstance(self.atomic, bool) else self.atomic
 
 
 class DurableFunction:
@@ -111,7 +116,7 @@ class DurableFunction:
         self._lazy: list[NewStep | ClosedStep] = []
         self._waits: dict[StepId, Instant | None] = {}
         self._cursors: list[Cursor] = []
-        self._undos: dict[StepId, tuple[Callable[..., Any], Any, bool]] = {}
+        self._undos: dict[StepId, tuple[Callable[..., Any], Any, StepOptions]] = {}
         self._goes_back = False
         self._futures: set[asyncio.Future[Any]] = set()
         self._running = 0
@@ -260,7 +265,7 @@ class DurableFunction:
             else:
                 value = self._replay(record, codec, hashed, arguments)
             if options.undo is not None:
-                self._undos[id] = options.undo, value, options.atomic
+                self._undos[id] = options.undo, value, options
                 self._attempt.has_undos = True
                 if self.is_undoing and self._knows_all_undos():
                     # What follows this step may be what the function failed with.
@@ -317,7 +322,8 @@ class DurableFunction:
                 error: Exception
                 try:
                     if options.atomic:
-                        self._remember([(yield CallAtomic(call, partial(record, started)))], {})
+                        atomic = CallAtomic(call, partial(record, started), options.opens)
+                        self._remember([(yield atomic)], {})
                     else:
                         yield from self._write([record(started, (yield call))])
                     return self._decode(self._records[id], codec)
@@ -499,7 +505,7 @@ class DurableFunction:
                     return (
                         f"{done} of {len(steps)} undone; the code has no undo for step {record.id}"
                     )
-                function, value, is_atomic = known
+                function, value, options = known
                 info = StepInfo(f"{self._attempt.claimed.id}/{id}", self._attempt.claimed.fence, 1)
                 call = CallFunction(function, (value,), None, info)
 
@@ -508,8 +514,8 @@ class DurableFunction:
                     return self._new(id, "undo", "done")
 
                 try:
-                    if is_atomic:
-                        row = yield CallAtomic(call, new)
+                    if options.atomic:
+                        row = yield CallAtomic(call, new, options.opens)
                         self._remember([row], {})
                     else:
                         yield call
@@ -702,7 +708,8 @@ class DurableFunction:
 
     def _check_function(self, function: Callable[..., Any], options: StepOptions) -> None:
         check_kind("retry", options.retry, (Retry, NoneType))
-        check_kind("atomic", options.atomic, (bool,))
+        if not callable(options.atomic):
+            check_kind("atomic", options.atomic, (bool,))
         for each in (function, options.undo):
             if each is not None and not callable(each):
                 raise InvalidOption(f"{repr(each)[:60]} is no function", help="pass one, uncalled")
