@@ -23,7 +23,7 @@ from holdfast_bench.servers import BenchServer
 from tests.bench.test_command import bench
 from tests.support.postgres import PostgresServer
 
-MAX_ADAPTER_LINES = 60
+MAX_ADAPTER_LINES = 65
 NAMED = {
     *("procrastinate", "pgqueuer", "oban", "awa-pg", "chancy", "dbos", "huey", "honker"),
     *("graphile-worker", "pg-boss", "absurd"),

@@ -87,3 +87,40 @@ async def test_a_savepoint_that_is_kept_keeps_its_part(
     assert started(app) == ["before", "within"]
     if kind.tells_of_commit:
         assert sorted(heard.types) == ["before", "within"]
+
+
+def signalled(app: Holdfast) -> list[tuple[str, str, str]]:
+    found = app.database.read(app.database.store.signals.list(10))
+    return sorted((each.name, each.key, each.data) for each in found)
+
+
+async def test_a_signal_exists_if_its_transaction_commits(
+    app: Holdfast, held: Held, kind: Kind, heard: Heard, sales: Callable[[], int]
+) -> None:
+    await held.sell()
+    assert await held.signal(app, "paid", key=7, data={"n": 1}, id="webhook 1")
+    assert not await held.signal(app, "paid", key=7, data={"n": 2}, id="webhook 1")
+    assert (signalled(app), heard.hints) == ([], [])
+    await held.commit()
+    assert (sales(), signalled(app)) == (1, [("paid", "7", '{"n":1}')])
+    if kind.tells_of_commit:
+        assert ("signal", "paid") in [(each.kind, each.type) for each in heard.hints]
+
+
+async def test_a_signal_that_was_rolled_back_never_existed(
+    app: Holdfast, held: Held, heard: Heard
+) -> None:
+    await held.signal(app, "paid", key=7)
+    await held.rollback()
+    assert (signalled(app), heard.hints) == ([], [])
+
+
+async def test_a_rollback_to_a_savepoint_drops_the_signals_sent_in_it(
+    app: Holdfast, held: Held
+) -> None:
+    await held.signal(app, "paid", key=7)
+    await held.savepoint()
+    await held.signal(app, "paid", key=8)
+    await held.undo_savepoint()
+    await held.commit()
+    assert signalled(app) == [("paid", "7", "null")]

@@ -349,6 +349,19 @@ class SignalConformance(FunctionConformance):
         job, _ = await fixture.parked()
         assert await fixture.due() == [job.id]
 
+    @pytest.mark.parametrize("others", [False, True])
+    async def test_a_signal_for_a_wait_that_a_function_ignores_does_not_keep_it_awake(
+        self, fixture: StepFixture, others: bool
+    ) -> None:
+        await fixture.run(fixture.store.signals.append([fixture.signal()], now=fixture.now))
+        job = await fixture.start_running()
+        wait = fixture.wait(job)
+        await fixture.record(wait)
+        if others:
+            await fixture.record(fixture.wait(job, nth=2, position=wait.position + 1))
+        assert await fixture.finish_as(job, "park", ignores=[wait.position])
+        assert await fixture.due() == ([job.id] if others else [])
+
     async def test_a_function_that_was_woken_and_took_nothing_parks_again(
         self, fixture: StepFixture
     ) -> None:

@@ -28,6 +28,7 @@ from holdfast.storage.operation import Op, run
 from holdfast.storage.postgres import store as postgres_store
 from holdfast.storage.postgres.connection import PsycopgExecutor
 from holdfast.storage.postgres.store import PostgresStore
+from holdfast.storage.sqlite import store as sqlite_store
 from tests.support.until import wait_until
 
 T = TypeVar("T")
@@ -40,16 +41,17 @@ _STOPPED = f"(select pg_advisory_xact_lock_shared({STOP})) is not null"
 _STOPS = {
     "step_record": ("marks boolean)", f"marks boolean) where {_STOPPED}"),
     "step_record_done": (":token::uuid\n", f":token::uuid and {_STOPPED}\n"),
-    "job_park": ("until bigint)", f"until bigint) where {_STOPPED}"),
+    "job_park": ("ignores integer[])", f"ignores integer[]) where {_STOPPED}"),
     "signal_route": ("where fresh order by id", f"where fresh and {_STOPPED} order by id"),
 }
 """Where a statement may stop between its snapshot and its locks, as on a busy server."""
 
 
 @contextmanager
-def changed(changes: Mapping[str, tuple[str, str]]) -> Iterator[None]:
+def changed(changes: Mapping[str, tuple[str, str]], dialect: str = "postgresql") -> Iterator[None]:
     """Change the texts of statements, by name, for connections that are opened now."""
-    load: Callable[[str], Mapping[str, str]] = vars(postgres_store)["dialect_statements"]
+    module = postgres_store if dialect == "postgresql" else sqlite_store
+    load: Callable[[str], Mapping[str, str]] = vars(module)["dialect_statements"]
 
     def read(dialect: str) -> Mapping[str, str]:
         texts = dict(load(dialect))
@@ -58,12 +60,16 @@ def changed(changes: Mapping[str, tuple[str, str]]) -> Iterator[None]:
             texts[name] = texts[name].replace(old, new)
         return texts
 
-    postgres_store.postgres_statements.cache_clear()
-    with patch.object(postgres_store, "dialect_statements", read):
+    def forget() -> None:
+        postgres_store.postgres_statements.cache_clear()
+        sqlite_store.sqlite_statements.cache_clear()
+
+    forget()
+    with patch.object(module, "dialect_statements", read):
         try:
             yield
         finally:
-            postgres_store.postgres_statements.cache_clear()
+            forget()
 
 
 def stops(*names: str) -> dict[str, tuple[str, str]]:

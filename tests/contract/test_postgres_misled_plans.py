@@ -203,7 +203,8 @@ def test_functions_cost_what_they_do_though_many_others_are_parked(
         ]
         for name in {each.name for each in statements}:
             prepare(connection, name)
-        connection.execute(FUNCTIONS, {"rows": MANY})
+        for _ in range(MANY // BEFORE):
+            connection.execute(FUNCTIONS, {"rows": BEFORE}, prepare=False)
         # Each of the tables has more than a thousand blocks then, and splits of full pages are a few for each row.
         for each in statements:
             cost = measure_prepared(connection, each)

@@ -76,6 +76,24 @@ TASKS = """
             time.sleep(0.02)
         return "went on"
 
+    @task(takes_context=True)
+    def sell(context, number):
+        paid = context.job.step("reserve", reserve, number)
+        return f"{paid}, {context.job.wait_for('paid', key=number)}"
+
+    @task(takes_context=True)
+    async def sell_async(context, number):
+        paid = await context.job.step("reserve", areserve, number)
+        return f"{paid}, {await context.job.wait_for('paid', key=number)}"
+
+    def reserve(number):
+        Order.objects.create(name=f"order {number}")
+        return f"order {number}"
+
+    async def areserve(number):
+        await Order.objects.acreate(name=f"order {number}")
+        return f"order {number}"
+
     @task
     def sign(path):
         own = f"{path}.{os.getpid()}"
@@ -151,6 +169,40 @@ def test_a_worker_runs_what_was_enqueued(shop: Project) -> None:
     assert "stopped after" in slept["text"]
     assert mailed["value"] == 4
     assert report["value"] == [2026, 1]
+
+
+def test_a_task_is_a_durable_function_by_its_context(shop: Project) -> None:
+    ids = shop.evaluate(
+        "from shop.tasks import *\nanswer([sell.enqueue(7).id, sell_async.enqueue(8).id])"
+    )
+    shop.manage("holdfast", "worker", "--drain")
+    shop.evaluate(
+        """
+        from django.db import connection, transaction
+        from holdfast_django import app
+        try:
+            with transaction.atomic():
+                app.signal(connection, "paid", key=7, data="undone")
+                raise InterruptedError
+        except InterruptedError:
+            pass
+        with transaction.atomic():
+            app.signal(connection, "paid", key=7, data="in cash")
+            app.signal(connection, "paid", key=8, data="by card")
+        answer(None)
+        """
+    )
+    shop.manage("holdfast", "worker", "--drain")
+    found, orders = shop.evaluate(
+        f"""
+        from shop.tasks import *
+        results = [sell.get_result({ids[0]!r}), sell_async.get_result({ids[1]!r})]
+        orders = list(Order.objects.order_by("name").values_list("name", flat=True))
+        answer([[each.return_value for each in results], orders])
+        """
+    )
+    assert found == ["order 7, in cash", "order 8, by card"]
+    assert orders == ["order 7", "order 8"]
 
 
 def test_a_task_exists_if_and_only_if_its_transaction_commits(shop: Project) -> None:

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, get_current_span
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from holdfast import Holdfast, Job
+from holdfast import Holdfast, Job, Permanent, StepFailed, SyncJob
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.settings import load_settings
 from holdfast.testing.kit import Kit
@@ -227,3 +227,52 @@ async def test_a_cycle_s_run_is_a_span_around_its_handler(
     assert (span.attributes or {})["holdfast.cycle"] == "sweep"
     assert "holdfast.slot" in (span.attributes or {})
     assert (failed.attributes or {})["error.type"] == "Undo"
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_each_step_that_runs_is_a_span_within_its_attempt(
+    kit: Kit, exported: InMemorySpanExporter, is_async: bool
+) -> None:
+    async def reserve(tx: Any, number: int) -> int:
+        return number
+
+    async def charge(number: int) -> None:
+        raise Permanent("no cover")
+
+    async def order(job: Job[Any]) -> None:
+        await job.step("reserve", reserve, 7, atomic=True)
+        with suppress(StepFailed):
+            await job.step("charge", charge, 7, key=7)
+        await job.wait_for("paid")
+
+    def reserve_sync(tx: Any, number: int) -> int:
+        return number
+
+    def charge_sync(number: int) -> None:
+        raise Permanent("no cover")
+
+    def order_sync(job: SyncJob[Any]) -> None:
+        job.step("reserve", reserve_sync, 7, atomic=True)
+        with suppress(StepFailed):
+            job.step("charge", charge_sync, 7, key=7)
+        job.wait_for("paid")
+
+    app = kit.app
+    app.job("order")(order if is_async else order_sync)
+    with app.transaction() as tx:
+        app.start(tx, "order")
+    kit.run_until_idle()
+    kit.signal("paid")
+    kit.run_until_idle()
+    # Of the second attempt there is none: what was recorded does not run again.
+    first, _ = named(exported, "process order")
+    (reserved,), (charged,) = named(exported, "step reserve"), named(exported, "step charge")
+    assert [each.parent and each.parent.span_id for each in (reserved, charged)] == [
+        span_id(first)
+    ] * 2
+    assert dict(charged.attributes or {}) == {
+        "holdfast.step": "charge[7]",
+        "holdfast.step.attempt": 1,
+        "error.type": "Permanent",
+    }
+    assert reserved.status.is_ok

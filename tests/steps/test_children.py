@@ -235,6 +235,8 @@ async def test_nothing_of_a_sealed_function_is_stored_in_clear(workshop: Worksho
     for table in ("step", "signal", "attempt", "outcome", "job", "queue"):
         assert SECRET not in str(stored(workshop, table)), table
     assert len(stored(workshop, "step")) >= 6
+    # Nor what would tell that a guess is right.
+    assert (await records(workshop, job_id))["treat"].arguments is None
 
 
 async def test_a_cursor_keeps_its_value_and_type_over_attempts(workshop: Workshop) -> None:

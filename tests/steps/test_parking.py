@@ -388,3 +388,93 @@ async def test_a_step_cannot_wait_inside_of_another(workshop: Workshop) -> None:
     job_id = await start(workshop, "function")
     async with workshop.working():
         assert await completed(workshop, job_id) == '"StepsRefused"'
+
+
+async def detached(job: Job[Any]) -> str:
+    forgotten = asyncio.create_task(job.wait_for("w"))
+    await job.step("fast", work, 0.01)
+    await job.step("more", work, 0.01)
+    return "ended" if not forgotten.done() else "waited"
+
+
+async def wait_first(job: Job[Any]) -> str:
+    tasks = {asyncio.create_task(job.step("fast", work, 0.02))}
+    tasks.add(asyncio.create_task(job.wait_for("w")))
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for each in pending:
+        each.cancel()
+    return ",".join(each.result() for each in done)
+
+
+@pytest.mark.parametrize(("case", "output"), [(detached, "ended"), (wait_first, "ok")])
+async def test_a_wait_that_nobody_awaits_does_not_park(
+    workshop: Workshop, case: Case, output: str
+) -> None:
+    workshop.handle("function", case)
+    async with workshop.working(notifier=workshop.notifier, slots=1):
+        job_id = await start(workshop, "function")
+        assert await completed(workshop, job_id) == f'"{output}"'
+    assert workshop.events.of("job_parked") == []
+    # The signal is there for another one.
+    workshop.handle("other", plain)
+    await send(workshop, "w", data="came")
+    async with workshop.working():
+        assert await completed(workshop, await start(workshop, "other")) == '"came"'
+
+
+async def called(job: Job[Any]) -> Any:
+    return await job.run("child", None)
+
+
+@pytest.mark.parametrize("old", [plain, called], ids=lambda each: each.__name__)
+async def test_what_the_code_waits_for_no_longer_does_not_keep_a_function_awake(
+    workshop: Workshop, old: Case
+) -> None:
+    code: list[Case] = [old]
+
+    async def function(job: Job[Any]) -> Any:
+        return await code[-1](job)
+
+    async def new(job: Job[Any]) -> Any:
+        return await job.wait_for("new")
+
+    async def child(job: Job[Any]) -> None: ...
+
+    workshop.handle("function", function)
+    async with workshop.working(notifier=workshop.notifier):
+        job_id = await start(workshop, "function")
+        await parked(workshop, job_id)
+    code.append(new)
+    workshop.handle("child", child)
+    async with workshop.working(notifier=workshop.notifier):
+        await send(workshop, "w")
+        await parked(workshop, job_id, 2)
+        assert (await workshop.job(job_id)).state == "blocked"
+        await send(workshop, "new", data="came")
+        assert await completed(workshop, job_id) == '"came"'
+        assert starts(workshop, job_id) == 3
+
+
+async def test_a_branch_that_is_slow_to_reach_its_wait_again_is_waited_for(
+    workshop: Workshop,
+) -> None:
+    """A loop that is busy must not park a function before it has come to where it was."""
+    pace = [0.0]
+
+    async def function(job: Job[Any]) -> Any:
+        async def other() -> Any:
+            await asyncio.sleep(pace[0])
+            return await job.wait_for("w")
+
+        waits = {asyncio.create_task(other()), asyncio.create_task(job.wait_for("v"))}
+        (done, *_), _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        return done.result()
+
+    workshop.handle("function", function)
+    async with workshop.working(notifier=workshop.notifier):
+        job_id = await start(workshop, "function")
+        await parked(workshop, job_id)
+        pace[0] = 0.05
+        await send(workshop, "w", data="came")
+        assert await completed(workshop, job_id) == '"came"'
+        assert starts(workshop, job_id) == 2

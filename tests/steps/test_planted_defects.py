@@ -2,24 +2,32 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 
-from holdfast.core.errors import Permanent
-from holdfast.core.records import JobRecord
-from holdfast.core.steps import WrittenStep
+from holdfast.core.errors import Permanent, SignalTimeout
+from holdfast.core.steps import ClosedStep, WrittenStep
 from holdfast.steps import function as durable
 from holdfast.steps import recorder
 from holdfast.storage.operation import Op, Statement
+from holdfast.storage.sqlite.database import SqliteDatabase
 from holdfast.worker.job import Job
+from tests.contract.functions import STOP, changed, stops
+from tests.steps import test_fencing as fencing
+from tests.steps import test_replays as replays
 from tests.steps.functions import Calls, completed, ended, parked, records, send, start
 from tests.steps.test_fencing import Gate
 from tests.support.until import until
 from tests.worker.faults import Faults
 from tests.worker.workshop import Workshop
 
+STOPPED = (
+    "select count(*) from pg_locks where locktype = 'advisory' and classid = 0 and not granted"
+)
 TOKEN = {
     "postgresql": "select token::text from holdfast.queue",
     "sqlite": "select token from holdfast_queue",
@@ -111,54 +119,125 @@ async def test_planted_undos_run_forwards(
 async def test_planted_a_replay_asks_for_each_step(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faults, calls = Faults(), Calls()
-    find = durable.DurableFunction._find
+    call = durable.DurableFunction._call_async
 
-    async def function(job: Job[Any]) -> None:
-        for each in range(20):
-            await job.step("part", calls.echo, each)
-        await job.wait_for("go")
+    async def call_after_asking(self: Any, plan: Any) -> Any:
+        await self._functions.load(self._attempt)
+        return await call(self, plan)
 
-    def find_by_asking(self: Any, id: Any, kind: Any) -> Any:
-        faults.note("read")
-        return find(self, id, kind)
-
-    monkeypatch.setattr(durable.DurableFunction, "_find", find_by_asking)
-    workshop.handle("function", function)
-    async with workshop.working(faults=faults, notifier=workshop.notifier):
-        job_id = await start(workshop, "function")
-        await parked(workshop, job_id)
-        before = faults.runs("read")
-        await send(workshop, "go")
-        await completed(workshop, job_id)
-    assert faults.runs("read") - before > 20
+    monkeypatch.setattr(durable.DurableFunction, "_call_async", call_after_asking)
+    with pytest.raises(AssertionError):
+        await fencing.test_replays_ask_the_database_once_whatever_was_recorded(workshop)
 
 
-async def test_planted_progress_resets_the_count_of_killed_workers(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+RESETS = {
+    "postgresql": ("step_record", "set steps = true,"),
+    "sqlite": ("step_mark", "set steps = 1,"),
+}
+
+
+async def test_planted_progress_resets_the_count_of_killed_workers(workshop: Workshop) -> None:
+    dialect = workshop.store.dialect
+    name, text = RESETS[dialect]
+    with changed({name: (text, f"{text} crashes = 0,")}, dialect), pytest.raises(AssertionError):
+        await replays.test_progress_does_not_reset_the_count_of_killed_workers(workshop)
+
+
+ENDS_TWICE = {
+    "postgresql": ("step_close", "where s.state = 'open' and", "where"),
+    "sqlite": ("step_close_read", "where s.state = 'open' and", "where"),
+}
+
+
+@pytest.mark.parametrize("is_planted", [False, True], ids=["as it is", "planted"])
+async def test_planted_a_signal_wins_after_the_timeout_has_won(
+    workshop: Workshop, is_planted: bool
 ) -> None:
-    reset = {
-        "postgresql": "update holdfast.queue set crashes = 0",
-        "sqlite": "update holdfast_queue set crashes = 0",
-    }
-    calls, go = Calls(), asyncio.Event()
+    """Two branches of one function end the same wait: the timeout, and a signal that came right after it."""
+    dialect = workshop.store.dialect
+    name, right, wrong = ENDS_TWICE[dialect]
+    ended_as: list[bool] = []
 
     async def function(job: Job[Any]) -> None:
-        await job.step("part", calls.echo, 1)
-        ledger: Any = workshop.ledger
-        ledger._connection.execute(reset[workshop.store.dialect])
-        calls.of["planted"] += 1
-        await go.wait()
+        with suppress(SignalTimeout):
+            await job.wait_for("go", timeout="1ms")
+        own: Any = job
+        (wait,) = (await records(workshop, str(job.id))).values()
+        assert wait.state == "timed_out"
+        await send(workshop, "go")
+        (signal,) = await workshop.run(workshop.store.signals.list(1))
+        token = own.function._attempt.claimed.token
+        taken = ClosedStep(wait.job_id, token, wait.name, "", 1, "done", signal_id=signal.id)
+        link = own.function._functions.recorder._link
+        ended_as.append(bool(await link.run(workshop.store.steps.close([taken]))))
 
     workshop.handle("function", function)
-    job_id = await start(workshop, "function")
-    await workshop.claim_for_nobody("function")
-    await workshop.reap_as_if_later()
-    async with workshop.working():
-        await until(lambda: calls.of["planted"])
-        found: JobRecord = await workshop.job(job_id)
-        assert found.crashes == 0
-        go.set()
+    with changed({name: (right, wrong)} if is_planted else {}, dialect):
+        async with workshop.working(notifier=workshop.notifier):
+            await completed(workshop, await start(workshop, "function"))
+    assert ended_as == [is_planted]
+
+
+@pytest.mark.parametrize("is_planted", [False, True], ids=["as it is", "planted"])
+async def test_planted_a_record_looks_at_the_token_and_does_not_lock_it(
+    postgres_workshop: Workshop, worker_url: str, is_planted: bool
+) -> None:
+    """The statement is held up between its look and its write, and the job is taken back meanwhile."""
+    workshop, gate = postgres_workshop, Gate("")
+    gate.go.set()
+    workshop.handle("function", gate.function)
+    unlocked = {"step_record": ("for no key update skip locked", "")} if is_planted else {}
+    ledger: Any = workshop.ledger
+    connection = await psycopg.AsyncConnection.connect(worker_url, autocommit=True)
+    async with connection:
+        await connection.execute("select pg_advisory_lock(%s)", [STOP])
+        with changed(stops("step_record")), changed(unlocked):
+            first = workshop.begin()
+            job_id = await start(workshop, "function", "plain")
+            await until(lambda: ledger._connection.execute(STOPPED).fetchone()[0])
+        assert await workshop.reap_as_if_later(postponed=True) == [job_id]
+    await until(lambda: gate.errors or ledger.rows("step"))
+    assert bool(await records(workshop, job_id)) is is_planted
+    await first.stop()
+
+
+@pytest.mark.parametrize("is_planted", [False, True], ids=["as it is", "planted"])
+async def test_planted_a_wait_is_given_up_while_sqlite_is_busy(
+    sqlite_workshop: Workshop, monkeypatch: pytest.MonkeyPatch, is_planted: bool
+) -> None:
+    async def give_up(self: Any, batch: Sequence[Any], error: Exception) -> None:
+        for each in batch:
+            recorder._accept(each, {})
+
+    if is_planted:
+        monkeypatch.setattr(recorder.StepRecorder, "_back_off", give_up)
+    sqlite: Any = sqlite_workshop.database
+    workshop = Workshop(SqliteDatabase(sqlite.path, busy_timeout_ms=50), sqlite_workshop.ledger)
+    faults, begun, is_locked = Faults(), asyncio.Event(), asyncio.Event()
+
+    async def function(job: Job[Any]) -> Any:
+        begun.set()
+        await is_locked.wait()
+        return await job.wait_for("go")
+
+    workshop.handle("function", function)
+    async with workshop.working(notifier=workshop.notifier, faults=faults):
+        job_id = await start(workshop, "function")
+        await begun.wait()
+        with workshop.ledger.lock_everything():
+            is_locked.set()
+            # Written anew after the first time, or taken as written.
+            await faults.ran("steps", 1 if is_planted else 2)
+            await until(lambda: workshop.events.of("database_unreachable"))
+        await parked(workshop, job_id)
+        assert ("wait:go" in await records(workshop, job_id)) is not is_planted
+        await send(workshop, "go", data="came")
+        if is_planted:
+            assert (await workshop.job(job_id)).state == "blocked"
+        else:
+            assert await completed(workshop, job_id) == '"came"'
+    await workshop.close()
+    await workshop.database.close_async()
 
 
 async def test_planted_the_answer_to_a_taken_signal_is_lost_and_not_looked_for(

@@ -91,6 +91,42 @@ def test_the_clock_ends_sleeps_of_sync_functions(holdfast: Kit) -> None:
     assert app.chains.get(id).output == "in cash"
 
 
+def _set_back(kit: Kit, days: int) -> None:
+    kit._clock.ahead_us -= days * 86_400_000_000
+
+
+def test_a_clock_that_is_set_back_leaves_the_end_of_a_sleep_where_it_was(holdfast: Kit) -> None:
+    _start(dun_sync)
+    holdfast.run_until_idle()
+    holdfast.advance("13d")
+    _set_back(holdfast, 20)
+    holdfast.run_until_idle()
+    holdfast.advance("20d")
+    holdfast.run_until_idle()
+    assert sent == ["reminder 0"]
+    holdfast.advance("1d")
+    holdfast.run_until_idle()
+    assert sent == ["reminder 0", "reminder 1"]
+
+
+@pytest.mark.parametrize(
+    ("target", "output"), [(dun_sync, "in cash"), (dun, "paid in cash after 2")]
+)
+def test_what_is_over_stays_over_though_the_clock_is_set_back(
+    holdfast: Kit, target: Any, output: str
+) -> None:
+    id = _start(target)
+    holdfast.run_until_idle()
+    holdfast.advance("14d")
+    holdfast.run_until_idle()
+    assert sent == ["reminder 0", "reminder 1"]
+    _set_back(holdfast, 20)
+    assert holdfast.signal("paid", key=7, data="in cash")
+    holdfast.run_until_idle()
+    assert app.chains.get(id).output == output
+    assert sent == ["reminder 0", "reminder 1"]
+
+
 def test_a_signal_wakes_the_function_that_waits_for_it(holdfast: Kit) -> None:
     id, other = _start(dun), _start(dun, 8)
     holdfast.run_until_idle()

@@ -29,6 +29,12 @@ class Held(ABC):
         chain: Chain = answer if isinstance(answer, Chain) else await answer
         return chain
 
+    async def signal(self, app: Holdfast, *arguments: Any, **options: Any) -> bool:
+        """Send a signal, likewise."""
+        answer: Any = app.signal(self.tx, *arguments, **options)
+        is_new: bool = answer if isinstance(answer, bool) else await answer
+        return is_new
+
     async def sell(self) -> None:
         """Write a business row."""
         await self.execute(SELL)

@@ -150,6 +150,13 @@ def _table(**changes: Any) -> dict[str, Any]:
         ("connections", "ok", {"workers": 1}, ""),
         ("connections", "warning", {"workers": 2}, "raise max_connections"),
         ("connections", "ok", {"workers": 8, "own": {"claim": 8}}, ""),
+        ("connections", "ok", {"workers": 9, "own": {"claim": 9, "steps": 2}}, ""),
+        (
+            "connections",
+            "problem",
+            {"workers": 9, "own": {"claim": 9, "steps": 3}},
+            "max_connections to",
+        ),
         ("connections", "problem", {"workers": 10, "own": {"claim": 10}}, "max_connections to 310"),
         ("connections", "problem", {"workers": 11, "own": {"claim": 11}}, "max_connections to 340"),
         ("postgresql_version", "problem", _settings(server_version_num="130012"), "upgrade"),

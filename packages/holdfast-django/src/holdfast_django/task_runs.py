@@ -12,7 +12,14 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from holdfast.client.views import AttemptInfo
-from holdfast.core.errors import Aborted, Busy, HoldfastError, LeaseLost, words_of
+from holdfast.core.errors import (
+    Aborted,
+    Busy,
+    HoldfastError,
+    LeaseLost,
+    StepUnreadable,
+    words_of,
+)
 from holdfast.core.outcome import Snooze
 from holdfast.core.redaction import clean_error
 from holdfast.core.sealing import SEALED_TEXT
@@ -30,7 +37,7 @@ from holdfast_django.task_types import TASK_TYPES
 from holdfast_django.tasks_api import (
     AnyResult,
     AnyTask,
-    TaskContext,
+    HoldfastContext,
     TaskResultStatus,
     normalize_json,
     task_backends,
@@ -41,7 +48,7 @@ from holdfast_django.tasks_api import (
 A = TypeVar("A")
 T = TypeVar("T")
 
-_NOT_FAILURES = (Snooze, Busy, Aborted, LeaseLost)
+_NOT_FAILURES = (Snooze, Busy, Aborted, LeaseLost, StepUnreadable, asyncio.CancelledError)
 _OUTER_FRAMES = ("holdfast_django.", "django.tasks.", "django_tasks.", "asgiref.")
 
 
@@ -113,8 +120,10 @@ class TaskAttempt:
         return value
 
     def _arguments(self) -> list[Any]:
-        context = [TaskContext(task_result=self._result)] if self._task.takes_context else []
-        return [*context, *self._job.input["args"]]
+        arguments: list[Any] = self._job.input["args"]
+        if not self._task.takes_context:
+            return arguments
+        return [HoldfastContext(task_result=self._result, job=self._job), *arguments]
 
     def _named_arguments(self) -> dict[str, Any]:
         named: dict[str, Any] = self._job.input["kwargs"]

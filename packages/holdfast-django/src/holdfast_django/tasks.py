@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from typing import (
-    TYPE_CHECKING,
     Any,
     Concatenate,
     Literal,
@@ -44,22 +43,17 @@ from holdfast_django.tasks_api import (
     AnyResult,
     AnyTask,
     BaseTaskBackend,
+    HoldfastContext,
     InvalidTask,
     Task,
-    TaskContext,
     TaskResult,
     task_enqueued,
 )
 
-__all__ = ["DjangoTaskOptions", "HoldfastBackend", "HoldfastTask", "task"]
+__all__ = ["DjangoTaskOptions", "HoldfastBackend", "HoldfastContext", "HoldfastTask", "task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-if TYPE_CHECKING:
-    AnyContext = TaskContext[Any, Any]
-else:
-    AnyContext = TaskContext
 
 
 class DjangoTaskOptions(TypedDict, total=False):
@@ -143,7 +137,7 @@ def task(
     backend: str = ...,
     takes_context: Literal[True],
     **options: Unpack[DjangoTaskOptions],
-) -> Callable[[Callable[Concatenate[AnyContext, P], R]], Task[P, R]]: ...
+) -> Callable[[Callable[Concatenate[HoldfastContext, P], R]], Task[P, R]]: ...
 def task(
     function: Callable[..., Any] | None = None,
     /,

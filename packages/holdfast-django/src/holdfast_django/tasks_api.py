@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import django
@@ -44,10 +45,20 @@ else:
         ) from error
 
 if TYPE_CHECKING:
+    AnyContext = TaskContext[..., Any]
     AnyTask = Task[..., Any]
     AnyResult = TaskResult[..., Any]
 else:
-    AnyTask, AnyResult = Task, TaskResult
+    AnyContext, AnyTask, AnyResult = TaskContext, Task, TaskResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldfastContext(AnyContext):  # type: ignore[misc]  # the stubs do not say that it is frozen
+    """What a task with `takes_context=True` gets: Django's context, and the job."""
+
+    job: Any
+    """A `Job`, of a sync task a `SyncJob`: its steps and waits make the task a durable function."""
+
 
 __all__ = [
     "DEFAULT_TASK_BACKEND_ALIAS",
@@ -56,9 +67,9 @@ __all__ = [
     "AnyResult",
     "AnyTask",
     "BaseTaskBackend",
+    "HoldfastContext",
     "InvalidTask",
     "Task",
-    "TaskContext",
     "TaskError",
     "TaskResult",
     "TaskResultDoesNotExist",

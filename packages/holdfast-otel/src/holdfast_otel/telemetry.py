@@ -1,7 +1,8 @@
-"""OpenTelemetry: events as metrics, the standard ones of messaging and our own; spans of sends, attempts and ticks."""
+"""OpenTelemetry: events as metrics, those of messaging and our own; spans of sends, attempts, steps and ticks."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -13,6 +14,7 @@ from holdfast.core.errors import Busy, MissingExtra
 from holdfast.core.events import Event, Metric
 from holdfast.core.outcome import Snooze
 from holdfast.observe.metrics import METRICS, Measurement, MetricsObserver
+from holdfast.steps.current import StepInfo, step_wrapper
 from holdfast.version import VERSION
 
 try:
@@ -43,6 +45,8 @@ SYSTEM = "holdfast"
 SCOPE = "holdfast"
 
 _W3C = TraceContextTextMapPropagator()
+_KEY = re.compile(r"[\[#]")
+"""What begins a step's key, or the number of its use."""
 
 # The conventions require a reason with few values, so not the error's text.
 FAILED = {"job_retried": "retried", "job_failed": "failed"}
@@ -56,14 +60,18 @@ def use_opentelemetry(
     tracer_provider: TracerProvider | None = None,
     meter_provider: MeterProvider | None = None,
 ) -> None:
-    """Trace started jobs, their attempts and runs of cycles, and record metrics; by default with global providers."""
+    """Trace starts, attempts, steps and runs of cycles, and record metrics; by default with global providers."""
 
     async def trace_attempt(job: Any, next: Callable[[], Awaitable[Any]]) -> Any:
         first = job[0] if isinstance(job, list) else job
         async with attempt_span(
             first.type, str(first.id), first.trace, tracer_provider=tracer_provider
         ):
-            return await next()
+            token = step_wrapper.set(partial(step_span, tracer_provider=tracer_provider))
+            try:
+                return await next()
+            finally:
+                step_wrapper.reset(token)
 
     app.use_spans(
         partial(OtelSendSpans, tracer_provider, meter_provider),
@@ -214,6 +222,19 @@ async def attempt_span(
         kind=SpanKind.CONSUMER,
         attributes=attributes,
         links=_links(traceparent),
+    )
+    with _current(span):
+        yield span
+
+
+@contextmanager
+def step_span(step: StepInfo, *, tracer_provider: TracerProvider | None = None) -> Iterator[Span]:
+    """Put a span around a step that runs; what is replayed has none."""
+    id = step.id.partition("/")[2]
+    span = _tracer(tracer_provider).start_span(
+        # Keys may be as many as there are customers.
+        f"step {re.split(_KEY, id)[0]}",
+        attributes={"holdfast.step": id, "holdfast.step.attempt": step.attempt},
     )
     with _current(span):
         yield span

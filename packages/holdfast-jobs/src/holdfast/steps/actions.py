@@ -23,10 +23,14 @@ class CallFunction(msgspec.Struct, frozen=True):
 
 
 class CallAtomic(msgspec.Struct, frozen=True):
-    """Call the function of a step in a transaction, and write what `record` makes of its result as the last thing."""
+    """Call the function of a step in a transaction, and write what `record` makes of its result as the last thing.
+
+    `opens` begins one of the application's own.
+    """
 
     call: CallFunction
     record: Callable[[Any], NewStep]
+    opens: Callable[[], Any] | None = None
 
 
 class WriteRecords(msgspec.Struct, frozen=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 import msgspec
@@ -22,6 +24,21 @@ class StepInfo(msgspec.Struct, frozen=True):
 
 
 running_step: ContextVar[StepInfo | None] = ContextVar("holdfast_step", default=None)
+
+WrapStep = Callable[[StepInfo], AbstractContextManager[object]]
+step_wrapper: ContextVar[WrapStep | None] = ContextVar("holdfast_step_wrapper", default=None)
+"""What is put around each step of the attempt, as a span is. A middleware sets it."""
+
+
+@contextmanager
+def in_step(info: StepInfo) -> Iterator[None]:
+    """Have code run as a step."""
+    token, wrap = running_step.set(info), step_wrapper.get()
+    try:
+        with nullcontext() if wrap is None else wrap(info):
+            yield
+    finally:
+        running_step.reset(token)
 
 
 def current_step() -> StepInfo:

@@ -57,6 +57,7 @@ from holdfast.core.steps import (
     StepRecord,
     StepState,
     Written,
+    is_retry,
 )
 from holdfast.core.upgrades import upgrade_result
 from holdfast.steps.actions import (
@@ -69,7 +70,7 @@ from holdfast.steps.actions import (
     StepPlan,
     WriteRecords,
 )
-from holdfast.steps.current import StepInfo, running_step
+from holdfast.steps.current import StepInfo, in_step, running_step
 from holdfast.steps.cursor import Cursor
 from holdfast.steps.parking import Killed, Parked, Parking
 from holdfast.steps.result_types import ANYTHING, codec_of, result_codec
@@ -86,8 +87,13 @@ class StepOptions(msgspec.Struct, frozen=True):
     key: Any = None
     retry: Retry | None = None
     timeout: Duration | None = None
-    atomic: bool = False
+    atomic: bool | Callable[[], Any] = False
     undo: Callable[..., Any] | None = None
+
+    @property
+    def opens(self) -> Callable[[], Any] | None:
+        """What opens the step's transaction, if that is the application's own."""
+        return None if isinstance(self.atomic, bool) else self.atomic
 
 
 class DurableFunction:
@@ -106,11 +112,11 @@ class DurableFunction:
         self._records = {each.id: each for each in records}
         self._children = {each.chain_id: each for each in children}
         self._names = StepNames()
-        self._asked: set[StepId] = set()
+        self._unasked = {each.id: each for each in self._records.values() if _is_asked_for(each)}
         self._lazy: list[NewStep | ClosedStep] = []
         self._waits: dict[StepId, Instant | None] = {}
         self._cursors: list[Cursor] = []
-        self._undos: dict[StepId, tuple[Callable[..., Any], Any, bool]] = {}
+        self._undos: dict[StepId, tuple[Callable[..., Any], Any, StepOptions]] = {}
         self._goes_back = False
         self._futures: set[asyncio.Future[Any]] = set()
         self._running = 0
@@ -124,7 +130,7 @@ class DurableFunction:
         self.is_async = attempt.type.executor == "loop"
         self.is_dry = False
         """Whether it is only replayed, and stops at the first thing that it would do."""
-        self.parking = Parking(self._is_idle, attempt)
+        self.parking = Parking(self._is_idle, self._is_behind, attempt)
         self.stopped: StepUnreadable | SealError | None = None
         """Why the code does not fit what was recorded; set even if the handler swallows it."""
         self.is_used = bool(self._records)
@@ -196,10 +202,14 @@ class DurableFunction:
 
     def find_unused(self) -> list[StepId]:
         """The records that the code did not ask for in this attempt."""
+        return list(self._unasked)
+
+    def find_ignored(self) -> list[int]:
+        """The positions of open records for which the function, which parks, does not wait."""
         return [
-            each.id
+            each.position
             for each in self._records.values()
-            if each.id not in self._asked and each.kind in ("step", "sleep", "wait", "run")
+            if each.state == "open" and each.kind in ("wait", "run") and each.id not in self._waits
         ]
 
     def reach(self, moment: str, id: StepId | str = "") -> None:
@@ -244,7 +254,9 @@ class DurableFunction:
         self._check_function(function, options)
         id = self._names.enter(check_signal_name(name), check_signal_key(options.key))
         try:
-            codec, hashed = result_codec(function), hash_arguments(arguments)
+            # Of what is sealed, a hash would tell that a guess is right.
+            hashed = None if self._attempt.sealed else hash_arguments(arguments)
+            codec = result_codec(function)
             record = self._find(id, "step")
             if record is None:
                 if options.undo is not None:
@@ -253,7 +265,7 @@ class DurableFunction:
             else:
                 value = self._replay(record, codec, hashed, arguments)
             if options.undo is not None:
-                self._undos[id] = options.undo, value, options.atomic
+                self._undos[id] = options.undo, value, options
                 self._attempt.has_undos = True
                 if self.is_undoing and self._knows_all_undos():
                     # What follows this step may be what the function failed with.
@@ -266,9 +278,8 @@ class DurableFunction:
         self, record: StepRecord, codec: TypeCodec, hashed: int | None, arguments: tuple[Any, ...]
     ) -> Any:
         if None not in (hashed, record.arguments) and hashed != record.arguments:
-            now = "sealed arguments" if self._attempt.sealed else repr(arguments)[:200]
             raise self._stop(
-                f"step {record.id} was recorded with other arguments than {now}"
+                f"step {record.id} was recorded with other arguments than {repr(arguments)[:200]}"
                 f" (their hashes are {record.arguments} and {hashed})"
             )
         if record.state == "failed":
@@ -311,7 +322,8 @@ class DurableFunction:
                 error: Exception
                 try:
                     if options.atomic:
-                        self._remember([(yield CallAtomic(call, partial(record, started)))], {})
+                        atomic = CallAtomic(call, partial(record, started), options.opens)
+                        self._remember([(yield atomic)], {})
                     else:
                         yield from self._write([record(started, (yield call))])
                     return self._decode(self._records[id], codec)
@@ -493,7 +505,7 @@ class DurableFunction:
                     return (
                         f"{done} of {len(steps)} undone; the code has no undo for step {record.id}"
                     )
-                function, value, is_atomic = known
+                function, value, options = known
                 info = StepInfo(f"{self._attempt.claimed.id}/{id}", self._attempt.claimed.fence, 1)
                 call = CallFunction(function, (value,), None, info)
 
@@ -502,8 +514,8 @@ class DurableFunction:
                     return self._new(id, "undo", "done")
 
                 try:
-                    if is_atomic:
-                        row = yield CallAtomic(call, new)
+                    if options.atomic:
+                        row = yield CallAtomic(call, new, options.opens)
                         self._remember([row], {})
                     else:
                         yield call
@@ -539,7 +551,7 @@ class DurableFunction:
 
     def _find(self, id: StepId, kind: StepKind) -> StepRecord | None:
         """Return the record of a call, if there is one. Raises: StepUnreadable when it is of another kind."""
-        self._asked.add(id)
+        self._unasked.pop(id, None)
         record = self._records.get(id)
         if record is not None and record.kind != kind:
             raise self._stop(f"{id} was recorded as a {record.kind}, and is a {kind} in this code")
@@ -696,7 +708,8 @@ class DurableFunction:
 
     def _check_function(self, function: Callable[..., Any], options: StepOptions) -> None:
         check_kind("retry", options.retry, (Retry, NoneType))
-        check_kind("atomic", options.atomic, (bool,))
+        if not callable(options.atomic):
+            check_kind("atomic", options.atomic, (bool,))
         for each in (function, options.undo):
             if each is not None and not callable(each):
                 raise InvalidOption(f"{repr(each)[:60]} is no function", help="pass one, uncalled")
@@ -829,6 +842,10 @@ class DurableFunction:
     def _is_idle(self) -> bool:
         return bool(self._waits) and self._running == 0
 
+    def _is_behind(self) -> bool:
+        """Whether an earlier attempt came to wait where this one has not come yet."""
+        return any(each.state == "open" for each in self._unasked.values())
+
     def _drive_sync(self, plan: StepPlan) -> Any:
         try:
             action = next(plan)
@@ -849,14 +866,16 @@ class DurableFunction:
             self.parking.has_begun = True
             raise Parked
         if isinstance(action, CallFunction):
-            token = running_step.set(action.info)
-            try:
+            with in_step(action.info):
                 return action.function(*action.arguments)
-            finally:
-                running_step.reset(token)
         if isinstance(action, CallAtomic):
             return self._functions.call_atomic_sync(self, self._attempt, action)
         return self._functions.on_loop(self._act_on_loop(action))
+
+
+def _is_asked_for(record: StepRecord) -> bool:
+    """Whether the code asks for a record itself."""
+    return record.kind in ("step", "sleep", "wait", "run") and not is_retry(record)
 
 
 _FAILURE = StepId("failure")
@@ -864,14 +883,11 @@ _FAILURE = StepId("failure")
 
 
 async def _call(call: CallFunction) -> Any:
-    token = running_step.set(call.info)
-    try:
+    with in_step(call.info):
         if call.timeout_s is None:
             return await call.function(*call.arguments)
         async with asyncio.timeout(call.timeout_s):
             return await call.function(*call.arguments)
-    finally:
-        running_step.reset(token)
 
 
 def _delay_of(error: Exception, retry: Retry, number: int, random: float) -> int | None:

@@ -23,14 +23,14 @@ from holdfast.core.sealing import is_sealed, open_output
 from holdfast.core.steps import NewStep
 from holdfast.notify.base import Hint
 from holdfast.steps.actions import CallAtomic, StartChildren
-from holdfast.steps.current import running_step
+from holdfast.steps.current import in_step
 from holdfast.steps.function import DurableFunction
 from holdfast.steps.recorder import StepRecorder, write_once
 from holdfast.steps.result_types import ANYTHING
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.handler_transactions import AtomicStep
+from holdfast.worker.handler_transactions import AtomicStep, StepInTransaction
 from holdfast.worker.notifications import WorkerHints
 from holdfast.worker.worker_context import WorkerContext
 
@@ -137,33 +137,31 @@ class Functions(FunctionTypes):
         self, function: DurableFunction, attempt: Attempt, action: CallAtomic
     ) -> NewStep:
         """Call a function in a transaction whose last statement is its record. Raises: LeaseLost."""
-        call, step = action.call, self._atomic_step(attempt)
-        token = running_step.set(call.info)
-        try:
+        call, step = action.call, self._atomic_step(attempt, action.opens)
+        with in_step(call.info):
             async with asyncio.timeout(call.timeout_s), step as tx:
                 row = action.record(await call.function(tx, *call.arguments))
                 step.record(self._record(attempt, function.mark(row)))
-        finally:
-            running_step.reset(token)
         return row
 
     def call_atomic_sync(
         self, function: DurableFunction, attempt: Attempt, action: CallAtomic
     ) -> NewStep:
         """Do what `call_atomic` does, in the thread of a sync handler."""
-        call, step = action.call, self._atomic_step(attempt)
-        token = running_step.set(call.info)
-        try:
-            with step as tx:
-                row = action.record(call.function(tx, *call.arguments))
-                step.record(self._record(attempt, function.mark(row)))
-        finally:
-            running_step.reset(token)
+        call, step = action.call, self._atomic_step(attempt, action.opens)
+        with in_step(call.info), step as tx:
+            row = action.record(call.function(tx, *call.arguments))
+            step.record(self._record(attempt, function.mark(row)))
         return row
 
-    def _atomic_step(self, attempt: Attempt) -> AtomicStep:
+    def _atomic_step(
+        self, attempt: Attempt, opens: Callable[[], Any] | None
+    ) -> AtomicStep | StepInTransaction:
+        database, idle_ms = self._context.database, attempt.policy.lease_ms // 2
+        if opens is not None:
+            return StepInTransaction(database, opens(), idle_ms)
         held = Held(attempt.claimed.id, attempt.claimed.token)
-        return AtomicStep(self._context.database, held, attempt.policy.lease_ms // 2)
+        return AtomicStep(database, held, idle_ms)
 
     def _record(self, attempt: Attempt, row: NewStep) -> Op[object]:
         held = Held(attempt.claimed.id, attempt.claimed.token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, TypeVarTuple, Unpack, overload
 
@@ -19,6 +20,10 @@ V = TypeVar("V")
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 Ts = TypeVarTuple("Ts")
+
+Begin = Callable[[], AbstractContextManager[Any]]
+AsyncBegin = Callable[[], AbstractAsyncContextManager[Any]]
+"""Begins a transaction of the application's own, which commits at the end of its block: `sessions.begin`."""
 
 
 class JobSteps:
@@ -51,7 +56,7 @@ class JobSteps:
         key: object = ...,
         retry: Retry | None = ...,
         timeout: Duration | None = ...,
-        atomic: Literal[True],
+        atomic: Literal[True] | AsyncBegin,
         undo: Callable[[Any, R], Coroutine[Any, Any, object]] | None = ...,
     ) -> Coroutine[Any, Any, R]: ...
     @overload
@@ -73,7 +78,7 @@ class JobSteps:
         *arguments: *Ts,
         key: object = ...,
         retry: Retry | None = ...,
-        atomic: Literal[True],
+        atomic: Literal[True] | Begin,
         undo: Callable[[Any, R], object] | None = ...,
     ) -> R: ...
     def step(  # type: ignore[misc]
@@ -84,15 +89,15 @@ class JobSteps:
         key: object = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
-        atomic: bool = False,
+        atomic: bool | Callable[[], Any] = False,
         undo: Callable[..., Any] | None = None,
     ) -> Any:
         """Call a function once: its result is recorded, and every later attempt gets it from there.
 
         Steps of one name need a `key` where they run at the same time. A step that fails is tried again by `retry`, by
         default the job type's; in between the job is parked. With `atomic`, the function gets a transaction first,
-        which commits together with the record. `undo` is called with the result if the job fails for good, and with
-        the transaction before it where the step is atomic.
+        which commits together with the record; `atomic=sessions.begin` begins one of your own. `undo` is called with
+        the result if the job fails for good, and with the transaction before it where the step is atomic.
         Raises: StepFailed, after the last try; StepConflict, StepUnreadable, TooManySteps, PayloadError, InvalidOption.
         """
         options = StepOptions(key, retry, timeout, atomic, undo)

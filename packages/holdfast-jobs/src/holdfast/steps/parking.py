@@ -17,6 +17,8 @@ from holdfast.worker.attempt import Attempt
 
 SETTLE_S = 0.01
 """Branches between two steps get so long to reach the next one."""
+BEHIND_S = 1.0
+"""And so long to reach what they waited for in an earlier attempt: a busy loop is slow."""
 GRACE_S = 0.5
 """A `finally` that awaits something gets so long."""
 RAISED = 3
@@ -34,9 +36,15 @@ class Killed(BaseException):
 class Parking:
     """Whether one async function is to be parked. On the loop."""
 
-    def __init__(self, is_idle: Callable[[], bool], attempt: Attempt) -> None:
-        """`is_idle` says whether the function waits for something and no step of it runs."""
+    def __init__(
+        self, is_idle: Callable[[], bool], is_behind: Callable[[], bool], attempt: Attempt
+    ) -> None:
+        """`is_idle` says whether the function waits for something and no step of it runs.
+
+        `is_behind` says whether it has not come yet to what it waited for before.
+        """
         self._is_idle = is_idle
+        self._is_behind = is_behind
         self._attempt = attempt
         self._root: asyncio.Task[Any] | None = attempt.task
         self._is_own_task = False
@@ -74,7 +82,13 @@ class Parking:
         """Park soon, if nothing but waiting is left to do."""
         if self.has_begun or self.is_over or self._timer is not None or not self._is_idle():
             return
-        self._timer = asyncio.get_running_loop().call_later(SETTLE_S, self._park)
+        self._timer = asyncio.get_running_loop().call_later(SETTLE_S, self._settle)
+
+    def _settle(self) -> None:
+        if self._is_behind():
+            self._timer = asyncio.get_running_loop().call_later(BEHIND_S, self._park)
+        else:
+            self._park()
 
     def _park(self) -> None:
         self._timer = None

@@ -370,8 +370,8 @@ class Executor:
             return AttemptResult(await self._undo(attempt, function, str(function.failure())))
         if function.is_parking:
             await function.save()
-            park = make_finish(attempt, self._context.id, "park", until=function.wakes_at)
-            return AttemptResult(park)
+            waits = {"until": function.wakes_at, "ignores": function.find_ignored()}
+            return AttemptResult(make_finish(attempt, self._context.id, "park", **waits))
         return None
 
     async def _undo(self, attempt: Attempt, function: DurableFunction, error: str) -> Finish:

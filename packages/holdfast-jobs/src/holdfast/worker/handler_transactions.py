@@ -203,6 +203,53 @@ class AtomicStep(_HandlerTransaction):
         return (yield from last)
 
 
+class StepInTransaction:
+    """The same in a transaction of the application's own, as a session's is, which commits at the end of its block."""
+
+    def __init__(self, database: Database, opening: Any, idle_ms: int) -> None:
+        """`opening` is the context manager that begins and commits it."""
+        self._database = database
+        self._opening = opening
+        self._idle_ms = idle_ms
+        self._last: Op[object] | None = None
+        self._tx: Any = None
+
+    def record(self, last: Op[object]) -> None:
+        """See `AtomicStep`."""
+        self._last = last
+
+    def __enter__(self) -> Any:
+        self._tx = self._opening.__enter__()
+        return self._tx
+
+    def __exit__(self, *raised: *Raised) -> None:
+        try:
+            if raised[1] is None:
+                write_last(self._database, self._tx, self._guard_last())
+        except BaseException as error:
+            self._opening.__exit__(type(error), error, error.__traceback__)
+            raise
+        self._opening.__exit__(*raised)
+
+    async def __aenter__(self) -> Any:
+        self._tx = await self._opening.__aenter__()
+        return self._tx
+
+    async def __aexit__(self, *raised: *Raised) -> None:
+        try:
+            if raised[1] is None:
+                await write_last(self._database, self._tx, self._guard_last())
+        except BaseException as error:
+            await self._opening.__aexit__(type(error), error, error.__traceback__)
+            raise
+        await self._opening.__aexit__(*raised)
+
+    def _guard_last(self) -> Op[object]:
+        assert self._last is not None
+        yield from self._database.store.leases.guard(self._idle_ms)
+        return (yield from self._last)
+
+
 class Completion(_HandlerTransaction):
     """The transaction that ends the attempt. Its block only opens it; the worker closes it, the fenced write last.
 
@@ -259,24 +306,13 @@ class CompleteInTransaction:
 
         Raises: LeaseLost, OutputInvalid, UnknownJobType, and the errors of connections.
         """
-        op = self._finish(output)
-        adapter = adapter_of(tx)
-        need = Need(self._database.store, self._database.schema, True, is_last=True)
-        if isinstance(adapter, AsyncAdapter):
+        return write_last(self._database, tx, self._finish(output))  # type: ignore[no-any-return]
 
-            async def write() -> None:
-                access = await adapter.open(need)
-                self._written = await run_async(op, access.executor)
-
-            return write()
-        self._written = run(op, adapter.open(need).executor)
-        return None
-
-    def _finish(self, output: Any) -> Op[tuple[Finish, FinishReport]]:
+    def _finish(self, output: Any) -> Op[None]:
         attempt = self._attempt
         finish = yield from self._resolve(attempt, output)
         store, idle_ms = self._database.store, attempt.policy.lease_ms // 2
-        return finish, (yield from finish_fenced(store, finish, idle_ms))
+        self._written = finish, (yield from finish_fenced(store, finish, idle_ms))
 
     async def committed_outcome(self) -> tuple[Finish, FinishReport] | None:
         """What was written, if its transaction has committed; None when nothing was written or it was rolled back."""
@@ -286,6 +322,19 @@ class CompleteInTransaction:
         pair = Held(finish.id, finish.token)
         (status,) = await self._database.read_async(read_lease_status(self._database.store, [pair]))
         return (finish, report) if status.lease == "done" else None
+
+
+def write_last(database: Database, tx: Any, op: Op[Any]) -> Any:
+    """Run what comes last on a transaction of the caller's own; awaited where that is async."""
+    adapter = adapter_of(tx)
+    need = Need(database.store, database.schema, True, is_last=True)
+    if not isinstance(adapter, AsyncAdapter):
+        return run(op, adapter.open(need).executor)
+
+    async def write() -> Any:
+        return await run_async(op, (await adapter.open(need)).executor)
+
+    return write()
 
 
 def finish_fenced(store: Store, finish: Finish, idle_ms: int) -> Op[FinishReport]:

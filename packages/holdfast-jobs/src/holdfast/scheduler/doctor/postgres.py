@@ -345,8 +345,8 @@ def _check_connections(stats: ServerStats, settings: Settings, workers: int) -> 
         int(stats.settings.get(name, "0"))
         for name in ("superuser_reserved_connections", "reserved_connections")
     )
-    # Of its own, and one for a handler's transaction at a time.
-    each_needs = len(PURPOSES) + 1
+    # Of its own, and one for a handler's transaction at a time; that of steps is opened by the first function.
+    each_needs, functions = len(PURPOSES), stats.own.get("steps", 0)
     # Async handlers have a pool, and those in threads have another.
     per_process = 2 * settings.holdfast.connections + len(PURPOSES)
     need = settings.holdfast.processes * per_process
@@ -354,11 +354,12 @@ def _check_connections(stats: ServerStats, settings: Settings, workers: int) -> 
     measured = (
         f"{stats.connections} of {room} in use, {own} by Holdfast; another worker may open {need}"
     )
-    if workers * each_needs + RESERVE > room:
+    if workers * each_needs + functions + RESERVE > room:
         return problem(
             "connections",
             f"max_connections leaves {room}; {workers} live workers need {each_needs} each, one of them for a "
-            f"handler's transaction, and up to {2 * settings.holdfast.connections} for handlers, others {RESERVE}",
+            f"handler's transaction, one more where durable functions run ({functions} now), and up to "
+            f"{2 * settings.holdfast.connections} for handlers, others {RESERVE}",
             f"workers share connections, which costs throughput; with fewer than {LEAST} each they take turns",
             f"raise max_connections to {_enough_connections(stats, room, workers, per_process)}, or run fewer workers",
         )

@@ -360,10 +360,11 @@ def _columns_of(finish: Finish, is_plain: bool) -> tuple[object, ...]:
 def _give_back(
     group: Sequence[Finish], awaited: bool, now: Instant, tally: Tally
 ) -> Op[list[Finished]]:
-    parked = [each.id for each in group if each.kind == "park"]
+    parked = {each.id: each.ignores for each in group if each.kind == "park"}
     due: set[str] = set()
     if parked:
-        rows = yield Statement("step_may_go_on", {"ids": texts(parked), "now": now})
+        waits = document(list(parked.items()))
+        rows = yield Statement("step_may_go_on", {"rows": waits, "now": now})
         due = {row[0] for row in rows}
     returns = [
         (

@@ -427,7 +427,7 @@ select id::text, type, awaited from written;
 -- whoever makes it happen after this snapshot finds the row parked, or has left its mark there before it was locked. It is no
 -- attempt, and keeps the count of killed workers: what parks has not come to its end.
 with given as materialized (
-  select * from json_to_recordset(:rows::json) as x(id uuid, token uuid, until bigint)),
+  select * from json_to_recordset(:rows::json) as x(id uuid, token uuid, until bigint, ignores integer[])),
 held as (
   select q.job_id from holdfast.queue q
    where q.job_id = any (array (select id from given))
@@ -443,7 +443,10 @@ parked as (
                   case when {is_ordered} then to_be.at else q.rests_until end,
                   case when to_be.at > holdfast.moment(:now::bigint) then false end
              from (
-               select case when q.woken or {may_go_on} then holdfast.moment(:now::bigint)
+               select case when q.woken or exists (
+                             select from holdfast.step s
+                              where s.job_id = q.job_id and s.state = 'open' and (s.position = any (g.ignores)) is not true
+                                and {has_happened}) then holdfast.moment(:now::bigint)
                            else coalesce(to_timestamp(g.until / 1000000.0), 'infinity') end as at
                  from given g where g.id = q.job_id and g.token = q.token
                 limit 1) to_be)

@@ -84,14 +84,11 @@ g.name = s.signal and g.key = s.signal_key and g.taken_by is null and g.until > 
           and (not g.broadcast or not exists (
                 select from holdfast.step d where d.job_id = s.job_id and d.signal_id = g.id))
 
--- fragment: may_go_on
--- Whether what the job of a live row `q` waits for has happened: a signal for one of its waits, or the end of all chains of one run.
-exists (
-            select from holdfast.step s
-             where s.job_id = q.job_id and s.state = 'open'
-               and case when s.kind = 'wait' then exists (select from holdfast.signal g where {is_takeable})
+-- fragment: has_happened
+-- Whether what the open record `s` waits for has happened: a signal for a wait, or the end of all chains of a run.
+case when s.kind = 'wait' then exists (select from holdfast.signal g where {is_takeable})
                         when s.kind = 'run' then not exists (
-                          select from holdfast.blocker b where b.job_id = s.job_id and b.step = s.position and b.open) end)
+                          select from holdfast.blocker b where b.job_id = s.job_id and b.step = s.position and b.open) end
 
 -- fragment: wake
 -- Makes a parked live row `q` due, at the place where its partition has it; one that runs is due again when it parks.
@@ -108,7 +105,8 @@ with woken as (
   update holdfast.queue q
      set {wake}
    where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
-     and (q.token is not null or not q.woken) and {may_go_on}
+     and (q.token is not null or not q.woken)
+     and exists (select from holdfast.step s where s.job_id = q.job_id and s.state = 'open' and {has_happened})
   returning q.job_id, q.type, q.priority, q.gate, q.gate_at, q.token),
 freed_partition as (
   select type, priority, gate, gate_at as since from woken where token is null),

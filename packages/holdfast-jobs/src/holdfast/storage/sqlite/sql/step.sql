@@ -53,14 +53,11 @@ g.name = s.signal and g.key = s.signal_key and g.taken_by is null and g.until > 
            and (not g.broadcast or not exists (
                  select 1 from holdfast_step d where d.job_id = s.job_id and d.signal_id = g.id))
 
--- fragment: may_go_on
--- Whether what the job of a live row waits for has happened: a signal for one of its waits, or the end of all chains of one run.
-exists (
-         select 1 from holdfast_step s
-          where s.job_id = holdfast_queue.job_id and s.state = 'open'
-            and case when s.kind = 'wait' then exists (select 1 from holdfast_signal g where {is_takeable})
+-- fragment: has_happened
+-- Whether what the open record `s` waits for has happened: a signal for a wait, or the end of all chains of a run.
+case when s.kind = 'wait' then exists (select 1 from holdfast_signal g where {is_takeable})
                      when s.kind = 'run' then not exists (
-                       select 1 from holdfast_blocker b where b.job_id = s.job_id and b.step = s.position and b.open = 1) end)
+                       select 1 from holdfast_blocker b where b.job_id = s.job_id and b.step = s.position and b.open = 1) end
 
 -- fragment: wake
 -- Makes a parked live row due, at the place where its partition has it; one that runs is due again when it parks.
@@ -70,15 +67,21 @@ woken = case when token is not null then 1 end,
        rests_until = case when token is null and {is_ordered} then {now} else rests_until end
 
 -- name: step_may_go_on
--- Which of these jobs are due again as soon as they park.
-select job_id from holdfast_queue
- where job_id in (select value from json_each(:ids)) and (woken or {may_go_on});
+-- Which jobs are due again as soon as they park; rows are [job, the positions of records that it waits for no longer].
+select q.job_id
+  from json_each(:rows) x
+ cross join holdfast_queue q on q.job_id = json_extract(x.value, '$[0]')
+ where q.woken or exists (
+         select 1 from holdfast_step s
+          where s.job_id = q.job_id and s.state = 'open' and s.position not in (select value from json_each(x.value, '$[1]'))
+            and {has_happened});
 
 -- name: step_wake_parents
 -- Wakes functions with a run all whose chains have ended.
 update holdfast_queue
    set {wake}
- where job_id in (select value from json_each(:ids)) and (token is not null or not woken) and {may_go_on}
+ where job_id in (select value from json_each(:ids)) and (token is not null or not woken)
+   and exists (select 1 from holdfast_step s where s.job_id = holdfast_queue.job_id and s.state = 'open' and {has_happened})
 returning job_id, type, gate, token;
 
 -- name: step_list
