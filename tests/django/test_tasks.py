@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sqlite3
-import subprocess
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.django.project import PATIENCE_S, Project
+from tests.support.frozen_process import freeze
 from tests.support.until import wait_until
 
 pytestmark = pytest.mark.timeout(4 * PATIENCE_S)
@@ -275,7 +272,7 @@ def test_a_worker_that_comes_back_after_its_lease_changes_nothing_of_its_task(
     id = shop.evaluate(f"from shop.tasks import sign\nanswer(sign.enqueue('{tmp_path}/task').id)")
     with shop.running("holdfast", "worker", "--name", "first") as first:
         wait_until((tmp_path / f"task.{first.pid}").exists)
-        freeze(shop, first)
+        freeze(first, shop.folder / "shop.sqlite3")
         expire_leases(shop)
         shop.manage("holdfast", "reap")
         with shop.running("holdfast", "worker", "--name", "second") as second:
@@ -295,15 +292,6 @@ def test_a_worker_that_comes_back_after_its_lease_changes_nothing_of_its_task(
     assert result["value"] == second.pid
     assert result["worker_ids"] == running["worker_ids"]
     assert [each.split("-")[0] for each in result["worker_ids"]] == ["first", "second"]
-
-
-def freeze(shop: Project, worker: subprocess.Popen[str]) -> None:
-    """Stop a worker while it has no lock on a SQLite file: nobody else could write until it goes on."""
-    file = shop.folder / "shop.sqlite3"
-    with closing(sqlite3.connect(file if file.exists() else ":memory:", PATIENCE_S)) as ours:
-        ours.execute("begin exclusive")
-        worker.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
 
 
 def whole_result(shop: Project, id: str) -> dict[str, Any]:

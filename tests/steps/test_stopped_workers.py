@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.steps.functions import records
+from tests.support.frozen_process import freeze
 from tests.support.until import PATIENCE_S, until
 from tests.worker.workshop import Workshop
 
@@ -83,7 +84,7 @@ async def test_the_record_of_a_worker_that_was_stopped_past_its_lease_is_refused
     job_id = await workshop.start_one(kind)
     with working(tmp_path, url, write, "first") as first:
         await until(lambda: bool(list(tmp_path.glob("began-*"))))
-        first.send_signal(signal.SIGSTOP)
+        freeze(first, file)
         with working(tmp_path, url, write, "second") as second:
             await until(lambda: workshop.ledger.state(job_id) == "completed")
             (tmp_path / "go").touch()
