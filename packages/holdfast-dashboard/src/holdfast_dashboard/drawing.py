@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from holdfast.core.duration import format_span
 from holdfast.core.instants import Instant
 from holdfast.core.statistics import SeriesPoint
-from holdfast.web.pages.templates import count, instant_of, visible
+from holdfast_dashboard.templates import count, instant_of, visible
 
 WIDTH, HEIGHT = 600, 150
 _MINUTE_US = 60_000_000

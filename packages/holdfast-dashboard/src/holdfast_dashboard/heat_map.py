@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from holdfast.core.instants import Instant, to_datetime
 from holdfast.core.statistics import SeriesPoint
-from holdfast.web.pages.drawing import picture, rect, text
-from holdfast.web.pages.templates import count
+from holdfast_dashboard.drawing import picture, rect, text
+from holdfast_dashboard.templates import count
 
 DAYS, HOURS = 7, 24
 HOUR_US = 3_600_000_000

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from holdfast.admin.jobs import GROUPED, per_second
 from holdfast.admin.types import PACE_MS
 from holdfast.core.statistics import TypePace
-from holdfast.web.pages.forms import caller_with_reason, move_named, read_form, redirect_back
-from holdfast.web.pages.page_context import PageContext, render_page
+from holdfast_dashboard.forms import caller_with_reason, move_named, read_form, redirect_back
+from holdfast_dashboard.page_context import PageContext, render_page
 
 
 async def list_dead_letters(context: PageContext) -> Response:

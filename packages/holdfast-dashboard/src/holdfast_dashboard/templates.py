@@ -25,7 +25,7 @@ from holdfast.core.ids import short_id
 from holdfast.core.instants import Instant, to_instant
 from holdfast.extensions import modules_of
 
-STATIC = Path(__file__).parent.parent / "static"
+STATIC = Path(__file__).parent / "static"
 
 MAX_LINE_LENGTH = 300
 MAX_PAYLOAD_LENGTH = 20_000
@@ -234,7 +234,7 @@ def environment() -> Environment:
     """Return the one environment of this process."""
     created = Environment(
         loader=ChoiceLoader(
-            [PackageLoader(each) for each in ("holdfast.web", *modules_of("templates"))]
+            [PackageLoader(each) for each in ("holdfast_dashboard", *modules_of("templates"))]
         ),
         autoescape=True,
         undefined=StrictUndefined,

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from holdfast.admin.serializers import rfc3339
 from holdfast.core.duration import format_span
 from holdfast.core.instants import Instant
-from holdfast.web.pages.drawing import WIDTH, line, rect, stretched_picture
-from holdfast.web.pages.forms import move_named
-from holdfast.web.pages.page_context import PageContext, render_page
-from holdfast.web.pages.templates import clock, clocks, count, instant_of
+from holdfast_dashboard.drawing import WIDTH, line, rect, stretched_picture
+from holdfast_dashboard.forms import move_named
+from holdfast_dashboard.page_context import PageContext, render_page
+from holdfast_dashboard.templates import clock, clocks, count, instant_of
 
 SHOWN_RUNS = 100
 UNFOLDED_RUNS = 20

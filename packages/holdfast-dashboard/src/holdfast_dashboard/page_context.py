@@ -19,7 +19,7 @@ from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import Command
 from holdfast.extensions import find_extensions, merge
 from holdfast.web.middleware import root_path
-from holdfast.web.pages.templates import count, environment, static_url
+from holdfast_dashboard.templates import count, environment, static_url
 
 FRAGMENT_HEADER = "holdfast-part"
 """A script sends it to get a page's live fragment only."""

@@ -14,8 +14,8 @@ from holdfast.core.errors import QueryError
 from holdfast.core.filters import parse_filter
 from holdfast.core.lifecycle import STATES
 from holdfast.core.subscriptions import Subscription
-from holdfast.web.pages.forms import FormFields, caller_with_reason, read_form, redirect_back
-from holdfast.web.pages.page_context import PageContext, render_page
+from holdfast_dashboard.forms import FormFields, caller_with_reason, read_form, redirect_back
+from holdfast_dashboard.page_context import PageContext, render_page
 
 PAGE_LENGTH = 50
 REPLAY_S = 5.0

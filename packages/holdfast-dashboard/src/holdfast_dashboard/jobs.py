@@ -17,17 +17,17 @@ from holdfast.core.errors import InvalidOption, JobNotFound, WrongState
 from holdfast.core.filters import FIELDS
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import JOB_COMMANDS, STATES, TERMINAL
-from holdfast.web.pages.drawing import step_bars, time_breakdown
-from holdfast.web.pages.forms import (
+from holdfast_dashboard.drawing import step_bars, time_breakdown
+from holdfast_dashboard.forms import (
     FormFields,
     bulk_of,
     caller_with_reason,
     read_form,
     redirect_back,
 )
-from holdfast.web.pages.page_context import PageContext, render_page
-from holdfast.web.pages.state_tabs import chosen_states, read_list
-from holdfast.web.pages.templates import compact_json, instant_of
+from holdfast_dashboard.page_context import PageContext, render_page
+from holdfast_dashboard.state_tabs import chosen_states, read_list
+from holdfast_dashboard.templates import compact_json, instant_of
 
 BATCH = 100
 

@@ -14,11 +14,11 @@ from starlette.responses import Response
 from holdfast.core.duration import format_span, pluralize
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import CHAIN_COMMANDS, STATES, TERMINAL
-from holdfast.web.pages.drawing import dot, line, link, number, path, picture, rect, text
-from holdfast.web.pages.forms import FormFields, caller_with_reason, read_form, redirect_back
-from holdfast.web.pages.page_context import PageContext, render_page
-from holdfast.web.pages.state_tabs import read_list
-from holdfast.web.pages.templates import count, instant_of
+from holdfast_dashboard.drawing import dot, line, link, number, path, picture, rect, text
+from holdfast_dashboard.forms import FormFields, caller_with_reason, read_form, redirect_back
+from holdfast_dashboard.page_context import PageContext, render_page
+from holdfast_dashboard.state_tabs import read_list
+from holdfast_dashboard.templates import count, instant_of
 
 MAX_NODES = 150
 MAX_TIMELINE_ROWS = 80

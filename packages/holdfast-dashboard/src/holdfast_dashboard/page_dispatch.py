@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -18,10 +18,12 @@ from holdfast.admin.access import Caller, check, least_of
 from holdfast.core.errors import HoldfastError, Unauthenticated
 from holdfast.core.lifecycle import CHAIN_COMMANDS, JOB_COMMANDS
 from holdfast.extensions import rows
+from holdfast.web.app import Pages, Site
 from holdfast.web.authentication import COOKIE, check_same_origin
 from holdfast.web.dispatch import NotFoundHandler, no_such_route, not_found, redirect_without_slash
 from holdfast.web.middleware import request_id_of, root_path
-from holdfast.web.pages import (
+from holdfast.web.problems import failure, failure_response, problem, problem_response
+from holdfast_dashboard import (
     chains,
     cycles,
     jobs,
@@ -31,18 +33,14 @@ from holdfast.web.pages import (
     system,
     types,
 )
-from holdfast.web.pages.forms import (
+from holdfast_dashboard.forms import (
     ConfirmationNeeded,
     is_local_path,
     parse_form,
     render_confirmation,
 )
-from holdfast.web.pages.page_context import FRAGMENT_HEADER, PageContext, render_page
-from holdfast.web.pages.templates import STATIC, environment, static_url, static_version
-from holdfast.web.problems import failure, failure_response, problem, problem_response
-
-if TYPE_CHECKING:
-    from holdfast.web.app import Site
+from holdfast_dashboard.page_context import FRAGMENT_HEADER, PageContext, render_page
+from holdfast_dashboard.templates import STATIC, environment, static_url, static_version
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -102,14 +100,15 @@ ROUTES = (
 )
 
 
-def page_routes(site: Site) -> list[BaseRoute]:
+def serve_pages(site: Site) -> Pages:
     """Return the routes of the dashboard, to be served beside those of the API."""
-    return [
+    routes = [
         *(Route(each.path, _make_endpoint(site, each), methods=[each.method]) for each in ROUTES),
         Route("/sign-in", sign_in(site), methods=["GET", "POST"]),
         Route("/sign-out", sign_out, methods=["POST"]),
         Mount("/static", _StaticFiles(directory=STATIC)),
     ]
+    return Pages(routes, page_not_found(site))
 
 
 def page_not_found(site: Site) -> NotFoundHandler:

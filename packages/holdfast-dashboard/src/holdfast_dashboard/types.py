@@ -12,10 +12,10 @@ from holdfast.admin.type_statistics import SAMPLE_LOOK, TypeBoard
 from holdfast.commands.limits import LimitTarget
 from holdfast.core.duration import format_span
 from holdfast.core.statistics import STEPS_MS, Window
-from holdfast.web.pages.drawing import bars_of, draw_bars
-from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
-from holdfast.web.pages.heat_map import HOUR_US, LEVELS, draw_week
-from holdfast.web.pages.page_context import PageContext, render_page
+from holdfast_dashboard.drawing import bars_of, draw_bars
+from holdfast_dashboard.forms import caller_with_reason, read_form, redirect_back
+from holdfast_dashboard.heat_map import HOUR_US, LEVELS, draw_week
+from holdfast_dashboard.page_context import PageContext, render_page
 
 SHOWN_LIMITS, LIMIT_LOOK = 20, 200
 """Limits shown, and the keys among which the fullest are looked for."""

@@ -13,14 +13,14 @@ from holdfast.admin.serializers import plain, rfc3339, step_starts
 from holdfast.commands.health import Health, unreadable_words
 from holdfast.core.duration import format_span
 from holdfast.core.statistics import STEPS_MS, Window
-from holdfast.web.pages.drawing import (
+from holdfast_dashboard.drawing import (
     Point,
     bars_of,
     clock_label,
     draw_bars,
     draw_curve,
 )
-from holdfast.web.pages.page_context import PageContext, render_page
+from holdfast_dashboard.page_context import PageContext, render_page
 
 MAX_CYCLES = 6
 MAX_PAUSED = 5

@@ -16,9 +16,9 @@ from holdfast.admin.bulk_audit import Bulk, new_bulk
 from holdfast.core.errors import HoldfastError, InvalidOption
 from holdfast.core.ids import parse_id
 from holdfast.web.middleware import read_body, request_id_of
-from holdfast.web.pages.page_context import PageContext, render_page
-from holdfast.web.pages.templates import count
 from holdfast.web.problems import problem
+from holdfast_dashboard.page_context import PageContext, render_page
+from holdfast_dashboard.templates import count
 
 MAX_FIELDS = 1_100
 

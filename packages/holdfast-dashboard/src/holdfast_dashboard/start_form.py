@@ -14,16 +14,16 @@ from holdfast.commands.workers import unknown_type
 from holdfast.core.errors import HoldfastError, InputInvalid, InvalidOption
 from holdfast.core.redaction import redact_value
 from holdfast.core.start_table import START_OPTIONS
-from holdfast.web.pages.forms import FormFields, caller_with_reason, parse_form
-from holdfast.web.pages.input_fields import (
+from holdfast.web.problems import status_of
+from holdfast_dashboard.forms import FormFields, caller_with_reason, parse_form
+from holdfast_dashboard.input_fields import (
     InputField,
     field_texts,
     input_fields,
     read_fields,
     read_json_input,
 )
-from holdfast.web.pages.page_context import PageContext, render_page
-from holdfast.web.problems import status_of
+from holdfast_dashboard.page_context import PageContext, render_page
 
 FIELD = "in."
 """The prefix of the fields of the input among those of the form."""

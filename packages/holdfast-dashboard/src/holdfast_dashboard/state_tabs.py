@@ -12,7 +12,7 @@ from holdfast.client.views import Page
 from holdfast.core.errors import QueryError
 from holdfast.core.filters import format_filter, parse_filter
 from holdfast.core.lifecycle import STATES
-from holdfast.web.pages.page_context import PageContext
+from holdfast_dashboard.page_context import PageContext
 
 PAGE_LENGTH = 50
 
