@@ -27,6 +27,7 @@ EXTRAS = {
     "demo": ("holdfast_demo.command", "holdfast_demo.story"),
     "otel": ("holdfast_otel", "opentelemetry.trace"),
     "prometheus": ("holdfast.observe.prometheus",),
+    "testing": ("holdfast_testing.kit",),
     "top": ("holdfast_top.screen",),
     "uvloop": ("uvloop",),
     "sealed": ("cryptography.hazmat.primitives.ciphers.aead", "holdfast.app.seal"),

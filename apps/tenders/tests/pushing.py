@@ -15,8 +15,8 @@ from sqlalchemy import select
 from holdfast import Holdfast
 from holdfast.core.cycle import Slot
 from holdfast.scheduler.cycle_run import WHOLE, CycleRun
-from holdfast.testing.kit import Kit
 from holdfast_leases import to_instant
+from holdfast_testing.kit import Kit
 from tenders.database import Session
 from tenders.expo import ExpoPush
 from tenders.jobs import jobs

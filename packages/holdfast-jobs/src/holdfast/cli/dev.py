@@ -207,7 +207,7 @@ def _print_next_steps(folder: Path) -> None:
     lines = [
         "python app.py                      place an order and start its jobs, in one transaction",
         "holdfast dev app:app               run worker and dashboard; reloads on change",
-        "pytest                             run the tests",
+        "pytest                             run the tests; needs holdfast-jobs[testing]",
     ]
     if folder != Path():
         lines.insert(0, f"cd {shlex.quote(str(folder))}")

@@ -12,7 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.testing.kit import Kit
+    from holdfast_testing.kit import Kit
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def holdfast(
     holdfast_app: Holdfast, holdfast_url: str, holdfast_schema: str, holdfast_connection: Any
 ) -> Iterator[Kit]:
     """The testing kit around `holdfast_app`, with no jobs of earlier tests."""
-    from holdfast.testing.kit import Kit
+    from holdfast_testing.kit import Kit
 
     if holdfast_connection is None:
         kit = Kit.fresh(holdfast_app, holdfast_url, holdfast_schema)

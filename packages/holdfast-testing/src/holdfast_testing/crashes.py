@@ -11,11 +11,11 @@ from holdfast.core.instants import to_instant
 from holdfast.core.registry import Target
 from holdfast.storage.operation import Op, at
 from holdfast.storage.store import Store
-from holdfast.testing.fresh_state import clear_in_transaction
-from holdfast.testing.test_clock import MovedClock
+from holdfast_testing.fresh_state import clear_in_transaction
+from holdfast_testing.test_clock import MovedClock
 
 if TYPE_CHECKING:
-    from holdfast.testing.kit import Kit
+    from holdfast_testing.kit import Kit
 
 ROUNDS_MAX = 1_000
 """How often the jobs of one run may come to rest before its function has ended."""

@@ -17,14 +17,14 @@ from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.records import PRIORITIES, Claim, LeaseClass, Probe
 from holdfast.core.registry import Target
 from holdfast.storage.id_generator import new_id
-from holdfast.testing.crashes import CrashRuns, Death
-from holdfast.testing.cycle_runs import run_requested
-from holdfast.testing.fresh_state import clear_in_transaction, prepare_fresh_state
-from holdfast.testing.joined import JoinedDatabase
-from holdfast.testing.test_clock import MovedClock, TimedDatabase
 from holdfast.worker.limited_claims import TypePolls
 from holdfast.worker.options import PollBackoff, WorkerOptions
 from holdfast.worker.worker import Worker, WorkerReport
+from holdfast_testing.crashes import CrashRuns, Death
+from holdfast_testing.cycle_runs import run_requested
+from holdfast_testing.fresh_state import clear_in_transaction, prepare_fresh_state
+from holdfast_testing.joined import JoinedDatabase
+from holdfast_testing.test_clock import MovedClock, TimedDatabase
 
 T = TypeVar("T")
 

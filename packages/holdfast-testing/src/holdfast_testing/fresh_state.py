@@ -56,7 +56,7 @@ def _mark(database: Database) -> None:
 
 def _statements(name: str, database: Database) -> Iterator[str]:
     """The statements of one name, for this database."""
-    text = load_statements("holdfast.testing")[name]
+    text = load_statements("holdfast_testing")[name]
     if database.store.dialect == "sqlite":
         text = text.replace("holdfast.", "holdfast_")
     else:

@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar, overload
 
 from holdfast.client.adapters import adapter_of
-from holdfast.client.adapters.base import AsyncAdapter, Need, SyncAdapter
+from holdfast.client.adapters.base import Access, AsyncAdapter, Need, SyncAdapter
 from holdfast.core.duration import Duration
 from holdfast.core.errors import UnsupportedConnection
 from holdfast.core.records import AppliedMigration, Held
@@ -34,7 +34,7 @@ from holdfast.storage.database import (
     Raised,
 )
 from holdfast.storage.migrations import WAIT, Tell, log_wait
-from holdfast.storage.operation import Op, Row, Statement, SyncExecutor, run
+from holdfast.storage.operation import AsyncExecutor, Op, Row, Statement, SyncExecutor, run
 from holdfast.worker.wakes import call_on
 
 T = TypeVar("T")
@@ -208,8 +208,30 @@ def _fulfil(future: futures.Future[T], function: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
+class _JoinedAdapter(SyncAdapter):
+    """See `client.adapters`: the end of a savepoint is no commit."""
+
+    def __init__(self, transaction: JoinedTransaction) -> None:
+        self._transaction = transaction
+
+    def open(self, need: Need) -> Access[SyncExecutor]:
+        return Access(self._transaction)
+
+
+class _JoinedAsyncAdapter(AsyncAdapter):
+    """Async version of `_JoinedAdapter`."""
+
+    def __init__(self, transaction: JoinedAsyncTransaction) -> None:
+        self._transaction = transaction
+
+    async def open(self, need: Need) -> Access[AsyncExecutor]:
+        return Access(self._transaction)
+
+
 class JoinedTransaction:
     """A savepoint on the test's connection."""
+
+    holdfast_adapter = _JoinedAdapter
 
     def __init__(self, executor: SyncExecutor) -> None:
         self._executor = executor
@@ -231,6 +253,8 @@ class JoinedTransaction:
 
 class JoinedAsyncTransaction:
     """Async version of `JoinedTransaction`; its statements still run in the thread of the test."""
+
+    holdfast_adapter = _JoinedAsyncAdapter
 
     def __init__(self, inner: JoinedTransaction, caller: CallerThread, task: Task | None) -> None:
         self._inner = inner
