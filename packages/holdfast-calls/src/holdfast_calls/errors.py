@@ -41,7 +41,7 @@ class ServiceCallRejected(HoldfastError):
         return self.http_status
 
 
-class ServiceTokenUnset(ServiceCallRejected, code="HF085"):
+class ServiceTokenUnset(ServiceCallRejected, code="HF085", http_status=503):
     """The API has no service token.
 
     Without a token the guard could not tell your callers from anyone else, so it rejects every call
@@ -49,10 +49,9 @@ class ServiceTokenUnset(ServiceCallRejected, code="HF085"):
     """
 
     fix = "set WORKER_API_SERVICE_TOKEN in the API's environment, the same as in the worker's"
-    http_status = 503
 
 
-class ServiceTokenWrong(ServiceCallRejected, code="HF086"):
+class ServiceTokenWrong(ServiceCallRejected, code="HF086", http_status=401):
     """The service token is missing or wrong.
 
     Service calls carry the token in the header x-service-token. During a rotation the guard also
@@ -60,10 +59,9 @@ class ServiceTokenWrong(ServiceCallRejected, code="HF086"):
     """
 
     fix = "set the same WORKER_API_SERVICE_TOKEN for the worker and for the API"
-    http_status = 401
 
 
-class IdempotencyKeyMissing(ServiceCallRejected, code="HF087"):
+class IdempotencyKeyMissing(ServiceCallRejected, code="HF087", http_status=400):
     """A service call has no usable idempotency key.
 
     The key is recorded with the work, so that a repeated call does nothing. Without one, every retry
@@ -71,10 +69,9 @@ class IdempotencyKeyMissing(ServiceCallRejected, code="HF087"):
     """
 
     fix = "send the header Idempotency-Key, the same for every try: ServiceClient sends run.key"
-    http_status = 400
 
 
-class CallAlreadyDone(ServiceCallRejected, code="HF088"):
+class CallAlreadyDone(ServiceCallRejected, code="HF088", http_status=409):
     """The work of this idempotency key has already been done.
 
     The key was recorded in the transaction that did the work. ServiceClient treats this response as
@@ -82,4 +79,3 @@ class CallAlreadyDone(ServiceCallRejected, code="HF088"):
     """
 
     fix = "nothing to do; send another key for other work"
-    http_status = 409

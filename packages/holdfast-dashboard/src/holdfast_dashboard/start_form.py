@@ -14,7 +14,6 @@ from holdfast.commands.workers import unknown_type
 from holdfast.core.errors import HoldfastError, InputInvalid, InvalidOption
 from holdfast.core.redaction import redact_value
 from holdfast.core.start_table import START_OPTIONS
-from holdfast.web.problems import status_of
 from holdfast_dashboard.forms import FormFields, caller_with_reason, parse_form
 from holdfast_dashboard.input_fields import (
     InputField,
@@ -97,7 +96,7 @@ async def start(context: PageContext) -> Response:
             like=draft.like,
         )
     except HoldfastError as error:
-        if status_of(error) not in _CORRECTABLE:
+        if error.http_status not in _CORRECTABLE:
             raise
         typed = {name: "".join(values) for name, values in form.values.items()}
         return _render(context, draft, typed, error)
@@ -168,7 +167,7 @@ def _render(
         "json_because": _json_because(context, draft),
     }
     title = "Run again" if draft.like else "Start a job"
-    status = 200 if error is None else status_of(error)
+    status = 200 if error is None else error.http_status
     return render_page(context, "start.html", title, "jobs", values, status=status)
 
 

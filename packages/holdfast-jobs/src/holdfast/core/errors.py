@@ -106,7 +106,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from inspect import cleandoc
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypedDict, Unpack
 
 __all__ = [
     "Aborted",
@@ -231,6 +231,15 @@ def words_of(error: object) -> str:
         return f"its text could not be produced: {type(worse).__name__}"
 
 
+class ErrorFacts(TypedDict, total=False):
+    """What an error's class says in its first line."""
+
+    code: str
+    retryable: bool
+    http_status: int
+    exit_code: int
+
+
 class HoldfastError(Exception):
     """An error with a code, a one-line message and its fix.
 
@@ -243,16 +252,17 @@ class HoldfastError(Exception):
     fix: ClassVar[str] = ""
     retryable: ClassVar[bool] = False
 
-    http_status: ClassVar[int | None] = None
-    exit_code: ClassVar[int | None] = None
-    """The answer over HTTP and of a command, for errors that the tables of both do not know: those of extensions."""
+    http_status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
 
-    def __init_subclass__(cls, code: str = "", retryable: bool | None = None) -> None:
-        """Set what a class says in its first line; a class without a code groups others."""
-        if code:
-            cls.code = code
-        if retryable is not None:
-            cls.retryable = retryable
+    def __init_subclass__(cls, **facts: Unpack[ErrorFacts]) -> None:
+        """Set what a class says of itself in its first line, where it differs from its parent.
+
+        That is its code, whether it is retryable, and how it is answered: the status over HTTP, the exit code of a
+        command. A class without a code groups others.
+        """
+        for name, value in facts.items():
+            setattr(cls, name, value)
 
     def __init__(
         self,
@@ -340,7 +350,7 @@ def _explanation(kind: type[HoldfastError]) -> Explanation:
     )
 
 
-class ConfigError(HoldfastError, code="HF010"):
+class ConfigError(HoldfastError, code="HF010", exit_code=2):
     """A setting has an invalid value.
 
     Every setting is read once, at startup, from arguments, the environment or a file. Its type and
@@ -360,7 +370,7 @@ class UnusableUrl(ConfigError, code="HF011"):
     fix = "set HOLDFAST_URL to sqlite:///holdfast.db or postgresql://user@host/database"
 
 
-class MissingExtra(ConfigError, code="HF012"):
+class MissingExtra(ConfigError, code="HF012", http_status=501):
     """A required package is not installed.
 
     The base installation includes SQLite support and the command line. Drivers, notifiers,
@@ -411,7 +421,7 @@ class UnknownVariable(ConfigError, code="HF016"):
     fix = "correct the name, or remove the variable"
 
 
-class HeartbeatTooSlow(ConfigError, code="HF017"):
+class HeartbeatTooSlow(ConfigError, code="HF017", http_status=400):
     """The heartbeat is too slow for the lease.
 
     A worker extends its leases at every heartbeat. If the heartbeat is shorter than a third of the
@@ -421,7 +431,7 @@ class HeartbeatTooSlow(ConfigError, code="HF017"):
     fix = "lower the heartbeat below a third of the shortest lease, or leave it unset"
 
 
-class ShutdownTooLong(ConfigError, code="HF018"):
+class ShutdownTooLong(ConfigError, code="HF018", http_status=400):
     """The shutdown timeout is longer than the lease.
 
     A stopping worker gives its handlers this long to finish. If that is longer than the shortest
@@ -431,7 +441,7 @@ class ShutdownTooLong(ConfigError, code="HF018"):
     fix = "lower the shutdown timeout to at most the shortest lease, or leave it unset"
 
 
-class ReaperTooSlow(ConfigError, code="HF019"):
+class ReaperTooSlow(ConfigError, code="HF019", http_status=400):
     """The reaper interval is too long for the lease.
 
     Jobs of a dead worker become available again within the lease plus one reaper interval. An
@@ -441,11 +451,11 @@ class ReaperTooSlow(ConfigError, code="HF019"):
     fix = "lower the reaper interval below the shortest lease"
 
 
-class RegistryError(HoldfastError):
+class RegistryError(HoldfastError, http_status=400, exit_code=2):
     """A job type, handler or subscription is invalid or missing."""
 
 
-class UnknownJobType(RegistryError, code="HF020"):
+class UnknownJobType(RegistryError, code="HF020", http_status=404, exit_code=3):
     """Unknown job type.
 
     A job of an unknown type would wait forever, so an unregistered name is rejected unless it is
@@ -485,7 +495,7 @@ class InvalidName(RegistryError, code="HF027"):
     fix = "use letters, digits, dots, underscores, hyphens and colons, as in order.charge"
 
 
-class SubscriptionNotFound(RegistryError, code="HF028"):
+class SubscriptionNotFound(RegistryError, code="HF028", http_status=404, exit_code=3):
     """No handler of this name subscribes to this event.
 
     Workers and `holdfast migrate --app` subscribe the handlers of their application. A subscription
@@ -495,7 +505,7 @@ class SubscriptionNotFound(RegistryError, code="HF028"):
     fix = "see `holdfast events subscriptions` for existing subscriptions"
 
 
-class PayloadError(HoldfastError):
+class PayloadError(HoldfastError, http_status=422, exit_code=2):
     """An input or output cannot be written or read."""
 
 
@@ -519,7 +529,7 @@ class InputInvalid(_TypeMismatch, code="HF022"):
     fix = "pass a value of the declared type; give new fields a default while old jobs are queued"
 
 
-class PayloadTooLarge(PayloadError, code="HF023"):
+class PayloadTooLarge(PayloadError, code="HF023", http_status=413):
     """The payload is too large.
 
     Inputs and outputs are stored in your database. Large ones slow down every reader, so there is a
@@ -640,7 +650,9 @@ class TransactionAborted(TransactionError, code="HF031", retryable=True):
     fix = "roll back to a savepoint, or start a new transaction"
 
 
-class ConnectionClosed(TransactionError, code="HF032", retryable=True):
+class ConnectionClosed(
+    TransactionError, code="HF032", retryable=True, http_status=503, exit_code=7
+):
     """The connection is closed.
 
     The connection was closed or lost; nothing was written.
@@ -659,7 +671,7 @@ class UnsupportedConnection(TransactionError, code="HF033"):
     fix = "pass one of the types the message lists, or use `with app.transaction() as tx`"
 
 
-class KeyConflict(TransactionError, code="HF034", retryable=True):
+class KeyConflict(TransactionError, code="HF034", retryable=True, http_status=409):
     """Another transaction started the same key at the same time.
 
     Your transaction runs in REPEATABLE READ or SERIALIZABLE and cannot see the chain that another
@@ -669,7 +681,7 @@ class KeyConflict(TransactionError, code="HF034", retryable=True):
     fix = "retry the transaction, or run it in READ COMMITTED"
 
 
-class DatabaseError(HoldfastError):
+class DatabaseError(HoldfastError, http_status=503, exit_code=7):
     """The database cannot be used."""
 
 
@@ -752,7 +764,7 @@ class DatabaseBusy(DatabaseError, code="HF044", retryable=True):
     fix = "retry, and keep transactions short"
 
 
-class RoleRefused(DatabaseError, code="HF046"):
+class RoleRefused(DatabaseError, code="HF046", exit_code=4):
     """The database role lacks a privilege.
 
     PostgreSQL rejected a statement of the connection's role. Producers, workers, operators and
@@ -762,7 +774,7 @@ class RoleRefused(DatabaseError, code="HF046"):
     fix = "grant the role what `holdfast grants` prints for it, or use another; see `holdfast explain HF046`"
 
 
-class CopiedDatabase(DatabaseError, code="HF045"):
+class CopiedDatabase(DatabaseError, code="HF045", exit_code=4):
     """The database is a copy of another one.
 
     A database stores its name, its server, the addresses it is used at and HOLDFAST_ENVIRONMENT.
@@ -973,7 +985,7 @@ class ChainError(HoldfastError):
     """An operation on a chain, job or worker is not possible."""
 
 
-class ChainNotFound(ChainError, code="HF060"):
+class ChainNotFound(ChainError, code="HF060", http_status=404, exit_code=3):
     """No chain has this id.
 
     The id was never used, its transaction was rolled back or is not committed yet, or the chain was
@@ -983,7 +995,7 @@ class ChainNotFound(ChainError, code="HF060"):
     fix = "check the id; a chain's id is the id of its first job"
 
 
-class JobNotFound(ChainError, code="HF061"):
+class JobNotFound(ChainError, code="HF061", http_status=404, exit_code=3):
     """No job has this id.
 
     The id was never used, its transaction was rolled back or is not committed yet, or the job was
@@ -993,7 +1005,7 @@ class JobNotFound(ChainError, code="HF061"):
     fix = "check the id with `holdfast jobs list`"
 
 
-class ChainFailed(ChainError, code="HF062"):
+class ChainFailed(ChainError, code="HF062", http_status=422):
     """The chain failed.
 
     One of its jobs failed permanently, so the chain has no output. It remains in the dead letters
@@ -1003,7 +1015,7 @@ class ChainFailed(ChainError, code="HF062"):
     fix = "see `holdfast chains show` for the cause, fix it, then run `holdfast dead redrive`"
 
 
-class ChainCancelled(ChainError, code="HF063"):
+class ChainCancelled(ChainError, code="HF063", http_status=422):
     """The chain was cancelled.
 
     An operator or one of its handlers cancelled the chain before it had an output.
@@ -1012,7 +1024,7 @@ class ChainCancelled(ChainError, code="HF063"):
     fix = "start it again if you still need it"
 
 
-class ChainDeleted(ChainError, code="HF064"):
+class ChainDeleted(ChainError, code="HF064", http_status=410, exit_code=3):
     """The chain was deleted.
 
     The chain existed when the wait started and was deleted before it finished.
@@ -1021,7 +1033,7 @@ class ChainDeleted(ChainError, code="HF064"):
     fix = "start it again if you still need it"
 
 
-class WaitTimeout(ChainError, code="HF065", retryable=True):
+class WaitTimeout(ChainError, code="HF065", retryable=True, exit_code=124):
     """Timed out waiting for the chain.
 
     Only the wait ended: the chain continues, and you can read its output later.
@@ -1030,7 +1042,7 @@ class WaitTimeout(ChainError, code="HF065", retryable=True):
     fix = "wait again, with a longer timeout"
 
 
-class StillReferenced(ChainError, code="HF066", retryable=True):
+class StillReferenced(ChainError, code="HF066", retryable=True, http_status=409, exit_code=4):
     """Other jobs wait for the chain.
 
     Deleting a chain that blocks others would leave them waiting forever, so it is rejected with a
@@ -1045,7 +1057,7 @@ class StillReferenced(ChainError, code="HF066", retryable=True):
         self.references = tuple(references)
 
 
-class WrongState(ChainError, code="HF067"):
+class WrongState(ChainError, code="HF067", http_status=409, exit_code=4):
     """Not allowed in this state.
 
     The job's current state does not allow this action.
@@ -1054,7 +1066,7 @@ class WrongState(ChainError, code="HF067"):
     fix = "see `holdfast jobs show` for the state and the actions it allows"
 
 
-class WorkerNotFound(ChainError, code="HF069"):
+class WorkerNotFound(ChainError, code="HF069", http_status=404, exit_code=3):
     """No live worker has this id.
 
     A worker gets a new id each time it starts. Stopped or unresponsive workers cannot be drained.
@@ -1067,7 +1079,7 @@ class CycleError(HoldfastError):
     """An operation on a cycle is not possible."""
 
 
-class CycleNotFound(CycleError, code="HF082"):
+class CycleNotFound(CycleError, code="HF082", http_status=404, exit_code=3):
     """No cycle has this name.
 
     Workers register their cycles when they start. A cycle that no worker has registered yet cannot
@@ -1087,7 +1099,7 @@ class DuplicateCycle(CycleError, code="HF083"):
     fix = "rename one of them"
 
 
-class QueryError(HoldfastError):
+class QueryError(HoldfastError, http_status=400, exit_code=2):
     """A query is invalid."""
 
 
@@ -1121,7 +1133,7 @@ class InvalidId(QueryError, code="HF072"):
     fix = "copy the whole id from `holdfast jobs list -o id`"
 
 
-class InvalidOption(HoldfastError, code="HF073"):
+class InvalidOption(HoldfastError, code="HF073", http_status=400, exit_code=2):
     """An option has an invalid value.
 
     Options are checked before anything is sent to the database, so the caller's transaction stays
@@ -1131,7 +1143,7 @@ class InvalidOption(HoldfastError, code="HF073"):
     fix = "use a value in the range the message names"
 
 
-class ScheduleError(HoldfastError):
+class ScheduleError(HoldfastError, http_status=400, exit_code=2):
     """A duration or schedule is invalid."""
 
 
@@ -1154,7 +1166,7 @@ class InvalidSchedule(ScheduleError, code="HF081"):
     fix = 'write every="2m", or cron="17 3 * * *" with tz="America/Santiago"'
 
 
-class RequestError(HoldfastError):
+class RequestError(HoldfastError, http_status=400):
     """An HTTP request cannot be served."""
 
 
@@ -1168,7 +1180,7 @@ class BadRequest(RequestError, code="HF074"):
     fix = "see the OpenAPI document at /api/v1/openapi.json"
 
 
-class BodyTooLarge(RequestError, code="HF075"):
+class BodyTooLarge(RequestError, code="HF075", http_status=413):
     """The request body is too large.
 
     Requests are read into memory, so their size is checked first.
@@ -1177,7 +1189,7 @@ class BodyTooLarge(RequestError, code="HF075"):
     fix = "send less, or raise the limit where the API is created"
 
 
-class Changed(RequestError, code="HF076"):
+class Changed(RequestError, code="HF076", http_status=412):
     """The resource has changed since you read it.
 
     A write with If-Match is applied only if the resource still has that version, so you cannot
@@ -1187,7 +1199,7 @@ class Changed(RequestError, code="HF076"):
     fix = "read it again, then retry"
 
 
-class NoSuchRoute(RequestError, code="HF077"):
+class NoSuchRoute(RequestError, code="HF077", http_status=404):
     """Not found.
 
     The API does not serve this path or method.
@@ -1196,7 +1208,7 @@ class NoSuchRoute(RequestError, code="HF077"):
     fix = "see the OpenAPI document at /api/v1/openapi.json"
 
 
-class UnsupportedMedia(RequestError, code="HF078"):
+class UnsupportedMedia(RequestError, code="HF078", http_status=415):
     """Unsupported media type.
 
     Bodies are JSON in UTF-8; other content types are rejected.
@@ -1205,7 +1217,7 @@ class UnsupportedMedia(RequestError, code="HF078"):
     fix = "send `Content-Type: application/json`"
 
 
-class RateLimited(HoldfastError, code="HF098", retryable=True):
+class RateLimited(HoldfastError, code="HF098", retryable=True, http_status=429):
     """Too many requests.
 
     A manual tick costs the database as much as a scheduled one, so it is rate limited.
@@ -1229,7 +1241,7 @@ class TooManyStreams(RateLimited, code="HF148"):
     fix = "close pages or streams that are not needed, or raise HOLDFAST_STREAMS_PER_PRINCIPAL"
 
 
-class StreamsFull(RateLimited, code="HF149"):
+class StreamsFull(RateLimited, code="HF149", http_status=503):
     """The server has no room for another stream.
 
     The number of open streams per process is limited, so that they cannot take all its connections.
@@ -1239,7 +1251,7 @@ class StreamsFull(RateLimited, code="HF149"):
     fix = "wait, start another server process, or raise HOLDFAST_STREAMS"
 
 
-class Refused(HoldfastError, code="HF090"):
+class Refused(HoldfastError, code="HF090", http_status=403, exit_code=4):
     """Permission denied.
 
     Viewers see metadata; operators may also pause, retry, cancel and redrive; developers may also
@@ -1249,7 +1261,7 @@ class Refused(HoldfastError, code="HF090"):
     fix = "use a token with a role that allows it; see `holdfast token create --role`"
 
 
-class Unauthenticated(HoldfastError, code="HF095"):
+class Unauthenticated(HoldfastError, code="HF095", http_status=401):
     """Authentication required.
 
     The request has no token, or one that is unknown, expired or revoked.
@@ -1258,7 +1270,7 @@ class Unauthenticated(HoldfastError, code="HF095"):
     fix = "send `Authorization: Bearer <token>`; create one with `holdfast token create`"
 
 
-class CrossSite(HoldfastError, code="HF096"):
+class CrossSite(HoldfastError, code="HF096", http_status=403):
     """The request came from another site.
 
     Browsers send cookies with cross-site forms, so changes that rely on cookies are accepted only
@@ -1268,7 +1280,7 @@ class CrossSite(HoldfastError, code="HF096"):
     fix = "make the change in the dashboard, or send a token as `Authorization: Bearer`"
 
 
-class TokenNotFound(HoldfastError, code="HF097"):
+class TokenNotFound(HoldfastError, code="HF097", http_status=404, exit_code=3):
     """Token not found.
 
     Tokens are identified by id, never by their secret, which is shown only once.
@@ -1281,7 +1293,7 @@ class CommandError(HoldfastError):
     """A command was not carried out."""
 
 
-class CommandUsage(CommandError, code="HF091"):
+class CommandUsage(CommandError, code="HF091", exit_code=2):
     """Invalid command line.
 
     A command, option or argument is unknown, missing or malformed. Nothing was changed.
@@ -1290,7 +1302,7 @@ class CommandUsage(CommandError, code="HF091"):
     fix = "see the command's `--help`, which starts with examples"
 
 
-class AppNotLoaded(CommandError, code="HF092"):
+class AppNotLoaded(CommandError, code="HF092", exit_code=2):
     """The application could not be loaded.
 
     Commands that run handlers take the application as `module:attribute`, import the module with
@@ -1300,7 +1312,7 @@ class AppNotLoaded(CommandError, code="HF092"):
     fix = "pass it like `shop.jobs:app`, from the directory where `import shop.jobs` works"
 
 
-class NotConfirmed(CommandError, code="HF093"):
+class NotConfirmed(CommandError, code="HF093", exit_code=4):
     """The change was not confirmed.
 
     A change to all jobs that match a filter first shows their number and a sample, and asks for
@@ -1310,7 +1322,7 @@ class NotConfirmed(CommandError, code="HF093"):
     fix = "repeat it with --yes, or preview it with --dry-run"
 
 
-class CheckNotMet(CommandError, code="HF094"):
+class CheckNotMet(CommandError, code="HF094", exit_code=6):
     """A check failed.
 
     `holdfast status --fail-if` compares figures of the queue with limits, so monitors and pipelines
