@@ -13,7 +13,11 @@ from tests.packaging.environment import PATIENCE_S, Environment, installed
 
 # What an extra makes possible, as modules that import.
 EXTRAS = {
-    "postgres": ("holdfast.storage.postgres.database", "holdfast.notify.postgres"),
+    "postgres": (
+        "holdfast.storage.postgres.database",
+        "holdfast.notify.postgres",
+        "holdfast_postgres.server_checks",
+    ),
     "web": ("holdfast.web.app", "holdfast_dashboard.page_dispatch"),
     "redis": ("holdfast_brokers.redis",),
     "nats": ("holdfast_brokers.nats",),

@@ -57,6 +57,9 @@ class Extension(NamedTuple):
     checks: str = ""
     """Checks of the doctor: functions from a `Store` to an operation that returns findings."""
 
+    server_checks: Mapping[str, str] = _NOTHING
+    """Checks of a database server by dialect: functions as `scheduler.doctor.checks.CheckServer` in "module:NAME"."""
+
     runners: str = ""
     """Runners of a tick: functions from an application and its settings to a `scheduler.runner.Runner`."""
 

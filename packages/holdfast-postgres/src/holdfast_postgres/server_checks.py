@@ -9,12 +9,14 @@ from importlib.metadata import version
 import msgspec
 
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
+from holdfast.scheduler.doctor.checks import ServerFacts
 from holdfast.scheduler.doctor.declared_schema import check_indexes, check_options
 from holdfast.settings import Settings
 from holdfast.storage.postgres.grants import missing_grants
 from holdfast.storage.postgres.psycopg_internals import MISSING
 from holdfast.storage.postgres.store import JIT_ABOVE_COST, OLDEST_VERSION, TESTED_VERSION
 from holdfast.worker.worker import BACKGROUND_LINKS, LOOP_LINKS
+from holdfast_postgres.failover import check_replication
 
 OLD_TRANSACTION_S = 300
 VERY_OLD_TRANSACTION_S = 3_600
@@ -81,6 +83,17 @@ class ServerStats(msgspec.Struct, frozen=True):
     indexes: list[str]
     may_vacuum: bool = True
     timeline: int = 0
+
+
+def check_server(
+    server: ServerFacts, settings: Settings, is_pooled: bool, workers: int
+) -> list[Finding]:
+    """See `scheduler.doctor.checks.CheckServer`."""
+    found = check_postgres(server.document, settings, is_pooled, workers)
+    found.append(check_privileges(server.privileges))
+    if server.replication is not None:
+        found += check_replication(server.replication, settings)
+    return found
 
 
 def check_postgres(
