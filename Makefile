@@ -121,7 +121,7 @@ dist: setup ## Build wheels and sdists of all packages into dist/, and check the
 	@$(BIN)/python -m twine check --strict dist/*
 
 # Scripts and styles that browsers get.
-SCRIPTS := $(wildcard packages/*/src/*/static packages/*/src/*/web/static apps/*/src/*/static)
+SCRIPTS := $(wildcard packages/*/src/*/static apps/*/src/*/static)
 check: setup ## Check format, lint, types, layers, scripts and styles.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .

@@ -36,7 +36,7 @@ autodoc_class_signature = "mixed"
 autoclass_content = "both"
 
 # The dashboard's own, so that there is one logo.
-_ICON = "../packages/holdfast-jobs/src/holdfast/web/static/icon.svg"
+_ICON = "../packages/holdfast-dashboard/src/holdfast_dashboard/static/icon.svg"
 
 html_theme = "furo"
 html_title = f"Holdfast {VERSION}"

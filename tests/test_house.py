@@ -33,7 +33,7 @@ PARALLEL = (
         "storage/sqlite",
         "storage/store",
         "web/api",
-        "web/pages",
+        "dashboard",
     },
     # a module for each database or library
     {"client/adapters", "notify", "observe", "scheduler/doctor"},
@@ -70,7 +70,7 @@ NO_PARTICIPLES = {
 """Names that look like participles, and are none or read well."""
 
 ENGINE = ("app", "client", "commands", "core", "notify", "observe", "settings", "storage", "worker")
-SURFACES = ("admin", "bench", "cli", "django", "scheduler/doctor", "testing", "web")
+SURFACES = ("admin", "bench", "cli", "dashboard", "django", "scheduler/doctor", "testing", "web")
 
 OWN_WORDS = re.compile(
     r"_?(most|turn|line_up|lined|unlined|is_resting|rests_until)|.*(gate|wakeup)(s|_.*)?|_?(MOST|LONGEST|HEAVIEST).*"

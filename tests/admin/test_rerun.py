@@ -12,7 +12,7 @@ from holdfast.admin.access import LOCAL, Caller, Gateway
 from holdfast.admin.service import Admin
 from holdfast.core.errors import ChainNotFound, InvalidOption
 from holdfast.storage.id_generator import new_id
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 
 ME = Caller(LOCAL)
 

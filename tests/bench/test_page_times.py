@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.settings import read_settings
 from holdfast.web.app import create
-from holdfast.web.pages.page_dispatch import ROUTES
 from holdfast_bench.job_history import seed_history
 from holdfast_bench.page_times import SEARCHES, WHOLE, worst_page
 from holdfast_bench.workload import make_app
+from holdfast_dashboard.page_dispatch import ROUTES
 
 
 def test_the_page_that_grows_most_decides_and_the_slowest_are_named() -> None:

@@ -36,7 +36,7 @@ def test_what_init_writes_works_and_its_test_passes(
     assert result.stdout == "app.py\ntest_app.py\n"
     # Other plugins of this machine take longer to load than the tests to run.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    only = ("-p", "holdfast.testing.plugin", "-p", "no:cacheprovider")
+    only = ("-p", "holdfast_testing.plugin", "-p", "no:cacheprovider")
     tested = python("-m", "pytest", "-q", *only, f"--rootdir={folder}", "test_app.py")
     assert "2 passed" in tested.stdout, tested.stdout
     assert python("app.py").returncode == 0

@@ -52,13 +52,17 @@ def test_the_bench_is_imported_only_when_it_runs() -> None:
 def test_figures_of_the_dashboard_are_skipped_without_its_packages(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "find_spec", lambda name: None if name == "jinja2" else name)
+    monkeypatch.setattr(
+        catalogue, "find_spec", lambda name: None if name == "holdfast_dashboard" else name
+    )
     result = run("bench", "--tiny", "--only", "pages_sqlite,import_holdfast", "-o", "json")
     assert result.exit_code == Exit.OK
     report = json.loads(result.stdout)
     assert [each["name"] for each in report["results"]] == ["import_holdfast"]
     (skipped,) = report["skipped"]
-    assert skipped.startswith("pages_sqlite: the dashboard and the archive's pages needs jinja2")
+    assert skipped.startswith(
+        "pages_sqlite: the dashboard and the archive's pages needs holdfast_dashboard"
+    )
     assert 'pip install "holdfast-jobs[web,archive]"' in skipped
 
 

@@ -11,7 +11,7 @@ from holdfast.client.start_options import StartOptions
 from holdfast.core.registry import TYPE_OPTIONS, JobType, TypeOptions
 from holdfast.core.start_table import START_OPTIONS
 from holdfast.web.api.chains import NewChain
-from holdfast.web.pages.start_form import _OPTIONS as FORM_OPTIONS
+from holdfast_dashboard.start_form import _OPTIONS as FORM_OPTIONS
 from holdfast_django.tasks import DjangoTaskOptions, HoldfastTask
 
 ONLY_PYTHON = {"blockers", "exclude", "id", "on_blocker_failure"}

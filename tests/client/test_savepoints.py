@@ -16,7 +16,7 @@ from holdfast import Holdfast, Job, Retry
 from holdfast.core.errors import NoTransaction, TransactionAborted
 from holdfast.core.events import Event
 from holdfast.scheduler.cycle_run import wrap_nothing
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from tests.client.conftest import KINDS, Heard
 from tests.client.connection_types.held import Held, Undo
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Continue, Holdfast, Job
 from holdfast.errors import OutputInvalid
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 
 
 @dataclass

@@ -24,8 +24,8 @@ from holdfast.contrib.fastapi import (
     transaction,
 )
 from holdfast.core.errors import InvalidOption, MissingExtra, UnsupportedConnection
-from holdfast.testing.kit import Kit
 from holdfast_calls import WaitMs, wait_or_accept
+from holdfast_testing.kit import Kit
 from tests.contrib.conftest import ASYNC_DRIVERS, alchemy_url
 from tests.support.serving import serve
 from tests.support.until import PATIENCE_S

@@ -230,11 +230,18 @@ async def has_started(client: httpx.AsyncClient, chains: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("absent", "help"), [("jinja2", "the dashboard needs jinja2"), ("starlette", "needs starlette")]
+    ("absence", "help"),
+    [
+        (
+            "import holdfast.extensions; holdfast.extensions.find_extensions = tuple\n",
+            "the dashboard is not installed",
+        ),
+        ("import sys; sys.modules['starlette'] = None\n", "needs starlette"),
+    ],
 )
-def test_without_its_packages_the_error_says_what_to_install(absent: str, help: str) -> None:
+def test_without_its_packages_the_error_says_what_to_install(absence: str, help: str) -> None:
     script = (
-        f"import sys; sys.modules[{absent!r}] = None\n"
+        f"{absence}"
         "from holdfast import Holdfast, HoldfastError\n"
         "try:\n"
         "    from holdfast.contrib.starlette import mount_dashboard\n"

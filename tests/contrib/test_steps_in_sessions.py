@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from holdfast import Holdfast, Job, Retry, SyncJob
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from tests.contrib.conftest import ASYNC_DRIVERS, alchemy_url
 
 INSERT = text("insert into orders values (:id)")

@@ -188,7 +188,7 @@ def test_advice_names_the_database_that_is_not_djangos_default(sqlite_project: P
 
 def test_holdfast_alone_imports_nothing_of_it() -> None:
     script = """if True:
-        import sys, holdfast, holdfast.app, holdfast.testing.plugin
+        import sys, holdfast, holdfast.app, holdfast_testing.plugin
         print([each for each in sys.modules if each.split(".")[0] in ("django", "django_tasks", "asgiref")])
     """
     done = subprocess.run(

@@ -125,13 +125,15 @@ def compose_commands() -> list[list[str]]:
     return [shlex.split(line, comments=True)[2:] for line in printed("docker compose ")]
 
 
-def built_package() -> tuple[str, dict[str, Any]]:
-    """The folder for wheels, and the `pyproject.toml` of the package that the page builds into it."""
+def built_packages() -> tuple[str, dict[str, dict[str, Any]]]:
+    """The folder for wheels, and the `pyproject.toml` of each package that the page builds into it, by name."""
     (line,) = printed("pip wheel")
-    words = shlex.split(line, comments=True)
-    folder, package = words[words.index("--wheel-dir") + 1], words[-1]
-    project = ROOT / Path(package).relative_to("../holdfast") / "pyproject.toml"
-    return folder, tomllib.loads(project.read_text(encoding="utf-8"))["project"]
+    (ours,) = (each.partition("=")[2].split()[0] for each in printed("ours="))
+    words = shlex.split(line.replace("$ours", ours), comments=True)
+    _, folder, *packages = words[words.index("--wheel-dir") :]
+    files = [ROOT / Path(each).relative_to("../holdfast") / "pyproject.toml" for each in packages]
+    projects = [tomllib.loads(each.read_text(encoding="utf-8"))["project"] for each in files]
+    return folder, {each["name"]: each for each in projects}
 
 
 def image_command() -> list[str]:
@@ -247,19 +249,19 @@ def test_the_image_starts_a_command_that_exists_and_asks_it_where_it_listens() -
 
 
 def test_the_image_installs_the_wheel_that_the_page_builds() -> None:
-    folder, project = built_package()
+    folder, projects = built_packages()
     (run,) = arguments(stages()[0], "RUN")
     wanted = Requirement(run[-1])
-    assert wanted.name == project["name"]
+    extras = projects[wanted.name]["optional-dependencies"]
     assert run[run.index("--find-links") + 1] == folder
-    needs = [each for extra in wanted.extras for each in project["optional-dependencies"][extra]]
-    needs += project["dependencies"]
-    missing = [each for each in needs if Requirement(each).name.startswith("holdfast")]
-    assert not missing, "pip wheel --no-deps builds none of these"
+    needs = [each for extra in wanted.extras for each in extras[extra]]
+    needs += [each for project in projects.values() for each in project["dependencies"]]
+    ours = {name for each in needs if (name := Requirement(each).name).startswith("holdfast")}
+    assert ours | {wanted.name} == projects.keys(), "pip wheel --no-deps builds no others"
 
 
 def test_the_image_copies_what_the_page_made() -> None:
-    folder, _ = built_package()
+    folder, _ = built_packages()
     module = image_command()[2].partition(".")[0]
     first, last = stages()
     (workdir,) = arguments(first, "WORKDIR")
@@ -273,9 +275,10 @@ def test_the_image_copies_what_the_page_made() -> None:
 
 
 def test_the_image_has_a_python_that_we_support() -> None:
-    _, project = built_package()
+    _, projects = built_packages()
     version = arguments(instructions(), "FROM")[0][0].removeprefix("python:").partition("-")[0]
-    assert f"Programming Language :: Python :: {version}" in project["classifiers"]
+    for project in projects.values():
+        assert f"Programming Language :: Python :: {version}" in project["classifiers"]
 
 
 def test_compose_builds_the_image_once_and_pulls_none_of_that_name() -> None:

@@ -22,7 +22,7 @@ def named_tests() -> list[str]:
 @cache
 def written_tests() -> set[str]:
     """Every test function of the project, those of the conformance classes included."""
-    folders = (ROOT / "tests", ROOT / "packages/holdfast-jobs/src/holdfast/testing")
+    folders = (ROOT / "tests", ROOT / "packages/holdfast-testing/src/holdfast_testing")
     sources = [
         path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py")
     ]

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from tests.docs.snippets import DOCS
 
 JOBS = 2_000

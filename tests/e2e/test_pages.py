@@ -13,7 +13,7 @@ import tinycss2
 from playwright.sync_api import Page, ViewportSize, expect
 
 from holdfast.core.worker_presence import WorkerSign
-from holdfast.web.pages.templates import STATIC
+from holdfast_dashboard.templates import STATIC
 from tests.cli.scene import Scene
 from tests.e2e.afternoon import Afternoon
 from tests.e2e.conftest import Filled, on_one_store

@@ -30,7 +30,6 @@ from holdfast.errors import (
     UnsupportedConnection,
     WaitTimeout,
 )
-from holdfast.testing.kit import Kit
 from holdfast_celery import (
     AsyncResult,
     Celery,
@@ -45,6 +44,7 @@ from holdfast_celery import (
 from holdfast_celery.calls import check_plain
 from holdfast_celery.coverage import FEATURES, Feature
 from holdfast_celery.errors import CeleryUnsupported
+from holdfast_testing.kit import Kit
 
 
 class Store:

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import Seal
 from holdfast.errors import InvalidOption
-from holdfast.testing.kit import Kit
 from holdfast_celery import Celery, chain, chord, group
+from holdfast_testing.kit import Kit
 from tests.sealed.clinic import SECRET
 from tests.sealed.test_secret_life import dump
 

@@ -20,8 +20,8 @@ from sqlalchemy.orm import Session
 from holdfast import Holdfast, Job, Permanent, StepFailed, SyncJob
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.settings import load_settings
-from holdfast.testing.kit import Kit
 from holdfast_otel import use_opentelemetry
+from holdfast_testing.kit import Kit
 from tests.client.connection_types.alchemy import driver_url
 
 

@@ -47,8 +47,6 @@ def test_what_is_not_python_comes_along(wheel: Path) -> None:
     found = names(wheel)
     for needed in (
         "holdfast/py.typed",
-        "holdfast/web/templates/layout.html",
-        "holdfast/web/static/dashboard.js",
         "holdfast/cli/starter/app.txt",
         "holdfast/observe/grafana/dashboard.json",
         "holdfast/observe/grafana/alerts.yml",

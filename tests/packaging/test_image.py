@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.docs.test_deploy import arguments, built_package, image_check, instructions, recipes
+from tests.docs.test_deploy import arguments, built_packages, image_check, instructions, recipes
 from tests.packaging.environment import PATIENCE_S
 from tests.support.absent import skip_because_absent
 from tests.support.until import wait_until
@@ -76,9 +76,11 @@ def engine() -> Engine:
 @pytest.fixture
 def image(engine: Engine, wheel: Path, tmp_path: Path) -> Iterator[str]:
     """The image that the page builds, of an application in a folder like the reader's."""
-    wheels, _ = built_package()
+    wheels, packages = built_packages()
     (tmp_path / wheels).mkdir()
-    shutil.copy(wheel, tmp_path / wheels)
+    for name in packages:
+        (built,) = wheel.parent.glob(f"{name.replace('-', '_')}-*.whl")
+        shutil.copy(built, tmp_path / wheels)
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "jobs.py").write_text(APPLICATION)
     (dockerfile,) = recipes("dockerfile").values()

@@ -13,8 +13,12 @@ from tests.packaging.environment import PATIENCE_S, Environment, installed
 
 # What an extra makes possible, as modules that import.
 EXTRAS = {
-    "postgres": ("holdfast.storage.postgres.database", "holdfast.notify.postgres"),
-    "web": ("holdfast.web.app",),
+    "postgres": (
+        "holdfast.storage.postgres.database",
+        "holdfast.notify.postgres",
+        "holdfast_postgres.server_checks",
+    ),
+    "web": ("holdfast.web.app", "holdfast_dashboard.page_dispatch"),
     "redis": ("holdfast_brokers.redis",),
     "nats": ("holdfast_brokers.nats",),
     "files": ("holdfast_files.s3",),
@@ -27,6 +31,7 @@ EXTRAS = {
     "demo": ("holdfast_demo.command", "holdfast_demo.story"),
     "otel": ("holdfast_otel", "opentelemetry.trace"),
     "prometheus": ("holdfast.observe.prometheus",),
+    "testing": ("holdfast_testing.kit",),
     "top": ("holdfast_top.screen",),
     "uvloop": ("uvloop",),
     "sealed": ("cryptography.hazmat.primitives.ciphers.aead", "holdfast.app.seal"),
@@ -135,6 +140,21 @@ def test_the_web_extra_alone_serves(wheel: Path, tmp_path: Path) -> None:
     shop = installed(wheel, "web", tmp_path)
     bring(shop, "web")
     begin(shop)
+    pages = get_all(shop, "/livez", "/", "/static/base.css", "/api/v1/jobs")
+    assert "<title>Overview" in pages["/"]
+
+
+@pytest.mark.packaging
+def test_the_api_is_served_without_the_dashboard(wheel: Path, tmp_path: Path) -> None:
+    shop = installed(wheel, None, tmp_path, packages=("starlette", "uvicorn"))
+    begin(shop)
+    pages = get_all(shop, "/livez", "/", "/api/v1/jobs")
+    assert 'pip install "holdfast-jobs[web]"' in pages["/"]
+    assert len(json.loads(pages["/api/v1/jobs"])["items"]) == 3
+
+
+def get_all(shop: Environment, *paths: str) -> dict[str, str]:
+    """Serve an application, and return what it answers for each path."""
     process = subprocess.Popen(
         [shop.programs / "holdfast", "api", "serve", "app:app", "--port", "0"],
         cwd=shop.folder,
@@ -144,12 +164,13 @@ def test_the_web_extra_alone_serves(wheel: Path, tmp_path: Path) -> None:
     )
     try:
         with httpx.Client(base_url=address_told(process)) as browser:
-            for path in ("/livez", "/", "/static/base.css", "/api/v1/jobs"):
-                assert browser.get(path, follow_redirects=True).status_code == 200, path
+            found = {path: browser.get(path, follow_redirects=True) for path in paths}
     finally:
         process.terminate()
         process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
+    assert {path: each.status_code for path, each in found.items()} == dict.fromkeys(paths, 200)
+    return {path: each.text for path, each in found.items()}
 
 
 def address_told(process: subprocess.Popen[str]) -> str:

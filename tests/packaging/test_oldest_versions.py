@@ -20,7 +20,7 @@ OLDEST = {"fastapi": "0.121", "starlette": "0.40", "cryptography": "43", "celery
 """What the packages below are asked for in their oldest versions."""
 
 FASTAPI = ("docs/start/fastapi.md", "web,calls", ("httpx", "sqlalchemy[asyncio]", "aiosqlite"))
-SEALED = ("docs/do/sealed.md", "sealed", ())
+SEALED = ("docs/do/sealed.md", "sealed,testing", ())
 PAGES = {
     "oldest fastapi": (*FASTAPI, ("fastapi~=0.121.0", "starlette~=0.40.0")),
     "newest fastapi": (*FASTAPI, ("fastapi", "starlette")),

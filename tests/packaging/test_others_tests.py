@@ -61,7 +61,7 @@ from django.db import connection
 
 def run_what_is_due():
     from holdfast_django import app, database_url
-    from holdfast.testing.kit import Kit
+    from holdfast_testing.kit import Kit
 
     kit = Kit(app, database_url(), prepare=lambda app: None)
     try:
@@ -71,8 +71,8 @@ def run_what_is_due():
 
 def clear_jobs():
     from holdfast_django import app, database_url
-    from holdfast.testing.fresh_state import clear_in_transaction
-    from holdfast.testing.kit import Kit
+    from holdfast_testing.fresh_state import clear_in_transaction
+    from holdfast_testing.kit import Kit
 
     Kit(app, database_url(), prepare=clear_in_transaction).close()
 
@@ -161,8 +161,8 @@ from collections import namedtuple
 from types import SimpleNamespace
 
 from holdfast_django import app, database_url
-from holdfast.testing.fresh_state import clear_in_transaction
-from holdfast.testing.kit import Kit
+from holdfast_testing.fresh_state import clear_in_transaction
+from holdfast_testing.kit import Kit
 
 Dequeued = namedtuple("Dequeued", "args eta")
 

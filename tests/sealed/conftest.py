@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from holdfast import Holdfast, Job, Seal
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 
 OLD, NEW = Seal.new_key(), Seal.new_key()
 

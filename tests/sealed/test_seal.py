@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast, Seal, Sealed, errors
 from holdfast.core.sealing import is_sealed, key_id, open_input, seal_input
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from tests.sealed.conftest import NEW, OLD, add_types
 
 JOB = "0193a6f0-7c00-7000-8000-000000000000"

@@ -14,7 +14,7 @@ from holdfast.core.sealing import is_sealed
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import run_checks
 from holdfast.settings import load_settings
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from tests.sealed.conftest import NEW, OLD, MakeKit, Patient
 
 ANA = Patient("Ana Sol")

@@ -11,7 +11,7 @@ from holdfast.admin.access import LOCAL, Caller, Gateway
 from holdfast.admin.service import Admin
 from holdfast.core.errors import SealKeyMissing
 from holdfast.core.sealing import is_sealed
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from tests.sealed.conftest import NEW
 
 SECRET = "Frida Kahlo"

@@ -28,12 +28,12 @@ from holdfast.notify.encoding import channel_name, decode, encode
 from holdfast.notify.sender import CoalescingSender
 from holdfast.observe.logging import JsonFormatter, LoggingObserver
 from holdfast.settings import read_settings
-from holdfast.testing.kit import Kit
 from holdfast.web.app import create
 from holdfast.web.openapi import ROUTES
-from holdfast.web.pages.page_dispatch import ROUTES as PAGES
 from holdfast_archive import Archive, add_archive
+from holdfast_dashboard.page_dispatch import ROUTES as PAGES
 from holdfast_otel import use_opentelemetry
+from holdfast_testing.kit import Kit
 from tests.sealed.clinic import SECRET, Record, make_app
 from tests.sealed.conftest import NEW
 from tests.support.postgres import PostgresServer

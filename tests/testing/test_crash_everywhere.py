@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job, Permanent, SyncJob
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 
 app = Holdfast()
 effects: list[str] = []

@@ -11,7 +11,7 @@ from sqlalchemy.pool import NullPool
 
 from holdfast import CycleRun, Holdfast, Job
 from holdfast.errors import CycleNotFound
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 
 app = Holdfast()
 threads: list[int] = []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job, SignalTimeout, SyncJob
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 
 app = Holdfast()
 sent: list[str] = []

@@ -16,8 +16,8 @@ import pytest
 from holdfast import Holdfast, Job
 from holdfast.errors import WrongDatabase
 from holdfast.storage.migrations import load_migrations
-from holdfast.testing.fresh_state import prepare_fresh_state
-from holdfast.testing.kit import Kit
+from holdfast_testing.fresh_state import prepare_fresh_state
+from holdfast_testing.kit import Kit
 from tests.support.until import SLOWNESS
 
 KEPT = {"schema_version", "identity"}

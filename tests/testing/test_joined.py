@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from holdfast import Continue, Holdfast, Job, Retry, SyncJob
 from holdfast.errors import UnsupportedConnection
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 
 app = Holdfast()
 NewSession = sessionmaker()

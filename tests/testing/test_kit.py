@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from holdfast import Continue, Holdfast, Job, Retry
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 
 app = Holdfast()
 charged: list[int] = []

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job, Limit
-from holdfast.testing.kit import Kit
 from holdfast.worker import limited_claims
+from holdfast_testing.kit import Kit
 
 app = Holdfast(hints=False)
 

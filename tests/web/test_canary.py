@@ -7,7 +7,7 @@ import pytest
 from holdfast.admin.access import Role
 from holdfast.core.records import NewProgress
 from holdfast.web.openapi import ROUTES
-from holdfast.web.pages.page_dispatch import ROUTES as PAGES
+from holdfast_dashboard.page_dispatch import ROUTES as PAGES
 from tests.cli.scene import Scene
 from tests.web.conftest import Api
 

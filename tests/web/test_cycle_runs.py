@@ -9,7 +9,7 @@ from holdfast.app import Holdfast
 from holdfast.core.cycle import NewCycle, NewRun
 from holdfast.settings import read_settings
 from holdfast.storage.id_generator import new_id
-from holdfast.web.pages.cycles import counter_names, draw_runs, title_of
+from holdfast_dashboard.cycles import counter_names, draw_runs, title_of
 from tests.web.conftest import Api
 
 RUNS = "/api/v1/cycles/runs"

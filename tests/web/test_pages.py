@@ -13,8 +13,8 @@ from holdfast.app import Holdfast
 from holdfast.settings import read_settings
 from holdfast.web.app import create
 from holdfast.web.authentication import COOKIE
-from holdfast.web.pages import lists
-from holdfast.web.pages.page_dispatch import ROUTES, PageRoute
+from holdfast_dashboard import lists
+from holdfast_dashboard.page_dispatch import ROUTES, PageRoute
 from tests.cli.scene import Scene
 from tests.web.conftest import Api
 

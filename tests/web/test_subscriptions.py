@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from holdfast.admin.access import Role
-from holdfast.web.pages import system
+from holdfast_dashboard import system
 from tests.cli.scene import Scene
 from tests.web.conftest import Api
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from holdfast import Continue, Holdfast, Job, Retry
 from holdfast.core.errors import AlreadyCompleting
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 
 DRIVERS = {"sqlite": "sqlite", "postgres": "postgresql+psycopg"}
 ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgres": "postgresql+asyncpg"}

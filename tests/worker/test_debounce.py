@@ -19,8 +19,8 @@ from holdfast.core.records import Debounce, NewJob, NewKey
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run
-from holdfast.testing.kit import Kit
 from holdfast.worker.job import Job
+from holdfast_testing.kit import Kit
 from tests.support.until import until
 from tests.worker.workshop import Workshop
 

@@ -19,7 +19,7 @@ from tests.support.serving import authorities
 from tests.support.until import until
 
 from holdfast.contrib.sqlalchemy_url import open_async_engine
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from invoicing.api import api
 from invoicing.database import Session, migrate_tables
 from invoicing.models import Invoice

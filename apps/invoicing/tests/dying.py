@@ -9,9 +9,9 @@ from collections.abc import Callable
 from tests.support.dying import Death, Steps, fork_for_each_line
 
 from holdfast.contrib.sqlalchemy_url import open_async_engine
-from holdfast.testing.test_clock import TimedDatabase
 from holdfast.worker.options import WorkerOptions
 from holdfast_files import AsyncFiles
+from holdfast_testing.test_clock import TimedDatabase
 from invoicing import emails, pdf
 from invoicing.database import Session
 from invoicing.models import Invoice

@@ -9,8 +9,8 @@ from apps.invoicing.tests.conftest import Login, an_invoice
 from apps.invoicing.tests.test_pdf import RENDER, break_logo, renders
 from tests.support.until import breath, until
 
-from holdfast.testing.kit import Kit
 from holdfast_calls import request_wait
+from holdfast_testing.kit import Kit
 
 __all__ = ["renders"]
 

@@ -12,7 +12,7 @@ from apps.invoicing.tests.conftest import an_invoice
 from apps.invoicing.tests.test_emails import ask
 from sqlalchemy import delete, update
 
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from invoicing import pdf
 from invoicing.database import Session
 from invoicing.models import EmailDelivery, TaxSnapshot

@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from tests.support.serving import authorities
 
 from holdfast import Shard
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from invoicing import api
 from invoicing.database import Session
 from invoicing.models import (

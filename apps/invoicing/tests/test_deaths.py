@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from tests.support.dying import DyingProcesses
 
 from holdfast import JobInfo
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from invoicing.billing import InvoiceReady
 from invoicing.database import Session
 from invoicing.invoices import issue_invoice

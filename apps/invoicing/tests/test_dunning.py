@@ -9,7 +9,7 @@ from apps.invoicing.tests.conftest import TODAY, Login, an_invoice
 from sqlalchemy import delete, select
 
 from holdfast import Shard
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from invoicing.database import Session
 from invoicing.dunning import DunningRequest, dun, record_payment, request_dunning
 from invoicing.models import (

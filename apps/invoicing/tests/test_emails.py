@@ -14,7 +14,7 @@ from aiosmtpd.smtp import Session as SmtpSession
 from apps.invoicing.tests.conftest import Login, an_invoice
 from apps.invoicing.tests.test_pdf import RENDER, break_logo
 
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from invoicing import emails
 from invoicing.database import Session
 from invoicing.emails import EmailRequest, request_email

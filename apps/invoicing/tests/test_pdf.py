@@ -11,8 +11,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import joinedload
 
 from holdfast.commands.attempts import reap_leases
-from holdfast.testing.kit import Kit
-from holdfast.testing.test_clock import TimedDatabase
+from holdfast_testing.kit import Kit
+from holdfast_testing.test_clock import TimedDatabase
 from invoicing import pdf
 from invoicing.database import Session
 from invoicing.invoices import find_invoice

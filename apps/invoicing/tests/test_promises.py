@@ -22,7 +22,7 @@ from tests.support.postgres import with_database
 from tests.support.reuse import dismiss
 from tests.support.until import until
 
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from invoicing import api
 from invoicing.database import Session
 from invoicing.invoices import WITH_EVERYTHING

@@ -9,7 +9,7 @@ from apps.invoicing.tests.conftest import TODAY, run_command
 from sqlalchemy import func, select
 from sqlalchemy.orm import selectinload
 
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from invoicing.database import Session, migrate_tables
 from invoicing.invoices import add_up
 from invoicing.models import Customer, Invoice, InvoiceLine, TaxSnapshot, Tenant

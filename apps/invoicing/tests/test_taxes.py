@@ -9,7 +9,7 @@ from sqlalchemy import select
 from tests.support.until import until
 
 from holdfast import Holdfast
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from invoicing.database import Session
 from invoicing.models import Expense, TaxSnapshot, Tenant
 from invoicing.taxes import ExpenseCreated, quarter_bounds, quarter_of

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import joinedload
 from tests.settings.test_every_setting import OBSERVATIONS
 
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from invoicing import pdf
 from invoicing.database import Session
 from invoicing.models import Invoice

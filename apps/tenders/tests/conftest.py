@@ -13,7 +13,7 @@ from tests.support.application import Commands, MakeTables
 from tests.support.saved_rows import BeginWith
 
 from holdfast.contrib.sqlalchemy_url import open_async_engine
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from tenders.database import Session, migrate_tables
 from tenders.worker import jobs
 

@@ -15,9 +15,9 @@ from sqlalchemy import select
 from holdfast import Holdfast
 from holdfast.core.cycle import Slot
 from holdfast.scheduler.cycle_run import WHOLE, CycleRun
-from holdfast.testing.kit import Kit
-from holdfast.testing.test_clock import MovedClock
 from holdfast_leases import to_instant
+from holdfast_testing.kit import Kit
+from holdfast_testing.test_clock import MovedClock
 from tenders.database import Session
 from tenders.expo import ExpoPush
 from tenders.jobs import jobs

@@ -9,7 +9,7 @@ import pytest
 from apps.tenders.local.source_server import SourceFaults, SourceServer
 from sqlalchemy import func, select
 
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from tenders.database import Session
 from tenders.generated import generate_device, generate_tender
 from tenders.ingest import AllSourcesFailed, Ingest, store_tender

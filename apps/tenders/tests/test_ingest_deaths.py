@@ -15,7 +15,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from tests.support.dying import DyingProcesses
 
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from tenders.database import Session
 from tenders.generated import generate_device, generate_tender
 from tenders.jobs import jobs

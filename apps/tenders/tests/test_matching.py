@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.dialects import sqlite
 
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from tenders.database import Session
 from tenders.generated import generate_device, generate_tender
 from tenders.ingest import store_tender

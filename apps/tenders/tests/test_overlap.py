@@ -14,7 +14,7 @@ from tests.support.application import RunningCommand
 from tests.support.until import until
 
 from holdfast import RunInfo
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from tenders.database import Session
 from tenders.generated import generate_tender
 from tenders.jobs import jobs

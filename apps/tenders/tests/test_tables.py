@@ -9,7 +9,7 @@ from apps.tenders.tests.conftest import run_command
 from apps.tenders.tests.pushing import add_deliveries, add_tender, deliveries
 from sqlalchemy import delete, select, text
 
-from holdfast.testing.kit import Kit
+from holdfast_testing.kit import Kit
 from tenders.database import Session, migrate_tables
 from tenders.models import Delivery, Tender
 from tenders.partitions import create_months

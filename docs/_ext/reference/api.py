@@ -159,7 +159,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.notify.base.Listener",
         "holdfast.notify.base.Hint",
     ),
-    "Testing": ("holdfast.testing.kit.Kit",),
+    "Testing": ("holdfast_testing.kit.Kit",),
     "Extensions": ("holdfast.extensions.Extension", "holdfast.extensions.LazyCommand"),
 }
 

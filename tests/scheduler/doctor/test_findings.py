@@ -21,9 +21,9 @@ from holdfast.scheduler.doctor.checks import check_configuration
 from holdfast.scheduler.doctor.declared_schema import read_declared
 from holdfast.scheduler.doctor.fleet import Fleet, check_fleet
 from holdfast.scheduler.doctor.limit_checks import LimitState, check_limits
-from holdfast.scheduler.doctor.postgres import check_postgres
 from holdfast.scheduler.doctor.sqlite import check_sqlite
 from holdfast.settings import read_settings
+from holdfast_postgres.server_checks import check_postgres
 
 
 def _options(table: str) -> list[str]:

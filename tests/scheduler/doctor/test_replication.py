@@ -18,9 +18,9 @@ from holdfast.core.replication import (
 )
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import run_checks
-from holdfast.scheduler.doctor.failover import check_replication
 from holdfast.settings import read_settings
 from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast_postgres.failover import check_replication
 from tests.support.installation import embedded_binaries
 from tests.support.postgres import StartPostgres
 from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess

@@ -15,9 +15,9 @@ from psycopg import Connection, sql
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import run_checks
-from holdfast.scheduler.doctor.postgres import check_driver
 from holdfast.settings import read_settings
 from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast_postgres.server_checks import check_driver
 from tests.support.pgbouncer import pooled
 from tests.support.postgres import StartPostgres
 
@@ -56,6 +56,18 @@ async def found(database: PostgresDatabase) -> dict[str, Finding]:
 
 def name_of(database: PostgresDatabase) -> str:
     return urlsplit(database.url).path.strip("/")
+
+
+async def test_without_the_checks_of_a_server_the_doctor_says_how_to_get_them(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.scheduler.doctor.checks.merge", lambda table: {})
+    findings = await found(database)
+    assert "jit" not in findings
+    assert (findings["server"].verdict, findings["server"].fix) == (
+        "warning",
+        'pip install "holdfast-jobs[postgres]"',
+    )
 
 
 async def test_a_server_as_it_is_installed_has_nothing_that_hurts(

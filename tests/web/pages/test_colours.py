@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from holdfast.web.pages.templates import STATIC
+from holdfast_dashboard.templates import STATIC
 
 STATES = ("pending", "running", "blocked", "completed", "failed", "cancelled")
 PAIRS = [

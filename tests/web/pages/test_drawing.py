@@ -5,13 +5,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast.web.pages.chains import (
+from holdfast_dashboard.chains import (
     draw_graph,
     draw_timeline,
     lay_out_graph,
     timeline_rows,
 )
-from holdfast.web.pages.drawing import (
+from holdfast_dashboard.drawing import (
     Bar,
     Point,
     draw_bars,

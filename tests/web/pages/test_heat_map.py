@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from holdfast.core.instants import to_instant
 from holdfast.core.statistics import SeriesPoint
-from holdfast.web.pages.heat_map import HOUR_US, Day, Hour, draw_week, level, week_in_words, week_of
+from holdfast_dashboard.heat_map import HOUR_US, Day, Hour, draw_week, level, week_in_words, week_of
 
 NOW = to_instant(datetime(2026, 11, 19, 14, 25, tzinfo=UTC))
 THIS_HOUR = NOW - NOW % HOUR_US

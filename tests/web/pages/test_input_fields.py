@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.codec import TypeCodec
 from holdfast.core.errors import InputInvalid
 from holdfast.core.redaction import MASK
-from holdfast.web.pages.input_fields import (
+from holdfast_dashboard.input_fields import (
     InputField,
     field_texts,
     input_fields,

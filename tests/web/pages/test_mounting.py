@@ -4,6 +4,7 @@ import re
 from html import unescape
 
 import httpx
+import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -25,6 +26,19 @@ def links(page: str) -> set[str]:
     """Every address that a page names."""
     found = re.findall(r'(?:href|src|action|data-stream)="([^"]*)"', page)
     return {unescape(each) for each in found if not each.startswith("#")}
+
+
+async def test_without_a_dashboard_the_api_works_and_says_how_to_get_one(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.app.modules_of", lambda table: [])
+    async with client(create(app, settings=read_settings({}))) as visitor:
+        front = await visitor.get("/")
+        assert (front.status_code, front.text.count("\n")) == (200, 1)
+        assert 'pip install "holdfast-jobs[web]"' in front.text
+        assert (await visitor.get("/api/v1/jobs")).json()["items"] == []
+        missing = await visitor.get("/jobs", headers={"Accept": "text/html"})
+        assert (missing.status_code, missing.json()["code"]) == (404, "HF077")
 
 
 async def test_every_link_of_a_mounted_dashboard_stays_below_its_path(

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.web.pages import templates
-from holdfast.web.pages.templates import instant_of
+from holdfast_dashboard import templates
+from holdfast_dashboard.templates import instant_of
 
 NOON = "2026-01-31T12:00:00.000000Z"
 NOON_MS = 1769860800000

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.web.pages import templates
-from holdfast.web.pages.forms import is_local_path
-from holdfast.web.pages.page_context import flash_message
+from holdfast_dashboard import templates
+from holdfast_dashboard.forms import is_local_path
+from holdfast_dashboard.page_context import flash_message
 
 NOON = "2026-01-31T12:00:00.000000Z"
 LATER = "2026-01-31T12:03:20.500000Z"

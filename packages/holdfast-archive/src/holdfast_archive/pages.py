@@ -6,10 +6,10 @@ from typing import cast
 
 from starlette.responses import Response
 
-from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
-from holdfast.web.pages.page_context import PageContext, render_page
 from holdfast_archive.admin import STATES, ArchiveAdmin, Operation
 from holdfast_archive.manifest import ManifestState
+from holdfast_dashboard.forms import caller_with_reason, read_form, redirect_back
+from holdfast_dashboard.page_context import PageContext, render_page
 
 COLOURS = {
     "pending": "pending",

@@ -28,7 +28,7 @@ class NeededPackages:
 
 WEB = NeededPackages(
     "the dashboard and the archive's pages",
-    ("jinja2", "starlette", "uvicorn", "holdfast_archive"),
+    ("starlette", "uvicorn", "holdfast_dashboard", "holdfast_archive"),
     'pip install "holdfast-jobs[web,archive]"',
 )
 CHECKOUT = "run `make bench` in a checkout of Holdfast's repository"

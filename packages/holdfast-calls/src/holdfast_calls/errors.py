@@ -7,16 +7,14 @@ from typing import ClassVar
 from holdfast.core.errors import CycleError, HoldfastError
 
 
-class ServiceCallFailed(CycleError):
+class ServiceCallFailed(CycleError, code="HF084", retryable=True):
     """A service call failed.
 
     Cycles may call an API with a service token and an idempotency key that is the same for every
     run of a slot, so a call is safe to repeat.
     """
 
-    code = "HF084"
     fix = "check WORKER_API_BASE_URL and WORKER_API_SERVICE_TOKEN, and the API's own log"
-    retryable = True
 
     def __init__(
         self,
@@ -43,49 +41,41 @@ class ServiceCallRejected(HoldfastError):
         return self.http_status
 
 
-class ServiceTokenUnset(ServiceCallRejected):
+class ServiceTokenUnset(ServiceCallRejected, code="HF085", http_status=503):
     """The API has no service token.
 
     Without a token the guard could not tell your callers from anyone else, so it rejects every call
     until one is set.
     """
 
-    code = "HF085"
     fix = "set WORKER_API_SERVICE_TOKEN in the API's environment, the same as in the worker's"
-    http_status = 503
 
 
-class ServiceTokenWrong(ServiceCallRejected):
+class ServiceTokenWrong(ServiceCallRejected, code="HF086", http_status=401):
     """The service token is missing or wrong.
 
     Service calls carry the token in the header x-service-token. During a rotation the guard also
     accepts WORKER_API_SERVICE_TOKEN_PREVIOUS.
     """
 
-    code = "HF086"
     fix = "set the same WORKER_API_SERVICE_TOKEN for the worker and for the API"
-    http_status = 401
 
 
-class IdempotencyKeyMissing(ServiceCallRejected):
+class IdempotencyKeyMissing(ServiceCallRejected, code="HF087", http_status=400):
     """A service call has no usable idempotency key.
 
     The key is recorded with the work, so that a repeated call does nothing. Without one, every retry
     would do the work again.
     """
 
-    code = "HF087"
     fix = "send the header Idempotency-Key, the same for every try: ServiceClient sends run.key"
-    http_status = 400
 
 
-class CallAlreadyDone(ServiceCallRejected):
+class CallAlreadyDone(ServiceCallRejected, code="HF088", http_status=409):
     """The work of this idempotency key has already been done.
 
     The key was recorded in the transaction that did the work. ServiceClient treats this response as
     success, so a slot whose first response was lost still completes.
     """
 
-    code = "HF088"
     fix = "nothing to do; send another key for other work"
-    http_status = 409

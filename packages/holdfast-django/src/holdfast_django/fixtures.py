@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from holdfast.testing.kit import Kit
+    from holdfast_testing.kit import Kit
 
 
 @pytest.fixture

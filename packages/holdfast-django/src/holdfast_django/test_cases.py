@@ -12,14 +12,14 @@ from django.test import TransactionTestCase
 
 from holdfast.client.views import JobInfo
 from holdfast.core.duration import Duration
-from holdfast.testing.fresh_state import clear_in_transaction
-from holdfast.testing.joined import JoinedDatabase
-from holdfast.testing.kit import Kit
 from holdfast.worker.handler_threads import AROUND_THREAD_CALLS
 from holdfast.worker.worker import WorkerReport
 from holdfast_django import database_url, is_in_memory
 from holdfast_django.application import database_alias, load_django_app
 from holdfast_django.loop_thread import close_serving_loop
+from holdfast_testing.fresh_state import clear_in_transaction
+from holdfast_testing.joined import JoinedDatabase
+from holdfast_testing.kit import Kit
 
 if TYPE_CHECKING:
     _Base = TransactionTestCase

@@ -39,11 +39,14 @@ class Extension(NamedTuple):
     routes: str = ""
     """Routes of the HTTP API: rows of `web.route.Route`."""
 
+    dashboard: str = ""
+    """The dashboard itself: a function from a `web.app.Site` to `web.app.Pages`."""
+
     pages: str = ""
-    """Pages of the dashboard: the fields of `web.pages.page_dispatch.PageRoute`."""
+    """Pages of the dashboard: method, path, actions of which one is required, and handler."""
 
     menu: Sequence[tuple[str, str, str, str]] = ()
-    """Entries of its menu: the fields of `web.pages.page_context.MenuItem`."""
+    """Entries of its menu: name, word, path, and the letter of its shortcut."""
 
     sentences: Mapping[str, str] = _NOTHING
     """What pages say after a change, by the name given to `redirect_back`."""
@@ -53,6 +56,9 @@ class Extension(NamedTuple):
 
     checks: str = ""
     """Checks of the doctor: functions from a `Store` to an operation that returns findings."""
+
+    server_checks: Mapping[str, str] = _NOTHING
+    """Checks of a database server by dialect: functions as `scheduler.doctor.checks.CheckServer` in "module:NAME"."""
 
     runners: str = ""
     """Runners of a tick: functions from an application and its settings to a `scheduler.runner.Runner`."""

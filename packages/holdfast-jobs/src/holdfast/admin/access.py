@@ -91,53 +91,24 @@ LOCAL = Principal("local", Role.DEVELOPER)
 """A local user while no tokens exist; they can open the database itself anyway."""
 
 
+_OWN_ACTIONS = {
+    Role.VIEWER: (
+        "audit.list chain.get chain.list chain.wait cycle.list dead.list doctor.read job.get "
+        "job.list limit.list metrics.read overview.read signal.list subscription.list "
+        "system.read tail.read type.list worker.list"
+    ),
+    Role.OPERATOR: (
+        "chain.cancel cycle.pause cycle.resume cycle.run_now dead.redrive job.cancel "
+        "job.retry job.run_now limit.rest limit.set signal.send subscription.remove "
+        "subscription.replay type.pause type.resume type.set worker.drain"
+    ),
+    Role.DEVELOPER: (
+        "chain.delete chain.rerun chain.start database.adopt dead.drop job.payload "
+        "outbox.run_once outbox.stats token.create token.list token.revoke"
+    ),
+}
 POLICY: dict[str, Role] = {
-    "audit.list": Role.VIEWER,
-    "chain.cancel": Role.OPERATOR,
-    "chain.delete": Role.DEVELOPER,
-    "chain.get": Role.VIEWER,
-    "chain.list": Role.VIEWER,
-    "chain.rerun": Role.DEVELOPER,
-    "chain.start": Role.DEVELOPER,
-    "chain.wait": Role.VIEWER,
-    "cycle.list": Role.VIEWER,
-    "cycle.pause": Role.OPERATOR,
-    "cycle.resume": Role.OPERATOR,
-    "cycle.run_now": Role.OPERATOR,
-    "database.adopt": Role.DEVELOPER,
-    "dead.drop": Role.DEVELOPER,
-    "dead.list": Role.VIEWER,
-    "dead.redrive": Role.OPERATOR,
-    "doctor.read": Role.VIEWER,
-    "job.cancel": Role.OPERATOR,
-    "job.get": Role.VIEWER,
-    "job.list": Role.VIEWER,
-    "job.payload": Role.DEVELOPER,
-    "job.retry": Role.OPERATOR,
-    "job.run_now": Role.OPERATOR,
-    "limit.list": Role.VIEWER,
-    "limit.rest": Role.OPERATOR,
-    "limit.set": Role.OPERATOR,
-    "metrics.read": Role.VIEWER,
-    "outbox.run_once": Role.DEVELOPER,
-    "outbox.stats": Role.DEVELOPER,
-    "overview.read": Role.VIEWER,
-    "signal.list": Role.VIEWER,
-    "signal.send": Role.OPERATOR,
-    "subscription.list": Role.VIEWER,
-    "subscription.remove": Role.OPERATOR,
-    "subscription.replay": Role.OPERATOR,
-    "system.read": Role.VIEWER,
-    "tail.read": Role.VIEWER,
-    "token.create": Role.DEVELOPER,
-    "token.list": Role.DEVELOPER,
-    "token.revoke": Role.DEVELOPER,
-    "type.list": Role.VIEWER,
-    "type.pause": Role.OPERATOR,
-    "type.resume": Role.OPERATOR,
-    "type.set": Role.OPERATOR,
-    "worker.drain": Role.OPERATOR,
-    "worker.list": Role.VIEWER,
+    **{action: role for role, actions in _OWN_ACTIONS.items() for action in actions.split()},
     **{action: Role.parse(word) for action, word in merge("actions").items()},
 }
 """The lowest role that may do each action; an action that is not listed is forbidden."""

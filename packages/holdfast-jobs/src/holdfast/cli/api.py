@@ -104,6 +104,7 @@ def _check_bind(app: Holdfast, host: str) -> None:
 async def _serve(app: Holdfast, host: str, port: int, root_path: str) -> None:
     import asyncio
 
+    from holdfast.extensions import modules_of
     from holdfast.web.app import create
     from holdfast.web.http_server import Server
 
@@ -112,5 +113,6 @@ async def _serve(app: Holdfast, host: str, port: int, root_path: str) -> None:
     address = await server.address()
     tune_interpreter(app.database.store.dialect)
     if address is not None:
-        print_info(f"serving the API and the dashboard on {address}")
+        served = "the API and the dashboard" if modules_of("dashboard") else "the API"
+        print_info(f"serving {served} on {address}")
     await serving

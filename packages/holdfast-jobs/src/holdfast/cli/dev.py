@@ -132,7 +132,10 @@ def _commands(
 def _has_web_extra() -> bool:
     from importlib.util import find_spec
 
-    found = all(find_spec(each) is not None for each in ("starlette", "uvicorn", "jinja2"))
+    from holdfast.extensions import modules_of
+
+    has_server = all(find_spec(each) is not None for each in ("starlette", "uvicorn"))
+    found = has_server and bool(modules_of("dashboard"))
     if not found:
         print_warning('the dashboard needs the extra "web": pip install "holdfast-jobs[web]"')
     return found
@@ -204,7 +207,7 @@ def _print_next_steps(folder: Path) -> None:
     lines = [
         "python app.py                      place an order and start its jobs, in one transaction",
         "holdfast dev app:app               run worker and dashboard; reloads on change",
-        "pytest                             run the tests",
+        "pytest                             run the tests; needs holdfast-jobs[testing]",
     ]
     if folder != Path():
         lines.insert(0, f"cd {shlex.quote(str(folder))}")

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import click
 
 from holdfast.cli.console import name_program, print_error
-from holdfast.cli.exit_codes import Exit, exit_code
+from holdfast.cli.exit_codes import Exit
 from holdfast.cli.lazy import LazyGroup, takes_filter
 from holdfast.core.errors import CommandUsage, HoldfastError, MissingExtra, SystemRefused, nearest
 from holdfast.extensions import LazyCommand, find_extensions
@@ -114,7 +114,7 @@ def _report(error: HoldfastError) -> Exit:
     # Without a usable stderr, the exit code still tells.
     with suppress(OSError):
         print_error(error)
-    return exit_code(error)
+    return Exit(error.exit_code)
 
 
 def _discard_if_unwritable(stream: TextIO) -> None:

@@ -20,6 +20,7 @@ except ImportError as error:
     ) from error
 
 from holdfast.app import Holdfast
+from holdfast.extensions import modules_of
 from holdfast.settings import Settings
 from holdfast.web.app import Site, create
 from holdfast.web.authentication import Hook
@@ -71,14 +72,11 @@ def mount_dashboard(
 
     Raises: InvalidOption for a sign_in_url without authenticate; MissingExtra.
     """
-    try:
-        dashboard = create(
-            jobs, settings=settings, authenticate=authenticate, sign_in_url=sign_in_url
-        )
-    except ImportError as error:
+    if not modules_of("dashboard"):
         raise MissingExtra(
-            "the dashboard needs jinja2", help='pip install "holdfast-jobs[web]"'
-        ) from error
+            "the dashboard is not installed", help='pip install "holdfast-jobs[web]"'
+        )
+    dashboard = create(jobs, settings=settings, authenticate=authenticate, sign_in_url=sign_in_url)
     app.mount(path, dashboard)
     inner = app.router.lifespan_context
 

@@ -106,7 +106,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from inspect import cleandoc
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypedDict, Unpack
 
 __all__ = [
     "Aborted",
@@ -231,21 +231,38 @@ def words_of(error: object) -> str:
         return f"its text could not be produced: {type(worse).__name__}"
 
 
+class ErrorFacts(TypedDict, total=False):
+    """What an error's class says in its first line."""
+
+    code: str
+    retryable: bool
+    http_status: int
+    exit_code: int
+
+
 class HoldfastError(Exception):
     """An error with a code, a one-line message and its fix.
 
     Subclasses with a code document themselves: the docstring's first line is the title, its second
-    paragraph explains why the error exists, and `fix` is the general remedy.
+    paragraph explains why the error exists, and `fix` is the general remedy. What is `retryable` is
+    worth another attempt when one ends with it.
     """
 
     code: ClassVar[str] = ""
     fix: ClassVar[str] = ""
     retryable: ClassVar[bool] = False
-    """Whether an attempt that ends with this error is worth another attempt."""
 
-    http_status: ClassVar[int | None] = None
-    exit_code: ClassVar[int | None] = None
-    """The answer over HTTP and of a command, for errors that the tables of both do not know: those of extensions."""
+    http_status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+
+    def __init_subclass__(cls, **facts: Unpack[ErrorFacts]) -> None:
+        """Set what a class says of itself in its first line, where it differs from its parent.
+
+        That is its code, whether it is retryable, and how it is answered: the status over HTTP, the exit code of a
+        command. A class without a code groups others.
+        """
+        for name, value in facts.items():
+            setattr(cls, name, value)
 
     def __init__(
         self,
@@ -333,40 +350,37 @@ def _explanation(kind: type[HoldfastError]) -> Explanation:
     )
 
 
-class ConfigError(HoldfastError):
+class ConfigError(HoldfastError, code="HF010", exit_code=2):
     """A setting has an invalid value.
 
     Every setting is read once, at startup, from arguments, the environment or a file. Its type and
     range are checked before any job is claimed.
     """
 
-    code = "HF010"
     fix = "correct the value; `holdfast config show --origin` shows where each one comes from"
 
 
-class UnusableUrl(ConfigError):
+class UnusableUrl(ConfigError, code="HF011"):
     """The database URL is invalid.
 
     Holdfast accepts `sqlite:///path` and `postgresql://user@host/database` URLs. Anything else, or
     a URL without a database, is rejected before connecting.
     """
 
-    code = "HF011"
     fix = "set HOLDFAST_URL to sqlite:///holdfast.db or postgresql://user@host/database"
 
 
-class MissingExtra(ConfigError):
+class MissingExtra(ConfigError, code="HF012", http_status=501):
     """A required package is not installed.
 
     The base installation includes SQLite support and the command line. Drivers, notifiers,
     telemetry and the web dashboard are extras, so you install only what you use.
     """
 
-    code = "HF012"
     fix = 'install the extra the message names, or all of them: pip install "holdfast-jobs[all]"'
 
 
-class InvalidIdentifier(ConfigError):
+class InvalidIdentifier(ConfigError, code="HF013"):
     """A schema name is not a plain identifier.
 
     Identifiers cannot be sent as query parameters. They are always quoted, and only plain ones are
@@ -374,136 +388,124 @@ class InvalidIdentifier(ConfigError):
     with pg_, which PostgreSQL reserves.
     """
 
-    code = "HF013"
     fix = "use a name of lowercase letters, digits and underscores that starts with a letter"
 
 
-class ShardPairInvalid(ConfigError):
+class ShardPairInvalid(ConfigError, code="HF014"):
     """Shard index and shard count are inconsistent.
 
     Tenants are divided between replicas by hash modulo the count. If only one of the two is set, or
     the index is not below the count, some tenants would have no replica.
     """
 
-    code = "HF014"
     fix = "set both, with 0 <= index < count, or neither"
 
 
-class UnsafeBind(ConfigError):
+class UnsafeBind(ConfigError, code="HF015"):
     """The API would be reachable without authentication.
 
     Without tokens or an authenticate hook, everyone who can reach the API has full access, so it
     only listens on loopback addresses.
     """
 
-    code = "HF015"
     fix = "create a token with `holdfast token create`, or listen on 127.0.0.1"
 
 
-class UnknownVariable(ConfigError):
+class UnknownVariable(ConfigError, code="HF016"):
     """An environment variable with a Holdfast prefix is unknown.
 
     A misspelled setting would silently keep its default, so unknown names with a Holdfast prefix
     are reported with the closest match.
     """
 
-    code = "HF016"
     fix = "correct the name, or remove the variable"
 
 
-class HeartbeatTooSlow(ConfigError):
+class HeartbeatTooSlow(ConfigError, code="HF017", http_status=400):
     """The heartbeat is too slow for the lease.
 
     A worker extends its leases at every heartbeat. If the heartbeat is shorter than a third of the
     shortest lease, two heartbeats can be lost before another worker may take over the job.
     """
 
-    code = "HF017"
     fix = "lower the heartbeat below a third of the shortest lease, or leave it unset"
 
 
-class ShutdownTooLong(ConfigError):
+class ShutdownTooLong(ConfigError, code="HF018", http_status=400):
     """The shutdown timeout is longer than the lease.
 
     A stopping worker gives its handlers this long to finish. If that is longer than the shortest
     lease, a worker that stalls while stopping loses its leases first.
     """
 
-    code = "HF018"
     fix = "lower the shutdown timeout to at most the shortest lease, or leave it unset"
 
 
-class ReaperTooSlow(ConfigError):
+class ReaperTooSlow(ConfigError, code="HF019", http_status=400):
     """The reaper interval is too long for the lease.
 
     Jobs of a dead worker become available again within the lease plus one reaper interval. An
     interval as long as the lease would double that time, so it must be shorter.
     """
 
-    code = "HF019"
     fix = "lower the reaper interval below the shortest lease"
 
 
-class RegistryError(HoldfastError):
+class RegistryError(HoldfastError, http_status=400, exit_code=2):
     """A job type, handler or subscription is invalid or missing."""
 
 
-class UnknownJobType(RegistryError):
+class UnknownJobType(RegistryError, code="HF020", http_status=404, exit_code=3):
     """Unknown job type.
 
     A job of an unknown type would wait forever, so an unregistered name is rejected unless it is
     declared as handled by another service.
     """
 
-    code = "HF020"
     fix = "register the type with @app.job, or correct the name"
 
 
-class DuplicateJobType(RegistryError):
+class DuplicateJobType(RegistryError, code="HF021"):
     """This job type is already registered.
 
     Each name belongs to exactly one handler in an application; with two, the handler would depend
     on import order.
     """
 
-    code = "HF021"
     fix = "rename one of the two"
 
 
-class HandlerInvalid(RegistryError):
+class HandlerInvalid(RegistryError, code="HF026"):
     """The function is not a valid handler.
 
     A handler takes one parameter, the job (or a list of jobs for batch handlers). Inputs and
     outputs are checked against its annotations, so the names in them must be importable.
     """
 
-    code = "HF026"
     fix = "write it as `def handler(job: Job[Input]) -> Output`, with names the module can resolve"
 
 
-class InvalidName(RegistryError):
+class InvalidName(RegistryError, code="HF027"):
     """Invalid job type, event or handler name.
 
     Names appear in lists, filters, labels, URLs and `event/handler`, so only plain characters are
     allowed, at most 200.
     """
 
-    code = "HF027"
     fix = "use letters, digits, dots, underscores, hyphens and colons, as in order.charge"
 
 
-class SubscriptionNotFound(RegistryError):
+class SubscriptionNotFound(RegistryError, code="HF028", http_status=404, exit_code=3):
     """No handler of this name subscribes to this event.
 
     Workers and `holdfast migrate --app` subscribe the handlers of their application. A subscription
     remains after its handler is removed from the code, until you remove it.
     """
 
-    code = "HF028"
     fix = "see `holdfast events subscriptions` for existing subscriptions"
 
 
-class PayloadError(HoldfastError):
+class PayloadError(HoldfastError, http_status=422, exit_code=2):
     """An input or output cannot be written or read."""
 
 
@@ -517,51 +519,47 @@ class _TypeMismatch(PayloadError):
         self.path = path
 
 
-class InputInvalid(_TypeMismatch):
+class InputInvalid(_TypeMismatch, code="HF022"):
     """The input does not match its type.
 
     Inputs are checked when a job is started, so the caller's transaction fails instead of the
     handler, and again when they are read, because types can change while jobs wait.
     """
 
-    code = "HF022"
     fix = "pass a value of the declared type; give new fields a default while old jobs are queued"
 
 
-class PayloadTooLarge(PayloadError):
+class PayloadTooLarge(PayloadError, code="HF023", http_status=413):
     """The payload is too large.
 
     Inputs and outputs are stored in your database. Large ones slow down every reader, so there is a
     limit: 1 MiB of JSON by default.
     """
 
-    code = "HF023"
     fix = "store the data elsewhere and pass its key, or raise the limit"
 
 
-class PayloadNotEncodable(PayloadError):
+class PayloadNotEncodable(PayloadError, code="HF024"):
     """The value cannot be stored exactly as JSON.
 
     NUL characters, lone surrogates, NaN and infinities, integers beyond 64 bits and nesting deeper
     than 200 levels are rejected on both SQLite and PostgreSQL instead of being silently changed.
     """
 
-    code = "HF024"
     fix = "replace the value, or pass it as a string"
 
 
-class OutputInvalid(_TypeMismatch):
+class OutputInvalid(_TypeMismatch, code="HF025"):
     """The output does not match its type.
 
     A handler's return annotation is a contract with callers that wait for its chain; a value that
     breaks it fails the attempt.
     """
 
-    code = "HF025"
     fix = "return a value of the annotated type, or correct the annotation"
 
 
-class InputUnreadable(InputInvalid):
+class InputUnreadable(InputInvalid, code="HF029"):
     """This code cannot read the input of a waiting job.
 
     The job was written by code with another version of the input, or its type has changed since. It
@@ -569,7 +567,6 @@ class InputUnreadable(InputInvalid):
     after HOLDFAST_UNHANDLED_AFTER_MS, if that is set.
     """
 
-    code = "HF029"
     fix = "give new fields a default, or add an upgrade; test it with `holdfast types check APP` before you deploy"
 
     def __init__(
@@ -586,7 +583,7 @@ class InputUnreadable(InputInvalid):
         self.job_id = job_id
 
 
-class StepUnreadable(InputUnreadable):
+class StepUnreadable(InputUnreadable, code="HF153"):
     """This code does not fit the recorded steps of a waiting job.
 
     A step was recorded with other arguments than the code passes now, as another kind of step, or with a
@@ -594,7 +591,6 @@ class StepUnreadable(InputUnreadable):
     code that fits.
     """
 
-    code = "HF153"
     fix = "give a changed step another name, or branch by job.started_version"
 
 
@@ -610,25 +606,23 @@ class SealError(PayloadError):
         self.job_id = job_id
 
 
-class SealKeyMissing(SealError):
+class SealKeyMissing(SealError, code="HF120"):
     """This process does not have the key of a sealed payload.
 
     Sealed inputs and outputs are encrypted in the database. A job whose input this worker cannot open
     does not fail: it waits, without using up an attempt, until a worker starts with the key.
     """
 
-    code = "HF120"
     fix = "give this process the key, in HOLDFAST_SEAL_KEYS or with Holdfast(seal=…)"
 
 
-class SealBroken(SealError):
+class SealBroken(SealError, code="HF121"):
     """A sealed payload cannot be opened.
 
     It was changed, or copied from another job or chain, or this process has a different key under
     that id. A job with such an input waits as it does for a missing key.
     """
 
-    code = "HF121"
     fix = "compare the keys of this id; if they are the same, the payload was changed: cancel the job, start another"
 
 
@@ -636,134 +630,120 @@ class TransactionError(HoldfastError):
     """The given transaction or connection cannot be used."""
 
 
-class NoTransaction(TransactionError):
+class NoTransaction(TransactionError, code="HF030"):
     """The connection has no open transaction.
 
     A job is written in your transaction, so it exists if and only if your rows do. A connection in
     autocommit mode would commit it separately.
     """
 
-    code = "HF030"
     fix = "open a transaction first"
 
 
-class TransactionAborted(TransactionError):
+class TransactionAborted(TransactionError, code="HF031", retryable=True):
     """The transaction has already failed.
 
     An earlier statement failed, and the database accepts no more statements until the transaction
     or its savepoint is rolled back.
     """
 
-    code = "HF031"
     fix = "roll back to a savepoint, or start a new transaction"
-    retryable = True
 
 
-class ConnectionClosed(TransactionError):
+class ConnectionClosed(
+    TransactionError, code="HF032", retryable=True, http_status=503, exit_code=7
+):
     """The connection is closed.
 
     The connection was closed or lost; nothing was written.
     """
 
-    code = "HF032"
     fix = "open a new connection and repeat the whole transaction"
-    retryable = True
 
 
-class UnsupportedConnection(TransactionError):
+class UnsupportedConnection(TransactionError, code="HF033"):
     """Unsupported connection type.
 
     Holdfast writes through connections of psycopg, asyncpg, SQLAlchemy, Django and sqlite3, and
     through its own transactions.
     """
 
-    code = "HF033"
     fix = "pass one of the types the message lists, or use `with app.transaction() as tx`"
 
 
-class KeyConflict(TransactionError):
+class KeyConflict(TransactionError, code="HF034", retryable=True, http_status=409):
     """Another transaction started the same key at the same time.
 
     Your transaction runs in REPEATABLE READ or SERIALIZABLE and cannot see the chain that another
     transaction just started with this key. If you retry, it will.
     """
 
-    code = "HF034"
     fix = "retry the transaction, or run it in READ COMMITTED"
-    retryable = True
 
 
-class DatabaseError(HoldfastError):
+class DatabaseError(HoldfastError, http_status=503, exit_code=7):
     """The database cannot be used."""
 
 
-class WrongDatabase(DatabaseError):
+class WrongDatabase(DatabaseError, code="HF040"):
     """The database does not contain the schema.
 
     Either the migrations have not been run yet, or this connection points to a different database.
     """
 
-    code = "HF040"
     fix = "run `holdfast migrate` for this database, or connect to the right one"
 
 
-class SchemaTooOld(DatabaseError):
+class SchemaTooOld(DatabaseError, code="HF041"):
     """The schema is older than this version needs.
 
     This version expects tables or columns that a migration adds. Run migrations before you start
     workers of the new version; workers of the previous version keep running.
     """
 
-    code = "HF041"
     fix = "run `holdfast migrate`"
 
 
-class SchemaTooNew(DatabaseError):
+class SchemaTooNew(DatabaseError, code="HF042"):
     """The schema is newer than this version supports.
 
     A newer version of Holdfast migrated the database and no longer supports this version.
     """
 
-    code = "HF042"
     fix = "upgrade holdfast here to the version that migrated the database"
 
 
-class SchemaChanged(DatabaseError):
+class SchemaChanged(DatabaseError, code="HF047"):
     """A migration differs from the one that was applied.
 
     The database stores a checksum of every migration. This code has a different migration under the
     same number, so the tables may not be what it expects.
     """
 
-    code = "HF047"
     fix = "use the version of holdfast that migrated the database, or migrate a new one"
 
 
-class DatabaseUnreachable(DatabaseError):
+class DatabaseUnreachable(DatabaseError, code="HF043", retryable=True):
     """The database is unreachable.
 
     No connection could be made, or it was lost. Workers retry with backoff; callers get this error
     immediately.
     """
 
-    code = "HF043"
     fix = "check that the server is running and that HOLDFAST_URL is right"
-    retryable = True
 
 
-class DatabaseReadOnly(DatabaseUnreachable):
+class DatabaseReadOnly(DatabaseUnreachable, code="HF048", retryable=True):
     """The database is read-only.
 
     The transaction, role or database is read-only, or the server is a standby. A SQLite connection
     may have been opened read-only, or the file may be write-protected.
     """
 
-    code = "HF048"
     fix = "use a read-write transaction, and connect to the primary"
-    retryable = True
 
 
-class NoConnection(DatabaseUnreachable):
+class NoConnection(DatabaseUnreachable, code="HF140", retryable=True):
     """No connection is left.
 
     The server, the role, the database or the pooler allows no more connections, or all of the process's own
@@ -771,35 +751,30 @@ class NoConnection(DatabaseUnreachable):
     an attempt that found none is not counted.
     """
 
-    code = "HF140"
     fix = "raise max_connections, or run fewer workers: `holdfast doctor` says what they need"
-    retryable = True
 
 
-class DatabaseBusy(DatabaseError):
+class DatabaseBusy(DatabaseError, code="HF044", retryable=True):
     """The database was locked for too long.
 
     Another transaction held a lock for longer than the timeout. SQLite allows one writer per file,
     so long write transactions delay all others.
     """
 
-    code = "HF044"
     fix = "retry, and keep transactions short"
-    retryable = True
 
 
-class RoleRefused(DatabaseError):
+class RoleRefused(DatabaseError, code="HF046", exit_code=4):
     """The database role lacks a privilege.
 
     PostgreSQL rejected a statement of the connection's role. Producers, workers, operators and
     readers need different privileges, and a new version may need more.
     """
 
-    code = "HF046"
     fix = "grant the role what `holdfast grants` prints for it, or use another; see `holdfast explain HF046`"
 
 
-class CopiedDatabase(DatabaseError):
+class CopiedDatabase(DatabaseError, code="HF045", exit_code=4):
     """The database is a copy of another one.
 
     A database stores its name, its server, the addresses it is used at and HOLDFAST_ENVIRONMENT.
@@ -807,27 +782,24 @@ class CopiedDatabase(DatabaseError):
     moved, or upgraded with pg_upgrade, looks the same.
     """
 
-    code = "HF045"
     fix = "stop the workers of the original if this replaces it, then run `holdfast adopt` to allow jobs to run here"
 
 
-class MigrationBlocked(DatabaseError):
+class MigrationBlocked(DatabaseError, code="HF133", retryable=True):
     """A migration waited too long for other transactions.
 
     A table can be changed only while no transaction uses it. Holdfast tries for short moments, so that
     nobody queues behind it, until `--wait` is over. What was done stays done.
     """
 
-    code = "HF133"
     fix = "migrate again, which continues where it stopped, or wait longer: `holdfast migrate --wait 1h`"
-    retryable = True
 
 
 class AttemptError(HoldfastError):
     """An attempt cannot continue, or chooses not to."""
 
 
-class LeaseLost(AttemptError):
+class LeaseLost(AttemptError, code="HF050", retryable=True):
     """The attempt no longer holds its job.
 
     The lease expired and another worker took the job, or it was completed, cancelled or deleted
@@ -835,9 +807,7 @@ class LeaseLost(AttemptError):
     written.
     """
 
-    code = "HF050"
     fix = "stop; effects outside the database must be safe to repeat"
-    retryable = True
 
     def __init__(self, reason: str, message: str = "the lease was lost") -> None:
         """Give the `reason` the lease was lost."""
@@ -845,16 +815,14 @@ class LeaseLost(AttemptError):
         self.reason = reason
 
 
-class Aborted(AttemptError):
+class Aborted(AttemptError, code="HF051", retryable=True):
     """The attempt was asked to stop.
 
     `job.checkpoint()` raises this when the attempt lost its lease, timed out or was cancelled, or
     when the worker is shutting down.
     """
 
-    code = "HF051"
     fix = "let the error leave the handler; the worker handles the job from there"
-    retryable = True
 
     def __init__(self, reason: str, message: str = "the attempt was asked to stop") -> None:
         """Give the `reason` the attempt has to stop."""
@@ -862,7 +830,7 @@ class Aborted(AttemptError):
         self.reason = reason
 
 
-class Busy(AttemptError):
+class Busy(AttemptError, code="HF052", retryable=True):
     """The handler is busy.
 
     Raised by a handler whose resource is overloaded: the job is re-queued without using an attempt,
@@ -870,9 +838,7 @@ class Busy(AttemptError):
     claims another job of the same key until then; other keys are unaffected.
     """
 
-    code = "HF052"
     fix = "nothing to fix: the job runs again after the delay"
-    retryable = True
 
     def __init__(
         self,
@@ -899,14 +865,13 @@ class Busy(AttemptError):
         super().__init__(message if key else f"{message}, next attempt {when}", help="")
 
 
-class Permanent(AttemptError):
+class Permanent(AttemptError, code="HF053"):
     """The job failed permanently.
 
     Raised by a handler when retrying cannot help: the job becomes a dead letter immediately, even
     if attempts are left.
     """
 
-    code = "HF053"
     fix = "fix the cause, then redrive the dead letter"
 
     def __init__(self, message: object = "failed permanently", *, help: str = "") -> None:
@@ -914,25 +879,23 @@ class Permanent(AttemptError):
         super().__init__(message, help=help)
 
 
-class AlreadyCompleting(AttemptError):
+class AlreadyCompleting(AttemptError, code="HF054"):
     """`prepare` or `complete` was called out of order.
 
     A handler in stages may call `prepare` once and then `complete` once; `complete` ends the
     attempt, so nothing can follow it.
     """
 
-    code = "HF054"
     fix = "use at most one `job.prepare()` followed by one `job.complete()`"
 
 
-class CircularWait(AttemptError):
+class CircularWait(AttemptError, code="HF055"):
     """The next job would wait for a chain that waits for this one.
 
     A handler continued its chain with a job whose blockers, directly or indirectly, wait for that
     chain. It would be a deadlock, so the job failed.
     """
 
-    code = "HF055"
     fix = "remove the blocker that causes the cycle; see `holdfast chains show`"
 
 
@@ -940,14 +903,13 @@ class StepError(AttemptError):
     """A step of a durable function did not go well."""
 
 
-class StepFailed(StepError):
+class StepFailed(StepError, code="HF150"):
     """A step failed.
 
     The function that the step called raised an error, and so did its last retry. That is recorded: every
     replay raises this again. After a redrive the step runs again.
     """
 
-    code = "HF150"
     fix = "catch StepFailed to go on without the step's result"
 
     def __init__(self, step: str, kind: str, text: str) -> None:
@@ -958,13 +920,12 @@ class StepFailed(StepError):
         self.text = text
 
 
-class ChildFailed(StepError):
+class ChildFailed(StepError, code="HF151"):
     """A chain that a durable function called did not complete.
 
     It failed or was cancelled. Every replay of the calling function raises this again.
     """
 
-    code = "HF151"
     fix = "catch ChildFailed to go on without its result"
 
     def __init__(self, chain_id: str, state: str, error: str | None) -> None:
@@ -976,13 +937,12 @@ class ChildFailed(StepError):
         self.error = error
 
 
-class SignalTimeout(StepError):
+class SignalTimeout(StepError, code="HF152"):
     """No signal came in time.
 
     `job.wait_for` waited for as long as its timeout allows. Every replay raises this again.
     """
 
-    code = "HF152"
     fix = "catch SignalTimeout to go on without the signal, or allow more time"
 
     def __init__(self, signal: str, key: str) -> None:
@@ -992,35 +952,32 @@ class SignalTimeout(StepError):
         self.key = key
 
 
-class StepsRefused(StepError):
+class StepsRefused(StepError, code="HF154"):
     """This handler cannot have steps.
 
     Atomic handlers, batch handlers, handlers in their own process and `on_failed` are run whole; there
     is nothing between their steps that could be continued.
     """
 
-    code = "HF154"
     fix = "use a plain handler that takes one job, and atomic=True on the steps that need a transaction"
 
 
-class StepConflict(StepError):
+class StepConflict(StepError, code="HF155"):
     """Two steps have the same identity.
 
     A step is known by its name and its key, or by how often its name was used before. Of two steps of one
     name that run at the same time, a replay could not tell which is which.
     """
 
-    code = "HF155"
     fix = "give each of them key=, such as an id of what it handles"
 
 
-class TooManySteps(StepError):
+class TooManySteps(StepError, code="HF156"):
     """A job has too many steps, or they recorded too much.
 
     All records of a job are read again with each of its attempts.
     """
 
-    code = "HF156"
     fix = "continue with a new job: return Continue(…), or keep the position of a long loop with job.cursor"
 
 
@@ -1028,80 +985,71 @@ class ChainError(HoldfastError):
     """An operation on a chain, job or worker is not possible."""
 
 
-class ChainNotFound(ChainError):
+class ChainNotFound(ChainError, code="HF060", http_status=404, exit_code=3):
     """No chain has this id.
 
     The id was never used, its transaction was rolled back or is not committed yet, or the chain was
     deleted or archived.
     """
 
-    code = "HF060"
     fix = "check the id; a chain's id is the id of its first job"
 
 
-class JobNotFound(ChainError):
+class JobNotFound(ChainError, code="HF061", http_status=404, exit_code=3):
     """No job has this id.
 
     The id was never used, its transaction was rolled back or is not committed yet, or the job was
     deleted or archived.
     """
 
-    code = "HF061"
     fix = "check the id with `holdfast jobs list`"
 
 
-class ChainFailed(ChainError):
+class ChainFailed(ChainError, code="HF062", http_status=422):
     """The chain failed.
 
     One of its jobs failed permanently, so the chain has no output. It remains in the dead letters
     until it is redriven or dropped.
     """
 
-    code = "HF062"
     fix = "see `holdfast chains show` for the cause, fix it, then run `holdfast dead redrive`"
 
 
-class ChainCancelled(ChainError):
+class ChainCancelled(ChainError, code="HF063", http_status=422):
     """The chain was cancelled.
 
     An operator or one of its handlers cancelled the chain before it had an output.
     """
 
-    code = "HF063"
     fix = "start it again if you still need it"
 
 
-class ChainDeleted(ChainError):
+class ChainDeleted(ChainError, code="HF064", http_status=410, exit_code=3):
     """The chain was deleted.
 
     The chain existed when the wait started and was deleted before it finished.
     """
 
-    code = "HF064"
     fix = "start it again if you still need it"
 
 
-class WaitTimeout(ChainError):
+class WaitTimeout(ChainError, code="HF065", retryable=True, exit_code=124):
     """Timed out waiting for the chain.
 
     Only the wait ended: the chain continues, and you can read its output later.
     """
 
-    code = "HF065"
     fix = "wait again, with a longer timeout"
-    retryable = True
 
 
-class StillReferenced(ChainError):
+class StillReferenced(ChainError, code="HF066", retryable=True, http_status=409, exit_code=4):
     """Other jobs wait for the chain.
 
     Deleting a chain that blocks others would leave them waiting forever, so it is rejected with a
     list of those jobs.
     """
 
-    code = "HF066"
     fix = "wait until they have finished, delete their chains first, or delete with cascade"
-    retryable = True
 
     def __init__(self, message: str, references: Sequence[str]) -> None:
         """List the ids of the jobs that still wait."""
@@ -1109,23 +1057,21 @@ class StillReferenced(ChainError):
         self.references = tuple(references)
 
 
-class WrongState(ChainError):
+class WrongState(ChainError, code="HF067", http_status=409, exit_code=4):
     """Not allowed in this state.
 
     The job's current state does not allow this action.
     """
 
-    code = "HF067"
     fix = "see `holdfast jobs show` for the state and the actions it allows"
 
 
-class WorkerNotFound(ChainError):
+class WorkerNotFound(ChainError, code="HF069", http_status=404, exit_code=3):
     """No live worker has this id.
 
     A worker gets a new id each time it starts. Stopped or unresponsive workers cannot be drained.
     """
 
-    code = "HF069"
     fix = "see `holdfast workers list` for live workers"
 
 
@@ -1133,166 +1079,151 @@ class CycleError(HoldfastError):
     """An operation on a cycle is not possible."""
 
 
-class CycleNotFound(CycleError):
+class CycleNotFound(CycleError, code="HF082", http_status=404, exit_code=3):
     """No cycle has this name.
 
     Workers register their cycles when they start. A cycle that no worker has registered yet cannot
     be paused, resumed or run.
     """
 
-    code = "HF082"
     fix = "check the name with `holdfast cycles list`; one that is new is registered by its worker's first tick"
 
 
-class DuplicateCycle(CycleError):
+class DuplicateCycle(CycleError, code="HF083"):
     """Two cycles have the same name.
 
     The name identifies the cycle's lock, its slots, its runs and its runner in a tick, so it must
     be unique among cycles and runners.
     """
 
-    code = "HF083"
     fix = "rename one of them"
 
 
-class QueryError(HoldfastError):
+class QueryError(HoldfastError, http_status=400, exit_code=2):
     """A query is invalid."""
 
 
-class FilterError(QueryError):
+class FilterError(QueryError, code="HF070"):
     """Invalid filter.
 
     Lists are filtered by terms like `state:failed type:mail.* age>5m`. Unknown keys and invalid
     values are rejected, because ignoring them would show, or change, too much.
     """
 
-    code = "HF070"
     fix = 'write terms like `state:failed,cancelled type:mail.* age>5m error:"timed out"`'
 
 
-class InvalidCursor(QueryError):
+class InvalidCursor(QueryError, code="HF071"):
     """The cursor does not belong to this list.
 
     A cursor marks where the previous page of a list ended. It is valid only for the list and filter
     that returned it.
     """
 
-    code = "HF071"
     fix = "start again at the first page"
 
 
-class InvalidId(QueryError):
+class InvalidId(QueryError, code="HF072"):
     """Invalid id.
 
     Jobs and chains have UUIDv7 ids, written with hyphens, for example
     0193a6f0-7c00-7000-8000-000000000000.
     """
 
-    code = "HF072"
     fix = "copy the whole id from `holdfast jobs list -o id`"
 
 
-class InvalidOption(HoldfastError):
+class InvalidOption(HoldfastError, code="HF073", http_status=400, exit_code=2):
     """An option has an invalid value.
 
     Options are checked before anything is sent to the database, so the caller's transaction stays
     usable.
     """
 
-    code = "HF073"
     fix = "use a value in the range the message names"
 
 
-class ScheduleError(HoldfastError):
+class ScheduleError(HoldfastError, http_status=400, exit_code=2):
     """A duration or schedule is invalid."""
 
 
-class InvalidDuration(ScheduleError):
+class InvalidDuration(ScheduleError, code="HF080"):
     """Invalid duration.
 
     Durations are numbers with units from days to milliseconds, plain numbers of seconds, or
     timedeltas; they are never negative.
     """
 
-    code = "HF080"
     fix = 'write it like "30s", "5m", "1h30m", "250ms" or "2d"; in Python a number is seconds'
 
 
-class InvalidSchedule(ScheduleError):
+class InvalidSchedule(ScheduleError, code="HF081"):
     """Invalid schedule.
 
     A cycle runs at an interval, or by a five-field cron expression in an IANA time zone.
     """
 
-    code = "HF081"
     fix = 'write every="2m", or cron="17 3 * * *" with tz="America/Santiago"'
 
 
-class RequestError(HoldfastError):
+class RequestError(HoldfastError, http_status=400):
     """An HTTP request cannot be served."""
 
 
-class BadRequest(RequestError):
+class BadRequest(RequestError, code="HF074"):
     """Bad request.
 
     Parameters, headers and JSON bodies are checked before anything is changed; one that is missing,
     unknown or malformed is rejected by name.
     """
 
-    code = "HF074"
     fix = "see the OpenAPI document at /api/v1/openapi.json"
 
 
-class BodyTooLarge(RequestError):
+class BodyTooLarge(RequestError, code="HF075", http_status=413):
     """The request body is too large.
 
     Requests are read into memory, so their size is checked first.
     """
 
-    code = "HF075"
     fix = "send less, or raise the limit where the API is created"
 
 
-class Changed(RequestError):
+class Changed(RequestError, code="HF076", http_status=412):
     """The resource has changed since you read it.
 
     A write with If-Match is applied only if the resource still has that version, so you cannot
     overwrite changes you have not seen.
     """
 
-    code = "HF076"
     fix = "read it again, then retry"
 
 
-class NoSuchRoute(RequestError):
+class NoSuchRoute(RequestError, code="HF077", http_status=404):
     """Not found.
 
     The API does not serve this path or method.
     """
 
-    code = "HF077"
     fix = "see the OpenAPI document at /api/v1/openapi.json"
 
 
-class UnsupportedMedia(RequestError):
+class UnsupportedMedia(RequestError, code="HF078", http_status=415):
     """Unsupported media type.
 
     Bodies are JSON in UTF-8; other content types are rejected.
     """
 
-    code = "HF078"
     fix = "send `Content-Type: application/json`"
 
 
-class RateLimited(HoldfastError):
+class RateLimited(HoldfastError, code="HF098", retryable=True, http_status=429):
     """Too many requests.
 
     A manual tick costs the database as much as a scheduled one, so it is rate limited.
     """
 
-    code = "HF098"
     fix = "wait as long as Retry-After says"
-    retryable = True
 
     def __init__(self, message: str, after_s: int = 1) -> None:
         """Also give the number of seconds until the next request is accepted."""
@@ -1300,67 +1231,61 @@ class RateLimited(HoldfastError):
         self.after_s = after_s
 
 
-class TooManyStreams(RateLimited):
+class TooManyStreams(RateLimited, code="HF148"):
     """Too many open streams for one user.
 
     Every open page and every `/api/v1/tail` holds a connection and reads from the database, so the
     number per user or token is limited.
     """
 
-    code = "HF148"
     fix = "close pages or streams that are not needed, or raise HOLDFAST_STREAMS_PER_PRINCIPAL"
 
 
-class StreamsFull(RateLimited):
+class StreamsFull(RateLimited, code="HF149", http_status=503):
     """The server has no room for another stream.
 
     The number of open streams per process is limited, so that they cannot take all its connections.
     Pages keep working; they update less often until a stream is free.
     """
 
-    code = "HF149"
     fix = "wait, start another server process, or raise HOLDFAST_STREAMS"
 
 
-class Refused(HoldfastError):
+class Refused(HoldfastError, code="HF090", http_status=403, exit_code=4):
     """Permission denied.
 
     Viewers see metadata; operators may also pause, retry, cancel and redrive; developers may also
     see payloads, start and delete.
     """
 
-    code = "HF090"
     fix = "use a token with a role that allows it; see `holdfast token create --role`"
 
 
-class Unauthenticated(HoldfastError):
+class Unauthenticated(HoldfastError, code="HF095", http_status=401):
     """Authentication required.
 
     The request has no token, or one that is unknown, expired or revoked.
     """
 
-    code = "HF095"
     fix = "send `Authorization: Bearer <token>`; create one with `holdfast token create`"
 
 
-class CrossSite(HoldfastError):
+class CrossSite(HoldfastError, code="HF096", http_status=403):
     """The request came from another site.
 
     Browsers send cookies with cross-site forms, so changes that rely on cookies are accepted only
     from the dashboard's own pages.
     """
 
-    code = "HF096"
     fix = "make the change in the dashboard, or send a token as `Authorization: Bearer`"
 
 
-class TokenNotFound(HoldfastError):
+class TokenNotFound(HoldfastError, code="HF097", http_status=404, exit_code=3):
     """Token not found.
 
     Tokens are identified by id, never by their secret, which is shown only once.
     """
 
-    code = "HF097"
     fix = "copy the id from `holdfast token list`"
 
 
@@ -1368,54 +1293,49 @@ class CommandError(HoldfastError):
     """A command was not carried out."""
 
 
-class CommandUsage(CommandError):
+class CommandUsage(CommandError, code="HF091", exit_code=2):
     """Invalid command line.
 
     A command, option or argument is unknown, missing or malformed. Nothing was changed.
     """
 
-    code = "HF091"
     fix = "see the command's `--help`, which starts with examples"
 
 
-class AppNotLoaded(CommandError):
+class AppNotLoaded(CommandError, code="HF092", exit_code=2):
     """The application could not be loaded.
 
     Commands that run handlers take the application as `module:attribute`, import the module with
     the current directory on the path, and expect a Holdfast object with that name.
     """
 
-    code = "HF092"
     fix = "pass it like `shop.jobs:app`, from the directory where `import shop.jobs` works"
 
 
-class NotConfirmed(CommandError):
+class NotConfirmed(CommandError, code="HF093", exit_code=4):
     """The change was not confirmed.
 
     A change to all jobs that match a filter first shows their number and a sample, and asks for
     confirmation. Nothing was changed.
     """
 
-    code = "HF093"
     fix = "repeat it with --yes, or preview it with --dry-run"
 
 
-class CheckNotMet(CommandError):
+class CheckNotMet(CommandError, code="HF094", exit_code=6):
     """A check failed.
 
     `holdfast status --fail-if` compares figures of the queue with limits, so monitors and pipelines
     can act on its exit code.
     """
 
-    code = "HF094"
     fix = "see `holdfast status` for all figures"
 
 
-class SystemRefused(CommandError):
+class SystemRefused(CommandError, code="HF099"):
     """The operating system rejected what a command needs.
 
     A disk may be full, a directory may not be writable, or a file may have been removed meanwhile.
     """
 
-    code = "HF099"
     fix = "fix what the message names, then run the command again"

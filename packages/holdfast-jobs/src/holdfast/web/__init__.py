@@ -1,1 +1,1 @@
-"""The HTTP API and the dashboard: one ASGI application, served or mounted. It decides nothing; the service does."""
+"""The HTTP API, and beside it the dashboard that is installed: one ASGI application, served or mounted."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 
 from holdfast.admin.service import Service
 from holdfast.core.errors import InvalidOption
+from holdfast.extensions import import_name, modules_of
 from holdfast.settings import load_settings
 from holdfast.web.api.streams import Broadcaster, StreamLimit
 from holdfast.web.authentication import Authenticator
@@ -24,6 +26,8 @@ from holdfast.web.probes import PROBES, ProcessMetrics
 from holdfast.web.route import Route
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from holdfast.app import Holdfast
     from holdfast.settings import Settings
     from holdfast.web.authentication import Hook
@@ -50,6 +54,13 @@ class Site:
         """End streams, the work of extensions and a running tick; connections belong to the application."""
         await self.broadcaster.close()
         await self.service.close()
+
+
+class Pages(NamedTuple):
+    """What a dashboard is served with: its routes, and the handler of addresses that nothing has."""
+
+    routes: Sequence[BaseRoute]
+    on_missing: NotFoundHandler
 
 
 def build_site(
@@ -113,11 +124,11 @@ def create(
         yield
         await site.close()
 
-    pages, on_missing = _dashboard(site) if dashboard else ([], not_found)
+    pages = _pages(site) if dashboard else Pages([], not_found)
     served = Starlette(
-        routes=[*_endpoints(site, ROUTES), *pages],
+        routes=[*_endpoints(site, ROUTES), *pages.routes],
         middleware=[Middleware(RequestMiddleware)],
-        exception_handlers={404: on_missing, 405: on_missing},
+        exception_handlers={404: pages.on_missing, 405: pages.on_missing},
         lifespan=lifespan,
     )
     served.router.redirect_slashes = False
@@ -144,7 +155,15 @@ def _endpoints(site: Site, routes: Iterable[Route]) -> list[BaseRoute]:
     ]
 
 
-def _dashboard(site: Site) -> tuple[list[BaseRoute], NotFoundHandler]:
-    from holdfast.web.pages.page_dispatch import page_not_found, page_routes
+def _pages(site: Site) -> Pages:
+    """Return the pages of the dashboard that is installed, or one that says how to get it."""
+    for name in modules_of("dashboard"):
+        pages: Pages = import_name(name)(site)
+        return pages
+    return Pages([StarletteRoute("/", _no_dashboard)], not_found)
 
-    return page_routes(site), page_not_found(site)
+
+async def _no_dashboard(_: Request) -> PlainTextResponse:
+    return PlainTextResponse(
+        'The API is served here. The dashboard is another package: pip install "holdfast-jobs[web]"\n'
+    )

@@ -15,8 +15,6 @@ _ADAPTERS = {
     "holdfast.PostgresAsyncTransaction": ("base", "OwnAsyncAdapter"),
     "holdfast.SqliteTransaction": ("base", "OwnAdapter"),
     "holdfast.SqliteAsyncTransaction": ("base", "OwnAsyncAdapter"),
-    "holdfast.JoinedTransaction": ("base", "OwnJoinedAdapter"),
-    "holdfast.JoinedAsyncTransaction": ("base", "OwnJoinedAsyncAdapter"),
     "psycopg.Connection": ("psycopg", "PsycopgAdapter"),
     "psycopg.AsyncConnection": ("psycopg", "PsycopgAsyncAdapter"),
     "asyncpg.Connection": ("asyncpg", "AsyncpgAdapter"),
@@ -78,7 +76,10 @@ def adapter_of(connection: Any, *fix: str) -> Adapter:
 
 
 def _find(connection: Any) -> Callable[..., Adapter]:
-    """Look up what wraps connections of a class, once: it is asked at every start."""
+    """Look up what wraps connections of a class, once: it is asked at every start. A class may bring its own."""
+    own: Callable[..., Adapter] | None = getattr(type(connection), "holdfast_adapter", None)
+    if own is not None:
+        return _found.setdefault(type(connection), own)
     for name in _names(connection):
         if name in _ADAPTERS:
             module, adapter = _ADAPTERS[name]

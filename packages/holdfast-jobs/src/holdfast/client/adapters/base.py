@@ -143,23 +143,3 @@ class OwnAsyncAdapter(AsyncAdapter):
         need.check_dialect(self._transaction.dialect)
         self._transaction.check_open()
         return Access(self._transaction, self._transaction.after_commit)
-
-
-class OwnJoinedAdapter(SyncAdapter):
-    """A savepoint of a test's own transaction, see `holdfast.testing.joined`; its end is no commit."""
-
-    def __init__(self, transaction: Transaction) -> None:
-        self._transaction = transaction
-
-    def open(self, need: Need) -> Access[SyncExecutor]:
-        return Access(self._transaction)
-
-
-class OwnJoinedAsyncAdapter(AsyncAdapter):
-    """Async version of the adapter above."""
-
-    def __init__(self, transaction: AsyncTransaction) -> None:
-        self._transaction = transaction
-
-    async def open(self, need: Need) -> Access[AsyncExecutor]:
-        return Access(self._transaction)

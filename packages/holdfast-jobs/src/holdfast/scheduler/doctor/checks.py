@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from holdfast.commands.retention import ages_of, read_progress
 from holdfast.core.cycle import CycleSpec
@@ -14,11 +14,10 @@ from holdfast.core.lease import Lease
 from holdfast.core.registry import JobType
 from holdfast.core.replication import Replication
 from holdfast.core.statistics import RetentionProgress
-from holdfast.extensions import rows
+from holdfast.extensions import import_name, merge, rows
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.scheduler.doctor.declared_schema import newest_version
-from holdfast.scheduler.doctor.failover import check_replication
 from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet
 from holdfast.scheduler.doctor.limit_checks import check_limits, read_limit_state
 from holdfast.scheduler.doctor.sqlite import check_sqlite
@@ -54,6 +53,10 @@ class ServerFacts(NamedTuple):
     document: str
     replication: Replication | None
     privileges: str = "{}"
+
+
+CheckServer: TypeAlias = Callable[[ServerFacts, Settings, bool, int], list[Finding]]
+"""Checks what a server says of itself; given whether a pooler is before it, and how many workers live."""
 
 
 async def read_server(database: Database) -> ServerFacts:
@@ -135,14 +138,17 @@ async def _check_database(
 ) -> list[Finding]:
     if database.store.dialect == "sqlite":
         return check_sqlite(server.document, database.url.removeprefix("sqlite:///"))
-    # Here, because it needs the driver, which those with a SQLite file alone do not have.
-    from holdfast.scheduler.doctor.postgres import check_postgres, check_privileges
+    target = merge("server_checks").get(database.store.dialect)
+    if target is None:
+        return [warning("server", "not checked", *_NO_SERVER_CHECKS)]
+    check: CheckServer = import_name(target)
+    return check(server, settings, await database.is_pooled(), workers)
 
-    found = check_postgres(server.document, settings, await database.is_pooled(), workers)
-    found.append(check_privileges(server.privileges))
-    if server.replication is not None:
-        found += check_replication(server.replication, settings)
-    return found
+
+_NO_SERVER_CHECKS = (
+    "its checks are a package of their own",
+    'pip install "holdfast-jobs[postgres]"',
+)
 
 
 async def fix_problems(
