@@ -18,6 +18,7 @@ from tests.contract.buffers import execution, prepare
 from tests.support.until import PATIENCE_S, wait_until
 
 JOBS = 150
+FLUSHES = pytest.mark.parametrize("size", [1, 10], ids=["one", "several"])
 UNTOUCHED = "q.xmin)"
 UNTOUCHED_THEN_WAIT = "q.xmin) and (select true from pg_advisory_xact_lock_shared(7))"
 WAITS = (
@@ -72,28 +73,29 @@ def test_claimed_rows_stay_on_their_pages(url: str, connection: Connection[Any])
     assert dict(connection.execute(pages).fetchall()) == before
 
 
+@FLUSHES
 def test_a_flush_locks_no_row_that_only_its_claim_has_touched(
-    url: str, connection: Connection[Any]
+    url: str, connection: Connection[Any], size: int
 ) -> None:
-    start_jobs(url, 10)
-    jobs = claim_jobs(url, 10)
+    start_jobs(url, size)
+    jobs = claim_jobs(url, size)
     statement = completion(url, jobs)
     prepare(connection, statement.name)
     command = sql.SQL("explain (analyze, costs off, timing off) ") + execution(statement)
     plan = [row[0] for row in connection.execute(command).fetchall()]
     (locking,) = [line for line in plan if "LockRows" in line]
     assert "never executed" in locking
-    assert connection.execute("select count(*) from holdfast.outcome").fetchall() == [(10,)]
+    assert connection.execute("select count(*) from holdfast.outcome").fetchall() == [(size,)]
 
 
+@FLUSHES
 def test_a_row_that_is_taken_while_a_flush_deletes_it_has_to_prove_itself_again(
-    url: str, connection: Connection[Any]
+    url: str, connection: Connection[Any], size: int
 ) -> None:
-    start_jobs(url, 1)
-    (job,) = claim_jobs(url, 1)
-    statement = completion(url, [job])
+    start_jobs(url, size)
+    statement = completion(url, claim_jobs(url, size))
     compiled = postgres_statements("dollar", DEFAULT_SCHEMA)[statement.name]
-    assert compiled.text.count(UNTOUCHED) == 2
+    assert compiled.text.count(UNTOUCHED) == (1 if size == 1 else 2)
     text = compiled.text.replace(UNTOUCHED, UNTOUCHED_THEN_WAIT)
     answers: list[Any] = []
 
@@ -117,5 +119,5 @@ def test_a_row_that_is_taken_while_a_flush_deletes_it_has_to_prove_itself_again(
         wait_until(lambda: is_waiting("transactionid", "tuple"))
     thread.join(PATIENCE_S)
     assert answers == [[]]
-    assert connection.execute("select count(*) from holdfast.queue").fetchall() == [(1,)]
+    assert connection.execute("select count(*) from holdfast.queue").fetchall() == [(size,)]
     assert connection.execute("select count(*) from holdfast.outcome").fetchall() == [(0,)]

@@ -20,8 +20,11 @@ JOBS = 200
 LOG_BEFORE_LIMITS = 1_744 - 56
 """Bytes of a plain job from its start to its end, with the schema and the statements of the commit before limits, less
 the lock that a flush took then."""
-LIFE = ["job_insert_new", "job_claim_queues", "job_complete"]
-MORE = ["job_insert", "job_insert_one", "job_claim", "job_next_due", "lease_renew", "lease_held"]
+LIFE = ["job_insert_new", "job_claim_queues", "job_complete_one"]
+MORE = [
+    *("job_insert", "job_insert_one", "job_claim", "job_next_due"),
+    *("job_complete", "lease_renew", "lease_held"),
+]
 
 
 def sent(op: Op[Any], answers: list[list[Any]]) -> Iterator[Statement]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import socket
+import struct
 import threading
 from typing import Literal, Self
 from urllib.parse import urlsplit
@@ -50,6 +52,14 @@ class Proxy:
     def cut(self) -> None:
         """End every connection and accept no other."""
         self._set("cut")
+
+    def reset(self) -> None:
+        """End every connection as a machine does that was switched off and on; accept others."""
+        for writer in list(self._writers):
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self.cut()
+        self.pass_all()
 
     def swallow(self) -> None:
         """Keep every connection open and answer nothing on it."""

@@ -27,7 +27,7 @@ BEAT = {
 REAPER = {"clock", "lease_list", "lease_reap", "lease_free", "unreadable_page", "redrive_find"}
 CLAIM = {"job_claim", "job_claim_queues", "job_next_due"}
 CLAIM_SQLITE = {"job_claim_poll", "job_claim_take", "job_claim_lease", "job_claim_read"}
-END = {"job_complete"}
+END = {"job_complete", "job_complete_one"}
 END_SQLITE = {"job_finish_end", "job_finish_held", "queue_drop", "lease_drop", "tally_add"}
 PLAIN = BEAT | REAPER | CLAIM | CLAIM_SQLITE | END | END_SQLITE
 """All that a worker of plain types sends: what it sent before there were limits."""

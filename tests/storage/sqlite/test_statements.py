@@ -18,6 +18,7 @@ FIRST_STEPS = {
     "job_claim_queues": "job_claim_poll",
     "job_complete": "job_finish_end",
     "job_complete_limited": "limit_signal_leaving",
+    "job_complete_one": "job_finish_end",
     "job_finish": "job_finish_end",
     "job_insert_limited": "limit_insert_queue",
     "job_insert_new": "job_insert_alike",

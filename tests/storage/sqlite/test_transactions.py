@@ -2,14 +2,19 @@
 
 import asyncio
 import sqlite3
+import threading
+from collections.abc import Callable
 from contextlib import closing
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.core.errors import ConnectionClosed, NoTransaction
-from holdfast.storage.operation import run, run_async
+from holdfast.storage.operation import Op, run, run_async
 from holdfast.storage.sqlite.database import SqliteDatabase
+from holdfast.storage.sqlite.transaction import SqliteAsyncTransaction
 from tests.storage.sqlite.scene import job_ids, locked, new_job
 
 
@@ -200,6 +205,30 @@ async def test_a_transaction_cancelled_while_it_waits_for_the_lock_gives_up_at_o
             with pytest.raises(asyncio.CancelledError):
                 await task
     assert count_orders(path) == 0
+
+
+async def test_the_statements_of_an_operation_go_to_the_thread_at_once_and_see_the_caller_s_context(
+    database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, ways = ContextVar("place", default="nowhere"), list[str]()
+    run_in_thread = SqliteAsyncTransaction.run_in_thread
+
+    def count(transaction: SqliteAsyncTransaction, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        ways.append("to the thread")
+        return run_in_thread(transaction, work)
+
+    def ask_twice() -> Op[tuple[str, int]]:
+        yield from database.store.schema.clock()
+        yield from database.store.schema.clock()
+        return place.get(), threading.get_ident()
+
+    monkeypatch.setattr(SqliteAsyncTransaction, "run_in_thread", count)
+    place.set("here")
+    async with database.transaction_async() as transaction:
+        seen, thread = await run_async(ask_twice(), transaction)
+        assert ways == ["to the thread"]
+    assert seen == "here"
+    assert thread != threading.get_ident()
 
 
 async def test_many_async_transactions_take_turns(database: SqliteDatabase, path: Path) -> None:

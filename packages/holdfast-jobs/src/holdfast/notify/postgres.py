@@ -8,14 +8,13 @@ import secrets
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 from holdfast.core.errors import MissingExtra, NoConnection
 from holdfast.notify.encoding import channel_name
 from holdfast.notify.server_notifier import Deliver, ListenerTimings, Purpose, ServerNotifier
 
 try:
-    from psycopg import AsyncConnection, OperationalError
+    from psycopg import OperationalError
     from psycopg.sql import SQL, Identifier
 except ImportError as error:
     raise MissingExtra(
@@ -69,7 +68,7 @@ def postgres_notifier(
 class PostgresConnection:
     """A `server_notifier.ServerConnection` over one connection of the driver."""
 
-    def __init__(self, connection: AsyncConnection[Any], channel: str) -> None:
+    def __init__(self, connection: LinkConnection, channel: str) -> None:
         self._connection = connection
         self._channel = channel
         # A channel of its own, so that the echoes of one listener do not wake all others.
@@ -112,11 +111,11 @@ class PostgresConnection:
 
     async def close(self) -> None:
         self._stop_watching()
-        # Only close the socket; terminating politely could wait for a dead peer.
-        self._connection.pgconn.finish()
+        self._connection.give_up()
 
     def _watch(self) -> None:
         # For as long as it listens, without psycopg's generator or a task: the thread that a hint wakes waits for it.
+        self._connection.forget_socket()
         self._watched = self._connection.pgconn.socket
         asyncio.get_running_loop().add_reader(self._watched, self._on_input)
 

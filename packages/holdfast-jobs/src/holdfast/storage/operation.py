@@ -50,7 +50,11 @@ def run(op: Op[T], on: SyncExecutor) -> T:
 
 
 async def run_async(op: Op[T], on: AsyncExecutor) -> T:
-    """Drive an operation to its end over an async connection."""
+    """Drive an operation to its end over an async connection; one in a thread of its own is given all of it at once."""
+    run_whole = getattr(on, "run_whole", None)
+    if run_whole is not None:
+        whole: T = await run_whole(op)
+        return whole
     try:
         statement = next(op)
         while True:

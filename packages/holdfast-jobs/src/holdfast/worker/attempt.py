@@ -203,7 +203,7 @@ class Backlog:
         if attempts[0].claimed.priority < last or any(each.claimed.crashes for each in attempts):
             self._ready = deque(sorted(self._ready, key=_urgency))
         self.filled.set()
-        self._wake(WAKE_COUNT)
+        self._wake(min(WAKE_COUNT, len(attempts)))
 
     def take_now(self) -> list[Attempt] | None:
         """Take the next call's attempts, several for a batch handler, if there are any and it may begin."""

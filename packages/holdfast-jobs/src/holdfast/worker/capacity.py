@@ -82,7 +82,7 @@ class Capacity:
     def free_slots(self) -> float:
         """How many slots are free of claimed work; below zero when more was claimed than there are slots."""
         taken = sum(count / self._sizes[name] for name, count in self._taken.items() if count)
-        return self._slots - taken - self._calls_of(None)
+        return self._slots - taken - (self._calls_of(None) if self._in_calls else 0)
 
     def _calls_of(self, name: str | None) -> int:
         """How many calls the jobs make that came with others of their key, of one type or of all."""

@@ -44,23 +44,26 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
-        if event.is_set():
-            return True
+        if seconds is None or event.is_set():
+            return await event.wait()
         task = asyncio.current_task()
         assert task is not None
-        cancelled_before = task.cancelling()
-        limit = asyncio.timeout(seconds)
+        cancelled_before, is_over = task.cancelling(), False
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = task.cancel()
+
+        # With less work than `asyncio.timeout` does: there are two such waits for every job that comes alone.
+        timer = asyncio.get_running_loop().call_later(seconds, end)
         try:
-            async with limit:
-                await event.wait()
-        except TimeoutError:
-            return False
+            return await event.wait()
         except asyncio.CancelledError:
-            # Until 3.11.3 a timeout within a task that was cancelled earlier looks like one more cancellation.
-            if limit.expired() and task.cancelling() <= cancelled_before:
+            if is_over and task.uncancel() <= cancelled_before:
                 return False
             raise
-        return True
+        finally:
+            timer.cancel()
 
 
 async def ends_before(

@@ -187,6 +187,7 @@ class TypePolicies:
         self._settings = {name: each for name, each in settings.items() if name in self._types}
         self.is_all_paused = is_paused
         self._policies = {name: self._policy_of(each) for name, each in self._types.items()}
+        self._leases = {name: _lease_class(each) for name, each in self._policies.items()}
         limits = {name: self._limit_of(each) for name, each in self._types.items()}
         self._limits = {name: limit for name, limit in limits.items() if limit is not None}
         return {name for name in paused if not self.is_paused(name)}
@@ -205,14 +206,7 @@ class TypePolicies:
 
     def lease_class(self, name: str) -> LeaseClass:
         """The lease a claim takes for a type, still without a token."""
-        policy = self._policies[name]
-        return LeaseClass(
-            token="",
-            lease_ms=policy.lease_ms,
-            max_attempts=policy.max_attempts or 0,
-            backoff_base_ms=min(CRASH_BASE_MS, policy.retry.base_ms),
-            backoff_cap_ms=min(CRASH_CAP_MS, policy.retry.cap_ms),
-        )
+        return self._leases[name]
 
     def _setting(self, name: str) -> TypeSetting:
         return self._settings.get(name, _NOTHING_SET)
@@ -231,3 +225,13 @@ class TypePolicies:
     def _limit_of(self, type: JobType) -> int | None:
         limit = self._setting(type.name).concurrency
         return type.concurrency if limit is None else limit
+
+
+def _lease_class(policy: EffectivePolicy) -> LeaseClass:
+    return LeaseClass(
+        token="",
+        lease_ms=policy.lease_ms,
+        max_attempts=policy.max_attempts or 0,
+        backoff_base_ms=min(CRASH_BASE_MS, policy.retry.base_ms),
+        backoff_cap_ms=min(CRASH_CAP_MS, policy.retry.cap_ms),
+    )

@@ -258,10 +258,13 @@ class PlainClaims:
         if self.cursors.needs_full_scan(plan.rooms):
             return -math.inf
         wait = self._backoff.poll_s(self._clock.random())
-        if not plan.is_full_scan:
+        if has_found:
+            # Where jobs come one by one, the claim of the next one does what is due by then.
+            wait = min(wait, FULL_SCAN_MIN_S)
+        elif not plan.is_full_scan:
             due_at = min(map(self.cursors.full_scan_due, plan.rooms))
             return min(self._clock.monotonic() + wait, due_at)
-        if not self._wake.is_set():
+        elif not self._wake.is_set():
             wait = min(wait, await self._next_due(list(plan.rooms)))
         return self._clock.monotonic() + wait
 

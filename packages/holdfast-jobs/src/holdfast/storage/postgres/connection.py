@@ -329,14 +329,6 @@ def _has_no_rows(cursor: Cursor[Any] | AsyncCursor[Any]) -> bool:
     return cursor.pgresult is not None and not cursor.pgresult.nfields
 
 
-def _rows_of(result: PGresult) -> list[Row]:
-    if not result.nfields:
-        return []
-    loading = Transformer(_ADAPTERS)
-    loading.set_pgresult(result)
-    return loading.load_rows(0, result.ntuples, tuple)
-
-
 def _role_of(connection: Connection[Any] | AsyncConnection[Any]) -> str | None:
     return None if connection.closed else connection.info.user
 
@@ -348,11 +340,21 @@ class _StatementRunner(Generic[K]):
     def __init__(self, connection: K, schema: str) -> None:
         self.connection: K = connection
         self._statements = postgres_statements("dollar", schema)
+        self._loading: Any = None
 
     def find_prepared(self, statement: Statement) -> Prepared | None:
         """Return a statement as it can be sent at any later moment, None where it has to be run now."""
         compiled = self._statements[statement.name]
         return find_prepared(self.connection, compiled.data, as_texts(compiled, statement.params))
+
+    def _rows_of(self, result: PGresult) -> list[Row]:
+        if not result.nfields:
+            return []
+        # It remembers how each type is read, and asks every answer for its columns.
+        loading = self._loading = self._loading or Transformer(_ADAPTERS)
+        loading.set_pgresult(result)
+        rows: list[Row] = loading.load_rows(0, result.ntuples, tuple)
+        return rows
 
     def explain(self, error: Exception, statement: str) -> Exception:
         """Return our error for the driver's, or the driver's own; `statement` names the one that failed."""
@@ -372,7 +374,7 @@ class PsycopgExecutor(_StatementRunner[Connection[Any]]):
                     prepared = find_prepared(self.connection, compiled.data, values)
                     if prepared is not None:
                         running = run_prepared(self.connection, prepared)
-                        return _rows_of(self.connection.wait(running))
+                        return self._rows_of(self.connection.wait(running))
             cursor = OwnCursor(self.connection)
             cursor.execute(compiled.data, values)
             return cursor.rows()
@@ -393,7 +395,7 @@ class PsycopgAsyncExecutor(_StatementRunner[AsyncConnection[Any]]):
                     prepared = find_prepared(self.connection, compiled.data, values)
                     if prepared is not None:
                         running = run_prepared(self.connection, prepared)
-                        return _rows_of(await self.connection.wait(running))
+                        return self._rows_of(await self.connection.wait(running))
             cursor = OwnAsyncCursor(self.connection)
             await cursor.execute(compiled.data, values)
             return await cursor.rows()

@@ -213,11 +213,11 @@ class PostgresLink:
         self._pid = 0
         self._giving_way: asyncio.Task[None] | None = None
 
-    async def run(self, op: Op[T]) -> T:
-        return await self._run(op, is_atomic=False)
+    def run(self, op: Op[T]) -> Coroutine[Any, Any, T]:
+        return self._run(op, is_atomic=False)
 
-    async def run_atomic(self, op: Op[T]) -> T:
-        return await self._run(op, is_atomic=True)
+    def run_atomic(self, op: Op[T]) -> Coroutine[Any, Any, T]:
+        return self._run(op, is_atomic=True)
 
     async def close(self) -> None:
         self._open_connections.forget(self)
@@ -244,6 +244,8 @@ class PostgresLink:
     async def _run(self, op: Op[T], is_atomic: bool) -> T:
         async with self._busy:
             while True:
+                if (executor := self._open_executor()) is not None:
+                    return await self._execute(op, executor, is_atomic)
                 try:
                     return await self._run_somewhere(op, is_atomic)
                 except _GaveWay:
@@ -251,7 +253,7 @@ class PostgresLink:
                     continue
 
     async def _run_somewhere(self, op: Op[T], is_atomic: bool) -> T:
-        """Run an operation on a connection of our own if there is one or may be one, or else on another link's."""
+        """Run an operation on a new connection of our own if there may be one, or else on another link's."""
         if self._is_to_share and (lender := self._open_connections.lender(self)) is not None:
             return await self._run_shared(lender, op, is_atomic)
         try:
@@ -267,8 +269,6 @@ class PostgresLink:
 
     @property
     def _is_to_share(self) -> bool:
-        if self._connection is not None:
-            return False
         return self._open_connections.shortage.is_on or time.monotonic() < self._ask_again_at
 
     async def _run_shared(self, lender: PostgresLink, op: Op[T], is_atomic: bool) -> T:
@@ -303,21 +303,22 @@ class PostgresLink:
 
     async def _lend(self, op: Op[T], is_atomic: bool) -> T:
         async with self._busy:
-            executor, connection = self._executor, self._connection
-            if executor is None or connection is None or connection.closed:
-                self._abandon()
+            executor = self._open_executor()
+            if executor is None:
                 raise _GaveWay
             return await self._execute(op, executor, is_atomic)
+
+    def _open_executor(self) -> PsycopgAsyncExecutor | None:
+        """Return what runs statements on our own connection, None where there is none that is open."""
+        if self._executor is not None and self._executor.connection.closed:
+            self._abandon()
+        return self._executor
 
     def _ask_later(self) -> None:
         self._pause_s = min(max(2 * self._pause_s, MIN_PAUSE_S), MAX_PAUSE_S)
         self._ask_again_at = time.monotonic() + self._pause_s * (0.5 + random.random() / 2)
 
     async def _open_connection(self) -> PsycopgAsyncExecutor:
-        if self._executor is not None and self._connection is not None:
-            if not self._connection.closed and not self._connection.broken:
-                return self._executor
-            self._abandon()
         self._open_connections.shortage.check_rest()
         self._open_connections.hung.check(self)
         # On Python 3.11 psycopg may lose a cancellation that comes as the server answers, and with it its caller's end.
@@ -415,8 +416,7 @@ class PostgresLink:
         self._open_connections.remove(self)
         connection, self._connection, self._executor = self._connection, None, None
         if connection is not None:
-            # close() on a dead peer could wait; the socket is all we want to be rid of.
-            connection.pgconn.finish()
+            connection.give_up()
 
 
 async def _run_in_transaction(op: Op[T], executor: PsycopgAsyncExecutor, begin: str) -> T:

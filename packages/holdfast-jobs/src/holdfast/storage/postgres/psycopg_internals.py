@@ -13,7 +13,8 @@ Each part buys speed. `MISSING` names those that this release does not have, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import select
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -91,14 +92,56 @@ if CAN_SHARE_SESSIONS:
     from psycopg import generators
 
 
+class _NoLock:
+    """In the place of a lock, where there is only one user."""
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
 class LinkConnection(AsyncConnection[Any]):
-    """For one user, which bounds every wait and gives the connection up when a wait is cut short."""
+    """For one user, who bounds every wait and gives the connection up when a wait is cut short.
+
+    Its socket stays registered from one statement to the next, so it is closed by `close` or `give_up` only.
+    """
+
+    _readiness: _SocketWait | None = None
+
+    if CAN_SHARE_SESSIONS:
+
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            self.lock = _NoLock()  # type: ignore[assignment]
 
     if CAN_DRIVE:
 
         async def wait(self, gen: PQGen[RV], interval: float = 0.0) -> RV:
             """Drive one of psycopg's operations to its end. Raises: OperationalError when the socket is gone."""
-            return await _drive(gen, self.pgconn.socket)
+            if self._readiness is None:
+                self._readiness = _SocketWait(asyncio.get_running_loop(), self.pgconn.socket)
+            try:
+                return await _drive(gen, self._readiness)
+            except BaseException:
+                self.forget_socket()
+                raise
+
+    async def close(self) -> None:
+        """Say good-bye to the server."""
+        self.forget_socket()
+        await super().close()
+
+    def give_up(self) -> None:
+        """Close the socket and nothing else: `close` on a dead peer could wait."""
+        self.forget_socket()
+        self.pgconn.finish()
+
+    def forget_socket(self) -> None:
+        """Have the loop watch the socket no more, until the next wait."""
+        if self._readiness is not None:
+            self._readiness.close()
 
 
 class PoolConnection(AsyncConnection[Any]):
@@ -108,9 +151,11 @@ class PoolConnection(AsyncConnection[Any]):
 
         async def wait(self, gen: PQGen[RV], interval: float = 0.1) -> RV:
             """Drive one of psycopg's operations to its end. Raises: OperationalError when the socket is gone."""
+            readiness = _SocketWait(asyncio.get_running_loop(), self.pgconn.socket)
             try:
-                return await _drive(gen, self.pgconn.socket)
+                return await _drive(gen, readiness)
             except asyncio.CancelledError:
+                readiness.close()
                 if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                     with suppress(OperationalError):
                         await self.cancel_safe(timeout=CANCEL_S)
@@ -118,15 +163,16 @@ class PoolConnection(AsyncConnection[Any]):
                     with suppress(OperationalError):
                         await super().wait(gen, interval)
                 raise
+            finally:
+                readiness.close()
 
 
-async def _drive(gen: PQGen[RV], socket: int) -> RV:
+async def _drive(gen: PQGen[RV], readiness: _SocketWait) -> RV:
     """Drive an operation while the socket stays registered for the whole of it, and without a timer.
 
     psycopg registers and forgets the socket and starts a timer for each piece of an answer, and the server sends
     pieces of 8 kB: half of what a claim of 200 jobs costs a worker.
     """
-    readiness = _SocketWait(asyncio.get_running_loop(), socket)
     try:
         wanted = next(gen)
         while True:
@@ -136,25 +182,30 @@ async def _drive(gen: PQGen[RV], socket: int) -> RV:
     except StopIteration as end:
         result: RV = end.value
         return result
-    finally:
-        readiness.close()
 
 
 class _SocketWait:
-    """The socket's readiness during one operation."""
+    """A socket's readiness. The loop watches the socket from the first wait on, until `close`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, socket: int) -> None:
         self._loop = loop
         self._socket = socket
         self._waiter: asyncio.Future[Ready] | None = None
         self._reads = False
+        self._unexpected = 0
+        self._looks: Callable[[int], object] | None = None
+        if not isinstance(loop, asyncio.BaseEventLoop):
+            # After an error uvloop watches a socket no more and does not say so: what is ready is not waited for.
+            poll = select.poll()
+            poll.register(socket, select.POLLIN)
+            self._looks = poll.poll
 
     async def wait(self, wanted: Wait) -> Ready:
         """Wait until the socket can do what is wanted."""
+        self._unexpected = 0
+        if wanted & _READ and self._looks is not None and self._looks(0):
+            return Ready.R
         self._waiter = self._loop.create_future()
-        if self._reads and not isinstance(self._loop, asyncio.BaseEventLoop):
-            # uvloop stops watching a socket after an error: the rest of what the server said would never be read.
-            self.close()
         if wanted & _READ and not self._reads:
             self._loop.add_reader(self._socket, self._can, Ready.R)
             self._reads = True
@@ -175,6 +226,11 @@ class _SocketWait:
     def _can(self, ready: Ready) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(ready)
+            return
+        # Once is only a turn of the loop; what the server says unasked is read with the next answer.
+        self._unexpected += 1
+        if self._unexpected > 1:
+            self.close()
 
 
 # The rest is for those who share sessions.
@@ -199,13 +255,12 @@ def find_prepared(connection: Any, text: bytes, values: Sequence[str | None]) ->
     prepared = connection._prepared
     key = (text, tuple([_UNKNOWN if each is None else _TEXT for each in values]))
     name = None if prepared.prepare_threshold is None else prepared._names.get(key)
-    given = [None if each is None else each.encode() for each in values]
     # libpq would take a NUL for the end of a value; a cursor refuses it.
-    is_whole = not any(b"\0" in each for each in given if each)
+    is_whole = "\0" not in "".join(filter(None, values))
     if name is None or not is_whole or not _HAS_PIPELINE or connection.pgconn.pipeline_status:
         return None
     prepared._names.move_to_end(key)
-    return name, given
+    return name, [None if each is None else each.encode() for each in values]
 
 
 def run_prepared(

@@ -66,13 +66,11 @@ def postgres_statements(style: ParamStyle, schema: str) -> CompiledStatements:
 
 def as_texts(compiled: Compiled, params: Mapping[str, Value]) -> list[str | None]:
     """Give the parameters in their order as text; the statement casts them, so that no driver's codecs matter."""
-    given = [params[name] for name in compiled.order]
-    return [each if type(each) is str else _text(each) for each in given]
+    given = map(params.__getitem__, compiled.order)
+    return [each if each is None or type(each) is str else _text(each) for each in given]
 
 
-def _text(value: Value) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
+def _text(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

@@ -6,18 +6,20 @@ Async transactions have a thread each: a statement that waits for the lock holds
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar, overload
 from weakref import WeakSet
 
 from holdfast.core.errors import ConnectionClosed
 from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import Parameters, ended_by_caller
-from holdfast.storage.operation import Row, Statement, run
+from holdfast.storage.operation import Op, Row, Statement, run
 from holdfast.storage.sqlite.connection import (
     LockWait,
     SqliteCallerCursor,
@@ -237,6 +239,10 @@ class SqliteAsyncTransaction:
     def check_open(self) -> None:
         """See `SqliteTransaction.check_open`."""
         self._inner.check_open()
+
+    def run_whole(self, op: Op[T]) -> asyncio.Future[T]:
+        """Run all statements of an operation at once: each way to the thread and back costs more than a statement."""
+        return self.run_in_thread(partial(contextvars.copy_context().run, run, op, self._inner))
 
     def run_in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run something in the transaction's own thread."""

@@ -507,6 +507,23 @@ with {complete_held}
 {complete_kept}
 select case when number < (select count(*) from given) then ids::text end, type, awaited from counted;
 
+-- name: job_complete_one
+-- The same of a single job that nobody awaits: a flush where jobs come one by one.
+with ended as (
+  delete from holdfast.queue q
+   where q.job_id = :id::uuid and q.token = :token::uuid and not q.awaited
+     and ({is_untouched} or q.job_id = (
+       select h.job_id from holdfast.queue h where h.job_id = :id::uuid and h.token = :token::uuid for update skip locked))
+  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token),
+kept as (
+  insert into holdfast.outcome (job_id, type, state, output, attempts, crashes, fence, token, worker, started_at, finished_at)
+  select job_id, type, 'completed', :output, attempt, crashes, fence, token, :worker,
+         'epoch'::timestamptz + :started_at::bigint * interval '1 microsecond', holdfast.moment(:now::bigint)
+    from ended),
+freed as (delete from holdfast.lease where token = any (:freed::uuid[]))
+insert into holdfast.tally (at, type, completed) select holdfast.moment(:now::bigint), type, 1 from ended
+returning type;
+
 -- name: job_complete_limited
 -- The same where some of the jobs came through partitions, which are polled again.
 with {complete_held}
