@@ -55,7 +55,7 @@ class Extension(NamedTuple):
     """Checks of the doctor: functions from a `Store` to an operation that returns findings."""
 
     runners: str = ""
-    """Runners of a tick: functions from an application and its settings to a `scheduler.runner.Runner`."""
+    """Runners of a tick: functions from an application and its settings to a `scheduler.runner.Runner`, or None."""
 
     settings: str = ""
     """Groups of settings: classes as in `settings.definitions`."""
