@@ -71,9 +71,9 @@ class Scene:
         """How far a reader is."""
         return [each for each in self.app.database.read(READERS.lines()) if each.reader == reader]
 
-    def parked(self, reader: str) -> list[ParkedEvent]:
+    def parked_events(self, reader: str) -> list[ParkedEvent]:
         """What a reader parked."""
-        return self.app.database.read(READERS.parked(reader, None, 1000))
+        return self.app.database.read(READERS.parked_events(reader, None, 1000))
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:

@@ -128,7 +128,7 @@ async def test_rows_and_position_are_rolled_back_together_and_only_what_fails_al
     async with scene.working():
         await scene.until_taken(*range(20))
     assert scene.taken() == list(range(20))
-    (parked,) = scene.parked("revenue")
+    (parked,) = scene.parked_events("revenue")
     assert parked.state == "failed"
     assert parked.error is not None
     assert "-1 cannot be paid" in parked.error
@@ -145,16 +145,16 @@ async def test_with_order_by_key_later_events_of_a_parked_event_s_key_are_held_b
     scene.publish(4, 5, key="b")
     async with scene.working():
         await scene.until_taken(1, 4, 5)
-        await until(lambda: len(scene.parked("revenue")) == 2)
+        await until(lambda: len(scene.parked_events("revenue")) == 2)
         scene.publish(6, key="a")
-        await until(lambda: len(scene.parked("revenue")) == 3)
-        assert [each.state for each in scene.parked("revenue")] == ["failed", "held", "held"]
-        scene.app.database.run(READERS.retry("revenue", None))
+        await until(lambda: len(scene.parked_events("revenue")) == 3)
+        assert [each.state for each in scene.parked_events("revenue")] == ["failed", "held", "held"]
+        scene.app.database.run(READERS.retry_parked("revenue", None))
         await until(lambda: len(scene.told("stream_parked")) == 2)
         assert sorted(scene.taken()) == [1, 4, 5]
-        scene.app.database.run(READERS.skip("revenue", None))
+        scene.app.database.run(READERS.skip_parked("revenue", None))
         await scene.until_taken(1, 3, 4, 5, 6)
-        await until(lambda: scene.parked("revenue") == [])
+        await until(lambda: scene.parked_events("revenue") == [])
         scene.publish(7, key="a")
         await scene.until_taken(1, 3, 4, 5, 6, 7)
     order = scene.taken()
@@ -174,7 +174,7 @@ async def test_data_of_another_type_is_parked_and_the_line_goes_on(scene: Scene)
     scene.publish(2, key="a")
     async with scene.working():
         await scene.until_taken(1, 2)
-    (parked,) = scene.parked("revenue")
+    (parked,) = scene.parked_events("revenue")
     assert parked.error is not None
     assert "ValidationError" in parked.error
 

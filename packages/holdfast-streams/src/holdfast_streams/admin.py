@@ -36,7 +36,7 @@ def stream_json(facts: StreamFacts) -> dict[str, Any]:
         "state": facts.state,
         "lag": facts.lag,
         "lag_ms": facts.lag_ms,
-        "parked": facts.parked,
+        "parked": facts.parked_count,
         "lines": [line_json(each, facts.now) for each in facts.lines],
         "waits": [str(each) for each in facts.waits],
     }
@@ -62,13 +62,13 @@ class StreamAdmin(NounAdmin):
         await self._gateway.read(caller, "stream.list", lambda store: find_reader(name))
         raise AssertionError("a reader came while it was looked for")
 
-    async def parked(
+    async def parked_events(
         self, caller: Caller, name: str, state: ParkedState | None = None, limit: int = 50
     ) -> builtins.list[ParkedEvent]:
         """Read the parked events of a reader. Raises: ReaderNotFound."""
         await self._gateway.read(caller, "stream.list", lambda store: find_reader(name))
         return await self._gateway.read(
-            caller, "stream.list", lambda store: READERS.parked(name, state, limit)
+            caller, "stream.list", lambda store: READERS.parked_events(name, state, limit)
         )
 
     async def pause(self, caller: Caller, name: str) -> None:

@@ -36,9 +36,9 @@ async def get(request: BoundRequest) -> ApiResponse:
     return ApiResponse(stream_json(found))
 
 
-async def parked(request: BoundRequest) -> ApiResponse:
+async def list_parked(request: BoundRequest) -> ApiResponse:
     """List the events that a reader could not take."""
-    found = await request.service.of(StreamAdmin).parked(
+    found = await request.service.of(StreamAdmin).parked_events(
         request.caller, request["name"], request["state"], request["limit"]
     )
     return ApiResponse({"items": [parked_json(each) for each in found]})
@@ -97,7 +97,7 @@ ROUTES = (
         "GET",
         f"{_ONE}/parked",
         "stream.list",
-        parked,
+        list_parked,
         (
             _NAME,
             Param("state", "query", text="Only this state.", choices=("failed", "held", "due")),

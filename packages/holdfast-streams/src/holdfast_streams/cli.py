@@ -101,11 +101,11 @@ def lag(session: CliSession, name: str | None, output: Format) -> None:
 @limit_option(50)
 @output_option
 @with_database
-def parked(session: CliSession, name: str, state: Any, limit: int, output: Format) -> None:
+def list_parked(session: CliSession, name: str, state: Any, limit: int, output: Format) -> None:
     """List the events that a reader could not take, and those held behind them."""
     from holdfast_streams.admin import parked_json
 
-    found = session.run(_admin(session).parked(session.caller(), name, state, limit))
+    found = session.run(_admin(session).parked_events(session.caller(), name, state, limit))
     write_records(
         [parked_json(each) for each in found], _PARKED_COLUMNS, output, empty="no parked events"
     )
@@ -193,7 +193,7 @@ def _add_parked(name: str, done: str, text: str) -> None:
     ) -> None:
         admin = _admin(session)
         if change.dry_run:
-            found = session.run(admin.parked(session.caller(), reader, None, 1_000))
+            found = session.run(admin.parked_events(session.caller(), reader, None, 1_000))
             meant = [each for each in found if not ids or each.id in ids]
             print_info(f"would {name} {pluralize(len(meant), 'event')}; nothing was changed")
             return

@@ -52,7 +52,7 @@ class StreamFacts(msgspec.Struct, frozen=True):
         return max((each.lag_ms(self.now) for each in self.lines), default=0)
 
     @property
-    def parked(self) -> int:
+    def parked_count(self) -> int:
         """How many events are parked."""
         return sum(each.parked for each in self.lines)
 
@@ -136,7 +136,7 @@ def rewind_reader(
 def retry_parked(name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
     """Have parked events taken again, in order, with those held behind them. Raises: ReaderNotFound."""
     yield from find_reader(name)
-    retried = yield from READERS.retry(name, ids)
+    retried = yield from READERS.retry_parked(name, ids)
     effects = [Effect(_target(name), None, {"retried": retried})] if retried else []
     return Change(retried, effects, [CONTROL_HINT])
 
@@ -144,7 +144,7 @@ def retry_parked(name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
 def skip_parked(name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
     """Give events up that failed, and release those held behind them. Raises: ReaderNotFound."""
     yield from find_reader(name)
-    skipped = yield from READERS.skip(name, ids)
+    skipped = yield from READERS.skip_parked(name, ids)
     effects = [Effect(_target(name), {"parked": skipped}, None)] if skipped else []
     return Change(skipped, effects, [CONTROL_HINT])
 

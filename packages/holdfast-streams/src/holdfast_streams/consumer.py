@@ -36,7 +36,7 @@ CONSUMER_RETRY = Retry(base="1s", cap="60s", max_attempts=3)
 LAST_TRIES = 2
 """How often a single event is tried before it is parked."""
 
-Order = Literal["key"]
+ConsumerOrder = Literal["key"]
 Events = Sequence[StreamEvent[Any] | UnreadableEvent]
 
 
@@ -51,7 +51,7 @@ class Consumer:
     is_single: bool
     is_async: bool
     data_type: Any
-    order: Order | None = None
+    order: ConsumerOrder | None = None
     since: Instant | None = None
     since_ms_ago: int | None = None
     retry: Retry = CONSUMER_RETRY
@@ -66,7 +66,7 @@ class HandlerFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerDelivery:
-    """Takes blocks for a consumer. See `delivery.Delivery`."""
+    """Takes blocks for a consumer. See `delivery.BlockDelivery`."""
 
     consumer: Consumer
     database: Database

@@ -11,7 +11,7 @@ from holdfast_streams.line_reader import HeldLine
 from holdfast_streams.reader_store import ReadBlock, ReaderKind
 
 
-class Delivery(Protocol):
+class BlockDelivery(Protocol):
     """Takes the blocks of one reader, each line's in order and one at a time; blocks of different lines together."""
 
     @property

@@ -61,9 +61,9 @@ def _check_waits(facts: Sequence[StreamFacts]) -> Finding:
 
 
 def _check_parked(facts: Sequence[StreamFacts]) -> Finding:
-    parked = [each for each in facts if each.parked]
+    parked = [each for each in facts if each.parked_count]
     if parked:
-        listed = ", ".join(f"{each.reader.name} {each.parked}" for each in parked)
+        listed = ", ".join(f"{each.reader.name} {each.parked_count}" for each in parked)
         return problem(
             "stream_parked",
             f"parked events: {listed}",

@@ -54,7 +54,7 @@ class Gap:
         self.seen = seen
         self._servers = {each.server for each in holders}
         self._waits_for = {each.transaction for each in holders}
-        self._prepared = _prepared(self._waits_for)
+        self._prepared = _only_prepared(self._waits_for)
 
     def is_settled(self, holders: Sequence[LineHolder]) -> bool:
         """Say whether all that were waited for are over. One that was prepared meanwhile has another name."""
@@ -64,13 +64,13 @@ class Gap:
             self._servers = {each.server for each in holders}
         now = {each.transaction for each in holders}
         if self._waits_for - now:
-            self._waits_for |= _prepared(now) - self._prepared
-        self._prepared |= _prepared(now)
+            self._waits_for |= _only_prepared(now) - self._prepared
+        self._prepared |= _only_prepared(now)
         self._waits_for &= now
         return not self._waits_for
 
 
-def _prepared(transactions: set[str]) -> set[str]:
+def _only_prepared(transactions: set[str]) -> set[str]:
     return {each for each in transactions if each.startswith(_PREPARED)}
 
 

@@ -19,7 +19,7 @@ from holdfast.storage.store.params import resolve_now
 from holdfast_streams.reader_store import LINES, READERS, ClaimedLine, LineRecord, LineToken
 
 
-class Beat(msgspec.Struct, frozen=True):
+class LineBeat(msgspec.Struct, frozen=True):
     """What a heartbeat brought: the lines still held, new ones, how many are too many, and when one may be free."""
 
     renewed: set[tuple[str, int]]
@@ -45,7 +45,7 @@ def beat(
     held: Mapping[tuple[str, int], LineToken],
     lease_ms: int,
     now: Instant | None = None,
-) -> Op[Beat]:
+) -> Op[LineBeat]:
     """Renew what this process holds, and claim what is free up to its share of each reader."""
     joined = yield from LINES.join(worker, readers, lease_ms, now)
     renewed: set[tuple[str, int]] = set()
@@ -72,4 +72,4 @@ def beat(
         yield from store.leases.evict(lost)
     due_ms = yield from LINES.next_expiry_ms(worker, readers, now)
     moment = yield from resolve_now(now)
-    return Beat(renewed, claimed, surplus, due_ms, lines, moment)
+    return LineBeat(renewed, claimed, surplus, due_ms, lines, moment)

@@ -2,7 +2,7 @@
 
 hold    `_keep_lines` renews leases, claims what is free, and gives back what is too much.
 wake    `_watch_news` asks which of the lines have something new, after a hint or once a second.
-read    A `_LineTask` reads blocks of its line, dense and in order, and hands them to the reader's `Delivery`.
+read    A `_LineTask` reads blocks of its line, dense and in order, and hands them to the reader's `BlockDelivery`.
 drain   Once stopped, no block is begun; those under way end, and the lines are given back for others to take at once.
 """
 
@@ -19,11 +19,11 @@ from holdfast.core.events import EventSpec
 from holdfast.core.instants import Instant
 from holdfast.storage.database import Database
 from holdfast.worker.clock import Clock
-from holdfast_streams.delivery import Delivery, RetryLater
+from holdfast_streams.delivery import BlockDelivery, RetryLater
 from holdfast_streams.errors import LineLost
 from holdfast_streams.events import STREAM_LAG, STREAM_REFUSED
 from holdfast_streams.line_reader import HeldLine, LineReader
-from holdfast_streams.line_shares import Beat, beat
+from holdfast_streams.line_shares import LineBeat, beat
 from holdfast_streams.reader_store import LINES, READERS, ClaimedLine, LineToken
 
 log = logging.getLogger("holdfast.streams")
@@ -48,7 +48,7 @@ class ReaderLoop:
     def __init__(
         self,
         database: Database,
-        deliveries: Mapping[str, Delivery],
+        deliveries: Mapping[str, BlockDelivery],
         worker: str,
         lease_ms: int,
         handlers: int,
@@ -146,7 +146,7 @@ class ReaderLoop:
         store, now = self._database.store, self._now()
         return beat(store, self._worker, names, held, self._lease_ms, now)
 
-    def _apply(self, found: Beat, group: asyncio.TaskGroup) -> None:
+    def _apply(self, found: LineBeat, group: asyncio.TaskGroup) -> None:
         for key, task in list(self._tasks.items()):
             if key not in found.renewed:
                 task.end()
@@ -245,7 +245,7 @@ class _LineTask:
     """Reads one line for as long as this process holds it."""
 
     def __init__(
-        self, loop: ReaderLoop, held: HeldLine, delivery: Delivery, wait_ms: int | None
+        self, loop: ReaderLoop, held: HeldLine, delivery: BlockDelivery, wait_ms: int | None
     ) -> None:
         self.held = held
         self.delivery = delivery

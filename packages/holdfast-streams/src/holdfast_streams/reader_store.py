@@ -194,7 +194,7 @@ class ReaderStore:
             yield Statement(name, {"reader": reader})
         return (yield from has_rows("reader_remove", reader=reader))
 
-    def parked(
+    def parked_events(
         self, reader: str | None, state: ParkedState | None, limit: int
     ) -> Op[list[ParkedEvent]]:
         """Read parked events, by reader, line and place. One statement."""
@@ -204,12 +204,12 @@ class ReaderStore:
         """Count parked events by reader and state. One statement."""
         return fetch(ParkedTotals, "parked_totals")
 
-    def retry(self, reader: str, ids: Sequence[str] | None) -> Op[list[str]]:
+    def retry_parked(self, reader: str, ids: Sequence[str] | None) -> Op[list[str]]:
         """Make parked events due again, all or some, with those held behind them; return their ids. One statement."""
         wanted = None if ids is None else texts(ids)
         return fetch_column("parked_retry", reader=reader, ids=wanted)
 
-    def skip(self, reader: str, ids: Sequence[str] | None) -> Op[list[str]]:
+    def skip_parked(self, reader: str, ids: Sequence[str] | None) -> Op[list[str]]:
         """Remove events that failed, all or some, and release those held behind them; return the ids."""
         wanted = None if ids is None else texts(ids)
         skipped = yield from fetch_column("parked_skip", reader=reader, ids=wanted)

@@ -14,7 +14,7 @@ from holdfast.core.instants import Instant, parse_since
 from holdfast.core.registry import check_name
 from holdfast.core.retry import Retry
 from holdfast.core.signatures import check_call, is_async, name_of, parameter_type
-from holdfast_streams.consumer import CONSUMER_RETRY, Consumer, Order
+from holdfast_streams.consumer import CONSUMER_RETRY, Consumer, ConsumerOrder
 from holdfast_streams.errors import DuplicateReader
 from holdfast_streams.reader_store import EARLIEST, READERS, resolve_since
 from holdfast_streams.stream_event import StreamEvent
@@ -58,7 +58,7 @@ class Streams:
         *patterns: str,
         name: str | None = None,
         batch: int | None = None,
-        order: Order | None = None,
+        order: ConsumerOrder | None = None,
         since: datetime | Duration | None = None,
         retry: Retry | None = None,
     ) -> Callable[[H], H]:

@@ -12,7 +12,7 @@ from holdfast.settings import load_some
 from holdfast.worker.handler_threads import HandlerThreads
 from holdfast.worker.wakes import call_on
 from holdfast_streams.consumer import ConsumerDelivery
-from holdfast_streams.delivery import Delivery
+from holdfast_streams.delivery import BlockDelivery
 from holdfast_streams.log_upkeep import LogUpkeep
 from holdfast_streams.reader_loop import ReaderLoop
 from holdfast_streams.registration import Streams, declared_streams
@@ -72,11 +72,15 @@ class StreamsRunner:
             if listener is not None:
                 await asyncio.to_thread(listener.close)
                 self._app.notifier.send([CONTROL_HINT])
+        if context.mode == "tick":
+            await upkeep.run()
         context.counts.processed += loop.events
         return context.counts
 
-    def _deliveries(self, context: RunnerContext, threads: HandlerThreads) -> dict[str, Delivery]:
-        found: dict[str, Delivery] = {}
+    def _deliveries(
+        self, context: RunnerContext, threads: HandlerThreads
+    ) -> dict[str, BlockDelivery]:
+        found: dict[str, BlockDelivery] = {}
         for name, each in self._streams.consumers.items():
             found[name] = ConsumerDelivery(
                 each,
@@ -99,7 +103,7 @@ class StreamsRunner:
         loop.stop()
 
     async def _tend(self, upkeep: LogUpkeep, context: RunnerContext) -> None:
-        while True:
+        while context.mode == "background":
             await upkeep.run()
             await context.clock.sleep(UPKEEP_S * (0.75 + context.clock.random() / 2))
 
