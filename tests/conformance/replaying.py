@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.commands.replay import SETTLE_US, ReplayPage, continue_replay, replay_page
 from holdfast.commands.retention import FIRST_ID, Ages, remove_chains
-from holdfast.commands.start import publish_events, subscribe_handlers
+from holdfast.commands.start import publish_event, subscribe_handlers
 from holdfast.core.ids import delivery_id, id_at
 from holdfast.core.instants import Instant
 from holdfast.core.records import JobRecord
@@ -21,7 +21,8 @@ _LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 async def _publish(fixture: StoreFixture, *inputs: str) -> list[str]:
     """Publish events; return their ids."""
     jobs = [fixture.job(_PLACED, input=each, version=2) for each in inputs]
-    await fixture.run(publish_events(fixture.store, jobs, now=fixture.now))
+    for job in jobs:
+        await fixture.run(publish_event(fixture.store, job, now=fixture.now))
     return [each.id for each in jobs]
 
 
@@ -82,7 +83,7 @@ class ReplayConformance(Conformance):
     async def test_an_event_for_later_is_replayed_for_later(self, fixture: StoreFixture) -> None:
         await fixture.run(fixture.store.events.subscribe([_OLD]))
         event = fixture.job(_PLACED, at=fixture.now + 60 * SECOND)
-        await fixture.run(publish_events(fixture.store, [event], now=fixture.now))
+        await fixture.run(publish_event(fixture.store, event, now=fixture.now))
         assert (await _replay(fixture)).copied == 1
         (found,) = await _read_deliveries(fixture)
         assert found.available_at == fixture.now + 60 * SECOND
@@ -134,7 +135,7 @@ class ReplayConformance(Conformance):
         await fixture.run(subscribe_handlers(fixture.store, [longer, _NEW], now=fixture.now))
         assert await fixture.run(events.kept()) == [KeptEvent(_PLACED, 90 * _DAY * 1000)]
         event = fixture.job(_PLACED, id=id_at(fixture.now))
-        await fixture.run(publish_events(fixture.store, [event], now=fixture.now))
+        await fixture.run(publish_event(fixture.store, event, now=fixture.now))
         other = await fixture.start()
         for type in (_OLD.job_type, _NEW.job_type, other.type):
             await fixture.finish_next("complete", type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from holdfast.commands.start import Delivery, deliver_waiting, publish_events, subscribe_handlers
+from holdfast.commands.start import Delivery, deliver_waiting, publish_event, subscribe_handlers
 from holdfast.core.records import NewJob
 from holdfast.core.subscriptions import NewSubscription, Subscription
 from holdfast.storage.id_generator import new_id
@@ -30,9 +30,9 @@ class Publishing(Machine):
             priority=priority,
             at=None if delay_s is None else self.now + delay_s * 1_000_000,
         )
-        (deliveries,) = self.same(lambda store: publish_events(store, [job], now=self.now))
+        published = self.same(lambda store: publish_event(store, job, now=self.now))
         expected = self.model.publish(job, self.now)
-        assert [each.id for each in deliveries] == expected
+        assert [each.id for each in published.deliveries] == expected
 
     @rule(event=events, names=st.lists(handlers, min_size=1, unique=True))
     def subscribe(self, event: str, names: list[str]) -> None:

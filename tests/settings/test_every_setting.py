@@ -43,10 +43,12 @@ from holdfast.web.app import create
 from holdfast.worker.clock import SystemClock
 from holdfast_archive import add_archive
 from holdfast_calls import ServiceClient, ServiceGuard
+from holdfast_streams import StreamEvent, add_streams
+from holdfast_streams.reader_store import LINES, READERS
 from tests.client.conftest import Heard
 from tests.scheduler.ticks import FunctionRunner
 from tests.support.pgbouncer import pooled
-from tests.support.until import PATIENCE_S, breath
+from tests.support.until import PATIENCE_S, breath, until
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -1069,3 +1071,80 @@ async def archive_schedule(place: Place) -> Any:
     await place.tick(app)
     (found,) = await app.aio.cycles.list()
     return found.schedule
+
+
+async def tick_streams(place: Place, app: Holdfast, late_hours: int = 0) -> None:
+    """Run a tick with its readers of the log, so many hours later than now."""
+    now = app.database.read(app.database.store.schema.clock()) + late_hours * 3_600_000_000
+    tick = replace(app.assembly(load_settings()), now=lambda: now).tick()
+    await tick.run()
+    await tick.close()
+
+
+def consume(app: Holdfast) -> None:
+    """Declare a consumer that does nothing, and publish an event for it."""
+
+    @add_streams(app).consumer("order.*", name="revenue")
+    def take(event: StreamEvent[Any], tx: Any) -> None: ...
+
+    app.migrate()
+    with app.transaction() as tx:
+        app.publish(tx, "order.paid", {})
+
+
+@seen("HOLDFAST_STREAMS_KEEP_HOURS", "48", 0, 1)
+async def log_kept(place: Place) -> Any:
+    app = place.open(place.url)
+    consume(app)
+    await tick_streams(place, app)
+    await tick_streams(place, app, late_hours=30)
+    with app.transaction() as tx:
+        return tx.execute("select count(*) from holdfast_log").fetchone()[0]
+
+
+@seen("HOLDFAST_STREAMS_PARTITION_HOURS", "12", 1, 0)
+async def log_partitions(place: Place) -> Any:
+    app = place.open(place.postgres_url())
+    consume(app)
+    app.database.run(READERS.begin_part(0))
+    before = app.database.read(READERS.parts())
+    age_us = app.database.read(app.database.store.schema.clock()) - before[-1].begins_at
+    await tick_streams(place, app, late_hours=8 - age_us // 3_600_000_000)
+    return len(app.database.read(READERS.parts())) - len(before)
+
+
+@seen("HOLDFAST_STREAMS_LEASE_MS", "60000", True, False)
+async def stream_lease(place: Place) -> Any:
+    app = place.open(place.url)
+    consume(app)
+
+    def left() -> int | None:
+        op = LINES.next_expiry_ms("nobody", ["revenue"])
+        found: int | None = app.database.read(op)
+        return found
+
+    async with place.working(app):
+        await until(lambda: left() is not None)
+        return (left() or 0) <= 15_000
+
+
+@seen("HOLDFAST_STREAMS_HANDLERS", "2", 4, 2)
+async def stream_handlers(place: Place) -> Any:
+    app = place.open(place.url)
+    inside: list[int] = [0, 0]
+
+    @add_streams(app).consumer("order.*", name="revenue")
+    async def take(event: StreamEvent[Any], tx: Any) -> None:
+        inside[0] += 1
+        inside[1] = max(inside)
+        await asyncio.sleep(0.3)
+        inside[0] -= 1
+
+    app.migrate()
+    with app.transaction() as tx:
+        for key in range(64):
+            app.publish(tx, "order.paid", {}, key=str(key))
+    async with place.working(app):
+        await until(lambda: inside[1] > 1)
+        await asyncio.sleep(0.2)
+    return inside[1]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from holdfast.commands.start import StartRequest, publish_events, start_chains
+from holdfast.commands.start import StartRequest, publish_event, start_chains
 from holdfast.core.records import NewBlocker, NewJob
 from holdfast.core.subscriptions import Subscription
 from holdfast.notify.base import Hint
@@ -37,8 +37,8 @@ def subscribed(workshop: Workshop, *names: str) -> list[Subscriber]:
 
 
 async def publish(workshop: Workshop, *orders: int) -> None:
-    jobs = [event(order) for order in orders]
-    await workshop.run(publish_events(workshop.store, jobs))
+    for order in orders:
+        await workshop.run(publish_event(workshop.store, event(order)))
 
 
 def event(order: int) -> NewJob:

@@ -146,6 +146,11 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast_archive.manifest.Manifest",
         "holdfast_archive.manifest.ArchivedObject",
     ),
+    "Streams": (
+        "holdfast_streams.add_streams",
+        "holdfast_streams.Streams",
+        "holdfast_streams.StreamEvent",
+    ),
     "Dashboard and observability": (
         "holdfast.web.app.create",
         "holdfast.observe.logging.LoggingObserver",

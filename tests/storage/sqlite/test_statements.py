@@ -14,6 +14,7 @@ from holdfast.storage.sqlite.store import sqlite_statements
 STATEMENTS = sqlite_statements()
 # What PostgreSQL does in one statement begins with these here.
 FIRST_STEPS = {
+    "event_publish": "subscription_list",
     "job_claim": "job_claim_poll",
     "job_claim_queues": "job_claim_poll",
     "job_complete": "job_finish_end",

@@ -61,7 +61,7 @@ class Extension(NamedTuple):
     """Checks of a database server by dialect: functions as `scheduler.doctor.checks.CheckServer` in "module:NAME"."""
 
     runners: str = ""
-    """Runners of a tick: functions from an application and its settings to a `scheduler.runner.Runner`."""
+    """Runners of a tick: functions from an application and its settings to a `scheduler.runner.Runner`, or None."""
 
     settings: str = ""
     """Groups of settings: classes as in `settings.definitions`."""

@@ -125,6 +125,8 @@ class Holdfast(Registration, Producer):
         """What extensions keep with this application, under names of their own."""
         self.leaves_chains: Callable[[], bool] = lambda: False
         """Whether retention leaves ended chains alone because an extension removes them."""
+        self.after_migrate: list[Callable[[], None]] = []
+        """What extensions register in the database when handlers are subscribed."""
         self._sender = HintSender(lambda: self.notifier)
         self._targets = Targets(self.registry, open_types, payload_limit)
         self._bind(str(values["HOLDFAST_URL"]), self._options)
@@ -223,6 +225,11 @@ class Holdfast(Registration, Producer):
         """The notifier, created at its first use. Raises: ConfigError, MissingExtra."""
         return self._resources.notifier
 
+    @property
+    def sends_hints(self) -> bool:
+        """Whether hints are sent and heard at all."""
+        return self._bound.hints
+
     def worker(
         self, settings: Settings | None = None, *, enabled: bool | None = None
     ) -> EmbeddedWorker:
@@ -285,7 +292,9 @@ class Holdfast(Registration, Producer):
             notifier=self.notifier if self._bound.hints else None,
             observer=self.observer(),
             leaves_chains=self.leaves_chains(),
-            runners=tuple(make(self, settings) for make in rows("runners")),
+            runners=tuple(
+                runner for make in rows("runners") if (runner := make(self, settings)) is not None
+            ),
         )
 
     def transaction(self) -> TransactionScope:
@@ -327,6 +336,8 @@ class Holdfast(Registration, Producer):
             hints = [hint for each in deliveries for hint in each.hints()]
             if hints and self._bound.hints:
                 self._sender.send(hints)
+        for register in self.after_migrate:
+            register()
 
     def close(self) -> None:
         """Close all connections; the next use opens them again."""

@@ -63,6 +63,9 @@ class PublishOptions(TypedDict, total=False):
     priority: int
     """Priority of its deliveries, from 0 (most urgent) to 9; by default 5."""
 
+    key: str | None
+    """What it is about, such as an order's id: readers of the log get events of one key in order."""
+
 
 class SignalOptions(TypedDict, total=False):
     """Options of `app.signal`."""
@@ -260,7 +263,8 @@ class Producer:
     ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
         """Publish an event in the caller's transaction; return a chain per subscribed handler.
 
-        Until a handler subscribes, it waits as one chain under the event's own name.
+        If consumers read it, it is also in the log. If nothing does, it waits as one chain under its own name until a
+        handler subscribes.
         """
         check_options(options, PublishOptions)
         try:

@@ -28,7 +28,7 @@ from holdfast.client.start_targets import StartableType, Targets
 from holdfast.client.views import Chain, chain_of, new_chain, removed_chain
 from holdfast.commands.change import Change, due_hints
 from holdfast.commands.debounce import Unsealed
-from holdfast.commands.start import Started, StartRequest, publish_events, start_chains
+from holdfast.commands.start import Started, StartRequest, publish_event, start_chains
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
 from holdfast.core.events import Event, event
@@ -46,6 +46,7 @@ from holdfast.core.records import (
 )
 from holdfast.core.registry import Target
 from holdfast.core.sealing import Sealer
+from holdfast.notify.base import LOG_HINT
 from holdfast.storage.after_commit import Witness
 from holdfast.storage.id_generator import new_id, new_ids
 from holdfast.storage.operation import Op
@@ -314,6 +315,7 @@ def publish_command(
     at: datetime | None = None,
     after: Duration | None = None,
     priority: int = DEFAULT_PRIORITY,
+    key: str | None = None,
 ) -> ClientCommand[list[Chain]]:
     """Return the command that publishes an event. Raises: the errors of names, payloads and options."""
     text = targets.encode_event(name, input)
@@ -321,6 +323,7 @@ def publish_command(
     planned = check_time(at, after)
     after_ms = None if after is None else milliseconds(after)
     urgency = check_priority(priority)
+    order_key = check_key(key)
 
     def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
         moment = planned
@@ -334,12 +337,20 @@ def publish_command(
             input=entry.stored_input(job_id, text),
             priority=urgency,
             at=moment,
+            key=order_key,
             trace=None if conditions.trace is None else conditions.trace(name),
             version=entry.version,
         )
-        (deliveries,) = yield from publish_events(store, [job], conditions.channel)
-        started = [Started(each.id, each.type, "pending", False) for each in deliveries]
-        return _change([new_chain(each, None, text) for each in started], started, conditions)
+        published = yield from publish_event(
+            store, job, conditions.channel, is_declared=targets.is_logged(name)
+        )
+        started = [Started(each.id, each.type, "pending", False) for each in published.deliveries]
+        chains = [new_chain(each, None, text) for each in started]
+        change = _change(chains, started, conditions)
+        if published.is_logged and not conditions.channel:
+            hints = (*change.hints, LOG_HINT)
+            return Change(chains, (), hints, change.events, change.witness)
+        return change
 
     return command
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Any, TypedDict
 
 import msgspec
@@ -143,6 +144,10 @@ class Targets:
         codecs = [each.input for each in (*known, *self._registry.of_event(event))]
         texts = [each.encode(input, self._limit) for each in codecs or [_ANYTHING]]
         return texts[0]
+
+    def is_logged(self, event: str) -> bool:
+        """Whether a reader of the log that is declared here reads an event."""
+        return any(fnmatchcase(event, each) for each in self._registry.log_patterns)
 
     def event(self, event: str) -> StartableType:
         """Return how an event of this name is written: its version, and whether it is sealed."""

@@ -1,6 +1,7 @@
 """Starting chains: keys first, then jobs, then blockers, all in the caller's transaction; and subscriptions of events.
 
-Publishing an event starts one job per subscription, or one waiting row until a handler subscribes.
+Publishing an event starts one job per subscription, and appends it to the log if that has readers of it. Without either
+it is one waiting row until a handler subscribes.
 """
 
 from __future__ import annotations
@@ -208,18 +209,31 @@ class Delivery(msgspec.Struct, frozen=True):
 NOTHING = Delivery(0, (), EndReport([], FanIn([], [])))
 
 
-def publish_events(
+class Publication(msgspec.Struct, frozen=True):
+    """The jobs that deliver an event, or wait in its name, and whether it is in the log."""
+
+    deliveries: list[NewJob]
+    is_logged: bool
+
+
+def publish_event(
     store: Store,
-    events: Sequence[NewJob],
+    event: NewJob,
     channel: str | None = None,
     now: Instant | None = None,
-) -> Op[list[list[NewJob]]]:
-    """Write the deliveries of events; return them per event. An event's `type` is its name."""
-    names = sorted({each.type for each in events})
-    subscriptions = yield from store.events.subscriptions(names)
-    deliveries = [_deliveries(each, subscriptions) for each in events]
-    yield from store.jobs.insert([job for jobs in deliveries for job in jobs], channel, now)
-    return deliveries
+    is_declared: bool = False,
+) -> Op[Publication]:
+    """Append an event to the log and write its deliveries. Its `type` is its name, its `key` chooses its line.
+
+    `is_declared` says that this process knows a reader of it, whether or not that is registered.
+    """
+    published = yield from store.log.publish(event, is_declared, channel, now)
+    if published.is_logged and not published.subscriptions:
+        return Publication([], True)
+    job = event if event.key is None else msgspec.structs.replace(event, key=None)
+    deliveries = _deliveries(job, published.subscriptions)
+    yield from store.jobs.insert(deliveries, channel, now)
+    return Publication(deliveries, published.is_logged)
 
 
 def _deliveries(event: NewJob, subscriptions: Sequence[Subscription]) -> list[NewJob]:

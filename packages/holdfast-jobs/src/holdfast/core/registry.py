@@ -258,6 +258,8 @@ class Registry:
     def __init__(self) -> None:
         """Begin with none."""
         self.sealer: Sealer | None = None
+        self.log_patterns: list[str] = []
+        """Which events readers of the log, declared by an extension, want; `*` stands for anything."""
         self._types: dict[str, JobType] = {}
         self._by_handler: dict[Hashable, list[JobType]] = {}
         self._upgrades: dict[str, dict[int, Upgrade]] = {}

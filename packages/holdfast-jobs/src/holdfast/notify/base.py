@@ -110,6 +110,18 @@ def cycle_hint(name: str) -> Hint:
     return Hint("due", f"{_CYCLE}{name}")
 
 
+LOG_HINT = Hint("due", "log:")
+"""Events were appended to the log; to workers it is an unknown type."""
+
+CONTROL_HINT = Hint("due", "log:control")
+"""Lines of the log were given back, or an operator has paused, moved or released something."""
+
+
+def is_about_log(hint: Hint) -> bool:
+    """Return whether a hint concerns those who read the log."""
+    return hint.type == ANY or hint.type.startswith(LOG_HINT.type)
+
+
 def is_about_cycles(hint: Hint) -> bool:
     """Return whether a hint concerns cycles."""
     return hint.kind == "due" and hint.type.startswith(_CYCLE)

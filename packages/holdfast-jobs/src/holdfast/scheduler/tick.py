@@ -196,7 +196,7 @@ class Passes:
         concurrency = concurrency_of(self._runners[name])
         if concurrency == "sequential":
             return None
-        return 0.0 if concurrency == "concurrent" else self._limit_ms(name) / 1000
+        return self._limit_ms(name) / 1000 if concurrency == "lingering" else 0.0
 
     def _limit_ms(self, name: str) -> int:
         return self._runners[name].max_ms or self._options.runner_ms
@@ -205,7 +205,9 @@ class Passes:
         return int(self._clock.monotonic() * 1000)
 
     async def _run_runner(self, name: str, this: Pass) -> RunnerResult:
-        is_concurrent = concurrency_of(self._runners[name]) == "concurrent"
+        concurrency = concurrency_of(self._runners[name])
+        # One that goes on for as long as the worker would keep its place from all others.
+        is_concurrent = concurrency == "concurrent"
         async with self._concurrent if is_concurrent else nullcontext():
             reason = self._reason_to_skip(name, this)
             if reason is not None:
@@ -241,6 +243,8 @@ class Passes:
         limit_ms = own.remaining_ms(now_ms)
         if concurrency_of(runner) != "sequential":
             limit_ms = (whole.remaining_ms(now_ms) or 0) + int(CANCEL_GRACE_S * 1000)
+        if concurrency_of(runner) == "continuous" and self._mode == "background":
+            limit_ms = None
         outcome = await self._tasks.run(runner, context, limit_ms)
         this.last_error = context.worker_error or this.last_error
         wakes = [each for each in (this.next_in_ms, context.next_in_ms) if each is not None]

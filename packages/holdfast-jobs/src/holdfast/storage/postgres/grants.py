@@ -32,28 +32,44 @@ _STATE = (
     *("subscription", "worker", "worker_runs", "cycle", "cycle_slot", "tally", "archive_manifest"),
     *("gate", "wakeup", "limit_setting", "unreadable", "redrive", "redrive_job"),
     *("on_failed", "failing", "step", "signal"),
+    *(
+        "log",
+        "log_0",
+        "log_part",
+        "log_reader",
+        "log_pattern",
+        "log_position",
+        "log_member",
+        "log_parked",
+    ),
 )
+_LINES = tuple(f"log_line_{line}" for line in range(16))
+"""The sequences that places in the log are drawn from."""
 _VIEWS = ("jobs", "outbox", "archive_exports")
 
 # In each line what is granted on which tables. A privilege on some columns is enough to lock a row.
 GRANTS: Mapping[GrantedRole, tuple[tuple[LiteralString, tuple[str, ...]], ...]] = {
     "producer": (
         ("select, insert", ("job", "queue", "blocker", "chain_key", "revision", "signal")),
-        ("insert", ("tally", "wakeup")),
+        ("insert", ("tally", "wakeup", "log")),
+        ("usage", _LINES),
         ("update", ("chain_key",)),
         ("update (awaited)", ("queue",)),
         ("update (blockers, debounced)", ("job",)),
         ("update (crashes)", ("outcome",)),
         ("select", ("jobs", "lease", "outcome", "subscription", "schema_version", "identity")),
+        ("select", ("log_pattern", "log_part")),
     ),
     "worker": (
         (_WRITE, _STATE),
+        ("select, usage", _LINES),
         ("select", (*_VIEWS, "type_setting", "identity", "schema_version")),
         # The server it runs on, so that fences grow and copies are recognised.
         ("update (system_id, timeline, started_at, hosts)", ("identity",)),
     ),
     "operator": (
         (_WRITE, (*_STATE, "type_setting", "identity", "api_token")),
+        ("select, usage", _LINES),
         ("select", (*_VIEWS, "schema_version")),
         # What happened is written once.
         ("select, insert", ("audit",)),

@@ -35,11 +35,11 @@ _FUNCTION_LIST = """
 array_agg array_position bit_or bool_and bool_or cardinality ceil clock_timestamp concat_ws count current_database
 current_setting date_bin date_trunc generate_series has_column_privilege has_table_privilege hashtext hashtextextended
 json_agg json_array_elements json_array_elements_text json_build_array json_build_object json_object_agg json_to_record
-json_to_recordset length lower max min pg_backend_pid pg_control_checkpoint pg_current_wal_lsn pg_has_role
-pg_is_in_recovery pg_jit_available pg_last_wal_receive_lsn pg_logical_emit_message pg_notify pg_postmaster_start_time
-pg_relation_size pg_stat_get_dead_tuples pg_terminate_backend pg_total_relation_size pg_try_advisory_xact_lock
-pg_walfile_name power replace right round row_number set_config split_part starts_with strpos substr sum to_json
-to_timestamp unnest
+json_to_recordset length lower max min nextval pg_backend_pid pg_control_checkpoint pg_current_wal_lsn pg_get_expr
+pg_has_role pg_is_in_recovery pg_jit_available pg_last_wal_receive_lsn pg_logical_emit_message pg_notify
+pg_postmaster_start_time pg_relation_size pg_sequence_last_value pg_stat_get_dead_tuples pg_terminate_backend
+pg_total_relation_size pg_try_advisory_xact_lock pg_walfile_name power replace right round row_number set_config
+split_part starts_with string_agg strpos substr sum to_json to_timestamp unnest
 """
 FUNCTIONS = frozenset(_FUNCTION_LIST.split())
 """The functions that our statements call; a test finds those that are missing here."""

@@ -15,6 +15,7 @@ from holdfast.storage.sqlite.jobs import (
 )
 from holdfast.storage.sqlite.leases import SqliteLeaseStore, SqliteWorkerStore
 from holdfast.storage.sqlite.limits import SqliteLimitStore
+from holdfast.storage.sqlite.log import SqliteLogStore
 from holdfast.storage.sqlite.steps import SqliteSignalStore, SqliteStepStore
 from holdfast.storage.store import Store
 from holdfast.storage.store.schema import ANYWHERE, DatabasePlace
@@ -32,6 +33,7 @@ class SqliteStore(Store):
         self.jobs = SqliteJobStore()
         self.leases = SqliteLeaseStore()
         self.limits = SqliteLimitStore()
+        self.log = SqliteLogStore()
         self.chains = SqliteChainStore()
         self.blockers = SqliteBlockerStore()
         self.debounce = SqliteDebounceStore()

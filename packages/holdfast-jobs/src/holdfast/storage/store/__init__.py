@@ -22,6 +22,7 @@ from holdfast.storage.store.jobs import (
 )
 from holdfast.storage.store.leases import LeaseStore
 from holdfast.storage.store.limits import LimitStore
+from holdfast.storage.store.log import LogStore
 from holdfast.storage.store.retention import RetentionStore
 from holdfast.storage.store.schema import ANYWHERE, DatabasePlace, SchemaStore, ServerStatsStore
 from holdfast.storage.store.steps import SignalStore, StepStore
@@ -41,6 +42,7 @@ class Store:
         self.blockers = BlockerStore()
         self.debounce = DebounceStore()
         self.events = EventStore()
+        self.log = LogStore()
         self.workers = WorkerStore()
         self.attempts = AttemptStore()
         self.dead_letters = DeadLetterStore()

@@ -81,11 +81,11 @@ vacuum (skip_locked, index_cleanup on, truncate off, parallel 0)
 with granted as (
   select c.relname::text as object, c.relowner, acl.grantee, lower(acl.privilege_type) as privilege
     from pg_class c cross join aclexplode(c.relacl) acl
-   where c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass) and c.relkind in ('r', 'v')
+   where c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass) and c.relkind in ('r', 'v', 'p', 'S')
   union all
   select c.relname || '.' || a.attname, c.relowner, acl.grantee, lower(acl.privilege_type)
     from pg_class c join pg_attribute a on a.attrelid = c.oid cross join aclexplode(a.attacl) acl
-   where c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass) and c.relkind in ('r', 'v')
+   where c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass) and c.relkind in ('r', 'v', 'p', 'S')
 ), by_object as (
   select r.rolname, g.object, json_agg(g.privilege) as privileges
     from granted g join pg_roles r on r.oid = g.grantee where g.grantee <> g.relowner group by 1, 2

@@ -1,0 +1,287 @@
+"""Consumers: handlers whose rows and position commit together, so that each event counts once in this database.
+
+A block that fails is tried again with backoff, then in halves down to single events, so that only what fails by itself
+is parked. With `order="key"`, later events of a parked event's key are held behind it, and taken in order once it was
+tried again or skipped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable, words_of
+from holdfast.core.events import EventSpec
+from holdfast.core.instants import Instant
+from holdfast.core.records import Held
+from holdfast.core.redaction import clean_error
+from holdfast.core.retry import Retry
+from holdfast.storage.database import Database
+from holdfast.storage.operation import Op, run, run_async
+from holdfast.storage.store.params import resolve_now
+from holdfast.worker.clock import Clock
+from holdfast.worker.handler_threads import HandlerThreads
+from holdfast_streams.delivery import RetryLater
+from holdfast_streams.errors import LineLost
+from holdfast_streams.events import STREAM_CONSUMED, STREAM_PARKED, STREAM_RETRIED
+from holdfast_streams.line_reader import HeldLine
+from holdfast_streams.reader_store import LINES, ReadBlock, ReaderKind
+from holdfast_streams.stream_event import EventDecoder, StreamEvent, UnreadableEvent
+
+CONSUMER_RETRY = Retry(base="1s", cap="60s", max_attempts=3)
+"""How often a block is tried as a whole before its events are tried by halves."""
+
+LAST_TRIES = 2
+"""How often a single event is tried before it is parked."""
+
+ConsumerOrder = Literal["key"]
+Events = Sequence[StreamEvent[Any] | UnreadableEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A declared consumer: its handler, and how it is called."""
+
+    name: str
+    patterns: tuple[str, ...]
+    handler: Callable[..., Any]
+    batch: int
+    is_single: bool
+    is_async: bool
+    data_type: Any
+    order: ConsumerOrder | None = None
+    since: Instant | None = None
+    since_ms_ago: int | None = None
+    retry: Retry = CONSUMER_RETRY
+
+
+class HandlerFailed(Exception):
+    """A handler raised; what it wrote was rolled back."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(clean_error(type(error).__name__, words_of(error)))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerDelivery:
+    """Takes blocks for a consumer. See `delivery.BlockDelivery`."""
+
+    consumer: Consumer
+    database: Database
+    decoder: EventDecoder
+    threads: HandlerThreads
+    clock: Clock
+    emit: Callable[[EventSpec, dict[str, Any]], None]
+    now: Callable[[], Instant | None] = lambda: None
+
+    kind: ReaderKind = "consumer"
+
+    @property
+    def name(self) -> str:
+        return self.consumer.name
+
+    @property
+    def patterns(self) -> Sequence[str]:
+        return self.consumer.patterns
+
+    @property
+    def batch(self) -> int:
+        return self.consumer.batch
+
+    def begins_at(self) -> Op[Instant | None]:
+        if self.consumer.since_ms_ago is None:
+            return self.consumer.since
+        return (yield from resolve_now(self.now())) - self.consumer.since_ms_ago * 1000
+
+    async def deliver(self, held: HeldLine, block: ReadBlock) -> None:
+        assert block.upto is not None
+        if block.text is None:
+            await self._advance(held, block.upto)
+            return
+        events = self.decoder.decode(block.text)
+        parked = set(block.parked_keys) if self.consumer.order == "key" else set()
+        try:
+            await self._take(held, events, block.upto, parked)
+        except HandlerFailed as failure:
+            await self._note_failure(held, len(events), str(failure))
+            await self._take_halves(held, events, block.upto, parked)
+
+    async def _note_failure(self, held: HeldLine, events: int, error: str) -> None:
+        """Count a failure; the block is tried again unless it has failed often enough. Raises: RetryLater, LineLost."""
+        policy = self.consumer.retry
+        delay_ms = policy.delay_ms(held.failures + 1, self.clock.random())
+        failures = await self.database.run_async(
+            LINES.fail(held.token, error, delay_ms, self.now())
+        )
+        if failures is None:
+            raise LineLost(f"{held.mark} is read by another process")
+        held.failures = failures
+        if policy.max_attempts is not None and failures >= policy.max_attempts:
+            return
+        self._emit(STREAM_RETRIED, held, events=events, error=error, delay_ms=delay_ms)
+        raise RetryLater(delay_ms / 1000)
+
+    async def _take_halves(
+        self, held: HeldLine, events: Events, upto: int, parked: set[str]
+    ) -> None:
+        """Take events that failed together in two halves, and so on, so that only what fails alone is parked."""
+        if len(events) == 1:
+            await self._take_alone(held, events[0], upto, parked)
+            return
+        middle = len(events) // 2
+        for half, end in ((events[:middle], events[middle - 1].place), (events[middle:], upto)):
+            try:
+                await self._take(held, half, end, parked)
+            except HandlerFailed:
+                await self._take_halves(held, half, end, parked)
+
+    async def _take_alone(
+        self, held: HeldLine, event: StreamEvent[Any] | UnreadableEvent, upto: int, parked: set[str]
+    ) -> None:
+        failure = ""
+        for attempt in range(1, LAST_TRIES + 1):
+            try:
+                await self._take(held, [event], upto, parked)
+                return
+            except HandlerFailed as error:
+                failure = str(error)
+            delay_s = self.consumer.retry.delay_ms(attempt) / 1000
+            if attempt < LAST_TRIES and await self.clock.wait(held.ended, delay_s):
+                raise RetryLater(0)
+        attempts = (self.consumer.retry.max_attempts or 0) + LAST_TRIES
+        last = self._last(held, upto, failed={event.place: failure}, attempts=attempts)
+        await self.database.run_async(last)
+        held.move(upto)
+        self._note_parked(held, event, failure, parked)
+
+    def _note_parked(
+        self,
+        held: HeldLine,
+        event: StreamEvent[Any] | UnreadableEvent,
+        error: str,
+        parked: set[str],
+    ) -> None:
+        if self.consumer.order == "key" and event.key is not None:
+            parked.add(event.key)
+        self._emit(STREAM_PARKED, held, event=event.name, id=event.id, error=error)
+
+    async def _take(self, held: HeldLine, events: Events, upto: int, parked: set[str]) -> None:
+        """Call the handler and move the position, in one transaction. Raises: HandlerFailed, LineLost."""
+        behind: list[int] = []
+        unreadable: list[UnreadableEvent] = []
+        good: list[StreamEvent[Any]] = []
+        keys = set(parked)
+        for each in events:
+            if each.key is not None and each.key in keys:
+                behind.append(each.place)
+            elif isinstance(each, UnreadableEvent):
+                unreadable.append(each)
+                if self.consumer.order == "key" and each.key is not None:
+                    keys.add(each.key)
+            else:
+                good.append(each)
+        failed = {each.place: each.error for each in unreadable}
+        last = self._last(held, upto, behind, failed, attempts=1)
+        if good:
+            await self._call(held, good, last)
+        else:
+            await self.database.run_async(last)
+        held.move(upto)
+        for one in unreadable:
+            self._note_parked(held, one, one.error, parked)
+
+    def _last(
+        self,
+        held: HeldLine,
+        upto: int,
+        behind: Sequence[int] = (),
+        failed: dict[int, str] | None = None,
+        attempts: int = 0,
+    ) -> Op[None]:
+        """Park what is to be parked and move the position: the last statements of a transaction. Raises: LineLost."""
+        for place, error in (failed or {}).items():
+            yield from LINES.park(held.token, "failed", [place], error, attempts, self.now())
+        if behind:
+            yield from LINES.park(held.token, "held", behind, now=self.now())
+        if not (yield from LINES.advance(held.token, held.position, upto)):
+            raise LineLost(f"{held.mark} is read by another process")
+
+    async def _advance(self, held: HeldLine, upto: int) -> None:
+        """Move past events that the consumer does not want."""
+        await self.database.run_async(self._last(held, upto))
+        held.move(upto)
+
+    async def take_due(self, held: HeldLine) -> None:
+        while not held.ended.is_set():
+            text = await self.database.run_async(LINES.first_due(held.token))
+            if text is None:
+                return
+            (event,) = self.decoder.decode(text)
+            error = event.error if isinstance(event, UnreadableEvent) else None
+            if not isinstance(event, UnreadableEvent):
+                try:
+                    await self._call(held, [event], self._unpark(held, event.place))
+                except HandlerFailed as failure:
+                    error = str(failure)
+            if error is not None:
+                key = event.key if self.consumer.order == "key" else None
+                again = LINES.park_again(held.token, event.place, error, key, self.now())
+                await self.database.run_async(again)
+                self._emit(STREAM_PARKED, held, event=event.name, id=event.id, error=error)
+
+    def _unpark(self, held: HeldLine, place: int) -> Op[None]:
+        if not (yield from LINES.unpark(held.token, place)):
+            raise LineLost(f"{held.mark} is read by another process, or the event was skipped")
+
+    async def _call(
+        self, held: HeldLine, events: Sequence[StreamEvent[Any]], last: Op[None]
+    ) -> None:
+        began = time.perf_counter()
+        if self.consumer.is_async:
+            await self._run_async(held, events, last)
+        else:
+            await self.threads.run(self._run_sync, held, events, last)
+        run_ms = int((time.perf_counter() - began) * 1000)
+        self._emit(STREAM_CONSUMED, held, events=len(events), run_ms=run_ms)
+
+    def _run_sync(self, held: HeldLine, events: Sequence[StreamEvent[Any]], last: Op[None]) -> None:
+        with self.database.transaction(Held(held.mark, held.token.token)) as tx:
+            try:
+                if self.consumer.is_single:
+                    for each in events:
+                        self.consumer.handler(each, tx)
+                else:
+                    self.consumer.handler(events, tx)
+            except Exception as error:
+                _raise_failure(error)
+            run(last, tx)
+
+    async def _run_async(
+        self, held: HeldLine, events: Sequence[StreamEvent[Any]], last: Op[None]
+    ) -> None:
+        mark = Held(held.mark, held.token.token)
+        async with self.database.transaction_async(mark) as tx:
+            try:
+                if self.consumer.is_single:
+                    for each in events:
+                        await self.consumer.handler(each, tx)
+                else:
+                    await self.consumer.handler(events, tx)
+            except Exception as error:
+                _raise_failure(error)
+            await run_async(last, tx)
+
+    def _emit(self, spec: EventSpec, held: HeldLine, **fields: Any) -> None:
+        self.emit(spec, {"reader": self.name, "line": held.line, **fields})
+
+
+def _raise_failure(error: Exception) -> NoReturn:
+    """Raise what a handler's error means: that of a lost connection is not the handler's. Raises: HandlerFailed."""
+    from holdfast.storage.postgres.store import translate
+
+    ours = translate(error)
+    if isinstance(ours, DatabaseUnreachable | ConnectionClosed):
+        raise ours from error
+    raise HandlerFailed(error) from error

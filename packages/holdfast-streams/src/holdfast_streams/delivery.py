@@ -1,0 +1,50 @@
+"""What a reader does with the events it reads: the port between the loop that reads lines and those who take blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.core.instants import Instant
+from holdfast.storage.operation import Op
+from holdfast_streams.line_reader import HeldLine
+from holdfast_streams.reader_store import ReadBlock, ReaderKind
+
+
+class BlockDelivery(Protocol):
+    """Takes the blocks of one reader, each line's in order and one at a time; blocks of different lines together."""
+
+    @property
+    def name(self) -> str:
+        """The reader's name, under which its positions are kept."""
+
+    @property
+    def kind(self) -> ReaderKind: ...
+
+    @property
+    def patterns(self) -> Sequence[str]:
+        """Which events it reads."""
+
+    @property
+    def batch(self) -> int:
+        """How many events a block has at most."""
+
+    def begins_at(self) -> Op[Instant | None]:
+        """Return where a new reader begins: an instant, 0 for all there is, None for what comes from now on."""
+
+    async def deliver(self, held: HeldLine, block: ReadBlock) -> None:
+        """Take a block, and move the position under its token; `held.position` says how far that has come.
+
+        Raises: LineLost, RetryLater, and what the database raises.
+        """
+
+    async def take_due(self, held: HeldLine) -> None:
+        """Take the parked events of a line that are due again. Raises: as `deliver`."""
+
+
+class RetryLater(Exception):
+    """A block could not be taken and stays where it is; it is read again after a while."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"again in {seconds:g} s")
+        self.seconds = seconds

@@ -1,0 +1,87 @@
+"""Checks of streams: readers that no process runs, lines that wait, parked events, and the log's partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.duration import format_span, pluralize
+from holdfast.scheduler.doctor import Finding, ok, problem, warning
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
+from holdfast_streams.commands import StreamFacts, stream_facts
+from holdfast_streams.reader_store import READERS, LogPart
+
+LONG_MS = 30_000
+"""A line that waits this long for a transaction, or a reader that is behind so far, needs a look."""
+
+LATE_US = 7 * 86_400_000_000
+"""A part of the log that is written to for a week was not followed by the next."""
+
+
+def check_streams(store: Store) -> Op[list[Finding]]:
+    """Check readers and log; where nothing reads the log there is nothing to say."""
+    facts = yield from stream_facts()
+    if not facts:
+        return []
+    found = [_check_readers(facts), _check_waits(facts), _check_parked(facts)]
+    if store.dialect == "postgresql":
+        found.append(_check_parts(facts, (yield from READERS.parts())))
+    return found
+
+
+CHECKS = (check_streams,)
+
+
+def _check_readers(facts: Sequence[StreamFacts]) -> Finding:
+    idle = [each for each in facts if each.state != "running" and each.lag]
+    measured = f"{pluralize(len(facts), 'reader')}, {sum(each.lag for each in facts)} places behind"
+    if idle:
+        names = ", ".join(f"{each.reader.name} ({each.state})" for each in idle)
+        return warning(
+            "stream_readers",
+            f"{measured}; not read by any process: {names}",
+            "what they have not read stays in the log, which grows",
+            "start a worker of the application that declares them, `holdfast streams resume` them, or"
+            " `holdfast streams remove` those that are gone for good",
+        )
+    return ok("stream_readers", measured)
+
+
+def _check_waits(facts: Sequence[StreamFacts]) -> Finding:
+    waits = {each.line: each for fact in facts for each in fact.waits}
+    long = [each for each in waits.values() if (each.open_ms or 0) >= LONG_MS]
+    if long:
+        return warning(
+            "stream_waits",
+            "; ".join(str(each) for each in long),
+            "events of these lines that were committed later are held back to keep the order",
+            "end the transaction, or find out why it stays open",
+        )
+    return ok("stream_waits", f"{pluralize(len(waits), 'line')} waiting for open transactions")
+
+
+def _check_parked(facts: Sequence[StreamFacts]) -> Finding:
+    parked = [each for each in facts if each.parked_count]
+    if parked:
+        listed = ", ".join(f"{each.reader.name} {each.parked_count}" for each in parked)
+        return problem(
+            "stream_parked",
+            f"parked events: {listed}",
+            "these events are not in what the consumers wrote",
+            "see the errors with `holdfast streams parked`; then `holdfast streams retry` or `skip`",
+        )
+    return ok("stream_parked", "no parked events")
+
+
+def _check_parts(facts: Sequence[StreamFacts], parts: Sequence[LogPart]) -> Finding:
+    now = facts[0].now
+    kept = [each for each in parts if each.ends_at is not None and not each.is_passed]
+    measured = f"{pluralize(len(parts), 'partition')}, {len(kept)} with events that are not read"
+    if parts and now - parts[-1].begins_at > LATE_US:
+        return warning(
+            "stream_partitions",
+            f"{measured}; the newest is {format_span(now - parts[-1].begins_at)} old",
+            "old events are deleted one by one, which costs more than dropping a partition",
+            "let a worker with consumers connect as the owner of the schema, so that it can make partitions",
+        )
+    return ok("stream_partitions", measured)

@@ -1,0 +1,40 @@
+"""What streams add to Holdfast."""
+
+from holdfast.extensions import Extension, LazyCommand
+
+EXTENSION = Extension(
+    commands={
+        "Inspect and act": {
+            "streams": LazyCommand(
+                "holdfast_streams.cli",
+                "Show consumers of the event log and their lag; pause, rewind, retry and skip.",
+            )
+        }
+    },
+    actions={
+        "stream.list": "viewer",
+        "stream.pause": "operator",
+        "stream.resume": "operator",
+        "stream.retry": "operator",
+        "stream.skip": "operator",
+        "stream.rewind": "developer",
+        "stream.remove": "developer",
+    },
+    routes="holdfast_streams.api:ROUTES",
+    pages="holdfast_streams.pages:PAGES",
+    menu=(("streams", "Streams", "/streams", "m"),),
+    sentences={
+        "pause_stream": "{name} paused",
+        "resume_stream": "{name} resumed",
+        "retry_parked": "Parked events of {name} will be tried again",
+        "skip_parked": "Parked events of {name} were skipped",
+    },
+    templates="holdfast_streams",
+    checks="holdfast_streams.doctor:CHECKS",
+    runners="holdfast_streams.streams_runner:RUNNERS",
+    settings="holdfast_streams.settings:GROUPS",
+    errors="holdfast_streams.errors",
+    events="holdfast_streams.events:EVENTS",
+    metrics="holdfast_streams.events:METRICS",
+    statements="holdfast_streams",
+)

@@ -1,0 +1,74 @@
+"""An event of the log, as a consumer gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.instants import Instant, to_datetime
+from holdfast.core.sealing import Sealer, open_input
+
+T = TypeVar("T")
+
+
+class StreamEvent(msgspec.Struct, Generic[T], array_like=True, frozen=True):
+    """A published event: its name, its data, and its place in its line. Its fields are in the order of a block."""
+
+    place: int
+    name: str
+    key: str | None
+    data: T
+    headers: dict[str, Any] | None
+    id: str
+    published_us: Instant
+
+    @property
+    def at(self) -> datetime:
+        """When it was published."""
+        return to_datetime(self.published_us)
+
+
+class UnreadableEvent(msgspec.Struct, frozen=True):
+    """An event whose data is not what the consumer declares, or cannot be opened here."""
+
+    place: int
+    name: str
+    key: str | None
+    id: str
+    error: str
+
+
+_raw_block = msgspec.json.Decoder(list[StreamEvent[msgspec.Raw]])
+
+
+class EventDecoder:
+    """Reads blocks of events whose data has one type. Data that is sealed is opened."""
+
+    def __init__(self, data_type: Any, sealer: Sealer | None) -> None:
+        self._block = msgspec.json.Decoder(list[StreamEvent[data_type]])
+        self._data = msgspec.json.Decoder(data_type)
+        self._sealer = sealer
+
+    def decode(self, text: str) -> Sequence[StreamEvent[Any] | UnreadableEvent]:
+        """Return the events of a block, those that cannot be read as such."""
+        if self._sealer is None and '{"$sealed":' not in text:
+            try:
+                return self._block.decode(text)
+            except msgspec.ValidationError:
+                pass
+        return [self._decode_one(each) for each in _raw_block.decode(text)]
+
+    def _decode_one(self, raw: StreamEvent[msgspec.Raw]) -> StreamEvent[Any] | UnreadableEvent:
+        try:
+            text = open_input(self._sealer, bytes(raw.data).decode(), raw.id, raw.name)
+            data = self._data.decode(text)
+        except (msgspec.MsgspecError, HoldfastError) as error:
+            words = f"{type(error).__name__}: {error}"
+            return UnreadableEvent(raw.place, raw.name, raw.key, raw.id, words)
+        return StreamEvent(
+            raw.place, raw.name, raw.key, data, raw.headers, raw.id, raw.published_us
+        )

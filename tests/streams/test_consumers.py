@@ -1,0 +1,241 @@
+"""Consumers: what they get, in which order, and that rows and position commit together."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import Holdfast
+from holdfast.core.errors import HandlerInvalid, InvalidName, InvalidOption
+from holdfast.core.retry import Retry
+from holdfast.notify.base import LOG_HINT
+from holdfast.settings import load_settings
+from holdfast_streams import StreamEvent
+from holdfast_streams.errors import DuplicateReader
+from holdfast_streams.reader_store import READERS
+from tests.streams.scene import Scene
+from tests.support.until import until
+
+
+class Paid(msgspec.Struct):
+    """The data of an event."""
+
+    n: int
+
+
+AT_ONCE = Retry(base="0s", cap="0s", max_attempts=2)
+
+
+def project(scene: Scene, **options: Any) -> None:
+    """Declare a consumer that writes down what it gets, and fails at what is below zero."""
+
+    @scene.streams.consumer("order.*", name="revenue", retry=AT_ONCE, **options)
+    def take(events: list[StreamEvent[Any]], tx: Any) -> None:
+        for each in events:
+            scene.insert(tx, each)
+        for each in events:
+            if each.data["n"] < 0:
+                raise ValueError(f"{each.data['n']} cannot be paid")
+
+    scene.streams.register()
+
+
+async def test_a_consumer_gets_what_is_published_after_it_was_registered(scene: Scene) -> None:
+    @scene.streams.consumer("order.*", name="revenue", batch=10)
+    def take(events: list[StreamEvent[Any]], tx: Any) -> None:
+        for each in events:
+            scene.insert(tx, each)
+
+    scene.publish(0)
+    scene.streams.register()
+    scene.publish(1, 2, 3)
+    scene.publish(4, event="mail.sent")
+    async with scene.working():
+        await scene.until_taken(1, 2, 3)
+        scene.publish(5, 6)
+        await scene.until_taken(1, 2, 3, 5, 6)
+        await until(lambda: all(each.lag == 0 for each in scene.lines("revenue")))
+
+
+async def test_an_async_consumer_of_single_events_gets_typed_data_in_the_order_of_its_key(
+    scene: Scene,
+) -> None:
+    kinds = set()
+
+    @scene.streams.consumer("order.paid", since="earliest")
+    async def feed(event: StreamEvent[Paid], tx: Any) -> None:
+        kinds.add(type(event.data))
+        await tx.execute(scene.write, (event.data.n, event.key, event.place))
+
+    scene.publish(*range(20), key="a")
+    async with scene.working():
+        await scene.until_taken(*range(20))
+    assert scene.taken() == list(range(20))
+    assert kinds == {Paid}
+
+
+async def test_an_event_is_logged_once_and_makes_no_chain_unless_a_handler_subscribes(
+    scene: Scene,
+) -> None:
+    for name in ("first", "second"):
+
+        @scene.streams.consumer("order.*", name=name)
+        def take(event: StreamEvent[Any], tx: Any) -> None: ...
+
+    scene.streams.register()
+    with scene.app.transaction() as tx:
+        assert scene.app.publish(tx, "order.paid", {"n": 1}) == []
+    with scene.app.transaction() as tx:
+        (waiting,) = scene.app.publish(tx, "mail.sent", {"n": 2})
+    assert waiting.type == "mail.sent"
+    assert sum(each.lag for each in scene.lines("first")) == 1
+    assert sum(each.lag for each in scene.lines("second")) == 1
+
+
+async def test_a_publisher_that_knows_no_consumer_logs_for_those_that_are_registered(
+    scene: Scene,
+) -> None:
+    project(scene)
+    other = Holdfast(scene.url)
+    with other.transaction() as tx:
+        assert other.publish(tx, "order.paid", {"n": 1}) == []
+    other.close()
+    async with scene.working():
+        await scene.until_taken(1)
+
+
+@pytest.mark.parametrize("since", ["earliest", timedelta(hours=1), "2020-01-01"])
+async def test_a_new_consumer_can_begin_in_the_past(scene: Scene, since: Any) -> None:
+    @scene.streams.consumer("order.*", name="early")
+    def nothing(events: list[StreamEvent[Any]], tx: Any) -> None: ...
+
+    scene.streams.register()
+    scene.publish(1, 2)
+    project(scene, since=since)
+    async with scene.working():
+        await scene.until_taken(1, 2)
+
+
+async def test_rows_and_position_are_rolled_back_together_and_only_what_fails_alone_is_parked(
+    scene: Scene,
+) -> None:
+    project(scene, batch=50)
+    scene.publish(*range(7), -1, *range(7, 20), key="a")
+    async with scene.working():
+        await scene.until_taken(*range(20))
+    assert scene.taken() == list(range(20))
+    (parked,) = scene.parked_events("revenue")
+    assert parked.state == "failed"
+    assert parked.error is not None
+    assert "-1 cannot be paid" in parked.error
+    assert len(scene.told("stream_parked")) == 1
+    assert scene.told("stream_retried")
+
+
+async def test_with_order_by_key_later_events_of_a_parked_event_s_key_are_held_behind_it(
+    scene: Scene,
+) -> None:
+    project(scene, batch=50, order="key")
+    # Both keys are in one line, whichever that is: what is held is a key, not a line.
+    scene.publish(1, -2, 3, key="a")
+    scene.publish(4, 5, key="b")
+    async with scene.working():
+        await scene.until_taken(1, 4, 5)
+        await until(lambda: len(scene.parked_events("revenue")) == 2)
+        scene.publish(6, key="a")
+        await until(lambda: len(scene.parked_events("revenue")) == 3)
+        assert [each.state for each in scene.parked_events("revenue")] == ["failed", "held", "held"]
+        scene.app.database.run(READERS.retry_parked("revenue", None))
+        await until(lambda: len(scene.told("stream_parked")) == 2)
+        assert sorted(scene.taken()) == [1, 4, 5]
+        scene.app.database.run(READERS.skip_parked("revenue", None))
+        await scene.until_taken(1, 3, 4, 5, 6)
+        await until(lambda: scene.parked_events("revenue") == [])
+        scene.publish(7, key="a")
+        await scene.until_taken(1, 3, 4, 5, 6, 7)
+    order = scene.taken()
+    assert order.index(3) < order.index(6) < order.index(7)
+
+
+async def test_data_of_another_type_is_parked_and_the_line_goes_on(scene: Scene) -> None:
+    @scene.streams.consumer("order.*", name="revenue")
+    def take(events: list[StreamEvent[Paid]], tx: Any) -> None:
+        for each in events:
+            tx.execute(scene.write, (each.data.n, each.key, each.place))
+
+    scene.streams.register()
+    scene.publish(1, key="a")
+    with scene.app.transaction() as tx:
+        scene.app.publish(tx, "order.paid", {"n": "many"}, key="a")
+    scene.publish(2, key="a")
+    async with scene.working():
+        await scene.until_taken(1, 2)
+    (parked,) = scene.parked_events("revenue")
+    assert parked.error is not None
+    assert "ValidationError" in parked.error
+
+
+async def test_what_a_caller_rolls_back_is_not_read(scene: Scene) -> None:
+    project(scene)
+    with suppress(RuntimeError), scene.app.transaction() as tx:
+        scene.app.publish(tx, "order.paid", {"n": 1}, key="a")
+        raise RuntimeError
+    scene.publish(2, key="a")
+    async with scene.working():
+        await scene.until_taken(2)
+
+
+async def test_a_paused_consumer_reads_nothing_until_it_is_resumed_and_a_rewound_one_reads_again(
+    scene: Scene,
+) -> None:
+    project(scene)
+    async with scene.working():
+        scene.publish(1)
+        await scene.until_taken(1)
+        scene.app.database.run(READERS.pause("revenue", True))
+        scene.publish(2)
+        scene.app.notifier.send([LOG_HINT])
+        await until(lambda: all(each.worker is None for each in scene.lines("revenue")))
+        assert scene.taken() == [1]
+        scene.app.database.run(READERS.pause("revenue", False))
+        await scene.until_taken(1, 2)
+        scene.app.database.run(READERS.rewind("revenue", 0))
+        await scene.until_taken(1, 1, 2, 2)
+
+
+async def test_a_tick_reads_what_there_is(scene: Scene) -> None:
+    project(scene)
+    scene.publish(1, 2, 3)
+    tick = scene.app.assembly(load_settings({})).tick()
+    summary = await tick.run()
+    await tick.close()
+    assert sorted(scene.taken()) == [1, 2, 3]
+    assert summary.failed_runners == []
+    await scene.app.aclose()
+
+
+def test_what_cannot_be_a_consumer_is_refused(scene: Scene) -> None:
+    def handler(events: Any, tx: Any) -> None: ...
+
+    def wrong(job: int, tx: Any) -> None: ...
+
+    streams = scene.streams
+    streams.consumer("order.*", name="one")(handler)
+    with pytest.raises(DuplicateReader):
+        streams.consumer("order.*", name="one")(handler)
+    with pytest.raises(InvalidName):
+        streams.consumer()(handler)
+    with pytest.raises(InvalidName):
+        streams.consumer("order[0-9]", name="two")(handler)
+    with pytest.raises(InvalidOption):
+        streams.consumer("order.*", name="two", batch=2_001)(handler)
+    with pytest.raises(InvalidOption):
+        streams.consumer("order.*", name="two", order="line")(handler)  # type: ignore[arg-type]
+    with pytest.raises(HandlerInvalid):
+        streams.consumer("order.*", name="two")(wrong)
+    with pytest.raises(InvalidOption):
+        streams.consumer("order.*", name="two", since="yesterday")(handler)

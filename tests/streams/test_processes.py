@@ -1,0 +1,169 @@
+"""Consumers in processes that are killed, stopped past their lease, and started: each event counts once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast_streams.reader_store import READERS
+from tests.streams.scene import Scene
+from tests.support.until import PATIENCE_S, until
+
+APPLICATION = """
+import os, time
+from pathlib import Path
+
+from holdfast import Holdfast
+from holdfast_streams import StreamEvent, add_streams
+
+app = Holdfast()
+streams = add_streams(app)
+sign = "%s" if os.environ["HOLDFAST_URL"].startswith("postgres") else "?"
+WRITE = f"insert into taken (n, key, place, at_process) values ({sign}, {sign}, {sign}, {sign})"
+
+@streams.consumer("order.*", name="revenue", batch=20)
+def take(events: list[StreamEvent], tx) -> None:
+    for event in events:
+        tx.execute(WRITE, (event.data["n"], event.key, event.place, os.getpid()))
+    if os.environ.get("HOLD"):
+        Path(f"began-{os.getpid()}").touch()
+        while not Path("go").exists():
+            time.sleep(0.01)
+"""
+
+LEASE_MS = 1_500
+
+
+@contextmanager
+def working(
+    folder: Path, url: str, name: str, hold: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a worker at work; it does not outlive the block, stopped or not."""
+    (folder / "shop.py").write_text(APPLICATION)
+    with (folder / name).open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "worker", "shop:app"],
+            cwd=folder,
+            env=os.environ
+            | {
+                "HOLDFAST_URL": url,
+                "HOLDFAST_STREAMS_LEASE_MS": str(LEASE_MS),
+                **({"HOLD": "1"} if hold else {}),
+            },
+            stderr=log,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def workers(scene: Scene) -> list[int]:
+    """How many lines each process holds."""
+    counts: dict[str, int] = {}
+    for each in scene.lines("revenue"):
+        if each.worker is not None:
+            counts[each.worker] = counts.get(each.worker, 0) + 1
+    return sorted(counts.values())
+
+
+def register(scene: Scene) -> None:
+    scene.app.database.run(READERS.register("revenue", "consumer", ["order.*"], None))
+
+
+async def test_sums_are_exact_however_often_processes_are_killed(
+    scene: Scene, tmp_path: Path
+) -> None:
+    register(scene)
+    total = 1_500
+
+    def publish() -> None:
+        for n in range(0, total, 10):
+            with scene.app.transaction() as tx:
+                for each in range(n, n + 10):
+                    scene.app.publish(tx, "order.paid", {"n": each}, key=f"k{each % 50}")
+
+    publishing = asyncio.create_task(asyncio.to_thread(publish))
+    for turn in range(4):
+        with ExitStack() as stack:
+            for side in ("left", "right"):
+                stack.enter_context(working(tmp_path, scene.url, f"{side}{turn}"))
+            before = len(scene.taken())
+            await until(lambda before=before: len(scene.taken()) > before or before == total)  # type: ignore[misc]
+            # Leaving the block kills both, whatever they are doing.
+    await publishing
+    with working(tmp_path, scene.url, "last"):
+        await until(lambda: len(scene.taken()) >= total)
+        await until(lambda: all(each.lag == 0 for each in scene.lines("revenue")))
+    assert sorted(scene.taken()) == list(range(total))
+    scene.app.close()
+
+
+async def test_the_writes_of_a_process_that_was_stopped_past_its_lease_are_refused(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scene = Scene(postgres_url)
+    register(scene)
+    scene.publish(*range(40), key="a")
+    log = tmp_path / "first"
+    with working(tmp_path, scene.url, "first", hold=True) as first:
+        await until(lambda: bool(list(tmp_path.glob("began-*"))))
+        first.send_signal(signal.SIGSTOP)
+        with working(tmp_path, scene.url, "second") as second:
+            await until(lambda: len(scene.taken()) == 40)
+            (tmp_path / "go").touch()
+            first.send_signal(signal.SIGCONT)
+            await until(lambda: bool(re.search("stream_refused", log.read_text())))
+            for process in (first, second):
+                process.send_signal(signal.SIGTERM)
+                await asyncio.to_thread(process.wait, PATIENCE_S)
+    assert scene.taken() == list(range(40))
+    scene.app.close()
+
+
+async def test_lines_are_shared_out_evenly_and_move_within_a_lease_when_a_process_dies(
+    scene: Scene, tmp_path: Path
+) -> None:
+    register(scene)
+    with working(tmp_path, scene.url, "first") as first:
+        await until(lambda: workers(scene) == [16])
+        with working(tmp_path, scene.url, "second"):
+            await until(lambda: workers(scene) == [8, 8])
+            with working(tmp_path, scene.url, "third") as third:
+                await until(lambda: workers(scene) == [5, 5, 6])
+                third.send_signal(signal.SIGTERM)
+                await until(lambda: workers(scene) == [8, 8])
+            first.kill()
+            began = asyncio.get_running_loop().time()
+            await until(lambda: workers(scene) == [16])
+            took = asyncio.get_running_loop().time() - began
+            scene.publish(1, 2, 3)
+            await scene.until_taken(1, 2, 3)
+    assert took < LEASE_MS / 1000 + 1
+    scene.app.close()
+
+
+async def test_a_process_that_is_asked_to_stop_ends_its_block_and_begins_no_other(
+    scene: Scene, tmp_path: Path
+) -> None:
+    register(scene)
+    scene.publish(*range(100), key="a")
+    with working(tmp_path, scene.url, "first", hold=True) as process:
+        await until(lambda: bool(list(tmp_path.glob("began-*"))))
+        process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.3)
+        (tmp_path / "go").touch()
+        assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
+    assert scene.taken() == list(range(20))
+    assert workers(scene) == []
+    scene.app.close()

@@ -1,0 +1,142 @@
+"""Nothing is skipped and nothing is read before its turn, on every PostgreSQL that we test with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.streams.storm import Hasty, Storm, Watcher
+from tests.support.absent import skip_because_absent
+from tests.support.installation import embedded_binaries, other_binaries
+from tests.support.postgres import PostgresServer, templated
+from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess
+from tests.support.until import until
+
+STORM_S = 5.0
+
+
+@pytest.fixture(scope="module", params=["ours", "other"])
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """A server of each version that takes prepared transactions."""
+    binaries = embedded_binaries() if request.param == "ours" else other_binaries()
+    if binaries is None:
+        skip_because_absent(
+            "a second version of PostgreSQL", "On Debian or Ubuntu: apt-get install postgresql"
+        )
+    settings = {"max_prepared_transactions": "50"}
+    process = PostgresProcess(binaries, settings, QUICK_LOGIN_ROUNDS)
+    with process, templated(process.url) as found:
+        yield found
+
+
+@pytest.fixture
+def database_url(server: PostgresServer) -> Iterator[str]:
+    with server.database() as url:
+        yield url
+
+
+def holders(url: str) -> list[str]:
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(
+            "select virtualtransaction from pg_locks where locktype = 'relation'"
+            " and relation = 'holdfast.log_line_3'::regclass and mode = 'RowExclusiveLock'"
+        ).fetchall()
+        return [row[0] for row in rows]
+
+
+def test_nextval_locks_its_sequence_until_the_transaction_ends_whatever_is_undone_on_the_way(
+    database_url: str,
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("begin")
+        connection.execute("savepoint s")
+        connection.execute("select nextval('holdfast.log_line_3')")
+        connection.execute("rollback to s")
+        (session,) = holders(database_url)
+        connection.execute("prepare transaction 'pinned'")
+    # Most versions keep its name; those that do not name it by its number.
+    (prepared,) = holders(database_url)
+    assert prepared == session or prepared.startswith("-1/")
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("rollback prepared 'pinned'")
+    assert holders(database_url) == []
+
+
+async def test_a_storm_is_read_without_gaps_and_in_order(database_url: str) -> None:
+    storm = Storm(database_url)
+    async with Watcher(database_url) as watcher:
+        await asyncio.to_thread(storm.blow, STORM_S)
+        truth = storm.truth()
+        await until(lambda: truth <= set(watcher.ids))
+    storm.app.close()
+    for kind in ("committed", "rolled back", "killed", "prepared"):
+        assert storm.counts[kind] > 0, storm.counts
+    assert len(watcher.ids) == len(truth)
+    assert set(watcher.ids) == truth
+    assert watcher.order_breaks() == 0
+
+
+async def test_planted_a_reader_that_takes_gaps_for_rollbacks_skips_events(
+    database_url: str,
+) -> None:
+    storm = Storm(database_url)
+    async with Watcher(database_url, Hasty) as watcher:
+        await asyncio.to_thread(storm.blow, STORM_S)
+        await asyncio.sleep(0.5)
+    storm.app.close()
+    assert storm.truth() - set(watcher.ids)
+
+
+async def test_commits_in_the_reverse_order_of_their_inserts_are_read_in_that_of_the_inserts(
+    database_url: str,
+) -> None:
+    storm = Storm(database_url)
+    connections = [psycopg.connect(database_url, autocommit=True) for _ in range(5)]
+    async with Watcher(database_url) as watcher:
+        for n, each in enumerate(connections, 1):
+            each.execute("begin")
+            storm.app.publish(each, "storm.event", {"n": n}, key="k1")
+        for each in reversed(connections[1:]):
+            each.execute("commit")
+        await asyncio.sleep(0.3)
+        assert watcher.ids == []
+        connections[0].execute("commit")
+        await until(lambda: len(watcher.ids) == 5)
+    assert watcher.order_breaks() == 0
+    for each in connections:
+        each.close()
+    storm.app.close()
+
+
+async def test_an_open_transaction_delays_nothing_but_the_lines_that_it_has_published_to(
+    database_url: str,
+) -> None:
+    storm = Storm(database_url)
+    unrelated = psycopg.connect(database_url, autocommit=True)
+    unrelated.execute("begin")
+    unrelated.execute("insert into numbers values ('other', 0)")
+    publisher = psycopg.connect(database_url, autocommit=True)
+    publisher.execute("begin")
+    storm.app.publish(publisher, "storm.event", {"n": 0}, key="held")
+    async with Watcher(database_url) as watcher:
+        with storm.app.transaction() as tx:
+            for n in range(100):
+                storm.app.publish(tx, "storm.event", {"n": n}, key=f"free {n}")
+            storm.app.publish(tx, "storm.event", {"n": 1}, key="held")
+
+        def keys() -> set[str]:
+            return {event[2] for _, event in watcher.seen}
+
+        # A line in sixteen waits, so some of the hundred keys do.
+        await until(lambda: len(keys()) > 80)
+        assert "held" not in keys()
+        waiting = 101 - len(watcher.ids)
+        assert 0 < waiting < 20
+        publisher.execute("rollback")
+        await until(lambda: len(watcher.ids) == 101)
+    for each in (unrelated, publisher):
+        each.close()
+    storm.app.close()
