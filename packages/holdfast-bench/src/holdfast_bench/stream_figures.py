@@ -41,7 +41,7 @@ def measure_consume(bench: Bench) -> list[Result]:
 
         contest = Contest(bench.scale.rounds, {"ours": consume, "baseline": drain_jobs})
     return [
-        contest.result("consume", "events/s", against="jobs in one process", floor=3.0, goal=5.0)
+        contest.result("consume", "events/s", against="jobs in one process", floor=5.0, goal=6.0)
     ]
 
 
