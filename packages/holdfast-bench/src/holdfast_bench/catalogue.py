@@ -39,6 +39,9 @@ TENDERS = NeededPackages("the tenders application", ("tenders", "alembic", "pyar
 ARCHIVE = NeededPackages(
     "the archive", ("holdfast_archive", "pyarrow"), 'pip install "holdfast-jobs[archive]"'
 )
+STREAMS = NeededPackages(
+    "consumers of the event log", ("holdfast_streams",), 'pip install "holdfast-jobs[streams]"'
+)
 
 
 FigurePlace = Literal["each server", "one server", "no server"]
@@ -105,6 +108,10 @@ FAMILIES = (
     FigureFamily("durable_functions:measure_replay", ("step_replay",), place="one server"),
     FigureFamily("durable_functions:measure_parked", ("parked",), place="one server"),
     FigureFamily("durable_functions:measure_signals", ("signal_find",), place="one server"),
+    FigureFamily("stream_figures:measure_consume", ("consume",), place="one server", needs=STREAMS),
+    FigureFamily(
+        "stream_figures:measure_publish", ("publish_logged",), place="one server", needs=STREAMS
+    ),
     FigureFamily("costs:measure_chain_step", ("chain_step",), place="one server"),
     FigureFamily(
         "retention_figures:measure_retention",
@@ -154,6 +161,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("drain_unhandled_backlog", "drain_in_flight", "drain_standby", "drain_with_retention"),
     ),
     "steps": ("steps", "step_lone", "step_replay", "parked", "signal_find"),
+    "streams": ("consume", "publish_logged"),
     "steady": ("dead_rows", "dead_rows_size", "dead_rows_claim"),
     "sqlite": ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
     "costs": ("chain_step", "archive", "retention", "import_holdfast", "cli_help"),

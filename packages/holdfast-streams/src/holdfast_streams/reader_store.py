@@ -296,18 +296,16 @@ class LineStore:
         return [(row[0], row[1]) for row in (yield Statement("line_news", {"worker": worker}))]
 
     def read(self, reader: str, line: int, after: int, settled: int, limit: int) -> Op[ReadBlock]:
-        """Read what follows a place. One statement.
+        """Read what follows a place. One statement; a second one where places are missing.
 
         Concurrency: what is returned is dense but for places up to `settled`, which the caller knows to be rolled back.
         """
-        params: dict[str, Value] = {
-            "reader": reader,
-            "line": line,
-            "after": after,
-            "settled": settled,
-            "limit": limit,
-        }
-        ((upto, seen, text, keys, has_due),) = yield Statement("line_read", params)
+        block: dict[str, Value] = {"reader": reader, "line": line, "after": after, "limit": limit}
+        ((seen, count, text, keys, has_due),) = yield Statement("line_read", block)
+        upto = seen
+        if seen is not None and seen - after != count and seen > settled:
+            dense = yield Statement("line_read_dense", {**block, "settled": settled})
+            ((upto, seen, text, keys, has_due),) = dense
         parked: list[Any] = msgspec.json.decode(keys) if keys else []
         return ReadBlock(
             upto, seen, text, frozenset(each for each in parked if each is not None), bool(has_due)

@@ -259,7 +259,7 @@ class Registry:
         """Begin with none."""
         self.sealer: Sealer | None = None
         self.log_patterns: list[str] = []
-        """Which events readers of the log, declared by an extension, want; `*` stands for anything."""
+        """Which events readers of the log, declared by an extension, want; `*` means anything."""
         self._types: dict[str, JobType] = {}
         self._by_handler: dict[Hashable, list[JobType]] = {}
         self._upgrades: dict[str, dict[int, Upgrade]] = {}

@@ -1,6 +1,3 @@
--- fragment: matches_pattern
-like replace(replace(p.pattern, '_', '\_'), '*', '%')
-
 -- fragment: parked_columns
 -- The fields of `ParkedEvent`, in their order.
 reader, line, place, state, event, key, id::text, holdfast.us(at), error, attempts, holdfast.us(parked_at)
@@ -93,28 +90,38 @@ select p.reader, p.line
    and (exists (select from holdfast.log l where l.line = p.line and l.place > p.position)
      or exists (select from holdfast.log_parked k where k.reader = p.reader and k.line = p.line and k.state = 'due'));
 
+-- fragment: event_json
+concat_ws(',', place, '"' || event || '"', coalesce(to_json(key)::text, 'null'), data, coalesce(headers, 'null'), '"' || id || '"',
+          holdfast.us(at))
+
+-- fragment: wanted_patterns
+array (select replace(replace(p.pattern, '_', '\_'), '*', '%') from holdfast.log_pattern p where p.reader = :reader)
+
+-- fragment: parked_facts
+(select json_agg(distinct k.key)::text from holdfast.log_parked k where k.reader = :reader and k.line = :line::smallint),
+exists (select from holdfast.log_parked k where k.reader = :reader and k.line = :line::smallint and k.state = 'due')
+
 -- name: line_read
--- Reads a block of a line in one JSON array, which costs a third of what rows do. What may be delivered is dense: up to `settled`, what
--- is missing was rolled back; above it, nothing is missing. Returns the last place of that, the last place seen at all, the events that
+-- Reads a block of a line in one JSON array, which costs a third of what rows do: the last place, how many there are, the events that
 -- the reader wants, the keys that it has parked, and whether some of those are due.
+select max(place), count(*),
+       '[[' || string_agg({event_json}, '],[') filter (where event like any ({wanted_patterns})) || ']]', {parked_facts}
+  from (select * from holdfast.log
+         where line = :line::smallint and place > :after::bigint order by place limit :limit::integer) l;
+
+-- name: line_read_dense
+-- Reads as much of a block as may be delivered where it has gaps: up to `settled`, what is missing was rolled back; above it, nothing is
+-- missing. Returns the last place of that, and the last place seen at all.
 with block as materialized (
-  select place, event, key, data, headers, id, at,
-         row_number() over (partition by place > greatest(:after::bigint, :settled::bigint) order by place) as n
+  select *, row_number() over (partition by place > greatest(:after::bigint, :settled::bigint) order by place) as n
     from (select * from holdfast.log
            where line = :line::smallint and place > :after::bigint order by place limit :limit::integer) l),
 dense as materialized (
   select * from block
-   where place <= :settled::bigint or place - greatest(:after::bigint, :settled::bigint) = n),
-wanted as materialized (
-  select e.event from (select distinct event from dense) e
-   where exists (select from holdfast.log_pattern p where p.reader = :reader and e.event {matches_pattern}))
+   where place <= :settled::bigint or place - greatest(:after::bigint, :settled::bigint) = n)
 select (select max(place) from dense), (select max(place) from block),
-       (select '[' || string_agg('[' || place || ',' || to_json(event)::text || ',' || coalesce(to_json(key)::text, 'null') || ','
-                                 || data || ',' || coalesce(headers, 'null') || ',"' || id || '",' || holdfast.us(at) || ']',
-                                 ',' order by place) || ']'
-          from dense where event in (select event from wanted)),
-       (select json_agg(distinct k.key)::text from holdfast.log_parked k where k.reader = :reader and k.line = :line::smallint),
-       exists (select from holdfast.log_parked k where k.reader = :reader and k.line = :line::smallint and k.state = 'due');
+       (select '[[' || string_agg({event_json}, '],[' order by place) filter (where event like any ({wanted_patterns})) || ']]' from dense),
+       {parked_facts};
 
 -- name: line_holders
 -- Who may still commit a place that was drawn from a line: `nextval` locks the sequence until the transaction ends, prepared or not,
@@ -219,8 +226,7 @@ returning place;
 
 -- name: parked_due
 -- The first event of a line that is due again, as a block of one.
-select place, '[[' || place || ',' || to_json(event)::text || ',' || coalesce(to_json(key)::text, 'null') || ',' || data || ','
-              || coalesce(headers, 'null') || ',"' || id || '",' || holdfast.us(at) || ']]', attempts
+select place, '[[' || {event_json} || ']]', attempts
   from holdfast.log_parked
  where reader = :reader and line = :line::smallint and state = 'due' order by place limit 1;
 
