@@ -305,10 +305,10 @@ def test_terms_are_suggested_while_a_filter_is_typed(open_filled: OpenPage) -> N
     offered = page.locator("#filter-terms option")
     with page.expect_response("**/api/v1/types"):
         page.locator("#filter").focus()
-    page.keyboard.type("st")
+    page.keyboard.type("sta")
     expect(offered).to_have_count(1)
     expect(offered).to_have_attribute("value", "state:")
-    page.keyboard.type("ate:f")
+    page.keyboard.type("te:f")
     expect(offered).to_have_attribute("value", "state:failed")
     page.keyboard.type("ailed type:mail")
     expect(offered.first).to_have_attribute("value", "state:failed type:mail.send")
