@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _PUBLISHED = (
     (re.compile(r'"\.\./holdfast(\[[\w,]+\])"'), r'"holdfast-jobs\1"'),
-    (re.compile(r"\.\./holdfast/packages/(?=holdfast-jobs)"), ""),
+    (re.compile(r"\.\./holdfast/packages/(?=holdfast-)"), ""),
     (re.compile(r" *# \.\./holdfast: your checkout$", re.MULTILINE), ""),
     (
         re.compile(r"Holdfast is not on PyPI yet:.+?\.(?=\s)", re.DOTALL),

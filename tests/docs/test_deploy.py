@@ -128,8 +128,7 @@ def compose_commands() -> list[list[str]]:
 def built_packages() -> tuple[str, dict[str, dict[str, Any]]]:
     """The folder for wheels, and the `pyproject.toml` of each package that the page builds into it, by name."""
     (line,) = printed("pip wheel")
-    (ours,) = (each.partition("=")[2].split()[0] for each in printed("ours="))
-    words = shlex.split(line.replace("$ours", ours), comments=True)
+    words = shlex.split(line, comments=True)
     _, folder, *packages = words[words.index("--wheel-dir") :]
     files = [ROOT / Path(each).relative_to("../holdfast") / "pyproject.toml" for each in packages]
     projects = [tomllib.loads(each.read_text(encoding="utf-8"))["project"] for each in files]
