@@ -14,6 +14,6 @@ appended as (
   returning 1)
 select event, handler from holdfast.subscription where event = :event
 union all
-select :event, case when :channel::text is not null then nullif(pg_notify(:channel, '[{"k":"due","t":"log:"}]')::text, '') end
+select :event, case when :channel::text is not null and pg_notify(:channel, '[{"k":"due","t":"log:"}]')::text is null then '' end
   from appended
  order by 1, 2;
