@@ -32,16 +32,8 @@ _STATE = (
     *("subscription", "worker", "worker_runs", "cycle", "cycle_slot", "tally", "archive_manifest"),
     *("gate", "wakeup", "limit_setting", "unreadable", "redrive", "redrive_job"),
     *("on_failed", "failing", "step", "signal"),
-    *(
-        "log",
-        "log_0",
-        "log_part",
-        "log_reader",
-        "log_pattern",
-        "log_position",
-        "log_member",
-        "log_parked",
-    ),
+    *("log", "log_0", "log_part", "log_reader", "log_pattern"),
+    *("log_position", "log_member", "log_parked"),
 )
 _LINES = tuple(f"log_line_{line}" for line in range(16))
 """The sequences that places in the log are drawn from."""
