@@ -17,6 +17,7 @@ from holdfast.observe.metrics import (
     measure,
 )
 from holdfast.worker.job import Job
+from tests.support.until import until
 from tests.worker.workshop import Workshop
 
 
@@ -70,11 +71,14 @@ async def test_records_that_the_code_does_not_ask_for_are_told_when_it_ends(
             await job.step(name, succeed)
         await job.sleep("1ms")
         asked.clear()
-        await job.sleep("1ms", key="again")
+        await job.wait_for("go")
 
     workshop.handle("order", changing)
     id = await workshop.start_one("order")
-    async with workshop.working():
+    async with workshop.working(notifier=workshop.notifier):
+        await until(lambda: not asked)
+        change = await workshop.run(send_signal(workshop.store, make_signal("go")))
+        workshop.notifier.send(change.hints)
         (told,) = await workshop.events.seen("records_unused", job_id=id)
     assert told.fields["steps"] == ["charge", "mail"]
     names = [each.name for each in workshop.events.events]

@@ -137,47 +137,6 @@ class DurableFunction:
         """Whether the handler is a durable function in this attempt."""
         self.is_killed = False
 
-    # ---- What a handler calls
-
-    def step(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        options: StepOptions,
-    ) -> Any:
-        """Run a step, unless it was recorded."""
-        return self.call(self._step(name, function, arguments, options))
-
-    def sleep(self, duration: Duration | datetime, key: Any = None) -> Any:
-        """Sleep until so long after the first time that this is reached."""
-        return self.call(self._sleep(duration, key))
-
-    def wait_for(self, signal: str, key: Any, timeout: Duration | None, returns: Any) -> Any:
-        """Wait for a signal."""
-        return self.call(self._wait_for(signal, key, timeout, returns))
-
-    def run(self, target: Target, input: Any, options: dict[str, Any]) -> Any:
-        """Start a chain and wait for its end."""
-        key = options.pop("key", None)
-        keys = None if key is None else [key]
-        return self.call(self._run(target, [input], keys, options, is_single=True))
-
-    def run_many(
-        self,
-        target: Target,
-        inputs: Iterable[Any],
-        keys: Iterable[str | None] | None,
-        options: dict[str, Any],
-    ) -> Any:
-        """Start chains of one type and wait for the end of all."""
-        given = None if keys is None else list(keys)
-        return self.call(self._run(target, list(inputs), given, options, is_single=False))
-
-    def cursor(self, name: str, start: Any) -> Any:
-        """Return where a loop is that began at `start`."""
-        return self.call(self._cursor(name, start))
-
     # ---- How it stands, for the worker
 
     @property
@@ -242,15 +201,16 @@ class DurableFunction:
             self._quiet = asyncio.get_running_loop().create_future()
             await self._quiet
 
-    # ---- Plans
+    # ---- What a handler calls, as plans
 
-    def _step(
+    def step(
         self,
         name: str,
         function: Callable[..., Any],
         arguments: tuple[Any, ...],
         options: StepOptions,
     ) -> StepPlan:
+        """Run a step, unless it was recorded."""
         self._check_function(function, options)
         id = self._names.enter(check_signal_name(name), check_signal_key(options.key))
         try:
@@ -349,7 +309,8 @@ class DurableFunction:
                 yield from self._sleep_until(retried, 0)
             number += 1
 
-    def _sleep(self, duration: Duration | datetime, key: Any) -> StepPlan:
+    def sleep(self, duration: Duration | datetime, key: Any) -> StepPlan:
+        """Sleep until so long after the first time that this is reached."""
         id = self._names.enter("sleep", check_signal_key(key))
         try:
             if isinstance(duration, datetime):
@@ -373,7 +334,8 @@ class DurableFunction:
             # Once passed it stays so, wherever the clock is set: that is written with the next record.
             self._close(record, "done")
 
-    def _wait_for(self, signal: str, key: Any, timeout: Duration | None, returns: Any) -> StepPlan:
+    def wait_for(self, signal: str, key: Any, timeout: Duration | None, returns: Any) -> StepPlan:
+        """Wait for a signal."""
         name, text = check_signal_name(signal), check_signal_key(key)
         codec = codec_of(returns)
         id = self._names.enter(f"wait:{name}", text, is_repeatable=True)
@@ -407,7 +369,7 @@ class DurableFunction:
             yield ParkUntil(record.id, record.until)
         return record
 
-    def _run(
+    def run(
         self,
         target: Target,
         inputs: Sequence[Any],
@@ -416,6 +378,7 @@ class DurableFunction:
         *,
         is_single: bool,
     ) -> StepPlan:
+        """Start chains and wait for the end of all."""
         name, codec = self._functions.output_of(target)
         key = keys[0] if is_single and keys else None
         id = self._names.enter(f"run:{name}", check_signal_key(key))
@@ -464,7 +427,8 @@ class DurableFunction:
         self._close(record, "done", self._seal(text))
         return self._records[record.id]
 
-    def _cursor(self, name: str, start: Any) -> StepPlan:
+    def cursor(self, name: str, start: Any) -> StepPlan:
+        """Return where a loop is that began at `start`."""
         id = self._names.enter(check_signal_name(name))
         self._names.leave(id)
         codec = ANYTHING if start is None else TypeCodec(type(start), "output")

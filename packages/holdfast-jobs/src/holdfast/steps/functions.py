@@ -30,7 +30,7 @@ from holdfast.steps.result_types import ANYTHING
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.handler_transactions import AtomicStep, StepInTransaction
+from holdfast.worker.handler_transactions import AtomicStep
 from holdfast.worker.notifications import WorkerHints
 from holdfast.worker.worker_context import WorkerContext
 
@@ -154,14 +154,11 @@ class Functions(FunctionTypes):
             step.record(self._record(attempt, function.mark(row)))
         return row
 
-    def _atomic_step(
-        self, attempt: Attempt, opens: Callable[[], Any] | None
-    ) -> AtomicStep | StepInTransaction:
-        database, idle_ms = self._context.database, attempt.policy.lease_ms // 2
-        if opens is not None:
-            return StepInTransaction(database, opens(), idle_ms)
+    def _atomic_step(self, attempt: Attempt, opens: Callable[[], Any] | None) -> AtomicStep:
         held = Held(attempt.claimed.id, attempt.claimed.token)
-        return AtomicStep(database, held, idle_ms)
+        idle_ms = attempt.policy.lease_ms // 2
+        own = None if opens is None else opens()
+        return AtomicStep(self._context.database, held, idle_ms, own=own)
 
     def _record(self, attempt: Attempt, row: NewStep) -> Op[object]:
         held = Held(attempt.claimed.id, attempt.claimed.token)

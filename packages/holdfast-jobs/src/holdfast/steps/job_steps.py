@@ -101,7 +101,8 @@ class JobSteps:
         Raises: StepFailed, after the last try; StepConflict, StepUnreadable, TooManySteps, PayloadError, InvalidOption.
         """
         options = StepOptions(key, retry, timeout, atomic, undo)
-        return self.durable_function().step(name, function, arguments, options)
+        own = self.durable_function()
+        return own.call(own.step(name, function, arguments, options))
 
     def sleep(
         self, duration: Duration | datetime, *, key: object = None
@@ -110,7 +111,8 @@ class JobSteps:
 
         The end is fixed when this is first reached. Sleeps at the same time need a `key`.
         """
-        found: Coroutine[Any, Any, None] = self.durable_function().sleep(duration, key)
+        own = self.durable_function()
+        found: Coroutine[Any, Any, None] = own.call(own.sleep(duration, key))
         return found
 
     @overload
@@ -138,7 +140,8 @@ class JobSteps:
 
         Raises: SignalTimeout when none came within `timeout`.
         """
-        return self.durable_function().wait_for(signal, key, timeout, returns)
+        own = self.durable_function()
+        return own.call(own.wait_for(signal, key, timeout, returns))
 
     @overload
     def run(
@@ -163,7 +166,9 @@ class JobSteps:
 
         Raises: ChildFailed when it did not complete.
         """
-        return self.durable_function().run(target, input, options)
+        own, key = self.durable_function(), options.pop("key", None)
+        keys = None if key is None else [key]
+        return own.call(own.run(target, [input], keys, options, is_single=True))
 
     @overload
     def run_many(
@@ -204,14 +209,16 @@ class JobSteps:
 
         Raises: ChildFailed when one of them did not complete.
         """
-        return self.durable_function().run_many(target, inputs, keys, options)
+        own, given = self.durable_function(), None if keys is None else list(keys)
+        return own.call(own.run(target, list(inputs), given, options, is_single=False))
 
     def cursor(self, name: str, start: V) -> Coroutine[Any, Any, JobCursor[V]]:
         """Return the position of a long loop that begins at `start`: `cursor.value`, moved by `cursor.set(…)`.
 
         It is written at most once a second and when the attempt ends, so a replay may repeat the last moments.
         """
-        found: Coroutine[Any, Any, JobCursor[V]] = self.durable_function().cursor(name, start)
+        own = self.durable_function()
+        found: Coroutine[Any, Any, JobCursor[V]] = own.call(own.cursor(name, start))
         return found
 
 

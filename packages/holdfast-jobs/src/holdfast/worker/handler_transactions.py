@@ -37,10 +37,19 @@ class _HandlerTransaction:
     _refusal = "the completion was rejected"
 
     def __init__(
-        self, database: Database, held: Held, idle_ms: int, is_first: bool = False
+        self,
+        database: Database,
+        held: Held,
+        idle_ms: int,
+        is_first: bool = False,
+        own: Any = None,
     ) -> None:
-        """`is_first` says that the handler has done nothing that would have to be done again."""
+        """`is_first` says that the handler has done nothing that would have to be done again.
+
+        `own` begins and commits a transaction of the application's own, as a session's is.
+        """
         self._database = database
+        self._own = own
         self._held = held
         self._idle_ms = idle_ms
         self._is_first = is_first
@@ -61,13 +70,13 @@ class _HandlerTransaction:
 
     def _open(self, method: str) -> None:
         self._begin(method)
-        opening = self._database.transaction(self._held, self._is_first)
+        opening = self._own or self._database.transaction(self._held, self._is_first)
         self.tx = opening.__enter__()
         self._sync = opening
 
     async def _open_async(self, method: str) -> None:
         self._begin(method)
-        opening = self._database.transaction_async(self._held, self._is_first)
+        opening = self._own or self._database.transaction_async(self._held, self._is_first)
         self.tx = await opening.__aenter__()
         self._async = opening
 
@@ -75,7 +84,8 @@ class _HandlerTransaction:
         """Run the last statements and commit. Raises: LeaseLost, with everything rolled back."""
         assert self._sync is not None
         try:
-            result = run(last, self.tx)
+            own = self._own is not None
+            result = write_last(self._database, self.tx, last) if own else run(last, self.tx)
         except BaseException as error:
             self.roll_back(error)
             if isinstance(error, _SESSION_ENDED):
@@ -88,7 +98,10 @@ class _HandlerTransaction:
     async def _commit_async(self, last: Op[T]) -> T:
         assert self._async is not None
         try:
-            result = await run_async(last, self.tx)
+            own = self._own is not None
+            result = await (
+                write_last(self._database, self.tx, last) if own else run_async(last, self.tx)
+            )
         except BaseException as error:
             await self.roll_back_async(error)
             if isinstance(error, _SESSION_ENDED):
@@ -201,53 +214,6 @@ class AtomicStep(_HandlerTransaction):
     def _guard(self, last: Op[object]) -> Op[object]:
         yield from self._database.store.leases.guard(self._idle_ms)
         return (yield from last)
-
-
-class StepInTransaction:
-    """The same in a transaction of the application's own, as a session's is, which commits at the end of its block."""
-
-    def __init__(self, database: Database, opening: Any, idle_ms: int) -> None:
-        """`opening` is the context manager that begins and commits it."""
-        self._database = database
-        self._opening = opening
-        self._idle_ms = idle_ms
-        self._last: Op[object] | None = None
-        self._tx: Any = None
-
-    def record(self, last: Op[object]) -> None:
-        """See `AtomicStep`."""
-        self._last = last
-
-    def __enter__(self) -> Any:
-        self._tx = self._opening.__enter__()
-        return self._tx
-
-    def __exit__(self, *raised: *Raised) -> None:
-        try:
-            if raised[1] is None:
-                write_last(self._database, self._tx, self._guard_last())
-        except BaseException as error:
-            self._opening.__exit__(type(error), error, error.__traceback__)
-            raise
-        self._opening.__exit__(*raised)
-
-    async def __aenter__(self) -> Any:
-        self._tx = await self._opening.__aenter__()
-        return self._tx
-
-    async def __aexit__(self, *raised: *Raised) -> None:
-        try:
-            if raised[1] is None:
-                await write_last(self._database, self._tx, self._guard_last())
-        except BaseException as error:
-            await self._opening.__aexit__(type(error), error, error.__traceback__)
-            raise
-        await self._opening.__aexit__(*raised)
-
-    def _guard_last(self) -> Op[object]:
-        assert self._last is not None
-        yield from self._database.store.leases.guard(self._idle_ms)
-        return (yield from self._last)
 
 
 class Completion(_HandlerTransaction):
