@@ -71,13 +71,6 @@ def test_every_class_with_a_code_is_used_somewhere() -> None:
     assert [kind.__name__ for kind in CODED if kind.__name__ not in words] == []
 
 
-def test_the_docstring_draws_every_class_with_its_code_and_retryability() -> None:
-    drawing = errors.__doc__ or ""
-    for kind in _classes():
-        line = rf"{kind.__name__}\b *{kind.code}{'  retryable' if kind.retryable else ''}$"
-        assert re.search(line, drawing, re.MULTILINE), kind.__name__
-
-
 def test_str_is_one_line_with_code_message_and_help() -> None:
     error = NoTransaction("no transaction\nis open", help="call connection.begin() first")
     assert str(error) == "[HF030] no transaction is open (call connection.begin() first)"
