@@ -29,9 +29,9 @@ from holdfast import ChildFailed, Holdfast, Job, Permanent, SignalTimeout
 from holdfast.commands.rerun import copy_records, find_step
 from holdfast.core.steps import UNDO, StepId, StepRecord
 from holdfast.storage.operation import run
-from holdfast.testing.crashes import CrashRuns, Death
-from holdfast.testing.fresh_state import clear_in_transaction
-from holdfast.testing.kit import Kit
+from holdfast_testing.crashes import CrashRuns, Death
+from holdfast_testing.fresh_state import clear_in_transaction
+from holdfast_testing.kit import Kit
 
 EXAMPLES = int(os.environ.get("HOLDFAST_MODEL_EXAMPLES", "12")) // 2 or 1
 MAX_DEATHS = 2
