@@ -37,6 +37,9 @@ POLL_S = 1.0
 PAUSE_S = 0.005
 """Between two looks for news, however many hints come."""
 
+TAKEN_SOON_MS = 250
+"""How long a line that another process should take is left alone."""
+
 ERROR_S = 1.0
 
 _DATABASE = (DatabaseUnreachable, DatabaseBusy, ConnectionClosed)
@@ -137,7 +140,9 @@ class ReaderLoop:
             self._apply(found, group)
             self._has_lines = True
             if found.next_expiry_ms is not None:
-                pause_ms = min(pause_ms, max(found.next_expiry_ms, 0) + 5)
+                # One that has ended and was not ours to take is another's share: it is looked at again, not at once.
+                due_ms = found.next_expiry_ms + 5 if found.next_expiry_ms > 0 else TAKEN_SOON_MS
+                pause_ms = min(pause_ms, due_ms)
             await self._clock.wait(self._beat, pause_ms / 1000)
 
     def _beat_op(self) -> Any:
