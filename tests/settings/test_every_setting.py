@@ -1113,7 +1113,7 @@ async def log_partitions(place: Place) -> Any:
     return len(app.database.read(READERS.parts())) - len(before)
 
 
-@seen("HOLDFAST_STREAMS_LEASE_MS", "60000", True, False)
+@seen("HOLDFAST_STREAMS_TAKEOVER_MS", "60000", True, False)
 async def stream_lease(place: Place) -> Any:
     app = place.open(place.url)
     consume(app)

@@ -17,5 +17,5 @@ def url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def scene(url: str, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """An application with streams, and a table."""
-    monkeypatch.setenv("HOLDFAST_STREAMS_LEASE_MS", "2000")
+    monkeypatch.setenv("HOLDFAST_STREAMS_TAKEOVER_MS", "2000")
     return Scene(url)

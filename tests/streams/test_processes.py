@@ -56,7 +56,7 @@ def working(
             env=os.environ
             | {
                 "HOLDFAST_URL": url,
-                "HOLDFAST_STREAMS_LEASE_MS": str(LEASE_MS),
+                "HOLDFAST_STREAMS_TAKEOVER_MS": str(LEASE_MS),
                 **({"HOLD": "1"} if hold else {}),
             },
             stderr=log,

@@ -24,7 +24,7 @@ class StreamSettings:
         6,
         "Hours after which the log goes on in a new partition, on PostgreSQL.",
     )
-    lease_ms: int = setting(
+    takeover_ms: int = setting(
         Integer(1_000, 600_000),
         15_000,
         "How long a process that stopped responding keeps its lines.",

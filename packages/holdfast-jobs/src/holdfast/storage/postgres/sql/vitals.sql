@@ -49,7 +49,7 @@ select json_build_object(
                select from pg_options_to_table(c.reloptions) o where o.option_name = 'autovacuum_enabled' and not o.option_value::boolean),
              'options', coalesce(to_json(c.reloptions), '[]'::json)) order by s.relname), '[]'::json)
       from pg_stat_user_tables s join pg_class c on c.oid = s.relid
-     where c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass)),
+     where c.relkind = 'r' and c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass)),
   'indexes', (
     select coalesce(json_agg(c.relname order by c.relname), '[]'::json)
       from pg_index i join pg_class c on c.oid = i.indexrelid
