@@ -121,9 +121,27 @@ tests:
       - eval_time: 12m
         alertname: HoldfastDeadLetters
         exp_alerts: [{dead}]
+  - interval: 1m
+    input_series:
+      - {{series: 'holdfast_stream_lag_seconds{{reader="revenue", line="3"}}', values: '0+0x5 400+0x20 _x60'}}
+      - {{series: 'holdfast_stream_lag_seconds{{reader="search", line="1"}}', values: '0+0x90'}}
+      - {{series: 'holdfast_stream_parked_total{{reader="search"}}', values: '0+0x10 1+0x80'}}
+    alert_rule_test:
+      - {{eval_time: 10m, alertname: HoldfastStreamLags}}
+      - {{eval_time: 20m, alertname: HoldfastStreamUnread}}
+      - eval_time: 15m
+        alertname: HoldfastStreamLags
+        exp_alerts: [{lags}]
+      - eval_time: 12m
+        alertname: HoldfastStreamParked
+        exp_alerts: [{parked}]
+      - eval_time: 60m
+        alertname: HoldfastStreamUnread
+        exp_alerts: [{unread}]
 """
 """Nothing at all; a fleet that is gone at last; a reaper that counts; one that stopped, and a worker that vanished;
-a process that lost the database, and a fleet that did; a late cycle, and the first dead letter of a type."""
+a process that lost the database, and a fleet that did; a late cycle, and the first dead letter of a type; a reader
+that falls behind and is then read by nobody, beside one that parks an event."""
 
 
 def _expected(rules: str, alert: str, **labels: str) -> str:
@@ -157,6 +175,9 @@ def test_the_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
                 database=_expected(text, "HoldfastDatabaseUnreachable", instance="w-1:9000"),
                 late=_expected(text, "HoldfastCycleLate", cycle="nightly"),
                 dead=_expected(text, "HoldfastDeadLetters", type="mail"),
+                lags=_expected(text, "HoldfastStreamLags", reader="revenue"),
+                parked=_expected(text, "HoldfastStreamParked", reader="search"),
+                unread=_expected(text, "HoldfastStreamUnread", reader="revenue"),
             )
         )
         for words in (("check", "rules", str(rules)), ("test", "rules", str(tests))):
