@@ -94,6 +94,13 @@ def test_the_tries_of_a_step_belong_to_it(run: Run, durable: DurableScene) -> No
     assert row["error"] == "OSError: card"
 
 
+def test_steps_that_the_code_no_longer_asks_for_are_marked(run: Run, durable: DurableScene) -> None:
+    id = durable.outgrown()
+    charge, mail = json.loads(run("jobs", "steps", id, "-o", "json").stdout)
+    assert (charge["unused"], mail["unused"]) == (False, True)
+    assert run("jobs", "steps", id).stdout.count("done, not used") == 1
+
+
 def test_a_job_without_steps_says_so(run: Run, scene: Scene) -> None:
     result = run("jobs", "steps", scene.start())
     assert result.exit_code == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.commands.blockers import attach_blockers
 from holdfast.core.records import ClaimedJob, NewBlocker
-from holdfast.core.steps import NewStep
+from holdfast.core.steps import UNUSED, NewStep
 from tests.cli.scene import Scene
 
 TYPE = "order"
@@ -66,6 +66,15 @@ class DurableScene:
         wait = {"state": "open", "signal": "approved", "signal_key": "7", "key": "7", "nth": 1}
         self.record(job, "wait:approved", "wait", **wait, lasts_ms=for_ms)
         return self.park(job, for_ms)
+
+    def outgrown(self) -> str:
+        """Make an order whose code changed: it ended without asking for the mail that was sent; return its id."""
+        job = self.begin()
+        self.record(job, "charge", output="40")
+        self.record(job, "mail", key="ana", nth=0, output="null")
+        self.record(job, UNUSED.name, "cursor", nth=UNUSED.nth, output='["mail[ana]"]')
+        self.scene.finish(job, "complete")
+        return job.id
 
     def retrying(self) -> str:
         """Make an order whose second try to charge failed; return its id."""

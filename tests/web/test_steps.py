@@ -46,6 +46,16 @@ async def test_a_job_shows_its_steps_and_what_it_waits_for(api: Api, durable: Du
     assert page.count("<svg") > 4
 
 
+async def test_steps_that_the_code_no_longer_asks_for_are_marked(
+    api: Api, durable: DurableScene
+) -> None:
+    id = durable.outgrown()
+    found = (await api.call(None, "GET", f"/api/v1/jobs/{id}")).json()
+    marked = [(each["step"], each["unused"]) for each in found["steps"]]
+    assert marked == [("charge", False), ("mail[ana]", True)]
+    assert (await api.call(None, "GET", f"/jobs/{id}")).text.count("done, not used") == 1
+
+
 async def test_results_are_withheld_from_those_who_may_not_see_payloads(
     api: Api, durable: DurableScene
 ) -> None:

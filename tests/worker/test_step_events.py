@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.admin.steps import shown_steps
 from holdfast.commands.explain import look_around, why
 from holdfast.commands.signals import make_signal, send_signal
 from holdfast.core.errors import StepFailed
@@ -83,3 +84,11 @@ async def test_records_that_the_code_does_not_ask_for_are_told_when_it_ends(
     assert told.fields["steps"] == ["charge", "mail"]
     names = [each.name for each in workshop.events.events]
     assert names.index("job_completed") < names.index("records_unused")
+    kept = await workshop.run(workshop.store.steps.of_jobs([id]))
+    shown = shown_steps(kept, (), id, None)
+    assert [(each["step"], each["unused"]) for each in shown] == [
+        ("charge", True),
+        ("mail", True),
+        ("sleep", False),
+        ("wait:go", False),
+    ]

@@ -119,6 +119,8 @@ def _step_rows(detail: JobDetail) -> list[dict[str, Any]]:
         chip, word = _STEP_CHIPS[each["state"]]
         if each["state"] == "open":
             word = _OPEN_WORDS[each["kind"]] if job["state"] not in TERMINAL else "not ended"
+        if each["unused"]:
+            word += ", not used"
         spent = None if each["took_ms"] is None else format_span(each["took_ms"] * 1000)
         result = None if each["output"] is None else compact_json(each["output"])
         rows.append(

@@ -18,7 +18,7 @@ from holdfast.core.codec import decode_any
 from holdfast.core.records import BlockerRecord
 from holdfast.core.redaction import redact_value
 from holdfast.core.sealing import Sealer, open_output
-from holdfast.core.steps import StepRecord, failed_call, is_retry, retried_step
+from holdfast.core.steps import UNUSED, StepRecord, failed_call, is_retry, retried_step
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -84,11 +84,15 @@ def shown_steps(
     for each in filter(is_retry, records):
         retries[str(retried_step(each))].append(each)
     ended = {str(each.id) for each in records}
+    unused = {
+        name for each in records if each.id == UNUSED for name in decode_any(each.output or "[]")
+    }
     open_own = partial(open_output, sealer, chain_id=chain_id)
     rows = []
     for each in records:
         step = str(retried_step(each))
-        if is_retry(each) and (step in ended or each is not retries[step][-1]):
+        is_later_told = is_retry(each) and (step in ended or each is not retries[step][-1])
+        if is_later_told or each.id == UNUSED:
             continue
         called = [call.chain_id for call in calls if call.step == each.position]
         # While chains run, their ids are in the place of what comes of them.
@@ -111,6 +115,7 @@ def shown_steps(
                 "signal_key": each.signal_key,
                 "chains": called,
                 "undo": each.undo,
+                "unused": step in unused,
             }
         )
     return rows

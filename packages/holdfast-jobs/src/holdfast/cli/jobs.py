@@ -94,13 +94,17 @@ def _step_result(step: Mapping[str, Any]) -> str | None:
     return value and truncate(value, _MAX_RESULT)
 
 
+def _step_state(step: Mapping[str, Any]) -> str:
+    return step["state"].replace("_", " ") + (", not used" if step["unused"] else "")
+
+
 def _took(step: Mapping[str, Any]) -> str | None:
     return None if step["took_ms"] is None else format_span(step["took_ms"] * 1000)
 
 
 _STEP_COLUMNS = (
     *columns("step", "kind"),
-    Column("state", lambda row: row["state"].replace("_", " "), _step_colour),
+    Column("state", _step_state, _step_colour),
     Column("took", _took),
     *columns("tries"),
     Column("until", lambda row: to_seconds(row["until"]) if row["state"] == "open" else None),

@@ -42,9 +42,15 @@ class StepId(msgspec.Struct, frozen=True, gc=False):
     nth: int = 0
 
     def __str__(self) -> str:
-        if self.key:
-            return f"{self.name}[{self.key}]"
-        return self.name if self.nth <= 1 else f"{self.name}#{self.nth}"
+        name = f"{self.name}[{self.key}]" if self.key else self.name
+        return name if self.nth <= 1 else f"{name}#{self.nth}"
+
+
+UNUSED = StepId("unused")
+"""The record that names, in its output, those for which the code no longer asked when the function ended.
+
+No step of a handler has neither a key nor a number.
+"""
 
 
 class NewStep(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

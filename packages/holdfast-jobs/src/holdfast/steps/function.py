@@ -49,6 +49,7 @@ from holdfast.core.steps import (
     MAX_STEPS,
     RETRY,
     UNDO,
+    UNUSED,
     ClosedStep,
     NewStep,
     RecordedBefore,
@@ -159,9 +160,13 @@ class DurableFunction:
         """Whether a recorded step is to be undone if the function fails."""
         return any(each.undo and each.state == "done" for each in self._records.values())
 
-    def find_unused(self) -> list[StepId]:
-        """The records that the code did not ask for in this attempt."""
-        return list(self._unasked)
+    async def record_unused(self) -> list[str]:
+        """Record what the code, which has ended, did not ask for; return it. Raises: LeaseLost, Aborted."""
+        found = [str(each) for each in self._unasked]
+        if found and UNUSED not in self._records:
+            names = msgspec.json.encode(found).decode()
+            await self._write_rows([self._new(UNUSED, "cursor", "done", output=names)])
+        return found
 
     def find_ignored(self) -> list[int]:
         """The positions of open records for which the function, which parks, does not wait."""
@@ -843,7 +848,7 @@ def _is_asked_for(record: StepRecord) -> bool:
 
 
 _FAILURE = StepId("failure")
-"""No step of a handler has neither a key nor a number."""
+"""As with `UNUSED`, no step of a handler has this id."""
 
 
 async def _call(call: CallFunction) -> Any:

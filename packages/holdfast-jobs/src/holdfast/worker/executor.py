@@ -264,9 +264,10 @@ class Executor:
     async def _resolve_value(self, attempt: Attempt, job: Job[Any], value: Any) -> Finish:
         finish = self._resolve(attempt, value)
         if job.function is not None:
-            attempt.unused_steps = [str(each) for each in job.function.find_unused()]
             if finish.kind == "snooze":
                 await job.function.save()
+            elif finish.kind in ("complete", "continue"):
+                attempt.unused_steps = await job.function.record_unused()
         if finish.next_blockers:
             database = self._context.database
             await database.read_async(self._resolver.check_waits(database.store, finish))
