@@ -20,7 +20,7 @@ from holdfast_testing.fresh_state import prepare_fresh_state
 from holdfast_testing.kit import Kit
 from tests.support.until import SLOWNESS
 
-KEPT = {"schema_version", "identity"}
+KEPT = {"schema_version", "identity", "log_part", "log_line"}
 
 
 def shop() -> Holdfast:
