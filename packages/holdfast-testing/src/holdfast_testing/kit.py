@@ -27,6 +27,7 @@ from holdfast_testing.crashes import CrashRuns, Death
 from holdfast_testing.cycle_runs import run_requested
 from holdfast_testing.fresh_state import clear_in_transaction, prepare_fresh_state
 from holdfast_testing.joined import JoinedDatabase
+from holdfast_testing.readers import read_log
 from holdfast_testing.test_clock import MovedClock, TimedDatabase
 
 T = TypeVar("T")
@@ -97,7 +98,7 @@ class Kit:
         self._clock.advance(duration)
 
     def run_until_idle(self, limit: int = _RUN_MAX, timeout: Duration = "30s") -> WorkerReport:
-        """Run every due job, and the jobs they start, until nothing is due; waits for the handlers.
+        """Run every due job, and the jobs they start, until nothing is due; consumers read what was published.
 
         Raises: TimeoutError, naming what runs and the latest error; RuntimeError inside a running loop.
         """
@@ -135,7 +136,13 @@ class Kit:
             signals = database.store.signals
             routed = await database.run_async(signals.route(_PAGE))
             found = await database.run_async(signals.list(1)) if report.counters["claimed"] else []
-            if not (routed or found) or report.reason != "idle":
+            is_idle = report.reason == "idle" and death is None
+            read = (
+                await read_log(self.app, self._clock.instant, milliseconds(timeout))
+                if is_idle
+                else 0
+            )
+            if not (routed or found or read) or report.reason != "idle":
                 return msgspec.structs.replace(report, counters=dict(counters))
 
     def crash_everywhere(
