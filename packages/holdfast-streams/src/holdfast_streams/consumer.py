@@ -23,6 +23,7 @@ from holdfast.storage.operation import Op, run, run_async
 from holdfast.storage.store.params import resolve_now
 from holdfast.worker.clock import Clock
 from holdfast.worker.handler_threads import HandlerThreads
+from holdfast.worker.handler_transactions import write_last
 from holdfast_streams.delivery import RetryLater
 from holdfast_streams.errors import LineLost
 from holdfast_streams.events import STREAM_CONSUMED, STREAM_PARKED, STREAM_RETRIED
@@ -32,6 +33,9 @@ from holdfast_streams.stream_event import EventDecoder, StreamEvent, UnreadableE
 
 CONSUMER_RETRY = Retry(base="1s", cap="60s", max_attempts=3)
 """How often a block is tried as a whole before its events are tried by halves."""
+
+IDLE_MS = 10_000
+"""So long a transaction of the application's own may be silent between the position and its commit."""
 
 LAST_TRIES = 2
 """How often a single event is tried before it is parked."""
@@ -55,6 +59,7 @@ class Consumer:
     since: Instant | None = None
     since_ms_ago: int | None = None
     retry: Retry = CONSUMER_RETRY
+    begin: Callable[[], Any] | None = None
 
 
 class HandlerFailed(Exception):
@@ -247,7 +252,9 @@ class ConsumerDelivery:
         self._emit(STREAM_CONSUMED, held, events=len(events), run_ms=run_ms)
 
     def _run_sync(self, held: HeldLine, events: Sequence[StreamEvent[Any]], last: Op[None]) -> None:
-        with self.database.transaction(Held(held.mark, held.token.token)) as tx:
+        begin = self.consumer.begin
+        opening = begin() if begin else self.database.transaction(self._held(held))
+        with opening as tx:
             try:
                 if self.consumer.is_single:
                     for each in events:
@@ -256,13 +263,14 @@ class ConsumerDelivery:
                     self.consumer.handler(events, tx)
             except Exception as error:
                 _raise_failure(error)
-            run(last, tx)
+            write_last(self.database, tx, self._guard(last)) if begin else run(last, tx)
 
     async def _run_async(
         self, held: HeldLine, events: Sequence[StreamEvent[Any]], last: Op[None]
     ) -> None:
-        mark = Held(held.mark, held.token.token)
-        async with self.database.transaction_async(mark) as tx:
+        begin = self.consumer.begin
+        opening = begin() if begin else self.database.transaction_async(self._held(held))
+        async with opening as tx:
             try:
                 if self.consumer.is_single:
                     for each in events:
@@ -271,7 +279,16 @@ class ConsumerDelivery:
                     await self.consumer.handler(events, tx)
             except Exception as error:
                 _raise_failure(error)
-            await run_async(last, tx)
+            own = write_last(self.database, tx, self._guard(last)) if begin else None
+            await (own or run_async(last, tx))
+
+    def _guard(self, last: Op[None]) -> Op[None]:
+        """In a transaction of the application's own: one that falls silent from here on keeps nobody from the line."""
+        yield from self.database.store.leases.guard(IDLE_MS)
+        yield from last
+
+    def _held(self, held: HeldLine) -> Held:
+        return Held(held.mark, held.token.token)
 
     def _emit(self, spec: EventSpec, held: HeldLine, **fields: Any) -> None:
         self.emit(spec, {"reader": self.name, "line": held.line, **fields})

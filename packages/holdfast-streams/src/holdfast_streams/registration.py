@@ -61,6 +61,7 @@ class Streams:
         order: ConsumerOrder | None = None,
         since: datetime | Duration | None = None,
         retry: Retry | None = None,
+        begin: Callable[[], Any] | None = None,
     ) -> Callable[[H], H]:
         """Register the decorated function as a consumer of events whose names match, such as `order.*`.
 
@@ -71,6 +72,7 @@ class Streams:
         2,000, by default 500. order: with "key", later events of a parked event's key wait for it. since: where a new
         consumer begins: "earliest", a time, or how long ago; by default from now on. retry: how often a block is tried
         as a whole before its events are tried by halves; by default three times.
+        begin: begins a transaction of your own, such as `sessions.begin` of SQLAlchemy; the handler gets what it opens.
 
         Raises: InvalidName, InvalidOption, HandlerInvalid, DuplicateReader.
         """
@@ -83,6 +85,10 @@ class Streams:
         if order not in (None, "key"):
             raise InvalidOption(
                 f"order={repr(order)[:40]} is not an order", help='write order="key"'
+            )
+        if begin is not None and not callable(begin):
+            raise InvalidOption(
+                f"begin={repr(begin)[:40]} begins no transaction", help="write begin=sessions.begin"
             )
         instant, ago_ms = parse_start(since)
 
@@ -102,6 +108,7 @@ class Streams:
                 since=instant,
                 since_ms_ago=ago_ms,
                 retry=retry or CONSUMER_RETRY,
+                begin=begin,
             )
             if consumer.name in self.consumers:
                 raise DuplicateReader(f"there are two consumers called {consumer.name}")
