@@ -119,9 +119,9 @@ def test_a_plan_made_on_an_empty_queue_compares_no_row_of_a_burst_with_all_other
 ) -> None:
     with worker_connection(request.getfixturevalue(server)) as connection:
         connection.execute("vacuum analyze")
-        for name in {each.name for each in worker_statements([FIRST_ID])}:
+        for name in {each.name for each in worker_statements([FIRST_ID, TOKEN])}:
             prepare(connection, name)
-        for each in worker_statements([FIRST_ID]):
+        for each in worker_statements([FIRST_ID, TOKEN]):
             measure_prepared(connection, each)
         connection.execute(WRITE, {"rows": BURST, "delay": "0", "token": TOKEN})
         connection.execute(LEASE, {"token": TOKEN})
@@ -148,9 +148,9 @@ def test_a_plan_made_on_a_worn_and_emptied_queue_looks_up_jobs_by_their_own_inde
         connection.execute(WRITE, {"rows": WORN, "delay": "0", "token": None})
         connection.execute("delete from holdfast.queue")
         connection.execute("vacuum analyze holdfast.queue")
-        for name in {each.name for each in worker_statements([FIRST_ID])}:
+        for name in {each.name for each in worker_statements([FIRST_ID, TOKEN])}:
             prepare(connection, name)
-        for each in worker_statements([FIRST_ID]):
+        for each in worker_statements([FIRST_ID, TOKEN]):
             plan = measure_prepared(connection, each).plan
             assert not re.search(BY_LINE, plan), plan
 

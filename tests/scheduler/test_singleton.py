@@ -74,13 +74,13 @@ async def test_the_lock_outlives_the_servers_timeouts_for_idle_sessions(
     timeouts = [row[0] for row in watcher.execute(known)]
     for setting in ("idle_in_transaction_session_timeout", *timeouts):
         watcher.execute(
-            psycopg.sql.SQL("alter database {} set {} = '20ms'").format(
+            psycopg.sql.SQL("alter database {} set {} = '150ms'").format(
                 psycopg.sql.Identifier(name), psycopg.sql.Identifier(setting)
             )
         )
     lock = PostgresDatabase(postgres_url).singleton(KEY)
     assert await lock.acquire()
-    watcher.execute("select pg_sleep(0.1)")
+    watcher.execute("select pg_sleep(0.4)")
     await lock.ping()
     await lock.release()
 

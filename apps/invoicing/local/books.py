@@ -13,11 +13,22 @@ from uuid import UUID
 from apps.harness.books import Fault, Kind
 from apps.invoicing.local.mail_server import read_mailbox
 from sqlalchemy import Engine, select
-from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.orm import Session, joinedload, selectinload
 
 from holdfast import Holdfast, HoldfastError
 from holdfast_files import open_files
-from invoicing.models import DeliveryStatus, Document, EmailDelivery, Expense, File, TaxSnapshot
+from invoicing.invoices import add_up
+from invoicing.models import (
+    DeliveryStatus,
+    Document,
+    EmailDelivery,
+    Expense,
+    File,
+    Invoice,
+    InvoiceStatus,
+    Revenue,
+    TaxSnapshot,
+)
 from invoicing.taxes import quarter_of
 
 
@@ -76,6 +87,9 @@ class Books:
             self._deliveries = list(session.scalars(select(EmailDelivery)))
             self._expenses = list(session.scalars(select(Expense)))
             self._snapshots = list(session.scalars(select(TaxSnapshot)))
+            with_lines = select(Invoice).options(selectinload(Invoice.lines))
+            self._invoices = list(session.scalars(with_lines))
+            self._revenue = list(session.scalars(select(Revenue)))
         self._left = jobs.jobs.list("state:pending,running,blocked").items
         self._dead = jobs.jobs.list("state:failed").items
         self.faults: list[Fault] = [
@@ -84,6 +98,7 @@ class Books:
             *self._check_deliveries(),
             *self._check_messages(),
             *self._check_snapshots(),
+            *self._check_revenue(),
             *self._check_jobs(),
         ]
 
@@ -172,6 +187,20 @@ class Books:
                 yield Fault(kind, f"snapshot {own[1]} has {shown.get(own)}, not {sums.get(own)}")
         for id in set(self._made.expenses) - {each.id for each in self._expenses}:
             yield Fault("missing", f"there is no expense {id}")
+
+    def _check_revenue(self) -> Iterator[Fault]:
+        sums: Counter[tuple[UUID, str, str]] = Counter()
+        for each in self._invoices:
+            gross, month = add_up(each.lines).gross, f"{each.issued_on:%Y-%m}"
+            sums[each.tenant_id, month, "issued"] += gross
+            sums[each.tenant_id, month, "paid"] += gross if each.status is InvoiceStatus.PAID else 0
+        for row in self._revenue:
+            sums[row.tenant_id, row.month, "issued"] -= row.issued
+            sums[row.tenant_id, row.month, "paid"] -= row.paid
+        for (tenant, month, word), cents in sums.items():
+            if cents:
+                kind: Kind = "missing" if cents > 0 else "doubled"
+                yield Fault(kind, f"revenue {month} of {tenant}: {abs(cents)} cents {word}")
 
     def _check_jobs(self) -> Iterator[Fault]:
         for each in self._dead:

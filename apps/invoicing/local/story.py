@@ -20,6 +20,7 @@ from apps.invoicing.local.books import Books, Made, Place, Progress, read_progre
 from sqlalchemy import Engine
 
 from holdfast import Holdfast, JobInfo
+from holdfast_streams import add_streams
 from invoicing.seed import BUSINESSES, Business
 
 AT_ONCE = 4
@@ -175,7 +176,8 @@ class Story:
             self.narrator.pause()
 
     def _is_drained(self) -> bool:
-        return not self._jobs.jobs.list("state:pending,running,blocked", limit=1).items
+        left = self._jobs.jobs.list("state:pending,running,blocked", limit=1).items
+        return not left and not any(add_streams(self._jobs).lag().values())
 
     def _kill(self, name: str) -> str:
         """Kill a worker that holds jobs, and start another one; return the one to kill next."""

@@ -132,7 +132,7 @@ async def test_a_fleet_that_is_too_large_for_the_server_is_told_what_it_needs(
         await database.run_async(database.store.workers.sign(sign))
     finding = (await found(database))["connections"]
     assert finding.verdict == "problem"
-    assert "max_connections leaves 17; 6 live workers need 11 each" in finding.measured
+    assert "max_connections leaves 17; 6 live workers need 10 each" in finding.measured
     assert "raise max_connections to 190" in finding.fix
     await database.close_async()
 

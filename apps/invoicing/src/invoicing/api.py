@@ -42,6 +42,7 @@ from invoicing.models import (
 from invoicing.pages import router as pages
 from invoicing.pdf import file_store, request_pdf
 from invoicing.reminders import send_reminders
+from invoicing.revenue import list_revenue
 from invoicing.schemas import (
     BillingReport,
     CustomerView,
@@ -53,6 +54,7 @@ from invoicing.schemas import (
     NewExpense,
     NewInvoice,
     ReminderReport,
+    RevenueView,
     RunRequest,
     SnapshotView,
     show_invoice,
@@ -232,6 +234,12 @@ async def list_tax_snapshots(tenant: Current, db: Db) -> list[SnapshotView]:
     mine = select(TaxSnapshot).where(TaxSnapshot.tenant_id == tenant.id)
     found = await db.scalars(mine.order_by(TaxSnapshot.quarter))
     return [SnapshotView.model_validate(each) for each in found]
+
+
+@api.get("/revenue")
+async def show_revenue(tenant: Current, db: Db) -> list[RevenueView]:
+    """List what the tenant issued and was paid, by month; an invoice is in it a moment after its commit."""
+    return [RevenueView.model_validate(each) for each in await list_revenue(db, tenant)]
 
 
 guard = ServiceGuard(jobs)

@@ -11,9 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from holdfast import Job, SignalTimeout
 from invoicing.database import Session
 from invoicing.emails import request_email
-from invoicing.invoices import WITH_EVERYTHING
+from invoicing.invoices import WITH_EVERYTHING, add_up
 from invoicing.jobs import OUTBOX, jobs
 from invoicing.models import Dunning, DunningStatus, Invoice, InvoiceStatus
+from invoicing.revenue import book_paid
 
 REMINDERS = 3
 BETWEEN = "14d"
@@ -45,6 +46,9 @@ async def record_payment(session: AsyncSession, invoice: Invoice) -> None:
     if invoice.status is InvoiceStatus.PAID:
         return
     invoice.status = InvoiceStatus.PAID
+    await session.refresh(invoice, ["lines"])
+    gross = add_up(invoice.lines).gross
+    await book_paid(session, invoice.tenant_id, invoice.issued_on, gross)
     await jobs.signal(session, PAID, key=invoice.id)
 
 

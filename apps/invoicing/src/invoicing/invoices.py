@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import joinedload, selectinload
 
 from invoicing.models import Customer, Document, Invoice, InvoiceLine, Tenant
+from invoicing.revenue import book_issued
 
 PAYMENT_DAYS = 14
 
@@ -72,6 +73,7 @@ async def issue_invoice(
     )
     session.add(invoice)
     await session.flush()
+    await book_issued(session, tenant.id, issued_on, add_up(lines).gross)
     return invoice
 
 

@@ -255,6 +255,17 @@ class TaxSnapshot(Base):
     tax: Mapped[int] = mapped_column(default=0)
 
 
+class Revenue(Base):
+    """What a tenant issued in a month, and how much of it was paid; added up from events."""
+
+    __tablename__ = "revenue"
+
+    tenant_id: Mapped[UUID] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
+    month: Mapped[str] = mapped_column(primary_key=True)
+    issued: Mapped[int] = mapped_column(default=0)
+    paid: Mapped[int] = mapped_column(default=0)
+
+
 class Course(Base):
     """A class that is taught every month until it ends."""
 

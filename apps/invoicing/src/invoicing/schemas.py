@@ -147,6 +147,14 @@ class DunningView(Schema):
     chain_id: UUID
 
 
+class RevenueView(Schema):
+    """What was issued in a month, and how much of it was paid, in cents."""
+
+    month: str
+    issued: int
+    paid: int
+
+
 class ExpenseView(NewExpense):
     """An expense as it was written."""
 

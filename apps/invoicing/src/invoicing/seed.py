@@ -10,7 +10,7 @@ from random import Random
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from invoicing.invoices import issue_invoice
+from invoicing.invoices import add_up, issue_invoice
 from invoicing.jobs import jobs
 from invoicing.models import (
     Course,
@@ -22,6 +22,7 @@ from invoicing.models import (
     InvoiceStatus,
     Tenant,
 )
+from invoicing.revenue import book_paid
 from invoicing.taxes import ExpenseCreated
 from invoicing.tenants import hash_token
 
@@ -153,6 +154,7 @@ async def _write_business(
         invoice = await _write_invoice(session, tenant, business, people, today, random)
         if number % 3 == 0:
             invoice.status = InvoiceStatus.PAID
+            await book_paid(session, tenant.id, invoice.issued_on, add_up(invoice.lines).gross)
     await _write_expenses(session, tenant, business, today, random)
     session.add_all(_classes(tenant, business, people, today))
 

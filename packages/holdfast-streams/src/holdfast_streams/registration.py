@@ -14,6 +14,7 @@ from holdfast.core.instants import Instant, parse_since
 from holdfast.core.registry import check_name
 from holdfast.core.retry import Retry
 from holdfast.core.signatures import check_call, is_async, name_of, parameter_type
+from holdfast_streams.commands import stream_facts
 from holdfast_streams.consumer import CONSUMER_RETRY, Consumer, ConsumerOrder
 from holdfast_streams.errors import DuplicateReader
 from holdfast_streams.reader_store import EARLIEST, READERS, resolve_since
@@ -117,6 +118,11 @@ class Streams:
             return handler
 
         return register
+
+    def lag(self) -> dict[str, int]:
+        """Return how many places of the log each registered reader has still to read."""
+        facts = self._app.database.read(stream_facts())
+        return {each.reader.name: each.lag for each in facts}
 
     def register(self) -> None:
         """Register the readers in the database; `app.migrate` and workers do it too."""
