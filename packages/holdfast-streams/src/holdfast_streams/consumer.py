@@ -255,7 +255,7 @@ class ConsumerDelivery:
                 else:
                     self.consumer.handler(events, tx)
             except Exception as error:
-                _raise_failure(error)
+                raise_failure(error)
             run(last, tx)
 
     async def _run_async(
@@ -270,14 +270,14 @@ class ConsumerDelivery:
                 else:
                     await self.consumer.handler(events, tx)
             except Exception as error:
-                _raise_failure(error)
+                raise_failure(error)
             await run_async(last, tx)
 
     def _emit(self, spec: EventSpec, held: HeldLine, **fields: Any) -> None:
         self.emit(spec, {"reader": self.name, "line": held.line, **fields})
 
 
-def _raise_failure(error: Exception) -> NoReturn:
+def raise_failure(error: Exception) -> NoReturn:
     """Raise what a handler's error means: that of a lost connection is not the handler's. Raises: HandlerFailed."""
     from holdfast.storage.postgres.store import translate
 

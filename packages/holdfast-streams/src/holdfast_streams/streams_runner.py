@@ -26,7 +26,8 @@ UPKEEP_S = 60.0
 TICK_LOOK_S = 0.02
 
 _SETTINGS = tuple(
-    f"HOLDFAST_STREAMS_{name}" for name in ("KEEP_HOURS", "PARTITION_HOURS", "LEASE_MS", "HANDLERS")
+    f"HOLDFAST_STREAMS_{name}"
+    for name in ("KEEP_HOURS", "PARTITION_HOURS", "TAKEOVER_MS", "HANDLERS")
 )
 
 
