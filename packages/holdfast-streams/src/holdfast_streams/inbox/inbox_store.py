@@ -11,6 +11,7 @@ from holdfast.core.instants import Instant
 from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.store.params import (
     count_rows,
+    document,
     fetch,
     fetch_column,
     fetch_one,
@@ -18,6 +19,7 @@ from holdfast.storage.store.params import (
     has_rows,
     texts,
 )
+from holdfast_streams.inbox.message import RawMessage
 
 InboxKind = Literal["http", "jetstream", "redis"]
 ParkedMessageState = Literal["failed", "due"]
@@ -101,28 +103,22 @@ class InboxStore:
         return count_rows("inbox_forget_seen", limit=limit, now=now)
 
     def park(
-        self,
-        id: str,
-        inbox: str,
-        message_id: str,
-        subject: str | None,
-        body: str,
-        headers: str,
-        error: str,
-        attempts: int,
-        received_at: Instant | None,
-        now: Instant | None,
+        self, id: str, raw: RawMessage, body: str, error: str, attempts: int, now: Instant | None
     ) -> Op[None]:
-        """Keep a message for an operator."""
-        params: dict[str, Value] = {"id": id, "inbox": inbox, "message_id": message_id}
-        kept: dict[str, Value] = {
-            "subject": subject,
+        """Keep a message for an operator, with its body as it is stored."""
+        params: dict[str, Value] = {
+            "id": id,
+            "inbox": raw.inbox,
+            "message_id": raw.id,
+            "subject": raw.subject,
             "body": body,
-            "headers": headers,
+            "headers": document(raw.headers),
             "error": error,
             "attempts": attempts,
+            "received_at": raw.received_us,
+            "now": now,
         }
-        yield Statement("inbox_park", {**params, **kept, "received_at": received_at, "now": now})
+        yield Statement("inbox_park", params)
 
     def first_due(self, inbox: str) -> Op[DueMessage | None]:
         """Read the first message that is to be taken again, and lock it for this transaction."""

@@ -10,10 +10,9 @@ import base64
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
 from holdfast.core.events import EventSpec
+from holdfast.core.instants import Instant
 from holdfast.core.sealing import open_input, seal_input
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run, run_async
@@ -75,20 +74,12 @@ class Intake:
         body = f'"{base64.b64encode(raw.body).decode()}"'
         if sealer is not None:
             body = seal_input(sealer, body, id, self.inbox.name)
-        headers = msgspec.json.encode(dict(raw.headers)).decode()
-        yield from INBOXES.park(
-            id,
-            self.inbox.name,
-            raw.id,
-            raw.subject,
-            body,
-            headers,
-            error,
-            attempts,
-            raw.received_us,
-            now,
-        )
+        yield from INBOXES.park(id, raw, body, error, attempts, now)
         return True
+
+    def now(self) -> Instant | None:
+        """The instant that replaces the clock of the database, in tests."""
+        return self._app.instant()
 
     def emit(self, spec: EventSpec, **fields: Any) -> None:
         """Tell the application's observers."""
