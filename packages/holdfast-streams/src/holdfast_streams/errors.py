@@ -124,3 +124,14 @@ class BrokerAway(InboxError):
     http_status, exit_code = 503, 7
     fix = "check that the broker is running, and its address in the inbox"
     retryable = True
+
+
+class InboxIsRun(InboxError):
+    """An inbox whose broker is read right now cannot be removed.
+
+    The processes that read it would register it again.
+    """
+
+    code = "HF196"
+    http_status, exit_code = 409, 4
+    fix = "stop the workers that declare it, or remove it from the application first"

@@ -150,6 +150,11 @@ class InboxStore:
         """Give parked messages up."""
         return fetch_column("inbox_skip", inbox=inbox, ids=None if ids is None else texts(ids))
 
+    def remove(self, inbox: str) -> Op[None]:
+        """Forget an inbox and what it parked; what it received is forgotten when its time is over."""
+        yield Statement("inbox_remove", {"inbox": inbox})
+        yield Statement("inbox_remove_parked", {"inbox": inbox})
+
     def beat(
         self, inbox: str, worker: str, lease_ms: int, error: str | None, now: Instant | None
     ) -> Op[None]:

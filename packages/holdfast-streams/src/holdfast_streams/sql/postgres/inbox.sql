@@ -88,3 +88,9 @@ delete from holdfast.inbox_member m
  using (select inbox, worker from holdfast.inbox_member
          where expires_at <= holdfast.moment(:now::bigint) order by inbox, worker for update skip locked) x
  where m.inbox = x.inbox and m.worker = x.worker;
+
+-- name: inbox_remove
+delete from holdfast.inbox where name = :inbox returning name;
+
+-- name: inbox_remove_parked
+delete from holdfast.inbox_parked where inbox = :inbox;

@@ -75,3 +75,9 @@ delete from holdfast_inbox_member where worker = :worker;
 
 -- name: inbox_member_purge
 delete from holdfast_inbox_member where expires_at <= {moment};
+
+-- name: inbox_remove
+delete from holdfast_inbox where name = :inbox returning name;
+
+-- name: inbox_remove_parked
+delete from holdfast_inbox_parked where inbox = :inbox;
