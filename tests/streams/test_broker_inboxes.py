@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -51,8 +50,11 @@ def declare(scene: InboxScene, broker: AnyBroker, **options: Any) -> None:
 
 async def until_drained(broker: AnyBroker) -> None:
     """Wait until every message is acknowledged."""
-    while await broker.open_messages():  # noqa: ASYNC110  the broker tells nobody
-        await asyncio.sleep(0.05)
+
+    async def is_drained() -> bool:
+        return await broker.open_messages() == 0
+
+    await until(is_drained)
 
 
 async def test_messages_are_taken_and_acknowledged_after_their_commit(
