@@ -25,7 +25,7 @@ class InboxScene(Scene):
 
     def parked(self, inbox: str | None = None) -> list[ParkedMessage]:
         """What was parked."""
-        return self.app.database.read(INBOXES.parked(inbox, None, 1000))
+        return self.app.database.read(INBOXES.parked_messages(inbox, None, 1000))
 
     def remembered(self) -> int:
         """How many messages are remembered."""

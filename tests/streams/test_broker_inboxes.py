@@ -143,9 +143,9 @@ async def test_a_message_that_keeps_failing_is_parked_and_can_be_retried_and_ski
         await until_drained(broker)
         assert {each.attempts for each in inbox.parked()} == {2}
         assert len(inbox.told("inbox_failed")) == 2
-        inbox.app.database.run(INBOXES.retry("paid", [inbox.parked()[0].id]))
+        inbox.app.database.run(INBOXES.retry_parked("paid", [inbox.parked()[0].id]))
         await until(lambda: [each.attempts for each in inbox.parked()] == [3, 2])
-        inbox.app.database.run(INBOXES.skip("paid", [inbox.parked()[0].id]))
+        inbox.app.database.run(INBOXES.skip_parked("paid", [inbox.parked()[0].id]))
         assert len(inbox.parked()) == 1
     assert sorted(inbox.taken()) == [1, 2]
 
@@ -165,7 +165,7 @@ async def test_a_parked_message_is_taken_by_a_handler_that_was_fixed(
         seen.append(message)
         fixed.note(message, tx)
 
-    fixed.app.database.run(INBOXES.retry("paid", None))
+    fixed.app.database.run(INBOXES.retry_parked("paid", None))
     async with fixed.working():
         await fixed.until_taken(-1)
     assert (seen[0].data, seen[0].headers["who"]) == ({"n": -1}, "ana")

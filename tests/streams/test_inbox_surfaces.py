@@ -87,6 +87,6 @@ async def test_the_doctor_reports_brokers_that_are_away_or_not_read_and_parked_m
     run(INBOXES.beat("paid", "worker", 60_000, "refused", None))
     assert (await verdicts())["inbox_brokers"] == "problem"
     run(INBOXES.beat("paid", "worker", 60_000, None, None))
-    run(INBOXES.skip("stripe", None))
+    run(INBOXES.skip_parked("stripe", None))
     assert await verdicts() == {"inbox_brokers": "ok", "inbox_parked": "ok"}
     await parked.app.aclose()

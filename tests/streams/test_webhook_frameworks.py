@@ -21,7 +21,7 @@ from holdfast_streams import (
     inbox_routes,
     inbox_view,
 )
-from holdfast_streams.inbox.loop_thread import run_on_loop
+from holdfast_streams.inbox.event_loop import run_on_loop
 from tests.streams.inbox_scene import HEADER, SECRET, InboxScene, over_asgi, signed
 
 Post = Callable[[str, dict[str, Any]], tuple[int, Any]]

@@ -60,5 +60,5 @@ async def test_the_page_shows_inboxes_and_retries_what_they_parked(
         fields = {"move": "retry", "name": "stripe", "back": "/streams"}
         done = await client.post("/streams/inbox", data=fields, headers=FORM)
         assert done.status_code == 303
-    due = parked.database.read(INBOXES.parked("stripe", "due", 10))
+    due = parked.database.read(INBOXES.parked_messages("stripe", "due", 10))
     assert len(due) == 3

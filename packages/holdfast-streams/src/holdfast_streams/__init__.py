@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from holdfast_streams.inbox.flask_blueprint import inbox_blueprint as inbox_blueprint
     from holdfast_streams.inbox.message import Message as Message
     from holdfast_streams.inbox.message import WebhookRequest as WebhookRequest
-    from holdfast_streams.inbox.signatures import github_signature as github_signature
-    from holdfast_streams.inbox.signatures import hmac_signature as hmac_signature
-    from holdfast_streams.inbox.signatures import standard_signature as standard_signature
-    from holdfast_streams.inbox.signatures import stripe_signature as stripe_signature
     from holdfast_streams.inbox.starlette_routes import inbox_routes as inbox_routes
+    from holdfast_streams.inbox.webhook_signatures import github_signature as github_signature
+    from holdfast_streams.inbox.webhook_signatures import hmac_signature as hmac_signature
+    from holdfast_streams.inbox.webhook_signatures import standard_signature as standard_signature
+    from holdfast_streams.inbox.webhook_signatures import stripe_signature as stripe_signature
     from holdfast_streams.registration import Streams as Streams
     from holdfast_streams.registration import add_streams as add_streams
     from holdfast_streams.stream_event import StreamEvent as StreamEvent
@@ -27,7 +27,7 @@ __getattr__ = lazy_names(
         "inbox.django_view": ("inbox_view",),
         "inbox.flask_blueprint": ("inbox_blueprint",),
         "inbox.message": ("Message", "WebhookRequest"),
-        "inbox.signatures": (
+        "inbox.webhook_signatures": (
             "github_signature",
             "hmac_signature",
             "standard_signature",

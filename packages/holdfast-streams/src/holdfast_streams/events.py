@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.events import EventSpec, Measured, Metric
-from holdfast_streams.inbox import events as inbox_events
+from holdfast_streams.inbox import inbox_events
 
 STREAM_CONSUMED = EventSpec(
     "stream_consumed",

@@ -23,8 +23,8 @@ from holdfast.storage.store.params import resolve_now
 from holdfast.worker.clock import Clock
 from holdfast_streams.consumer import HandlerFailed
 from holdfast_streams.errors import BrokerAway
-from holdfast_streams.inbox.broker_source import BrokerSource, Delivery
-from holdfast_streams.inbox.events import (
+from holdfast_streams.inbox.broker_source import BrokerDelivery, BrokerSource
+from holdfast_streams.inbox.inbox_events import (
     INBOX_AWAY,
     INBOX_BACK,
     INBOX_DUPLICATE,
@@ -71,7 +71,7 @@ class BrokerLoop:
         self._keep_s = ack_wait_s / 3
         self._stopping = stopping
         self._is_tick = is_tick
-        self._unsettled: dict[int, Delivery] = {}
+        self._unsettled: dict[int, BrokerDelivery] = {}
         self.error: str | None = None
         self.changed = asyncio.Event()
         self.messages = 0
@@ -119,7 +119,7 @@ class BrokerLoop:
             elif self._is_tick:
                 return
 
-    async def _settle(self, deliveries: Sequence[Delivery]) -> None:
+    async def _settle(self, deliveries: Sequence[BrokerDelivery]) -> None:
         """Take what was fetched, however long the database is away. Raises: BrokerAway."""
         self._unsettled = {id(each): each for each in deliveries}
         keeping = asyncio.create_task(self._keep(), name=f"holdfast inbox {self._inbox.name}")
@@ -141,9 +141,9 @@ class BrokerLoop:
             with suppress(BrokerAway):
                 await self._source.keep(list(self._unsettled.values()))
 
-    async def _take_all(self, deliveries: Sequence[Delivery]) -> None:
+    async def _take_all(self, deliveries: Sequence[BrokerDelivery]) -> None:
         now = await self._database.run_async(resolve_now(self._intake.now()))
-        good: list[tuple[Delivery, Message[Any]]] = []
+        good: list[tuple[BrokerDelivery, Message[Any]]] = []
         for each in deliveries:
             read = self._read_message(each, now)
             if isinstance(read, Message):
@@ -158,7 +158,7 @@ class BrokerLoop:
         elif good:
             await self._take(good)
 
-    def _read_message(self, delivery: Delivery, now: Instant) -> Message[Any] | str:
+    def _read_message(self, delivery: BrokerDelivery, now: Instant) -> Message[Any] | str:
         """Return a message as the handler gets it, or why it cannot be."""
         if delivery.attempts > MAX_DELIVERIES:
             return f"it was delivered {delivery.attempts} times without an answer"
@@ -172,7 +172,7 @@ class BrokerLoop:
         except Exception as error:
             return clean_error(type(error).__name__, words_of(error))
 
-    async def _take(self, good: Sequence[tuple[Delivery, Message[Any]]]) -> None:
+    async def _take(self, good: Sequence[tuple[BrokerDelivery, Message[Any]]]) -> None:
         """Take messages in one transaction, and then acknowledge them. Raises: BrokerAway, DatabaseError."""
         try:
             taken = await self._intake.take([message for _, message in good])
@@ -190,7 +190,7 @@ class BrokerLoop:
             self._intake.emit(INBOX_DUPLICATE, messages=len(good) - taken)
         await self._ack([each for each, _ in good])
 
-    async def _fail(self, delivery: Delivery, message: Message[Any], error: str) -> None:
+    async def _fail(self, delivery: BrokerDelivery, message: Message[Any], error: str) -> None:
         most, attempts = self._inbox.retry.max_attempts, delivery.attempts
         if most is not None and attempts >= most:
             await self._park(delivery, error, message.id)
@@ -200,7 +200,7 @@ class BrokerLoop:
         await self._source.retry_later(delivery, delay_ms / 1000)
         self._unsettled.pop(id(delivery), None)
 
-    async def _park(self, delivery: Delivery, error: str, id: str | None = None) -> None:
+    async def _park(self, delivery: BrokerDelivery, error: str, id: str | None = None) -> None:
         """Keep a message for an operator, and acknowledge it."""
         raw = delivery.raw
         own = RawMessage(raw.inbox, _storable(id or raw.id), raw.body, raw.headers, raw.subject)
@@ -208,7 +208,7 @@ class BrokerLoop:
             self._intake.emit(INBOX_PARKED, message=own.id, error=error)
         await self._ack([delivery])
 
-    async def _ack(self, deliveries: Sequence[Delivery]) -> None:
+    async def _ack(self, deliveries: Sequence[BrokerDelivery]) -> None:
         await self._source.ack(deliveries)
         for each in deliveries:
             self._unsettled.pop(id(each), None)

@@ -13,7 +13,7 @@ POSITION = "holdfast-position"
 """The header in which a relay of Holdfast says where in its log a message is: epoch, line, place and number."""
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class BrokerDelivery(msgspec.Struct, frozen=True):
     """A message that the broker has handed to this process, how often it was handed out, and the broker's own name."""
 
     raw: RawMessage
@@ -27,16 +27,16 @@ class BrokerSource(Protocol):
     async def open(self) -> None:
         """Connect, and see to it that the stream can be read."""
 
-    async def fetch(self, limit: int, wait_s: float) -> list[Delivery]:
+    async def fetch(self, limit: int, wait_s: float) -> list[BrokerDelivery]:
         """Return what there is, at most so many; when there is nothing, wait for some so long."""
 
-    async def ack(self, deliveries: Sequence[Delivery]) -> None:
+    async def ack(self, deliveries: Sequence[BrokerDelivery]) -> None:
         """Say that messages were committed. If that is lost they come again, and are recognised."""
 
-    async def retry_later(self, delivery: Delivery, delay_s: float) -> None:
+    async def retry_later(self, delivery: BrokerDelivery, delay_s: float) -> None:
         """Have a message delivered again after a while."""
 
-    async def keep(self, deliveries: Sequence[Delivery]) -> None:
+    async def keep(self, deliveries: Sequence[BrokerDelivery]) -> None:
         """Say that messages are still worked on, so that no other process gets them."""
 
     async def close(self) -> None:

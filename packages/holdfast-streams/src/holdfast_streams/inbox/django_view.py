@@ -16,7 +16,7 @@ try:
 except ImportError as error:
     raise MissingExtra("inbox_view needs Django", help="pip install django") from error
 
-from holdfast_streams.inbox.loop_thread import run_on_loop
+from holdfast_streams.inbox.event_loop import run_on_loop
 from holdfast_streams.inbox.webhook import (
     WebhookAnswer,
     check_length,

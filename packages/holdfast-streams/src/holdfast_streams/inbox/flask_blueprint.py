@@ -11,7 +11,7 @@ try:
 except ImportError as error:
     raise MissingExtra("inbox_blueprint needs Flask", help="pip install flask") from error
 
-from holdfast_streams.inbox.loop_thread import run_on_loop
+from holdfast_streams.inbox.event_loop import run_on_loop
 from holdfast_streams.inbox.webhook import (
     WebhookAnswer,
     check_length,

@@ -44,7 +44,7 @@ def find_inbox(name: str) -> Op[InboxRecord]:
 def retry_messages(name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
     """Have parked messages taken again. Raises: InboxNotFound."""
     yield from find_inbox(name)
-    retried = yield from INBOXES.retry(name, ids)
+    retried = yield from INBOXES.retry_parked(name, ids)
     effects = [Effect(_target(name), None, {"retried": retried})] if retried else []
     return Change(retried, effects)
 
@@ -52,7 +52,7 @@ def retry_messages(name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]
 def skip_messages(name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
     """Give parked messages up. Raises: InboxNotFound."""
     yield from find_inbox(name)
-    skipped = yield from INBOXES.skip(name, ids)
+    skipped = yield from INBOXES.skip_parked(name, ids)
     effects = [Effect(_target(name), {"parked": skipped}, None)] if skipped else []
     return Change(skipped, effects)
 
@@ -87,7 +87,7 @@ class InboxAdmin(NounAdmin):
         """Read the parked messages of an inbox. Raises: InboxNotFound."""
         await self._gateway.read(caller, "inbox.list", lambda store: find_inbox(name))
         return await self._gateway.read(
-            caller, "inbox.list", lambda store: INBOXES.parked(name, state, limit)
+            caller, "inbox.list", lambda store: INBOXES.parked_messages(name, state, limit)
         )
 
     async def retry(self, caller: Caller, name: str, ids: Sequence[str] = ()) -> builtins.list[str]:

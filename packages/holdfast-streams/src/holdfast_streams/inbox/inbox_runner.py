@@ -14,7 +14,7 @@ from holdfast_streams.brokers import JetStream, RedisStream
 from holdfast_streams.inbox.broker_loop import BrokerLoop
 from holdfast_streams.inbox.broker_source import BrokerSource
 from holdfast_streams.inbox.declaration import Inbox, Inboxes
-from holdfast_streams.inbox.events import INBOX_PARKED, INBOX_RECEIVED, INBOX_TRIMMED
+from holdfast_streams.inbox.inbox_events import INBOX_PARKED, INBOX_RECEIVED, INBOX_TRIMMED
 from holdfast_streams.inbox.inbox_store import INBOXES
 from holdfast_streams.inbox.intake import Intake
 

@@ -136,17 +136,17 @@ class InboxStore:
         """Note that a message failed again."""
         return has_rows("inbox_park_again", id=id, error=error, now=now)
 
-    def parked(
+    def parked_messages(
         self, inbox: str | None, state: ParkedMessageState | None, limit: int
     ) -> Op[list[ParkedMessage]]:
         """Read parked messages, oldest first."""
         return fetch(ParkedMessage, "inbox_parked_list", inbox=inbox, state=state, limit=limit)
 
-    def retry(self, inbox: str, ids: Sequence[str] | None) -> Op[list[str]]:
+    def retry_parked(self, inbox: str, ids: Sequence[str] | None) -> Op[list[str]]:
         """Have parked messages taken again: those with the ids, or all."""
         return fetch_column("inbox_retry", inbox=inbox, ids=None if ids is None else texts(ids))
 
-    def skip(self, inbox: str, ids: Sequence[str] | None) -> Op[list[str]]:
+    def skip_parked(self, inbox: str, ids: Sequence[str] | None) -> Op[list[str]]:
         """Give parked messages up."""
         return fetch_column("inbox_skip", inbox=inbox, ids=None if ids is None else texts(ids))
 

@@ -21,7 +21,7 @@ except ImportError as error:
 
 from holdfast_streams.brokers import JetStream
 from holdfast_streams.errors import BrokerAway
-from holdfast_streams.inbox.broker_source import Delivery, message_id
+from holdfast_streams.inbox.broker_source import BrokerDelivery, message_id
 from holdfast_streams.inbox.message import RawMessage
 
 CONNECT_S = 5
@@ -85,7 +85,7 @@ class JetStreamSource:
             await jetstream.add_consumer(stream, wanted)
         self._pull = await jetstream.pull_subscribe_bind(durable=self._durable, stream=stream)
 
-    async def fetch(self, limit: int, wait_s: float) -> list[Delivery]:
+    async def fetch(self, limit: int, wait_s: float) -> list[BrokerDelivery]:
         try:
             found = await self._pull.fetch(limit, wait_s)
         except nats.errors.TimeoutError:
@@ -96,16 +96,16 @@ class JetStreamSource:
             raise BrokerAway("the connection to NATS was lost")
         return [self._delivery(each) for each in found]
 
-    def _delivery(self, message: Msg) -> Delivery:
+    def _delivery(self, message: Msg) -> BrokerDelivery:
         headers = {name.lower(): text for name, text in (message.headers or {}).items()}
         facts = message.metadata
         # With its time: a stream that was made anew counts from one again.
         place = f"{facts.stream} {facts.sequence.stream} {facts.timestamp.timestamp():.6f}"
         id = message_id(headers, place)
         raw = RawMessage(self._inbox, id, message.data, headers, message.subject)
-        return Delivery(raw, facts.num_delivered or 1, message)
+        return BrokerDelivery(raw, facts.num_delivered or 1, message)
 
-    async def ack(self, deliveries: Sequence[Delivery]) -> None:
+    async def ack(self, deliveries: Sequence[BrokerDelivery]) -> None:
         try:
             for each in deliveries:
                 await each.handle.ack()
@@ -113,13 +113,13 @@ class JetStreamSource:
         except _ERRORS as error:
             raise BrokerAway(f"NATS says: {str(error) or type(error).__name__}") from error
 
-    async def retry_later(self, delivery: Delivery, delay_s: float) -> None:
+    async def retry_later(self, delivery: BrokerDelivery, delay_s: float) -> None:
         try:
             await delivery.handle.nak(delay=max(delay_s, 0.001))
         except _ERRORS as error:
             raise BrokerAway(f"NATS says: {str(error) or type(error).__name__}") from error
 
-    async def keep(self, deliveries: Sequence[Delivery]) -> None:
+    async def keep(self, deliveries: Sequence[BrokerDelivery]) -> None:
         try:
             for each in deliveries:
                 await each.handle.in_progress()

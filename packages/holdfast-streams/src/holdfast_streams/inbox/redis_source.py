@@ -25,7 +25,7 @@ except ImportError as error:
 
 from holdfast_streams.brokers import RedisStream
 from holdfast_streams.errors import BrokerAway
-from holdfast_streams.inbox.broker_source import Delivery, message_id
+from holdfast_streams.inbox.broker_source import BrokerDelivery, message_id
 from holdfast_streams.inbox.message import RawMessage
 
 ANSWER_S = 5.0
@@ -52,7 +52,7 @@ class RedisSource:
         self._idle_ms = int(idle_s * 1000)
         self._keys: list[str] = []
         self._looked = 0.0
-        self._later: list[tuple[float, Delivery]] = []
+        self._later: list[tuple[float, BrokerDelivery]] = []
         self._client = self._make_client()
 
     def _make_client(self) -> Redis:
@@ -72,7 +72,7 @@ class RedisSource:
         except _ERRORS as error:
             raise _away(error) from error
 
-    async def fetch(self, limit: int, wait_s: float) -> list[Delivery]:
+    async def fetch(self, limit: int, wait_s: float) -> list[BrokerDelivery]:
         now = time.monotonic()
         due = [each for at, each in self._later if at <= now][:limit]
         if due:
@@ -103,7 +103,7 @@ class RedisSource:
                         raise
                 self._keys.append(name)
 
-    async def _claim(self, limit: int) -> list[Delivery]:
+    async def _claim(self, limit: int) -> list[BrokerDelivery]:
         """Take over what processes left that are gone. What this one waits to try again is its own already."""
         waiting = {each.handle for _, each in self._later}
         for key in self._keys:
@@ -122,7 +122,7 @@ class RedisSource:
                 ]
         return []
 
-    async def _read(self, limit: int, wait_s: float) -> list[Delivery]:
+    async def _read(self, limit: int, wait_s: float) -> list[BrokerDelivery]:
         if not self._keys:
             raise BrokerAway(f"Redis has no stream {self._stream.stream}")
         try:
@@ -148,16 +148,16 @@ class RedisSource:
 
     def _delivery(
         self, key: str, id: bytes, fields: Mapping[bytes, bytes], attempts: int
-    ) -> Delivery:
+    ) -> BrokerDelivery:
         texts = {name.decode("utf-8", "replace"): value for name, value in fields.items()}
         body = texts.pop(DATA, None)
         headers = {name.lower(): value.decode("utf-8", "replace") for name, value in texts.items()}
         if body is None:
             body = msgspec.json.encode(headers)
         own = message_id(headers, f"{key} {id.decode()}")
-        return Delivery(RawMessage(self._inbox, own, body, headers, key), attempts, (key, id))
+        return BrokerDelivery(RawMessage(self._inbox, own, body, headers, key), attempts, (key, id))
 
-    async def ack(self, deliveries: Sequence[Delivery]) -> None:
+    async def ack(self, deliveries: Sequence[BrokerDelivery]) -> None:
         try:
             async with self._client.pipeline(transaction=False) as pipeline:
                 for key, ids in _by_key(deliveries).items():
@@ -166,11 +166,11 @@ class RedisSource:
         except _ERRORS as error:
             raise _away(error) from error
 
-    async def retry_later(self, delivery: Delivery, delay_s: float) -> None:
-        again = Delivery(delivery.raw, delivery.attempts + 1, delivery.handle)
+    async def retry_later(self, delivery: BrokerDelivery, delay_s: float) -> None:
+        again = BrokerDelivery(delivery.raw, delivery.attempts + 1, delivery.handle)
         self._later.append((time.monotonic() + delay_s, again))
 
-    async def keep(self, deliveries: Sequence[Delivery]) -> None:
+    async def keep(self, deliveries: Sequence[BrokerDelivery]) -> None:
         held = [*deliveries, *(each for _, each in self._later)]
         try:
             for key, ids in _by_key(held).items():
@@ -196,7 +196,7 @@ def _flat(entries: Any) -> list[Any]:
     return entries[0] if entries and isinstance(entries[0], list) else entries
 
 
-def _by_key(deliveries: Sequence[Delivery]) -> dict[str, list[Any]]:
+def _by_key(deliveries: Sequence[BrokerDelivery]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for each in deliveries:
         key, id = each.handle

@@ -26,7 +26,7 @@ from holdfast.storage.store.params import resolve_now
 from holdfast_streams.consumer import HandlerFailed
 from holdfast_streams.errors import InboxHandlerFailed, InboxNotFound, SignatureInvalid
 from holdfast_streams.inbox.declaration import Inbox, Inboxes
-from holdfast_streams.inbox.events import (
+from holdfast_streams.inbox.inbox_events import (
     INBOX_DUPLICATE,
     INBOX_FAILED,
     INBOX_PARKED,
