@@ -31,9 +31,9 @@ from holdfast.worker.job import Job, check_progress
 from holdfast.worker.processes import (
     LENGTH_BYTES,
     ChildFailure,
+    ChildMessage,
     ChildResult,
     JobRequest,
-    ChildMessage,
     ProgressUpdate,
     ReadyForJobs,
     adopt_orphans,
