@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.streams.inbox_scene import InboxScene
 from tests.streams.scene import Scene
 
 
@@ -19,3 +20,9 @@ def scene(url: str, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """An application with streams, and a table."""
     monkeypatch.setenv("HOLDFAST_STREAMS_TAKEOVER_MS", "2000")
     return Scene(url)
+
+
+@pytest.fixture
+def inbox(url: str) -> InboxScene:
+    """An application for inboxes, and a table."""
+    return InboxScene(url)

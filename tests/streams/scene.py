@@ -17,7 +17,8 @@ from holdfast_streams import Streams, add_streams
 from holdfast_streams.reader_store import READERS, LineRecord, ParkedEvent
 from tests.support.until import until
 
-CREATE = "create table taken (n integer not null, key text, place bigint, line integer, at_process integer)"
+CREATE = """create table if not exists taken (
+  n integer not null, key text, place bigint, line integer, at_process integer)"""
 
 
 class Scene:

@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.web.route import LIMIT, ApiResponse, BoundRequest, Param, Route, command
 from holdfast_streams.admin import StreamAdmin, parked_json, stream_json
+from holdfast_streams.inbox.inbox_api import ROUTES as INBOX_ROUTES
 from holdfast_streams.registration import parse_start
 
 
@@ -125,4 +126,5 @@ ROUTES = (
     command(
         f"{_ONE}/remove", "stream.remove", remove, _NAME, other_noun="stream", answers=(200, 409)
     ),
+    *INBOX_ROUTES,
 )

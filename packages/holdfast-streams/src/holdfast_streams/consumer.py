@@ -262,7 +262,7 @@ class ConsumerDelivery:
                 else:
                     self.consumer.handler(events, tx)
             except Exception as error:
-                _raise_failure(error)
+                raise_failure(error)
             write_last(self.database, tx, self._guard(last)) if begin else run(last, tx)
 
     async def _run_async(
@@ -278,7 +278,7 @@ class ConsumerDelivery:
                 else:
                     await self.consumer.handler(events, tx)
             except Exception as error:
-                _raise_failure(error)
+                raise_failure(error)
             own = write_last(self.database, tx, self._guard(last)) if begin else None
             await (own or run_async(last, tx))
 
@@ -294,7 +294,7 @@ class ConsumerDelivery:
         self.emit(spec, {"reader": self.name, "line": held.line, **fields})
 
 
-def _raise_failure(error: Exception) -> NoReturn:
+def raise_failure(error: Exception) -> NoReturn:
     """Raise what a handler's error means: that of a lost connection is not the handler's. Raises: HandlerFailed."""
     from holdfast.storage.postgres.store import translate
 

@@ -9,6 +9,7 @@ from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast_streams.commands import StreamFacts, stream_facts
+from holdfast_streams.inbox.inbox_doctor import CHECKS as INBOX_CHECKS
 from holdfast_streams.reader_store import READERS, LogPart
 
 LONG_MS = 30_000
@@ -29,7 +30,7 @@ def check_streams(store: Store) -> Op[list[Finding]]:
     return found
 
 
-CHECKS = (check_streams,)
+CHECKS = (check_streams, *INBOX_CHECKS)
 
 
 def _check_readers(facts: Sequence[StreamFacts]) -> Finding:

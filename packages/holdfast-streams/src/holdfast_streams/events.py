@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.events import EventSpec, Measured, Metric
+from holdfast_streams.inbox import inbox_events
 
 STREAM_CONSUMED = EventSpec(
     "stream_consumed",
@@ -47,6 +48,7 @@ EVENTS = (
     STREAM_REFUSED,
     STREAM_LAG,
     LOG_TRIMMED,
+    *inbox_events.EVENTS,
 )
 
 _LINE = ("reader", "line")
@@ -113,4 +115,5 @@ METRICS = (
         ),
         "lag_ms",
     ),
+    *inbox_events.METRICS,
 )

@@ -8,7 +8,11 @@ EXTENSION = Extension(
             "streams": LazyCommand(
                 "holdfast_streams.cli",
                 "Show consumers of the event log and their lag; pause, rewind, retry and skip.",
-            )
+            ),
+            "inbox": LazyCommand(
+                "holdfast_streams.inbox.inbox_cli",
+                "Show inboxes of webhooks and brokers; retry or skip what they parked.",
+            ),
         }
     },
     actions={
@@ -19,6 +23,10 @@ EXTENSION = Extension(
         "stream.skip": "operator",
         "stream.rewind": "developer",
         "stream.remove": "developer",
+        "inbox.list": "viewer",
+        "inbox.retry": "operator",
+        "inbox.skip": "operator",
+        "inbox.remove": "developer",
     },
     routes="holdfast_streams.api:ROUTES",
     pages="holdfast_streams.pages:PAGES",
@@ -28,6 +36,8 @@ EXTENSION = Extension(
         "resume_stream": "{name} resumed",
         "retry_parked": "Parked events of {name} will be tried again",
         "skip_parked": "Parked events of {name} were skipped",
+        "retry_inbox": "Parked messages of {name} will be tried again",
+        "skip_inbox": "Parked messages of {name} were skipped",
     },
     templates="holdfast_streams",
     checks="holdfast_streams.doctor:CHECKS",

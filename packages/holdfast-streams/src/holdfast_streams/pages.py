@@ -7,6 +7,8 @@ from starlette.responses import Response
 from holdfast_dashboard.forms import caller_with_reason, read_form, redirect_back
 from holdfast_dashboard.page_context import PageContext, render_page
 from holdfast_streams.admin import StreamAdmin, stream_json
+from holdfast_streams.inbox.inbox_pages import PAGES as INBOX_PAGES
+from holdfast_streams.inbox.inbox_pages import inbox_values
 
 COLOURS = {"running": "running", "paused": "pending", "idle": "failed"}
 """The colour of a state, by its name among those of jobs."""
@@ -16,6 +18,7 @@ async def list_page(context: PageContext) -> Response:
     """Show every reader, with its lag per line."""
     facts = await context.service.of(StreamAdmin).list(context.caller)
     values = {"streams": [stream_json(each) for each in facts], "colours": COLOURS}
+    values |= await inbox_values(context)
     now = facts[0].now if facts else None
     return render_page(context, "streams.html", "Streams", "streams", values, now)
 
@@ -39,4 +42,5 @@ PAGES = (
         ("stream.pause", "stream.resume", "stream.retry", "stream.skip"),
         change,
     ),
+    *INBOX_PAGES,
 )

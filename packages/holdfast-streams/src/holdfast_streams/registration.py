@@ -17,6 +17,7 @@ from holdfast.core.signatures import check_call, is_async, name_of, parameter_ty
 from holdfast_streams.commands import stream_facts
 from holdfast_streams.consumer import CONSUMER_RETRY, Consumer, ConsumerOrder
 from holdfast_streams.errors import DuplicateReader
+from holdfast_streams.inbox.declaration import Inboxes
 from holdfast_streams.reader_store import EARLIEST, READERS, resolve_since
 from holdfast_streams.stream_event import StreamEvent
 
@@ -48,11 +49,12 @@ def declared_streams(app: Holdfast) -> Streams | None:
 
 
 class Streams:
-    """The readers of the event log that an application declares."""
+    """The readers of the event log that an application declares, and its inboxes."""
 
     def __init__(self, app: Holdfast) -> None:
         self._app = app
         self.consumers: dict[str, Consumer] = {}
+        self.inbox = Inboxes(app)
 
     def consumer(
         self,
@@ -130,6 +132,7 @@ class Streams:
         for each in self.consumers.values():
             since = database.run(resolve_since(each.since_ms_ago, each.since))
             database.run(READERS.register(each.name, "consumer", each.patterns, since, now))
+        self.inbox.register()
 
 
 def parse_start(since: object) -> tuple[Instant | None, int | None]:

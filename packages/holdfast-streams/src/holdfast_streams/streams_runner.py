@@ -13,6 +13,7 @@ from holdfast.worker.handler_threads import HandlerThreads
 from holdfast.worker.wakes import call_on
 from holdfast_streams.consumer import ConsumerDelivery
 from holdfast_streams.delivery import BlockDelivery
+from holdfast_streams.inbox.inbox_runner import InboxRunner
 from holdfast_streams.log_upkeep import LogUpkeep
 from holdfast_streams.reader_loop import ReaderLoop
 from holdfast_streams.registration import Streams, declared_streams
@@ -133,4 +134,12 @@ def make_runner(app: Holdfast, settings: Settings) -> StreamsRunner | None:
     return None if streams is None or not streams.consumers else StreamsRunner(app, streams)
 
 
-RUNNERS = (make_runner,)
+def make_inbox_runner(app: Holdfast, settings: Settings) -> InboxRunner | None:
+    """Return the runner of an application that declares inboxes."""
+    streams = declared_streams(app)
+    if streams is None or not streams.inbox.declared:
+        return None
+    return InboxRunner(app, streams.inbox)
+
+
+RUNNERS = (make_runner, make_inbox_runner)

@@ -207,7 +207,7 @@ def select_types(app: Holdfast, types: str | None) -> dict[str, JobType]:
     """Return the handled types that a list of names and patterns means. Raises: CommandUsage, UnknownJobType."""
     app.registry.check()
     handled = {each.name: each for each in app.registry if each.handler is not None}
-    if not handled and not app.cycle_specs and not app.registry.log_patterns:
+    if not handled and not app.cycle_specs and not app.attached:
         raise CommandUsage(
             "the application has no handlers",
             help="register some with @app.job, @app.on or @app.cycle",

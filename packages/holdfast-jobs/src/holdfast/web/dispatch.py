@@ -97,7 +97,7 @@ async def _handle(site: Site, route: Route, request: Request) -> Response:
         # Before anything else is read, so that a refused caller learns nothing about the target.
         check(principal, route.action)
     params = read_params(route, request)
-    raw = await read_body(request, site.body_limit)
+    raw = b"" if route.raw else await read_body(request, site.body_limit)
     body = read_json(route, raw, request.headers.get("content-type"))
     caller = Caller(principal, request_id_of(request), read_reason(request, body))
     bound = BoundRequest(site, request, caller, params, body, offline)

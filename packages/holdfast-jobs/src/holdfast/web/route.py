@@ -66,7 +66,7 @@ class Route:
     It answers with 200, or with the successes among `answers`; with 404 where its path names something, and with 412
     where that has versions. Its description is the handler's docstring. The noun, by default the handler's module, is
     part of its name, and its tag unless that is given. One that works `offline` is called while the database is away,
-    for callers this process remembers.
+    for callers this process remembers. The handler of a `raw` one reads query and body itself.
     """
 
     method: Method
@@ -81,6 +81,7 @@ class Route:
     tag: str = ""
     other_noun: str = ""
     offline: bool = False
+    raw: bool = False
 
     @property
     def noun(self) -> str:
@@ -164,7 +165,7 @@ def read_params(route: Route, request: Request) -> dict[str, Any]:
     """Return every declared parameter, checked. Raises: BadRequest, InvalidId, InvalidDuration."""
     declared = {each.name for each in route.params if each.place == "query"}
     unknown = sorted(set(request.query_params) - declared)
-    if unknown:
+    if unknown and not route.raw:
         known = f"use one of {', '.join(sorted(declared))}" if declared else "this route takes none"
         raise BadRequest(f"unknown parameter {unknown[0][:40]!r}", help=known)
     for name in declared:

@@ -31,9 +31,9 @@ from holdfast.worker.job import Job, check_progress
 from holdfast.worker.processes import (
     LENGTH_BYTES,
     ChildFailure,
+    ChildMessage,
     ChildResult,
     JobRequest,
-    Message,
     ProgressUpdate,
     ReadyForJobs,
     adopt_orphans,
@@ -43,7 +43,7 @@ from holdfast.worker.processes import (
 )
 from holdfast.worker.resolve_outcome import format_places, format_stack
 
-Send = Callable[[Message], None]
+Send = Callable[[ChildMessage], None]
 
 # Timeouts and retries are the parent's; this process does not use them.
 _POLICY = EffectivePolicy(0, 0, JOB_RETRY, None)
@@ -106,7 +106,7 @@ def _read(stream: BinaryIO) -> JobRequest | None:
     return message
 
 
-def _write(stream: BinaryIO, message: Message) -> None:
+def _write(stream: BinaryIO, message: ChildMessage) -> None:
     stream.write(encode_message(message))
     stream.flush()
 

@@ -90,12 +90,12 @@ class HandlerProcess:
         assert not isinstance(message, JobRequest | ReadyForJobs)
         return message
 
-    async def _send(self, message: Message) -> None:
+    async def _send(self, message: ChildMessage) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(encode_message(message))
         await self._process.stdin.drain()
 
-    async def _receive(self) -> Message:
+    async def _receive(self) -> ChildMessage:
         stdout = self._process.stdout
         assert stdout is not None
         length = decode_length(await stdout.readexactly(LENGTH_BYTES))
@@ -266,11 +266,11 @@ class ChildFailure(msgspec.Struct, tag="failure", tag_field="message_kind"):
     unreadable: bool = False
 
 
-Message = JobRequest | ReadyForJobs | ProgressUpdate | ChildResult | ChildFailure
+ChildMessage = JobRequest | ReadyForJobs | ProgressUpdate | ChildResult | ChildFailure
 
 _encoder = msgspec.json.Encoder()
 # Not strict: SQLite's booleans are numbers.
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Message, strict=False)
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(ChildMessage, strict=False)
 
 
 class ChildError(Exception):
@@ -284,15 +284,15 @@ class ChildError(Exception):
         self.retry_after_ms = failure.retry_after_ms
 
 
-def encode_message(message: Message) -> bytes:
+def encode_message(message: ChildMessage) -> bytes:
     """Encode a message, prefixed with its length."""
     body = _encoder.encode(message)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
-def decode_message(body: bytes) -> Message:
+def decode_message(body: bytes) -> ChildMessage:
     """Decode a message. Raises: msgspec.DecodeError."""
-    message: Message = _decoder.decode(body)
+    message: ChildMessage = _decoder.decode(body)
     return message
 
 

@@ -34,6 +34,7 @@ _STATE = (
     *("on_failed", "failing", "step", "signal"),
     *("log", "log_0", "log_part", "log_reader", "log_pattern"),
     *("log_position", "log_member", "log_parked"),
+    *("inbox", "inbox_seen", "inbox_parked", "inbox_member"),
 )
 _LINES = tuple(f"log_line_{line}" for line in range(16))
 """The sequences that places in the log are drawn from."""
@@ -51,6 +52,7 @@ GRANTS: Mapping[GrantedRole, tuple[tuple[LiteralString, tuple[str, ...]], ...]] 
         ("update (crashes)", ("outcome",)),
         ("select", ("jobs", "lease", "outcome", "subscription", "schema_version", "identity")),
         ("select", ("log_pattern", "log_part")),
+        ("select, insert, update", ("inbox", "inbox_seen", "inbox_parked")),
     ),
     "worker": (
         (_WRITE, _STATE),

@@ -1,0 +1,218 @@
+"""Reads an inbox's broker in one process: fetch, take in one transaction, acknowledge after its commit.
+
+A batch that fails is taken one by one, so that only what fails alone is delayed: it is delivered again with backoff,
+and parked when it was tried often enough. What cannot be read is parked at once. While the database is away, what was
+fetched is kept; while the broker is away, it is connected to again with backoff.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from holdfast.core.errors import HoldfastError, words_of
+from holdfast.core.instants import Instant
+from holdfast.core.redaction import clean_error, redact
+from holdfast.core.retry import Retry
+from holdfast.storage.database import Database
+from holdfast.storage.store.params import resolve_now
+from holdfast.worker.clock import Clock
+from holdfast_streams.consumer import HandlerFailed
+from holdfast_streams.errors import BrokerAway
+from holdfast_streams.inbox.broker_source import BrokerDelivery, BrokerSource
+from holdfast_streams.inbox.inbox_events import (
+    INBOX_AWAY,
+    INBOX_BACK,
+    INBOX_DUPLICATE,
+    INBOX_FAILED,
+    INBOX_PARKED,
+    INBOX_RECEIVED,
+)
+from holdfast_streams.inbox.intake import DATABASE_ERRORS, Intake
+from holdfast_streams.inbox.message import Message, RawMessage, check_id
+
+log = logging.getLogger("holdfast.inbox")
+
+FETCH_S, TICK_FETCH_S = 1.0, 0.3
+"""How long a fetch waits for messages, in a worker and in a tick."""
+
+SUSPECTED_AFTER = 3
+"""From this delivery on, a message is taken alone: a process may have died of it, and with it a whole batch."""
+
+MAX_DELIVERIES = 20
+"""A message that was delivered so often without an answer is parked untried."""
+
+ERROR_S = 1.0
+AWAY = Retry(base="200ms", cap="15s", max_attempts=None)
+
+
+class BrokerLoop:
+    """Reads one inbox until stopped, or in a tick until there is nothing more. It is run once."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        source: BrokerSource,
+        database: Database,
+        clock: Clock,
+        ack_wait_s: float,
+        stopping: asyncio.Event,
+        is_tick: bool = False,
+    ) -> None:
+        self._intake = intake
+        self._inbox = intake.inbox
+        self._source = source
+        self._database = database
+        self._clock = clock
+        self._keep_s = ack_wait_s / 3
+        self._stopping = stopping
+        self._is_tick = is_tick
+        self._unsettled: dict[int, BrokerDelivery] = {}
+        self.error: str | None = None
+        self.changed = asyncio.Event()
+        self.messages = 0
+
+    async def run(self) -> None:
+        """Read until stopped."""
+        failures, away_since = 0, 0.0
+        while not self._stopping.is_set():
+            try:
+                await self._source.open()
+                if self.error is not None:
+                    away_ms = int((self._clock.monotonic() - away_since) * 1000)
+                    self._intake.emit(INBOX_BACK, away_ms=away_ms)
+                failures = 0
+                self._set_error(None)
+                await self._read()
+                return
+            except BrokerAway as error:
+                failures += 1
+                delay_ms = AWAY.delay_ms(failures, self._clock.random())
+                if self.error is None:
+                    away_since = self._clock.monotonic()
+                    log.warning("the inbox %s cannot be read: %s", self._inbox.name, error.message)
+                    words = redact(error.message)
+                    self._intake.emit(INBOX_AWAY, error=words, delay_ms=delay_ms)
+                self._set_error(redact(error.message))
+                if self._is_tick:
+                    return
+                await self._clock.wait(self._stopping, delay_ms / 1000)
+            finally:
+                with suppress(BrokerAway, OSError):
+                    await self._source.close()
+
+    def _set_error(self, error: str | None) -> None:
+        if self.error != error:
+            self.error = error
+            self.changed.set()
+
+    async def _read(self) -> None:
+        wait_s = TICK_FETCH_S if self._is_tick else FETCH_S
+        while not self._stopping.is_set():
+            deliveries = await self._source.fetch(self._inbox.batch, wait_s)
+            if deliveries:
+                await self._settle(deliveries)
+            elif self._is_tick:
+                return
+
+    async def _settle(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        """Take what was fetched, however long the database is away. Raises: BrokerAway."""
+        self._unsettled = {id(each): each for each in deliveries}
+        keeping = asyncio.create_task(self._keep(), name=f"holdfast inbox {self._inbox.name}")
+        try:
+            while self._unsettled and not self._stopping.is_set():
+                try:
+                    await self._take_all(list(self._unsettled.values()))
+                except DATABASE_ERRORS as error:
+                    log.warning("the inbox %s waits for the database: %s", self._inbox.name, error)
+                    delay_s = ERROR_S * (0.5 + self._clock.random())
+                    await self._clock.wait(self._stopping, delay_s)
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        while True:
+            await self._clock.sleep(self._keep_s)
+            with suppress(BrokerAway):
+                await self._source.keep(list(self._unsettled.values()))
+
+    async def _take_all(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        now = await self._database.run_async(resolve_now(self._intake.now()))
+        good: list[tuple[BrokerDelivery, Message[Any]]] = []
+        for each in deliveries:
+            read = self._read_message(each, now)
+            if isinstance(read, Message):
+                good.append((each, read))
+            else:
+                await self._park(each, read)
+        if any(each.attempts >= SUSPECTED_AFTER for each, _ in good):
+            # In any order: the one that ends processes must not keep the others behind it for good.
+            random.shuffle(good)
+            for one in good:
+                await self._take([one])
+        elif good:
+            await self._take(good)
+
+    def _read_message(self, delivery: BrokerDelivery, now: Instant) -> Message[Any] | str:
+        """Return a message as the handler gets it, or why it cannot be."""
+        if delivery.attempts > MAX_DELIVERIES:
+            return f"it was delivered {delivery.attempts} times without an answer"
+        raw = delivery.raw
+        try:
+            own = raw.id if self._inbox.id is None else self._inbox.id(raw)
+            named = RawMessage(raw.inbox, check_id(own), raw.body, raw.headers, raw.subject, now)
+            return self._inbox.read(named, now)
+        except HoldfastError as error:
+            return f"{type(error).__name__}: {error.message}"
+        except Exception as error:
+            return clean_error(type(error).__name__, words_of(error))
+
+    async def _take(self, good: Sequence[tuple[BrokerDelivery, Message[Any]]]) -> None:
+        """Take messages in one transaction, and then acknowledge them. Raises: BrokerAway, DatabaseError."""
+        try:
+            taken = await self._intake.take([message for _, message in good])
+        except HandlerFailed as failure:
+            if len(good) == 1:
+                await self._fail(*good[0], str(failure))
+                return
+            for one in good:
+                await self._take([one])
+            return
+        self.messages += taken
+        if taken:
+            self._intake.emit(INBOX_RECEIVED, messages=taken)
+        if taken < len(good):
+            self._intake.emit(INBOX_DUPLICATE, messages=len(good) - taken)
+        await self._ack([each for each, _ in good])
+
+    async def _fail(self, delivery: BrokerDelivery, message: Message[Any], error: str) -> None:
+        most, attempts = self._inbox.retry.max_attempts, delivery.attempts
+        if most is not None and attempts >= most:
+            await self._park(delivery, error, message.id)
+            return
+        self._intake.emit(INBOX_FAILED, message=message.id, error=error)
+        delay_ms = self._inbox.retry.delay_ms(attempts, self._clock.random())
+        await self._source.retry_later(delivery, delay_ms / 1000)
+        self._unsettled.pop(id(delivery), None)
+
+    async def _park(self, delivery: BrokerDelivery, error: str, id: str | None = None) -> None:
+        """Keep a message for an operator, and acknowledge it."""
+        raw = delivery.raw
+        own = RawMessage(raw.inbox, _storable(id or raw.id), raw.body, raw.headers, raw.subject)
+        if await self._database.run_async(self._intake.park(own, error, delivery.attempts)):
+            self._intake.emit(INBOX_PARKED, message=own.id, error=error)
+        await self._ack([delivery])
+
+    async def _ack(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        await self._source.ack(deliveries)
+        for each in deliveries:
+            self._unsettled.pop(id(each), None)
+
+
+def _storable(text: str) -> str:
+    return text.replace("\0", "?")[:500]

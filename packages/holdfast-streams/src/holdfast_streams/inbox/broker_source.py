@@ -1,0 +1,56 @@
+"""The port between an inbox and its broker, and what goes over it. Nothing is acknowledged before it is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast_streams.inbox.message import RawMessage
+
+POSITION = "holdfast-position"
+"""The header in which a relay of Holdfast says where in its log a message is: epoch, line, place and number."""
+
+
+class BrokerDelivery(msgspec.Struct, frozen=True):
+    """A message that the broker has handed to this process, how often it was handed out, and the broker's own name."""
+
+    raw: RawMessage
+    attempts: int
+    handle: Any
+
+
+class BrokerSource(Protocol):
+    """A stream of a broker that processes share. Every method raises BrokerAway when the broker cannot be reached."""
+
+    async def open(self) -> None:
+        """Connect, and see to it that the stream can be read."""
+
+    async def fetch(self, limit: int, wait_s: float) -> list[BrokerDelivery]:
+        """Return what there is, at most so many; when there is nothing, wait for some so long."""
+
+    async def ack(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        """Say that messages were committed. If that is lost they come again, and are recognised."""
+
+    async def retry_later(self, delivery: BrokerDelivery, delay_s: float) -> None:
+        """Have a message delivered again after a while."""
+
+    async def keep(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        """Say that messages are still worked on, so that no other process gets them."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+
+def message_id(headers: Mapping[str, str], place: str) -> str:
+    """Return what a message is recognised by: its position in the log it was relayed from, its own id, or its place.
+
+    A stream that was lost and filled again has other places, but the same positions in the log.
+    """
+    own = headers.get("ce-id") or headers.get("holdfast-id") or ""
+    if POSITION in headers:
+        return f"{headers[POSITION]} {own}".strip()
+    if found := headers.get("nats-msg-id"):
+        return found
+    return f"{headers.get('ce-source', '')} {own}".strip() if own else place

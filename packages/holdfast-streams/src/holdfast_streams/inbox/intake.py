@@ -1,0 +1,160 @@
+"""Takes messages: what the handler writes and the note that they were received are one transaction.
+
+A message that was noted before is not handed to the handler again, whatever the sender or the broker repeats. Two
+processes that get the same one at the same time: the second waits for the first one's transaction, and finds its note.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
+from holdfast.core.events import EventSpec
+from holdfast.core.instants import Instant
+from holdfast.core.sealing import open_input, seal_input
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op, run, run_async
+from holdfast_streams.consumer import HandlerFailed, raise_failure
+from holdfast_streams.inbox.declaration import Inbox
+from holdfast_streams.inbox.inbox_store import INBOXES, DueMessage
+from holdfast_streams.inbox.message import Message, RawMessage
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+DATABASE_ERRORS = (DatabaseUnreachable, DatabaseBusy, ConnectionClosed)
+
+RunThread = Callable[..., Any]
+"""Awaitable call of a function in a thread."""
+
+
+class Intake:
+    """Takes the messages of one inbox."""
+
+    def __init__(self, app: Holdfast, inbox: Inbox, run_thread: RunThread) -> None:
+        self._app = app
+        self._database = app.database
+        self._run_thread = run_thread
+        self.inbox = inbox
+
+    async def take(self, messages: Sequence[Message[Any]]) -> int:
+        """Hand new messages to the handler and commit; return how many were new. Raises: HandlerFailed."""
+        if self.inbox.is_async:
+            return await self._take_async(messages)
+        taken: int = await self._run_thread(self._take_sync, messages)
+        return taken
+
+    async def take_due(self) -> tuple[str, str | None] | None:
+        """Take one parked message that is due; return its id and the error if it failed again, None without one.
+
+        Raises: DatabaseError.
+        """
+        due: list[DueMessage] = []
+        try:
+            if self.inbox.is_async:
+                await self._take_due_async(due)
+            else:
+                await self._run_thread(self._take_due_sync, due)
+        except HandlerFailed as failure:
+            error = str(failure)
+            again = INBOXES.park_again(due[0].id, error, self._app.instant())
+            await self._database.run_async(again)
+            return due[0].message_id, error
+        return (due[0].message_id, None) if due else None
+
+    def park(self, raw: RawMessage, error: str, attempts: int) -> Op[bool]:
+        """Keep a message with its error and note it as received, unless it was received before. In one transaction."""
+        now = self._app.instant()
+        new = yield from INBOXES.remember(self.inbox.name, [raw.id], self.inbox.dedupe_ms, now)
+        if not new:
+            return False
+        id, sealer = new_id(), self._app.registry.sealer
+        body = f'"{base64.b64encode(raw.body).decode()}"'
+        if sealer is not None:
+            body = seal_input(sealer, body, id, self.inbox.name)
+        yield from INBOXES.park(id, raw, body, error, attempts, now)
+        return True
+
+    def now(self) -> Instant | None:
+        """The instant that replaces the clock of the database, in tests."""
+        return self._app.instant()
+
+    def emit(self, spec: EventSpec, **fields: Any) -> None:
+        """Tell the application's observers."""
+        self._app.tell([spec(inbox=self.inbox.name, **fields)])
+
+    # ---- Sync handlers, in a thread
+
+    def _take_sync(self, messages: Sequence[Message[Any]]) -> int:
+        with self._database.transaction() as tx:
+            fresh = _only_new(messages, run(self._remember(messages), tx))
+            if fresh:
+                self._call_sync(fresh, tx)
+        return len(fresh)
+
+    def _take_due_sync(self, due: list[DueMessage]) -> None:
+        with self._database.transaction() as tx:
+            found = run(INBOXES.first_due(self.inbox.name), tx)
+            if found is not None:
+                due.append(found)
+                self._call_sync([self._message(found)], tx)
+                run(INBOXES.unpark(found.id), tx)
+
+    def _call_sync(self, messages: Sequence[Message[Any]], tx: Any) -> None:
+        try:
+            if self.inbox.is_single:
+                for each in messages:
+                    self.inbox.handler(each, tx)
+            else:
+                self.inbox.handler(messages, tx)
+        except Exception as error:
+            raise_failure(error)
+
+    # ---- Async handlers
+
+    async def _take_async(self, messages: Sequence[Message[Any]]) -> int:
+        async with self._database.transaction_async() as tx:
+            fresh = _only_new(messages, await run_async(self._remember(messages), tx))
+            if fresh:
+                await self._call_async(fresh, tx)
+        return len(fresh)
+
+    async def _take_due_async(self, due: list[DueMessage]) -> None:
+        async with self._database.transaction_async() as tx:
+            found = await run_async(INBOXES.first_due(self.inbox.name), tx)
+            if found is not None:
+                due.append(found)
+                await self._call_async([self._message(found)], tx)
+                await run_async(INBOXES.unpark(found.id), tx)
+
+    async def _call_async(self, messages: Sequence[Message[Any]], tx: Any) -> None:
+        try:
+            if self.inbox.is_single:
+                for each in messages:
+                    await self.inbox.handler(each, tx)
+            else:
+                await self.inbox.handler(messages, tx)
+        except Exception as error:
+            raise_failure(error)
+
+    def _remember(self, messages: Sequence[Message[Any]]) -> Op[set[str]]:
+        ids = [each.id for each in messages]
+        inbox = self.inbox
+        return INBOXES.remember(inbox.name, ids, inbox.dedupe_ms, self._app.instant())
+
+    def _message(self, due: DueMessage) -> Message[Any]:
+        """Read a parked message as it was received. Raises: HandlerFailed."""
+        try:
+            text = open_input(self._app.registry.sealer, due.body, due.id, self.inbox.name)
+            body = base64.b64decode(text.strip('"'))
+            raw = RawMessage(self.inbox.name, due.message_id, body, due.headers, due.subject)
+            return self.inbox.read(raw, due.received_at)
+        except Exception as error:
+            raise_failure(error)
+
+
+def _only_new(messages: Sequence[Message[Any]], new: set[str]) -> list[Message[Any]]:
+    """Return each message that is new once, in their order."""
+    return list({each.id: each for each in reversed(messages) if each.id in new}.values())[::-1]

@@ -1,0 +1,208 @@
+"""An inbox's stream in Redis or Valkey: a consumer group that processes share.
+
+What a process has read and not acknowledged is claimed by others once it has been silent for long enough.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.errors import MissingExtra
+
+try:
+    from redis.asyncio import Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import RedisError, ResponseError
+except ImportError as error:
+    raise MissingExtra(
+        "an inbox of Redis needs redis-py", help='pip install "holdfast-jobs[streams,redis]"'
+    ) from error
+
+from holdfast_streams.brokers import RedisStream
+from holdfast_streams.errors import BrokerAway
+from holdfast_streams.inbox.broker_source import BrokerDelivery, message_id
+from holdfast_streams.inbox.message import RawMessage
+
+ANSWER_S = 5.0
+LINES = 16
+"""A relay of Holdfast has a stream for each line: the name with the line's number."""
+
+DATA = "data"
+"""The field with a message's body; a message without it is all of its fields, as a JSON object."""
+
+LOOK_S = 1.0
+"""How often other processes' messages and new streams are looked for."""
+
+_ERRORS = (RedisError, OSError)
+
+
+class RedisSource:
+    """See `broker_source.BrokerSource`."""
+
+    def __init__(self, inbox: str, stream: RedisStream, worker: str, idle_s: float) -> None:
+        self._inbox = inbox
+        self._stream = stream
+        self._group = stream.group or inbox
+        self._worker = worker
+        self._idle_ms = int(idle_s * 1000)
+        self._keys: list[str] = []
+        self._looked = 0.0
+        self._later: list[tuple[float, BrokerDelivery]] = []
+        self._client = self._make_client()
+
+    def _make_client(self) -> Redis:
+        return Redis.from_url(
+            self._stream.url,
+            client_name="holdfast-inbox",
+            retry=Retry(NoBackoff(), 0),
+            socket_connect_timeout=ANSWER_S,
+            socket_keepalive=True,
+        )
+
+    async def open(self) -> None:
+        self._client = self._make_client()
+        self._keys, self._looked = [], 0.0
+        try:
+            await self._client.ping()
+        except _ERRORS as error:
+            raise _away(error) from error
+
+    async def fetch(self, limit: int, wait_s: float) -> list[BrokerDelivery]:
+        now = time.monotonic()
+        due = [each for at, each in self._later if at <= now][:limit]
+        if due:
+            self._later = [each for each in self._later if each[1] not in due]
+            return due
+        try:
+            if now - self._looked >= LOOK_S or not self._keys:
+                self._looked = now
+                await self._look_for_streams()
+                if found := await self._claim(limit):
+                    return found
+            return await self._read(limit, wait_s)
+        except _ERRORS as error:
+            raise _away(error) from error
+
+    async def _look_for_streams(self) -> None:
+        names = [self._stream.stream, *(f"{self._stream.stream}:{line}" for line in range(LINES))]
+        async with self._client.pipeline(transaction=False) as pipeline:
+            for name in names:
+                pipeline.exists(name)
+            there = await pipeline.execute()
+        for name, is_there in zip(names, there, strict=True):
+            if is_there and name not in self._keys:
+                try:
+                    await self._client.xgroup_create(name, self._group, id="0")
+                except ResponseError as error:
+                    if "BUSYGROUP" not in str(error):
+                        raise
+                self._keys.append(name)
+
+    async def _claim(self, limit: int) -> list[BrokerDelivery]:
+        """Take over what processes left that are gone. What this one waits to try again is its own already."""
+        waiting = {each.handle for _, each in self._later}
+        for key in self._keys:
+            answer = await self._client.xautoclaim(
+                key, self._group, self._worker, self._idle_ms, "0-0", limit
+            )
+            entries = [each for each in answer[1] if each[1] and (key, each[0]) not in waiting]
+            if entries:
+                first, last = entries[0][0], entries[-1][0]
+                pending = await self._client.xpending_range(
+                    key, self._group, first, last, len(answer[1]) + limit, self._worker
+                )
+                counts = {each["message_id"]: int(each["times_delivered"]) for each in pending}
+                return [
+                    self._delivery(key, id, fields, counts.get(id, 2)) for id, fields in entries
+                ]
+        return []
+
+    async def _read(self, limit: int, wait_s: float) -> list[BrokerDelivery]:
+        if not self._keys:
+            raise BrokerAway(f"Redis has no stream {self._stream.stream}")
+        try:
+            answer: Any = await self._client.xreadgroup(
+                self._group,
+                self._worker,
+                dict.fromkeys(self._keys, ">"),
+                count=limit,
+                block=max(1, int(wait_s * 1000)),
+            )
+        except ResponseError as error:
+            if "NOGROUP" not in str(error):
+                raise
+            # A stream was deleted; it is found again when it is back.
+            self._keys = []
+            return []
+        found = answer.items() if isinstance(answer, dict) else answer or []
+        return [
+            self._delivery(key.decode(), id, fields, 1)
+            for key, entries in found
+            for id, fields in _flat(entries)
+        ]
+
+    def _delivery(
+        self, key: str, id: bytes, fields: Mapping[bytes, bytes], attempts: int
+    ) -> BrokerDelivery:
+        texts = {name.decode("utf-8", "replace"): value for name, value in fields.items()}
+        body = texts.pop(DATA, None)
+        headers = {name.lower(): value.decode("utf-8", "replace") for name, value in texts.items()}
+        if body is None:
+            body = msgspec.json.encode(headers)
+        own = message_id(headers, f"{key} {id.decode()}")
+        return BrokerDelivery(RawMessage(self._inbox, own, body, headers, key), attempts, (key, id))
+
+    async def ack(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        try:
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for key, ids in _by_key(deliveries).items():
+                    pipeline.xack(key, self._group, *ids)
+                await pipeline.execute()
+        except _ERRORS as error:
+            raise _away(error) from error
+
+    async def retry_later(self, delivery: BrokerDelivery, delay_s: float) -> None:
+        again = BrokerDelivery(delivery.raw, delivery.attempts + 1, delivery.handle)
+        self._later.append((time.monotonic() + delay_s, again))
+
+    async def keep(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        held = [*deliveries, *(each for _, each in self._later)]
+        try:
+            for key, ids in _by_key(held).items():
+                await self._client.xclaim(key, self._group, self._worker, 0, ids, justid=True)
+        except _ERRORS as error:
+            raise _away(error) from error
+
+    async def close(self) -> None:
+        try:
+            for key in self._keys:
+                pending = await self._client.xpending_range(
+                    key, self._group, "-", "+", 1, self._worker
+                )
+                if not pending:
+                    await self._client.xgroup_delconsumer(key, self._group, self._worker)
+        except _ERRORS:
+            pass
+        await self._client.aclose()
+
+
+def _flat(entries: Any) -> list[Any]:
+    """Return the entries of a stream, whichever way the client nests them."""
+    return entries[0] if entries and isinstance(entries[0], list) else entries
+
+
+def _by_key(deliveries: Sequence[BrokerDelivery]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for each in deliveries:
+        key, id = each.handle
+        found.setdefault(key, []).append(id)
+    return found
+
+
+def _away(error: Exception) -> BrokerAway:
+    return BrokerAway(f"Redis cannot be read: {str(error) or type(error).__name__}")

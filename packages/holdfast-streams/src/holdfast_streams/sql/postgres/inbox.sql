@@ -1,0 +1,96 @@
+-- fragment: parked_message_columns
+-- The fields of `ParkedMessage`, in their order.
+id::text, inbox, message_id, state, subject, error, attempts, holdfast.us(received_at), holdfast.us(parked_at)
+
+-- name: inbox_register
+-- Registers an inbox, or notes that it was seen.
+insert into holdfast.inbox (name, kind, source, created_at, seen_at)
+values (:inbox, :kind, :source, holdfast.moment(:now::bigint), holdfast.moment(:now::bigint))
+on conflict (name) do update set kind = excluded.kind, source = excluded.source, seen_at = excluded.seen_at;
+
+-- name: inbox_remember
+-- Notes messages as received, in the transaction of their handler, and returns those that are new. A transaction that notes one of
+-- them at the same time is waited for; in the order of ids, so that two batches never wait for each other.
+insert into holdfast.inbox_seen as s (inbox, id, expires_at)
+select :inbox, e, holdfast.moment(:now::bigint) + :dedupe_ms::bigint * interval '1 ms'
+  from (select e from json_array_elements_text(:ids::json) e order by e collate "C") x
+on conflict (inbox, id) do update set expires_at = excluded.expires_at where s.expires_at <= holdfast.moment(:now::bigint)
+returning s.id;
+
+-- name: inbox_forget_seen
+-- Removes records that have outlived their time, a batch at a time, beside those who write new ones.
+delete from holdfast.inbox_seen s
+ using (select inbox, id from holdfast.inbox_seen
+         where expires_at <= holdfast.moment(:now::bigint)
+         order by expires_at limit :limit::integer for update skip locked) x
+ where s.inbox = x.inbox and s.id = x.id
+returning 1;
+
+-- name: inbox_park
+insert into holdfast.inbox_parked (id, inbox, message_id, state, subject, body, headers, error, attempts, received_at, parked_at)
+values (:id::uuid, :inbox, :message_id, 'failed', :subject, :body, :headers, :error, :attempts::integer,
+        holdfast.moment(:received_at::bigint), holdfast.moment(:now::bigint));
+
+-- name: inbox_due
+-- Locks the first parked message that is due again, for the transaction that takes it.
+select id::text, message_id, subject, body, headers, attempts, holdfast.us(received_at)
+  from holdfast.inbox_parked
+ where inbox = :inbox and state = 'due' order by id limit 1 for update skip locked;
+
+-- name: inbox_has_due
+select inbox from holdfast.inbox_parked where state = 'due' group by inbox;
+
+-- name: inbox_unpark
+delete from holdfast.inbox_parked where id = :id::uuid and state = 'due' returning 1;
+
+-- name: inbox_park_again
+update holdfast.inbox_parked
+   set state = 'failed', error = :error, attempts = attempts + 1, parked_at = holdfast.moment(:now::bigint)
+ where id = :id::uuid and state = 'due'
+returning attempts;
+
+-- name: inbox_parked_list
+select {parked_message_columns} from holdfast.inbox_parked
+ where (:inbox is null or inbox = :inbox) and (:state is null or state = :state)
+ order by inbox, id limit :limit::integer;
+
+-- name: inbox_retry
+-- Makes parked messages due: those with the ids, or all.
+update holdfast.inbox_parked
+   set state = 'due'
+ where inbox = :inbox and state = 'failed'
+   and (:ids is null or id = any (array (select e::uuid from json_array_elements_text(:ids::json) e)))
+returning id::text;
+
+-- name: inbox_skip
+delete from holdfast.inbox_parked
+ where inbox = :inbox and state = 'failed'
+   and (:ids is null or id = any (array (select e::uuid from json_array_elements_text(:ids::json) e)))
+returning id::text;
+
+-- name: inbox_list
+select i.name, i.kind, i.source, holdfast.us(i.created_at), holdfast.us(i.seen_at),
+       (select count(*) from holdfast.inbox_member m where m.inbox = i.name and m.expires_at > holdfast.moment(:now::bigint)),
+       (select count(*) from holdfast.inbox_parked p where p.inbox = i.name),
+       (select max(m.error) from holdfast.inbox_member m where m.inbox = i.name and m.expires_at > holdfast.moment(:now::bigint))
+  from holdfast.inbox i order by i.name;
+
+-- name: inbox_member_beat
+insert into holdfast.inbox_member (inbox, worker, expires_at, error)
+values (:inbox, :worker, holdfast.moment(:now::bigint) + :lease_ms::bigint * interval '1 ms', :error)
+on conflict (inbox, worker) do update set expires_at = excluded.expires_at, error = excluded.error;
+
+-- name: inbox_member_leave
+delete from holdfast.inbox_member where worker = :worker;
+
+-- name: inbox_member_purge
+delete from holdfast.inbox_member m
+ using (select inbox, worker from holdfast.inbox_member
+         where expires_at <= holdfast.moment(:now::bigint) order by inbox, worker for update skip locked) x
+ where m.inbox = x.inbox and m.worker = x.worker;
+
+-- name: inbox_remove
+delete from holdfast.inbox where name = :inbox returning name;
+
+-- name: inbox_remove_parked
+delete from holdfast.inbox_parked where inbox = :inbox;

@@ -1,0 +1,270 @@
+"""Inboxes of brokers: each message once in the database, whatever is delivered again, and none blocks another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import nats
+import pytest
+import pytest_asyncio
+import redis.asyncio
+
+from holdfast.core.retry import Retry
+from holdfast.settings import load_settings
+from holdfast_streams import JetStream, Message, RedisStream
+from holdfast_streams.inbox.broker_source import message_id
+from holdfast_streams.inbox.inbox_store import INBOXES
+from holdfast_streams.inbox.jetstream_source import JetStreamSource, _servers
+from holdfast_streams.inbox.redis_source import RedisSource
+from tests.streams.broker_servers import NatsBroker, RedisBroker
+from tests.streams.inbox_scene import InboxScene
+from tests.support.until import until
+
+SOON = Retry(base="50ms", cap="50ms", max_attempts=2)
+
+AnyBroker = NatsBroker | RedisBroker
+
+
+@pytest_asyncio.fixture(params=[NatsBroker, RedisBroker], ids=["nats", "redis"])
+async def broker(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[AnyBroker]:
+    """A server with a stream."""
+    monkeypatch.setenv("HOLDFAST_STREAMS_TAKEOVER_MS", "1500")
+    found: AnyBroker = request.param()
+    await found.make_stream()
+    yield found
+    found.server.close()
+
+
+def declare(scene: InboxScene, broker: AnyBroker, **options: Any) -> None:
+    """An inbox that writes down what it gets, and fails at what is below zero."""
+
+    @scene.streams.inbox(broker.source, retry=SOON, **options)
+    def paid(message: Message[Any], tx: Any) -> None:
+        scene.note(message, tx)
+        if message.data["n"] < 0:
+            raise ValueError(f"{message.data['n']} cannot be paid")
+
+
+async def until_drained(broker: AnyBroker) -> None:
+    """Wait until every message is acknowledged."""
+
+    async def is_drained() -> bool:
+        return await broker.open_messages() == 0
+
+    await until(is_drained)
+
+
+async def test_messages_are_taken_and_acknowledged_after_their_commit(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    declare(inbox, broker, batch=7)
+    await broker.send(*({"n": n} for n in range(20)))
+    async with inbox.working():
+        await inbox.until_taken(*range(20))
+        await broker.send({"n": 20})
+        await inbox.until_taken(*range(21))
+        await until_drained(broker)
+    assert sum(each["messages"] for each in inbox.told("inbox_received")) == 21
+
+
+async def test_an_async_handler_gets_lists_and_starts_jobs(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    @inbox.app.job("ship")
+    async def ship(job: Any) -> None: ...
+
+    @inbox.streams.inbox(broker.source)
+    async def paid(messages: list[Message[Any]], tx: Any) -> None:
+        for each in messages:
+            await inbox.app.start(tx, "ship", each.data)
+            await tx.execute(inbox.write, (each.data["n"], each.id, None))
+
+    await broker.send({"n": 1}, {"n": 2})
+    async with inbox.working():
+        await inbox.until_taken(1, 2)
+        await until_drained(broker)
+        jobs = await inbox.app.aio.jobs.list()
+        assert sorted(each.input["n"] for each in jobs.items) == [1, 2]
+
+
+async def test_what_a_producer_sends_twice_is_one_message(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    declare(inbox, broker, id=lambda raw: raw.headers["payment"])
+    for n in (1, 1, 2):
+        await broker.send({"n": n}, headers={"payment": f"p{n}"})
+    async with inbox.working():
+        await inbox.until_taken(1, 2)
+        await until_drained(broker)
+    assert sorted(inbox.taken()) == [1, 2]
+    assert sum(each["messages"] for each in inbox.told("inbox_duplicate")) == 1
+
+
+async def test_a_message_of_a_relay_is_recognised_by_its_place_in_the_log_it_comes_from(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    declare(inbox, broker)
+    # As a stream that was lost and filled again has them: other places in the stream, the same in the log.
+    for place in (7, 8, 7, 8, 9):
+        headers = {"Holdfast-Position": f"1/3/{place}/0", "ce-id": f"event {place}"}
+        await broker.send({"n": place}, headers=headers)
+    async with inbox.working():
+        await inbox.until_taken(7, 8, 9)
+        await until_drained(broker)
+    assert sorted(inbox.taken()) == [7, 8, 9]
+
+
+async def test_what_cannot_be_read_is_parked_and_the_others_go_on(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    declare(inbox, broker)
+    await broker.send({"n": 1}, b"not JSON", {"n": 2})
+    async with inbox.working():
+        await inbox.until_taken(1, 2)
+        await until_drained(broker)
+    (parked,) = inbox.parked("paid")
+    assert parked.error is not None
+    assert "HF193" not in parked.error
+    assert "cannot be read" in parked.error
+    assert len(inbox.told("inbox_parked")) == 1
+
+
+async def test_a_message_that_keeps_failing_is_parked_and_can_be_retried_and_skipped(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    declare(inbox, broker)
+    await broker.send({"n": 1}, {"n": -1}, {"n": 2}, {"n": -2})
+    async with inbox.working():
+        await inbox.until_taken(1, 2)
+        await until(lambda: len(inbox.parked("paid")) == 2)
+        await until_drained(broker)
+        assert {each.attempts for each in inbox.parked()} == {2}
+        assert len(inbox.told("inbox_failed")) == 2
+        inbox.app.database.run(INBOXES.retry_parked("paid", [inbox.parked()[0].id]))
+        await until(lambda: [each.attempts for each in inbox.parked()] == [3, 2])
+        inbox.app.database.run(INBOXES.skip_parked("paid", [inbox.parked()[0].id]))
+        assert len(inbox.parked()) == 1
+    assert sorted(inbox.taken()) == [1, 2]
+
+
+async def test_a_parked_message_is_taken_by_a_handler_that_was_fixed(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    declare(inbox, broker)
+    await broker.send({"n": -1}, headers={"who": "ana"})
+    async with inbox.working():
+        await until(lambda: len(inbox.parked("paid")) == 1)
+    fixed = InboxScene(inbox.url)
+    seen: list[Message[Any]] = []
+
+    @fixed.streams.inbox(broker.source, name="paid")
+    def take(message: Message[Any], tx: Any) -> None:
+        seen.append(message)
+        fixed.note(message, tx)
+
+    fixed.app.database.run(INBOXES.retry_parked("paid", None))
+    async with fixed.working():
+        await fixed.until_taken(-1)
+    assert (seen[0].data, seen[0].headers["who"]) == ({"n": -1}, "ana")
+    assert fixed.parked() == []
+
+
+async def test_while_the_broker_is_away_the_inbox_says_so_and_goes_on_when_it_is_back(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    declare(inbox, broker)
+    await broker.send({"n": 1})
+    async with inbox.working():
+        await inbox.until_taken(1)
+        broker.server.stop()
+        await until(lambda: bool(inbox.told("inbox_away")))
+
+        def states() -> list[str]:
+            return [each.state for each in inbox.app.database.read(INBOXES.all())]
+
+        await until(lambda: states() == ["away"])
+        broker.server.start()
+        await broker.send({"n": 2})
+        await inbox.until_taken(1, 2)
+        await until(lambda: bool(inbox.told("inbox_back")))
+        await until(lambda: states() == ["running"])
+    assert states() == ["idle"]
+
+
+async def test_what_a_process_that_is_gone_had_fetched_is_taken_by_another(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    declare(inbox, broker)
+    await broker.send({"n": 1}, {"n": 2})
+    dead: Any
+    if isinstance(broker, NatsBroker):
+        dead = JetStreamSource("paid", broker.source, 1.5)
+    else:
+        assert isinstance(broker.source, RedisStream)
+        dead = RedisSource("paid", broker.source, "dead", 1.5)
+    await dead.open()
+    assert len(await dead.fetch(10, 1)) == 2
+    async with inbox.working():
+        await inbox.until_taken(1, 2)
+        await until_drained(broker)
+    await dead.close()
+
+
+async def test_streams_that_a_relay_keeps_per_line_in_redis_are_all_read(
+    inbox: InboxScene,
+) -> None:
+    broker = RedisBroker()
+    client = redis.asyncio.Redis.from_url(broker.url)
+    for line in (0, 3, 15):
+        await client.xadd(f"orders:{line}", {"data": f'{{"n": {line}}}'})
+    inbox.streams.inbox(RedisStream(broker.url, "orders"), name="paid")(
+        lambda message, tx: inbox.note(message, tx)
+    )
+    async with inbox.working():
+        await inbox.until_taken(0, 3, 15)
+        await client.xadd("orders:7", {"data": '{"n": 7}'})
+        await client.xadd("orders:0", {"n": "1", "data": '{"n": 1}'})
+        await inbox.until_taken(0, 1, 3, 7, 15)
+    await client.aclose()
+    broker.server.close()
+
+
+async def test_a_stream_that_was_made_anew_is_not_taken_for_the_old_one(inbox: InboxScene) -> None:
+    broker = NatsBroker()
+    await broker.make_stream()
+    declare(inbox, broker)
+    await broker.send({"n": 1})
+    async with inbox.working():
+        await inbox.until_taken(1)
+        client = await nats.connect(broker.url)
+        await client.jetstream().delete_stream("PAYMENTS")
+        await client.close()
+        await broker.make_stream()
+        await broker.send({"n": 2})
+        await inbox.until_taken(1, 2)
+    broker.server.close()
+
+
+async def test_a_tick_takes_what_there_is(inbox: InboxScene, broker: AnyBroker) -> None:
+    declare(inbox, broker)
+    await broker.send({"n": 1}, {"n": 2})
+    await inbox.app.assembly(load_settings({})).tick().run()
+    assert sorted(inbox.taken()) == [1, 2]
+    await inbox.app.aclose()
+
+
+def test_what_a_message_is_recognised_by() -> None:
+    position = {"holdfast-position": "1/2/3/0", "ce-id": "e", "nats-msg-id": "m"}
+    assert message_id(position, "S 1") == "1/2/3/0 e"
+    assert message_id({"nats-msg-id": "m", "ce-id": "e"}, "S 1") == "m"
+    assert message_id({"ce-id": "e", "ce-source": "/shop"}, "S 1") == "/shop e"
+    assert message_id({}, "S 1") == "S 1"
+
+
+def test_one_address_may_name_several_servers() -> None:
+    assert _servers("nats://a:1,b:2") == ["nats://a:1", "nats://b:2"]
+    assert _servers("nats://u:p@a:1,nats://b:2") == ["nats://u:p@a:1", "nats://b:2"]
+    assert JetStream("nats://a", "S").durable is None
