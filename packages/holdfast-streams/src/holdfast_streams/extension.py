@@ -7,7 +7,7 @@ EXTENSION = Extension(
         "Inspect and act": {
             "streams": LazyCommand(
                 "holdfast_streams.cli",
-                "Show consumers of the event log and their lag; pause, rewind, retry and skip.",
+                "Show consumers and relays of the event log and their lag; pause, rewind, retry, skip and rebase.",
             )
         }
     },
@@ -18,6 +18,7 @@ EXTENSION = Extension(
         "stream.retry": "operator",
         "stream.skip": "operator",
         "stream.rewind": "developer",
+        "stream.rebase": "developer",
         "stream.remove": "developer",
     },
     routes="holdfast_streams.api:ROUTES",
@@ -28,6 +29,7 @@ EXTENSION = Extension(
         "resume_stream": "{name} resumed",
         "retry_parked": "Parked events of {name} will be tried again",
         "skip_parked": "Parked events of {name} were skipped",
+        "rebase_stream": "{name} goes on in a new epoch",
     },
     templates="holdfast_streams",
     checks="holdfast_streams.doctor:CHECKS",
