@@ -150,6 +150,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast_streams.add_streams",
         "holdfast_streams.Streams",
         "holdfast_streams.StreamEvent",
+        "holdfast_streams.JetStream",
+        "holdfast_streams.RedisStream",
     ),
     "Dashboard and observability": (
         "holdfast.web.app.create",
