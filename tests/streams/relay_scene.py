@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast_streams import JetStream, RedisStream
-from holdfast_streams.relay.jetstream import JetStreamSink
-from holdfast_streams.relay.redis import RedisSink
+from holdfast_streams.relay.jetstream_sink import JetStreamSink
+from holdfast_streams.relay.redis_sink import RedisSink
 from holdfast_streams.relay.sink import Position, Sink, Stored
 from tests.streams.scene import Scene
 

@@ -9,17 +9,17 @@ import pytest
 
 from holdfast.storage.id_generator import new_id
 from holdfast_streams.errors import BrokerAway, SecondWriter
-from holdfast_streams.relay.sink import MAX_MESSAGES, Message, Position, Sink, Tail
+from holdfast_streams.relay.sink import MAX_MESSAGES, LineEnd, OutgoingMessage, Position, Sink
 from tests.notify.servers import LeashedServer
 from tests.support.until import until
 
 MakeSink = Callable[[], Sink]
 
 
-def messages(*places: int, epoch: int = 1, size: int = 10) -> list[Message]:
+def messages(*places: int, epoch: int = 1, size: int = 10) -> list[OutgoingMessage]:
     """Messages at places of an epoch."""
     return [
-        Message(
+        OutgoingMessage(
             Position(epoch, place),
             id := new_id(),
             "order.paid",
@@ -87,7 +87,7 @@ class SinkConformance:
                 *(each.append(7, tail, batch) for each, tail in zip(sinks, tails, strict=True)),
                 return_exceptions=True,
             )
-            assert sum(isinstance(each, Tail) for each in found) == 1
+            assert sum(isinstance(each, LineEnd) for each in found) == 1
             assert sum(isinstance(each, SecondWriter) for each in found) == 3
         assert await places(sinks[0], 7) == list(range(1, 16))
 
@@ -110,7 +110,9 @@ class SinkConformance:
     ) -> None:
         sink = sinks[0]
         tail = await sink.append(4, await sink.resume(4), messages(1, 2, 3))
-        late = [Message(Position(1, 3, 1), new_id(), "order.paid", None, {"ce-id": "x"}, b"")]
+        late = [
+            OutgoingMessage(Position(1, 3, 1), new_id(), "order.paid", None, {"ce-id": "x"}, b"")
+        ]
         tail = await sink.append(4, tail, late)
         tail = await sink.append(4, tail, messages(2, epoch=2))
         assert (await sink.resume(4)).position == Position(2, 2)

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast_streams import JetStream, RedisStream, StreamEvent
 from holdfast_streams.reader_store import READERS
-from holdfast_streams.relay.jetstream import JetStreamSink
-from holdfast_streams.relay.redis import RedisSink
+from holdfast_streams.relay.jetstream_sink import JetStreamSink
+from holdfast_streams.relay.redis_sink import RedisSink
 from holdfast_streams.relay.relay import RelayDelivery
 from holdfast_streams.relay.relay_store import RELAYS
 from holdfast_streams.relay.sink import Sink

@@ -22,7 +22,7 @@ from holdfast_streams.reader_store import EARLIEST, READERS
 from tests.streams.broker_servers import JetCluster, jetstream_server
 from tests.streams.relay_scene import messages, order_breaks, reading, stored
 from tests.streams.scene import Scene
-from tests.support.postgres import embedded_binaries
+from tests.support.installation import embedded_binaries
 from tests.support.process import PostgresProcess
 from tests.support.until import PATIENCE_S, until
 
@@ -103,6 +103,12 @@ def is_done(app: Holdfast) -> bool:
     return all(each.lag == 0 for each in lines)
 
 
+def moved(app: Holdfast) -> int:
+    """How far the relay is, in all lines together."""
+    lines = app.database.read(READERS.lines())
+    return sum(each.position for each in lines if each.reader == "feed")
+
+
 async def test_killed_relays_and_a_killed_node_leave_each_event_once_and_in_order(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -116,11 +122,10 @@ async def test_killed_relays_and_a_killed_node_leave_each_event_once_and_in_orde
                 relaying(tmp_path, scene.url, to, f"left{turn}"),
                 relaying(tmp_path, scene.url, to, f"right{turn}"),
             ):
-                before = sum(each.position for each in scene.lines("feed"))
+                before = moved(scene.app)
                 await until(
                     lambda before=before: (  # type: ignore[misc]
-                        sum(each.position for each in scene.lines("feed")) > before
-                        or (publishing.done() and is_done(scene.app))
+                        moved(scene.app) > before or (publishing.done() and is_done(scene.app))
                     )
                 )
                 node.stop()
@@ -180,6 +185,8 @@ async def test_the_full_storm(tmp_path: Path) -> None:
                 relaying(tmp_path, postgres.url, to, f"left{turn}", batch=500),
                 relaying(tmp_path, postgres.url, to, f"right{turn}", batch=500),
             ):
+                before = moved(app)
+                await until(lambda before=before: moved(app) > before or is_done(app))  # type: ignore[misc]
                 await asyncio.sleep(3)
                 if turn % 2 == 0:
                     node.stop()

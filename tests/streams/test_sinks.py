@@ -9,9 +9,9 @@ import pytest
 
 from holdfast_streams import JetStream, RedisStream
 from holdfast_streams.errors import EventRefused, StreamUnfit
-from holdfast_streams.relay.jetstream import JetStreamSink
-from holdfast_streams.relay.redis import RedisSink
-from holdfast_streams.relay.sink import Tail
+from holdfast_streams.relay.jetstream_sink import JetStreamSink
+from holdfast_streams.relay.redis_sink import RedisSink
+from holdfast_streams.relay.sink import LineEnd
 from tests.notify.servers import LeashedServer
 from tests.streams.broker_servers import jetstream_server, redis_server
 from tests.streams.sink_conformance import MakeSink, SinkConformance, messages, places
@@ -63,7 +63,7 @@ class TestJetStream(SinkConformance):
         # The limit was lowered after it was read, so the server is the one who says it.
         for batch in (messages(1, size=2_000), [*messages(1), *messages(2, size=2_000)]):
             with pytest.raises(EventRefused):
-                await sink.append(0, Tail(), batch)
+                await sink.append(0, LineEnd(), batch)
         assert await places(sink, 0) == []
         await sink.close()
 
@@ -88,7 +88,7 @@ class TestJetStream(SinkConformance):
         sink = Unfiltered(JetStream(f"127.0.0.1:{server.port}", stream="ORDERS"))
         await sink.open(creates=True)
         with pytest.raises(AssertionError):
-            await sink.append(0, Tail(), messages(1))
+            await sink.append(0, LineEnd(), messages(1))
         await sink.close()
 
     def test_subjects_follow_the_template(self) -> None:
@@ -119,7 +119,7 @@ class TestRedis(SinkConformance):
     async def test_a_trimmed_line_still_says_where_to_go_on(self, make_sink: MakeSink) -> None:
         sink = make_sink()
         assert isinstance(sink, RedisSink)
-        tail = await sink.append(0, Tail(), messages(1, 2, 3))
+        tail = await sink.append(0, LineEnd(), messages(1, 2, 3))
         await sink._client.xtrim("orders:0", maxlen=0, approximate=False)
         assert (await sink.resume(0)).position == tail.position
         await sink.append(0, await sink.resume(0), messages(4))
@@ -130,7 +130,7 @@ class TestRedis(SinkConformance):
     ) -> None:
         sink = make_sink()
         assert isinstance(sink, RedisSink)
-        await sink.append(0, Tail(), messages(5))
+        await sink.append(0, LineEnd(), messages(5))
         with pytest.raises(Exception, match="equal or smaller"):
             await sink._client.xadd("orders:0", {"data": b""}, id="5-0")
         await sink.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -11,7 +12,7 @@ import msgspec
 
 from holdfast.core.instants import Instant
 from holdfast.core.sealing import Sealer, open_input
-from holdfast_streams.relay.sink import Message, Position
+from holdfast_streams.relay.sink import OutgoingMessage, Position
 from holdfast_streams.stream_event import StreamEvent
 
 RawEvent = StreamEvent[msgspec.Raw]
@@ -48,11 +49,11 @@ class EventEncoder:
         self._encode = encode
         self._content_type = content_type
 
-    def message(self, event: RawEvent, position: Position) -> Message:
+    def message(self, event: RawEvent, position: Position) -> OutgoingMessage:
         """Make a message of an event. Raises: what opening sealed data and the user's `encode` raise."""
         data = self._data(event)
         headers = self._raw_headers(event) if self._is_raw else self._cloud_headers(event, data)
-        return Message(position, event.id, event.name, event.key, headers, data)
+        return OutgoingMessage(position, event.id, event.name, event.key, headers, data)
 
     def _data(self, event: RawEvent) -> bytes:
         data = bytes(event.data)
@@ -81,24 +82,23 @@ class EventEncoder:
             headers["ce-subject"] = header_text(event.key)
         if data:
             headers["content-type"] = self._content_type
-        return headers | _event_headers(event)
+        return headers | _event_headers(event) if event.headers else headers
 
     def _raw_headers(self, event: RawEvent) -> dict[str, str]:
         headers = {"Holdfast-Id": event.id, "Holdfast-Event": event.name}
         if event.key is not None:
             headers["Holdfast-Key"] = header_text(event.key)
-        return headers | _event_headers(event)
+        return headers | _event_headers(event) if event.headers else headers
 
 
 def _event_headers(event: RawEvent) -> dict[str, str]:
-    if not event.headers:
-        return {}
-    found = {name: header_text(str(value)) for name, value in event.headers.items()}
+    found = {name: header_text(str(value)) for name, value in (event.headers or {}).items()}
     version = found.pop("version", None)
     # The version of the data is Holdfast's own; traceparent is known to everyone by its name.
     return found if version is None else found | {"Holdfast-Version": version}
 
 
+@lru_cache(maxsize=4_096)
 def header_text(text: str) -> str:
     """Return a text for a header, as CloudEvents say: percent-encoded where it is not plain ASCII."""
     return text if text.isascii() and text.isalnum() else quote(text, safe=_PLAIN)
@@ -106,4 +106,11 @@ def header_text(text: str) -> str:
 
 def time_text(instant: Instant) -> str:
     """Return an instant as RFC 3339 writes it."""
-    return (_EPOCH + timedelta(microseconds=instant)).isoformat().replace("+00:00", "Z")
+    seconds, microseconds = divmod(instant, 1_000_000)
+    return f"{_second_text(seconds)}.{microseconds:06d}Z"
+
+
+@lru_cache(maxsize=256)
+def _second_text(seconds: int) -> str:
+    # Events come in the order of their time, so most share their second with the one before.
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")

@@ -44,7 +44,14 @@ from holdfast_streams.line_reader import HeldLine
 from holdfast_streams.reader_store import LINES, ReadBlock, ReaderKind, resolve_since
 from holdfast_streams.relay.cloud_events import Encode, EventEncoder, RawEvent, decode_block
 from holdfast_streams.relay.relay_store import RELAYS, RelayLine, Sent, sent_at
-from holdfast_streams.relay.sink import BlockedState, Message, Position, Sink, Stored, Tail
+from holdfast_streams.relay.sink import (
+    BlockedState,
+    LineEnd,
+    OutgoingMessage,
+    Position,
+    Sink,
+    Stored,
+)
 
 RELAY_RETRY = Retry(base="250ms", cap="5s")
 """How soon a line that waits for its broker is tried again."""
@@ -102,10 +109,10 @@ def check_client(to: JetStream | RedisStream) -> None:
 def open_sink(relay: Relay) -> Sink:
     """Return the sink of a relay, not yet connected."""
     if isinstance(relay.to, JetStream):
-        from holdfast_streams.relay.jetstream import JetStreamSink
+        from holdfast_streams.relay.jetstream_sink import JetStreamSink
 
         return JetStreamSink(relay.to, relay.subject)
-    from holdfast_streams.relay.redis import RedisSink
+    from holdfast_streams.relay.redis_sink import RedisSink
 
     return RedisSink(relay.to)
 
@@ -116,7 +123,7 @@ class _Line:
 
     token: str
     epoch: int
-    tail: Tail
+    tail: LineEnd
     sent: Sent | None
     parked: set[int]
     look_at: float
@@ -128,7 +135,7 @@ class _Work:
     """What is to be done with a block, up to which place."""
 
     upto: int
-    batch: list[Message] = field(default_factory=list)
+    batch: list[OutgoingMessage] = field(default_factory=list)
     events: list[RawEvent] = field(default_factory=list)
     behind: list[int] = field(default_factory=list)
     failed: list[tuple[RawEvent, str]] = field(default_factory=list)
@@ -150,7 +157,7 @@ class RelayDelivery:
     look_s: float | None = LOOK_S
     _lines: dict[int, _Line] = field(default_factory=dict)
     _blocked: dict[int, str] = field(default_factory=dict)
-    _ahead: dict[int, tuple[Tail, RelayLine, StreamAhead]] = field(default_factory=dict)
+    _ahead: dict[int, tuple[LineEnd, RelayLine, StreamAhead]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -210,7 +217,7 @@ class RelayDelivery:
         elif sent is not None and (there is not None or sent.sequence >= tail.oldest):
             sent = await self._refill(held, facts, sent, tail, sent.base)
         # Else nothing was sent in this epoch, or the stream has removed all of it by its own limits.
-        parked = await self.database.run_async(RELAYS.parked(held.token))
+        parked = await self.database.run_async(RELAYS.parked_places(held.token))
         self._lines[held.line] = _Line(
             held.token.token,
             facts.epoch,
@@ -225,13 +232,13 @@ class RelayDelivery:
             await self.database.run_async(RELAYS.unblock(held.token))
 
     async def _take_over(
-        self, held: HeldLine, facts: RelayLine, sent: Sent | None, tail: Tail
+        self, held: HeldLine, facts: RelayLine, sent: Sent | None, tail: LineEnd
     ) -> Sent | None:
         """Take over what the stream has beyond what is remembered, if the log has it. Raises: StreamAhead, LineLost."""
         self._raise_known(held, facts, tail)
         assert tail.position is not None
         after = sent.position if sent is not None else Position(facts.epoch, facts.position)
-        parked = await self.database.run_async(RELAYS.parked(held.token))
+        parked = await self.database.run_async(RELAYS.parked_places(held.token))
         own = {id: place for place, id in parked.items()}
         retried = list(sent.retried) if sent is not None else []
         agreed: set[str] = set()
@@ -266,7 +273,7 @@ class RelayDelivery:
     ) -> Op[None]:
         """Move past events that the stream has; those before them that it lacks are due. Raises: LineLost."""
         lacking: list[int] = []
-        parked = yield from RELAYS.parked(held.token)
+        parked = yield from RELAYS.parked_places(held.token)
         after = start
         while after < upto:
             block = yield from LINES.read(held.token.reader, held.line, after, upto, PAGE)
@@ -288,7 +295,7 @@ class RelayDelivery:
             raise LineLost(f"{held.mark} is read by another process")
 
     async def _refill(
-        self, held: HeldLine, facts: RelayLine, sent: Sent, tail: Tail, start: int
+        self, held: HeldLine, facts: RelayLine, sent: Sent, tail: LineEnd, start: int
     ) -> Sent | None:
         """Set the line back to where its stream ends: what that lost is sent again from the log. Raises: LineLost."""
         there = tail.position
@@ -318,7 +325,7 @@ class RelayDelivery:
 
     # ---- Ahead
 
-    async def _name_ahead(self, held: HeldLine, facts: RelayLine, tail: Tail) -> NoReturn:
+    async def _name_ahead(self, held: HeldLine, facts: RelayLine, tail: LineEnd) -> NoReturn:
         """Say which events a stream of a later epoch has. Raises: StreamAhead."""
         assert tail.position is not None
         self._raise_known(held, facts, tail)
@@ -327,14 +334,14 @@ class RelayDelivery:
         found = await self.sink.read_after(held.line, after, PAGE)
         self._raise_ahead(held, facts, tail, found)
 
-    def _raise_known(self, held: HeldLine, facts: RelayLine, tail: Tail) -> None:
+    def _raise_known(self, held: HeldLine, facts: RelayLine, tail: LineEnd) -> None:
         """Raise what was found before, if nothing has changed since."""
         known = self._ahead.get(held.line)
         if known is not None and known[0] == tail and known[1].epoch == facts.epoch:
             raise known[2].with_traceback(None)
 
     def _raise_ahead(
-        self, held: HeldLine, facts: RelayLine, tail: Tail, alien: Sequence[Stored]
+        self, held: HeldLine, facts: RelayLine, tail: LineEnd, alien: Sequence[Stored]
     ) -> NoReturn:
         assert tail.position is not None
         named = ", ".join(
@@ -407,7 +414,7 @@ class RelayDelivery:
                 if self.relay.order == "key" and event.key is not None:
                     parked.add(event.key)
                 continue
-            size += message.size
+            size += len(message.data)
             if work.batch and (len(work.batch) >= line.limit or size > MAX_BATCH_BYTES):
                 # The rest is read again.
                 work.upto = event.place - 1
@@ -416,7 +423,9 @@ class RelayDelivery:
             work.events.append(event)
         return work
 
-    def _encode(self, line: int, event: RawEvent, position: Position) -> tuple[Message | None, str]:
+    def _encode(
+        self, line: int, event: RawEvent, position: Position
+    ) -> tuple[OutgoingMessage | None, str]:
         """Make a message of an event, or say why it cannot be one."""
         try:
             message = self.encoder.message(event, position)
@@ -425,7 +434,9 @@ class RelayDelivery:
         refusal = self.sink.refusal(line, message)
         return (message, "") if refusal is None else (None, refusal)
 
-    async def _append(self, held: HeldLine, line: _Line, batch: Sequence[Message]) -> Tail:
+    async def _append(
+        self, held: HeldLine, line: _Line, batch: Sequence[OutgoingMessage]
+    ) -> LineEnd:
         """Append a batch. Raises: EventRefused, LineLost when another has written, RetryLater for a broker's sake."""
         if not batch:
             return line.tail
@@ -437,7 +448,7 @@ class RelayDelivery:
         except (BrokerAway, StreamUnfit) as error:
             await self._block(held, error)
 
-    def _sent(self, line: _Line, start: int, tail: Tail) -> Sent:
+    def _sent(self, line: _Line, start: int, tail: LineEnd) -> Sent:
         if line.sent is None:
             return sent_at(tail, start, ())
         return sent_at(tail, line.sent.base, line.sent.retried)

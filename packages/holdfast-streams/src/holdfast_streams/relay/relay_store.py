@@ -10,7 +10,7 @@ from holdfast.core.instants import Instant
 from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.store.params import document, fetch_one, fetch_value, has_rows, texts
 from holdfast_streams.reader_store import LineToken
-from holdfast_streams.relay.sink import BlockedState, Position, Tail
+from holdfast_streams.relay.sink import BlockedState, LineEnd, Position
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class RelayLine(msgspec.Struct, frozen=True):
         return found if found.epoch == self.epoch else None
 
 
-def sent_at(tail: Tail, base: int, retried: Sequence[tuple[int, int, int]]) -> Sent:
+def sent_at(tail: LineEnd, base: int, retried: Sequence[tuple[int, int, int]]) -> Sent:
     """Return what is to be remembered of an end of a line."""
     assert tail.position is not None
     return Sent(*tail.position, tail.sequence, base, list(retried))
@@ -99,7 +99,7 @@ class RelayStore:
         params: dict[str, Value] = {"line": line, "places": document(list(places))}
         return {row[0]: row[1] for row in (yield Statement("relay_ids", params))}
 
-    def parked(self, held: LineToken) -> Op[dict[int, str]]:
+    def parked_places(self, held: LineToken) -> Op[dict[int, str]]:
         """Read the ids of a line's parked events by their places. One statement."""
         rows = yield Statement("relay_parked", {"reader": held.reader, "line": held.line})
         return {row[0]: row[1] for row in rows}

@@ -40,7 +40,7 @@ def read_position(text: str) -> Position:
     return Position(epoch, place, late)
 
 
-class Message(msgspec.Struct, frozen=True):
+class OutgoingMessage(msgspec.Struct, frozen=True):
     """An event as a broker gets it."""
 
     position: Position
@@ -51,9 +51,9 @@ class Message(msgspec.Struct, frozen=True):
     data: bytes
 
     @property
-    def size(self) -> int:
-        """About how many bytes it has."""
-        return len(self.data) + sum(len(name) + len(text) for name, text in self.headers.items())
+    def header_bytes(self) -> int:
+        """About how many bytes its headers have."""
+        return sum(len(name) + len(text) + 4 for name, text in self.headers.items())
 
 
 class Stored(NamedTuple):
@@ -64,7 +64,7 @@ class Stored(NamedTuple):
     event: str
 
 
-class Tail(msgspec.Struct, frozen=True):
+class LineEnd(msgspec.Struct, frozen=True):
     """The end of a line in a stream: its last message, and the stream's own numbers of that and of the oldest kept."""
 
     position: Position | None = None
@@ -82,10 +82,12 @@ class Sink(Protocol):
         Raises: BrokerAway, StreamUnfit.
         """
 
-    async def resume(self, line: int) -> Tail:
+    async def resume(self, line: int) -> LineEnd:
         """Return the end of a line as the stream has it. Raises: BrokerAway, StreamUnfit."""
 
-    async def append(self, line: int, expected: Tail, batch: Sequence[Message]) -> Tail:
+    async def append(
+        self, line: int, expected: LineEnd, batch: Sequence[OutgoingMessage]
+    ) -> LineEnd:
         """Append all messages, or none, if the line still ends where it is expected to; return the new end.
 
         Raises: SecondWriter, EventRefused, BrokerAway, StreamUnfit.
@@ -94,7 +96,7 @@ class Sink(Protocol):
     async def read_after(self, line: int, position: Position, limit: int) -> list[Stored]:
         """Return what a line has after a position, the first so many. Raises: BrokerAway, StreamUnfit."""
 
-    def refusal(self, line: int, message: Message) -> str | None:
+    def refusal(self, line: int, message: OutgoingMessage) -> str | None:
         """Say why the stream would refuse a message for itself, whatever the others are."""
 
     async def close(self) -> None:

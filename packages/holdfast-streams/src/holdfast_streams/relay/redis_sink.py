@@ -17,7 +17,7 @@ from redis.exceptions import OutOfMemoryError, RedisError, ResponseError, WatchE
 from holdfast_streams.brokers import RedisStream
 from holdfast_streams.errors import BrokerAway, EventRefused, SecondWriter
 from holdfast_streams.relay.cloud_events import ID_HEADERS
-from holdfast_streams.relay.sink import Message, Position, Stored, Tail
+from holdfast_streams.relay.sink import LineEnd, OutgoingMessage, Position, Stored
 
 ANSWER_S = 5.0
 DATA, _POSITION = "data", "Holdfast-Position"
@@ -47,7 +47,7 @@ class RedisSink:
         except (RedisError, OSError) as error:
             raise _away(error) from error
 
-    async def resume(self, line: int) -> Tail:
+    async def resume(self, line: int) -> LineEnd:
         key = self.key_of(line)
         try:
             tail = await self._tail(self._client, key)
@@ -55,19 +55,21 @@ class RedisSink:
         except (RedisError, OSError) as error:
             raise _away(error) from error
         if newest and _position(newest[0][0]) == tail.position:
-            return Tail(tail.position, _text(newest[0][1], *ID_HEADERS))
+            return LineEnd(tail.position, _text(newest[0][1], *ID_HEADERS))
         return tail
 
-    async def _tail(self, client: Any, key: str) -> Tail:
+    async def _tail(self, client: Any, key: str) -> LineEnd:
         try:
             facts = await client.xinfo_stream(key)
         except ResponseError as error:
             if "no such key" in str(error).lower():
-                return Tail()
+                return LineEnd()
             raise
-        return Tail(_position(facts["last-generated-id"]))
+        return LineEnd(_position(facts["last-generated-id"]))
 
-    async def append(self, line: int, expected: Tail, batch: Sequence[Message]) -> Tail:
+    async def append(
+        self, line: int, expected: LineEnd, batch: Sequence[OutgoingMessage]
+    ) -> LineEnd:
         key = self.key_of(line)
         try:
             async with self._client.pipeline(transaction=True) as pipeline:
@@ -91,7 +93,7 @@ class RedisSink:
         except (RedisError, OSError) as error:
             raise _away(error) from error
         end = batch[-1]
-        return Tail(end.position, end.id)
+        return LineEnd(end.position, end.id)
 
     async def read_after(self, line: int, position: Position, limit: int) -> list[Stored]:
         key, after = self.key_of(line), f"({id_of(position)}"
@@ -108,7 +110,7 @@ class RedisSink:
             for id, fields in found
         ]
 
-    def refusal(self, line: int, message: Message) -> str | None:
+    def refusal(self, line: int, message: OutgoingMessage) -> str | None:
         if len(message.data) > MAX_VALUE_BYTES:
             return f"the event has {len(message.data):,} bytes, and Redis takes {MAX_VALUE_BYTES:,}"
         return None

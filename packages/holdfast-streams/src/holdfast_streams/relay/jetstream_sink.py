@@ -22,7 +22,14 @@ from nats.aio.client import Client
 from holdfast_streams.brokers import JetStream
 from holdfast_streams.errors import BrokerAway, EventRefused, SecondWriter, StreamUnfit
 from holdfast_streams.relay.cloud_events import ID_HEADERS
-from holdfast_streams.relay.sink import MAX_MESSAGES, Message, Position, Stored, Tail, read_position
+from holdfast_streams.relay.sink import (
+    MAX_MESSAGES,
+    LineEnd,
+    OutgoingMessage,
+    Position,
+    Stored,
+    read_position,
+)
 
 ANSWER_S = 5.0
 CONNECT_S = 3.0
@@ -30,6 +37,12 @@ REST_S = 0.5
 """How long a failed connection is not tried again, by any line."""
 
 PENDING_BYTES = 64 * 1024 * 1024
+
+BATCH_HEADERS = 400
+"""What the headers of a batch take at most."""
+
+NEVER_MORE = 16_384
+"""More than the headers of any event have together; what fits with them is not looked at closer."""
 
 NO_MESSAGE, NO_STREAM, NOT_CLUSTERED, TOO_LARGE = 10037, 10059, 10074, 10054
 _WRONG_LAST = (10071, 10164)
@@ -54,6 +67,7 @@ class JetStreamSink:
         self._is_fit = False
         self._failed: tuple[float, str] | None = None
         self._max_bytes = 0
+        self._subjects: dict[tuple[int, str], str] = {}
 
     # ---- The connection
 
@@ -132,7 +146,7 @@ class JetStreamSink:
                 f"the stream {self._stream} removes messages that were read, so it cannot say where to go on",
                 help="feed a stream whose retention is `limits`; others can source from it",
             )
-        sizes = [self._connected().max_payload, config.get("max_msg_size", -1)]
+        sizes = [self._need_client().max_payload, config.get("max_msg_size", -1)]
         self._max_bytes = min(each for each in sizes if each > 0)
 
     async def _create(self) -> dict[str, Any]:
@@ -164,22 +178,24 @@ class JetStreamSink:
 
     # ---- Lines
 
-    async def resume(self, line: int) -> Tail:
+    async def resume(self, line: int) -> LineEnd:
         found = await self._message({"last_by_subj": self._wildcard(line)})
         if found is not None:
             stored, sequence = found
-            return Tail(stored.position, stored.id, sequence)
+            return LineEnd(stored.position, stored.id, sequence)
         info = await self._ask(f"STREAM.INFO.{self._stream}")
         self._raise(info)
-        return Tail(oldest=info["state"]["first_seq"])
+        return LineEnd(oldest=info["state"]["first_seq"])
 
-    async def append(self, line: int, expected: Tail, batch: Sequence[Message]) -> Tail:
+    async def append(
+        self, line: int, expected: LineEnd, batch: Sequence[OutgoingMessage]
+    ) -> LineEnd:
         assert 0 < len(batch) <= MAX_MESSAGES
-        client, wildcard = self._connected(), self._wildcard(line)
+        client, wildcard = self._need_client(), self._wildcard(line)
         subjects = [self.subject_of(line, each) for each in batch]
         covered = wildcard.removesuffix(">")
         # The server takes a batch from anyone if the filter does not cover it.
-        assert all(each.startswith(covered) and len(each) > len(covered) for each in subjects)
+        assert all(each.startswith(covered) for each in set(subjects))
         first = {
             "Nats-Expected-Stream": self._stream,
             "Nats-Expected-Last-Subject-Sequence": str(expected.sequence),
@@ -207,7 +223,7 @@ class JetStreamSink:
         answer = json.loads(reply.data)
         self._raise(answer)
         end = batch[-1]
-        return Tail(end.position, end.id, answer["seq"])
+        return LineEnd(end.position, end.id, answer["seq"])
 
     async def read_after(self, line: int, position: Position, limit: int) -> list[Stored]:
         """Positions of a line grow with the stream's sequence, so the first one after another is found by halving."""
@@ -231,22 +247,27 @@ class JetStreamSink:
             low = found[1] + 1
         return stored
 
-    def refusal(self, line: int, message: Message) -> str | None:
+    def refusal(self, line: int, message: OutgoingMessage) -> str | None:
         subject = self.subject_of(line, message)
-        if not all(subject.split(".")):
+        if ".." in subject or subject.endswith("."):
             return f"{subject} is not a subject of NATS, whose parts cannot be empty"
-        # What the headers take beyond their names and texts, those of the batch included.
-        size = message.size + 4 * len(message.headers) + 400
+        if len(message.data) + NEVER_MORE < self._max_bytes:
+            return None
+        size = len(message.data) + message.header_bytes + BATCH_HEADERS
         if self._max_bytes and size > self._max_bytes:
             return f"the message has {size:,} bytes, and the stream takes {self._max_bytes:,}"
         return None
 
-    def subject_of(self, line: int, message: Message) -> str:
+    def subject_of(self, line: int, message: OutgoingMessage) -> str:
         """Return a message's subject; what a key has that no subject may have is percent-encoded."""
-        named = {"line": line, "event": message.event}
         if "{key}" in self._subject:
-            named["key"] = quote(message.key or "-", safe="").replace(".", "%2E")
-        return self._subject.format(**named)
+            key = quote(message.key or "-", safe="").replace(".", "%2E")
+            return self._subject.format(line=line, event=message.event, key=key)
+        known = self._subjects.get((line, message.event))
+        if known is None:
+            known = self._subject.format(line=line, event=message.event)
+            self._subjects[line, message.event] = known
+        return known
 
     def _wildcard(self, line: int) -> str:
         return f"{self._prefix}{line}.>"
@@ -273,13 +294,13 @@ class JetStreamSink:
     async def _ask(self, what: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         data = json.dumps(body).encode() if body else b""
         try:
-            reply = await self._connected().request(f"$JS.API.{what}", data, timeout=ANSWER_S)
+            reply = await self._need_client().request(f"$JS.API.{what}", data, timeout=ANSWER_S)
         except (nats.errors.Error, OSError) as error:
             raise self._away(error) from error
         answer: dict[str, Any] = json.loads(reply.data)
         return answer
 
-    def _connected(self) -> Client:
+    def _need_client(self) -> Client:
         if self._client is None or not self._client.is_connected:
             raise BrokerAway("the connection to NATS is lost")
         return self._client
