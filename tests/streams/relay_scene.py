@@ -7,11 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import nats
+import nats.errors
+
 from holdfast_streams import JetStream, RedisStream
 from holdfast_streams.relay.jetstream_sink import JetStreamSink
 from holdfast_streams.relay.redis_sink import RedisSink
 from holdfast_streams.relay.sink import Position, Sink, Stored
 from tests.streams.scene import Scene
+from tests.support.until import until
 
 LINES = 16
 
@@ -41,8 +45,21 @@ async def stored(sink: Sink) -> list[Stored]:
 
 async def messages(to: JetStream) -> list[Any]:
     """All messages of a stream as a subscriber gets them, in the stream's order."""
-    import nats
+    found: list[Any] = []
 
+    async def is_read() -> bool:
+        # A cluster that lost a node may be without a leader for a while.
+        try:
+            found[:] = await _read_all(to)
+        except nats.errors.Error:
+            return False
+        return True
+
+    await until(is_read)
+    return found
+
+
+async def _read_all(to: JetStream) -> list[Any]:
     client = await nats.connect(to.url.split(","))
     try:
         context = client.jetstream()
@@ -50,7 +67,7 @@ async def messages(to: JetStream) -> list[Any]:
         if not count:
             return []
         subscription = await context.subscribe(f"{to.stream}.>", ordered_consumer=True)
-        return [await subscription.next_msg(timeout=30) for _ in range(count)]
+        return [await subscription.next_msg(timeout=10) for _ in range(count)]
     finally:
         await client.close()
 

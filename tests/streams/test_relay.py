@@ -317,6 +317,39 @@ async def test_an_event_that_is_too_large_holds_its_key_and_not_its_line(
     check_once(scene, await stored(sink))
 
 
+async def test_late_ones_that_a_stream_lost_are_sent_again_too(
+    scene: Scene, to: JetStream, sink: Sink
+) -> None:
+    assert isinstance(sink, JetStreamSink)
+    broken = True
+
+    def encode(event: StreamEvent[Any]) -> bytes:
+        if broken and event.data["n"] == 2:
+            raise ValueError("not yet")
+        return json.dumps(event.data).encode()
+
+    declare(scene, to, encode=encode)
+    scene.publish(1, 2, 3, key="a")
+    scene.publish(10, 11, key="b")
+    async with scene.working():
+        await until(lambda: len(scene.parked_events("feed")) == 2)
+        broken = False
+        scene.app.database.run(READERS.retry_parked("feed", None))
+        await until(lambda: scene.parked_events("feed") == [])
+        await until_stored(scene, sink)
+    found = [(each.metadata.sequence.stream, json.loads(each.data)) for each in await messages(to)]
+    for sequence, data in found:
+        if data["n"] in (2, 3):
+            await sink._ask("STREAM.MSG.DELETE.ORDERS", {"seq": sequence})
+    async with scene.working():
+        await until_stored(scene, sink)
+        scene.publish(4, key="a")
+        await until_stored(scene, sink)
+    numbers = [json.loads(each.data)["n"] for each in await messages(to)]
+    assert [n for n in numbers if n < 10] == [1, 2, 3, 4]
+    check_once(scene, await stored(sink))
+
+
 async def test_a_rewound_relay_sends_again_in_a_new_epoch(
     scene: Scene, to: JetStream, sink: Sink
 ) -> None:
