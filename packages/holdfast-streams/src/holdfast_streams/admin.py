@@ -15,6 +15,7 @@ from holdfast_streams.commands import (
     find_reader,
     line_json,
     pause_reader,
+    rebase_relay,
     remove_reader,
     retry_parked,
     rewind_reader,
@@ -38,7 +39,9 @@ def stream_json(facts: StreamFacts) -> dict[str, Any]:
         "lag_ms": facts.lag_ms,
         "parked": facts.parked_count,
         "lines": [line_json(each, facts.now) for each in facts.lines],
-        "waits": [str(each) for each in facts.waits],
+        "waits": [str(each) for each in (*facts.waits, *facts.blocks)],
+        "health": facts.sentence,
+        "is_ahead": any(each.state == "ahead" for each in facts.blocks),
     }
 
 
@@ -107,6 +110,10 @@ class StreamAdmin(NounAdmin):
         return await self._gateway.run(
             caller, "stream.skip", lambda store: skip_parked(name, wanted)
         )
+
+    async def rebase(self, caller: Caller, name: str) -> builtins.list[int]:
+        """Have a relay go on whose stream has events that this database does not. Raises: as `rebase_relay`."""
+        return await self._gateway.run(caller, "stream.rebase", lambda store: rebase_relay(name))
 
     async def remove(self, caller: Caller, name: str) -> None:
         """Forget a reader. Raises: ReaderNotFound, ReaderIsRun."""

@@ -82,6 +82,12 @@ async def skip(request: BoundRequest) -> ApiResponse:
     return ApiResponse({"ids": found})
 
 
+async def rebase(request: BoundRequest) -> ApiResponse:
+    """Have a relay go on whose stream has events that this database does not."""
+    lines = await request.service.of(StreamAdmin).rebase(request.caller, request["name"])
+    return ApiResponse({"name": request["name"], "lines": lines})
+
+
 async def remove(request: BoundRequest) -> ApiResponse:
     """Forget a reader that no process runs, with its positions."""
     await request.service.of(StreamAdmin).remove(request.caller, request["name"])
@@ -122,6 +128,9 @@ ROUTES = (
     ),
     Route(
         "POST", f"{_ONE}/skip", "stream.skip", skip, (_NAME,), ParkedRequest, other_noun="stream"
+    ),
+    command(
+        f"{_ONE}/rebase", "stream.rebase", rebase, _NAME, other_noun="stream", answers=(200, 409)
     ),
     command(
         f"{_ONE}/remove", "stream.remove", remove, _NAME, other_noun="stream", answers=(200, 409)

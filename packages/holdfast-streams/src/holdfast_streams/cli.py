@@ -26,11 +26,12 @@ from holdfast.core.duration import format_span, pluralize
 if TYPE_CHECKING:
     from holdfast_streams.admin import StreamAdmin
 
-_COLOURS = {"running": "green", "paused": "yellow", "idle": "red"}
+_COLOURS = {"running": "green", "paused": "yellow", "blocked": "red", "idle": "red"}
 _COLUMNS = (
     *columns("name"),
     Column("state", lambda row: row["state"], lambda row: _COLOURS.get(row["state"])),
     Column("events", lambda row: " ".join(row["patterns"])),
+    Column("to", lambda row: row["target"]),
     *columns("members", "lag"),
     Column("behind", lambda row: format_span(row["lag_ms"] * 1000) if row["lag"] else None),
     *columns("parked"),
@@ -61,7 +62,7 @@ def _admin(session: CliSession) -> StreamAdmin:
     examples=("holdfast streams list", "holdfast streams lag revenue"),
 )
 def streams() -> None:
-    """Show consumers of the event log and their lag; pause, rewind, retry and skip."""
+    """Show consumers and relays of the event log and their lag; pause, rewind, retry, skip and rebase."""
 
 
 @streams.command("list", examples=("holdfast streams list", "holdfast streams list -o json"))
@@ -73,8 +74,11 @@ def list_(session: CliSession, output: Format) -> None:
 
     found = session.run(_admin(session).list(session.caller()))
     rows = [stream_json(each) for each in found]
-    empty = "no readers found; workers register the consumers of their application"
+    empty = "no readers found; workers register the consumers and relays of their application"
     write_records(rows, _COLUMNS, output, id="name", empty=empty)
+    for each in found:
+        for block in each.blocks:
+            print_info(f"{each.reader.name}: {block}")
 
 
 @streams.command("lag", examples=("holdfast streams lag", "holdfast streams lag revenue -o json"))
@@ -82,7 +86,7 @@ def list_(session: CliSession, output: Format) -> None:
 @output_option
 @with_database
 def lag(session: CliSession, name: str | None, output: Format) -> None:
-    """Show how far readers are behind, line by line, and which transaction a line waits for."""
+    """Show how far readers are behind, line by line, and which transaction or broker a line waits for."""
     from holdfast_streams.admin import stream_json
 
     admin, caller = _admin(session), session.caller()
@@ -91,6 +95,9 @@ def lag(session: CliSession, name: str | None, output: Format) -> None:
     write_records(rows, _LINE_COLUMNS, output, id="line", empty="no readers found")
     for sentence in dict.fromkeys(str(wait) for each in facts for wait in each.waits):
         print_info(sentence)
+    for each in facts:
+        for block in each.blocks:
+            print_info(f"{each.reader.name}: {block}")
 
 
 @streams.command(
@@ -134,6 +141,12 @@ _add_change(
 )
 _add_change(
     "resume", "resumed", "Resume readers where they were.", "holdfast streams resume revenue"
+)
+_add_change(
+    "rebase",
+    "continue in a new epoch",
+    "Have relays go on whose streams have events that this database does not, as after a restore.",
+    "holdfast streams rebase ORDERS --reason 'restored to 02:00'",
 )
 _add_change(
     "remove",

@@ -8,14 +8,25 @@ from typing import Any
 import msgspec
 
 from holdfast.commands.change import Change, Effect
+from holdfast.core.duration import format_span, pluralize
 from holdfast.core.errors import nearest
-from holdfast.core.instants import Instant
+from holdfast.core.instants import Instant, to_datetime
 from holdfast.notify.base import CONTROL_HINT
 from holdfast.storage.operation import Op
-from holdfast_streams.errors import ReaderIsRun, ReaderNotFound
+from holdfast_streams.errors import NothingToRebase, ReaderIsRun, ReaderNotFound
 from holdfast_streams.reader_store import READERS, LineHolder, LineRecord, ReaderRecord
+from holdfast_streams.relay.relay_store import RELAYS
 
 MAX_WAITS = 16
+
+BLOCKED_WORDS = {
+    "away": "the broker is away",
+    "no_leader": "the stream has no leader",
+    "unfit": "the stream is missing or unfit",
+    "full": "the stream is full",
+    "ahead": "the stream is ahead of this database",
+}
+"""Why lines of a relay wait, by `sink.BlockedState`."""
 
 
 class LineWait(msgspec.Struct, frozen=True):
@@ -31,6 +42,24 @@ class LineWait(msgspec.Struct, frozen=True):
         what = f"transaction {self.xid} of {who}" if self.xid else who
         age = "" if self.open_ms is None else f", open {self.open_ms // 1000} s"
         return f"line {self.line} waits for {what}{age}"
+
+
+class RelayBlock(msgspec.Struct, frozen=True):
+    """Lines of a relay that wait for the same reason, and since when."""
+
+    state: str
+    lines: list[int]
+    since: Instant
+    blocked_ms: int
+    error: str
+
+    def __str__(self) -> str:
+        since = to_datetime(self.since).strftime("%Y-%m-%d %H:%M:%S UTC")
+        verb = "waits" if len(self.lines) == 1 else "wait"
+        return (
+            f"{pluralize(len(self.lines), 'line')} {verb}: {BLOCKED_WORDS[self.state]} since {since}"
+            f" ({format_span(self.blocked_ms * 1000)}); {self.error}"
+        )
 
 
 class StreamFacts(msgspec.Struct, frozen=True):
@@ -58,10 +87,39 @@ class StreamFacts(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """In one word: paused, running, or idle when no process runs it."""
+        """In one word: paused, running, blocked by its broker, or idle when no process runs it."""
         if self.reader.paused:
             return "paused"
-        return "running" if self.reader.members else "idle"
+        if not self.reader.members:
+            return "idle"
+        return "blocked" if self.blocks else "running"
+
+    @property
+    def blocks(self) -> list[RelayBlock]:
+        """Why lines of a relay wait."""
+        found: dict[str, list[LineRecord]] = {}
+        for each in self.lines:
+            if each.blocked is not None and each.blocked_since is not None:
+                found.setdefault(each.blocked, []).append(each)
+        return [
+            _block(state, sorted(lines, key=lambda each: each.blocked_since or 0), self.now)
+            for state, lines in found.items()
+        ]
+
+    @property
+    def sentence(self) -> str:
+        """How it is, in a sentence."""
+        behind = (
+            f"{pluralize(self.lag, 'place')} behind, the oldest {format_span(self.lag_ms * 1000)}"
+            if self.lag
+            else "up to date"
+        )
+        parts = [behind, *(str(each) for each in self.blocks)]
+        if self.parked_count:
+            parts.append(f"{pluralize(self.parked_count, 'event')} parked")
+        if self.state in ("paused", "idle"):
+            parts.insert(0, "paused" if self.state == "paused" else "run by no process")
+        return "; ".join(parts)
 
 
 def stream_facts(now: Instant | None = None) -> Op[list[StreamFacts]]:
@@ -95,6 +153,13 @@ def stream_facts(now: Instant | None = None) -> Op[list[StreamFacts]]:
 def _wait(line: int, holder: LineHolder, now: Instant) -> LineWait:
     open_ms = None if holder.since is None else max(0, now - holder.since) // 1000
     return LineWait(line, holder.pid, holder.xid, open_ms)
+
+
+def _block(state: str, lines: Sequence[LineRecord], now: Instant) -> RelayBlock:
+    first = lines[0]
+    since = first.blocked_since or now
+    blocked_ms = max(0, now - since) // 1000
+    return RelayBlock(state, [each.line for each in lines], since, blocked_ms, first.error or "")
 
 
 def find_reader(name: str) -> Op[ReaderRecord]:
@@ -147,6 +212,23 @@ def skip_parked(name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
     skipped = yield from READERS.skip_parked(name, ids)
     effects = [Effect(_target(name), {"parked": skipped}, None)] if skipped else []
     return Change(skipped, effects, [CONTROL_HINT])
+
+
+def rebase_relay(name: str) -> Op[Change[list[int]]]:
+    """Have lines go on in a new epoch whose streams have events that this database does not; return the lines.
+
+    Raises: ReaderNotFound, NothingToRebase.
+    """
+    yield from find_reader(name)
+    before = yield from READERS.lines()
+    ahead = [each for each in before if each.reader == name and each.blocked == "ahead"]
+    if not ahead:
+        raise NothingToRebase(f"no line of {name} waits because its stream is ahead")
+    lines = yield from RELAYS.rebase(name)
+    reader = yield from find_reader(name)
+    was = {str(each.line): each.error for each in ahead}
+    effect = Effect(_target(name), {"ahead": was}, {"epoch": reader.epoch, "lines": lines})
+    return Change(lines, [effect], [CONTROL_HINT])
 
 
 def remove_reader(name: str) -> Op[Change[None]]:

@@ -82,6 +82,8 @@ class ConsumerDelivery:
     now: Callable[[], Instant | None] = lambda: None
 
     kind: ReaderKind = "consumer"
+    target: str | None = None
+    look_s: float | None = None
 
     @property
     def name(self) -> str:
@@ -99,6 +101,12 @@ class ConsumerDelivery:
         if self.consumer.since_ms_ago is None:
             return self.consumer.since
         return (yield from resolve_now(self.now())) - self.consumer.since_ms_ago * 1000
+
+    async def prepare(self, held: HeldLine) -> None:
+        """Nothing has to be prepared: the position is in the database."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
     async def deliver(self, held: HeldLine, block: ReadBlock) -> None:
         assert block.upto is not None

@@ -29,8 +29,19 @@ class BlockDelivery(Protocol):
     def batch(self) -> int:
         """How many events a block has at most."""
 
+    @property
+    def target(self) -> str | None:
+        """Where a relay sends events, for people."""
+
+    @property
+    def look_s(self) -> float | None:
+        """How long a line without new events is left alone."""
+
     def begins_at(self) -> Op[Instant | None]:
         """Return where a new reader begins: an instant, 0 for all there is, None for what comes from now on."""
+
+    async def prepare(self, held: HeldLine) -> None:
+        """Be ready for a line's next block, before it is read; `held.position` may be moved. Raises: as `deliver`."""
 
     async def deliver(self, held: HeldLine, block: ReadBlock) -> None:
         """Take a block, and move the position under its token; `held.position` says how far that has come.
@@ -40,6 +51,9 @@ class BlockDelivery(Protocol):
 
     async def take_due(self, held: HeldLine) -> None:
         """Take the parked events of a line that are due again. Raises: as `deliver`."""
+
+    async def close(self) -> None:
+        """Close what it holds open."""
 
 
 class RetryLater(Exception):

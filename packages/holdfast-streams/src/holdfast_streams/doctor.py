@@ -1,4 +1,4 @@
-"""Checks of streams: readers that no process runs, lines that wait, parked events, and the log's partitions."""
+"""Checks of streams: readers that no process runs, lines that wait, parked events, relays, and the log's partitions."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ def check_streams(store: Store) -> Op[list[Finding]]:
     if not facts:
         return []
     found = [_check_readers(facts), _check_waits(facts), _check_parked(facts)]
+    if any(each.reader.kind == "relay" for each in facts):
+        found.append(_check_relays(facts))
     if store.dialect == "postgresql":
         found.append(_check_parts(facts, (yield from READERS.parts())))
     return found
@@ -34,7 +36,7 @@ CHECKS = (check_streams, *INBOX_CHECKS)
 
 
 def _check_readers(facts: Sequence[StreamFacts]) -> Finding:
-    idle = [each for each in facts if each.state != "running" and each.lag]
+    idle = [each for each in facts if each.state in ("paused", "idle") and each.lag]
     measured = f"{pluralize(len(facts), 'reader')}, {sum(each.lag for each in facts)} places behind"
     if idle:
         names = ", ".join(f"{each.reader.name} ({each.state})" for each in idle)
@@ -68,10 +70,25 @@ def _check_parked(facts: Sequence[StreamFacts]) -> Finding:
         return problem(
             "stream_parked",
             f"parked events: {listed}",
-            "these events are not in what the consumers wrote",
+            "these events are not in what the consumers wrote, nor in the streams of relays",
             "see the errors with `holdfast streams parked`; then `holdfast streams retry` or `skip`",
         )
     return ok("stream_parked", "no parked events")
+
+
+def _check_relays(facts: Sequence[StreamFacts]) -> Finding:
+    relays = [each for each in facts if each.reader.kind == "relay"]
+    blocked = [(each, block) for each in relays for block in each.blocks]
+    if blocked:
+        is_ahead = any(block.state == "ahead" for _, block in blocked)
+        return (problem if is_ahead else warning)(
+            "stream_relays",
+            "; ".join(f"{each.reader.name}: {block}" for each, block in blocked),
+            "events of these lines stay in the log, in order, until they can be sent",
+            "see that the broker runs and takes messages; a relay whose stream is ahead of this database needs"
+            " `holdfast streams rebase`",
+        )
+    return ok("stream_relays", f"{pluralize(len(relays), 'relay')}, none waits for its broker")
 
 
 def _check_parts(facts: Sequence[StreamFacts], parts: Sequence[LogPart]) -> Finding:

@@ -54,6 +54,83 @@ class ReaderIsRun(StreamError):
     fix = "stop the workers that declare it, or remove it from the application first"
 
 
+class StreamAhead(StreamError):
+    """A broker's stream has events that this database does not.
+
+    The database was set back, by a restore or by a failover to a server that lacked the last commits, or another
+    database writes to the same stream. The line waits: going on would mix two histories without anyone knowing.
+    """
+
+    code = "HF184"
+    http_status, exit_code = 409, 4
+    fix = "see which events they are with `holdfast streams lag`; then `holdfast streams rebase` the relay"
+
+
+class NothingToRebase(StreamError):
+    """No line of this relay waits because its stream is ahead.
+
+    A rebase ends just that; it changes nothing else.
+    """
+
+    code = "HF185"
+    http_status, exit_code = 409, 4
+    fix = "see why lines wait with `holdfast streams lag`"
+
+
+class BrokerAway(StreamError):
+    """The broker of a relay or an inbox does not answer, or its stream takes nothing at the moment.
+
+    Nothing is lost: events of a relay wait in the log, in order, and what an inbox has taken is acknowledged after its
+    commit. Both continue by themselves once the broker is back.
+    """
+
+    code = "HF186"
+    http_status, exit_code = 503, 7
+    fix = "see that the broker runs and can be reached from the worker"
+    retryable = True
+
+    def __init__(self, message: str, state: str = "away") -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class StreamUnfit(StreamError):
+    """The stream that a relay feeds is missing, or not configured as it has to be.
+
+    A relay makes a stream that was never there. One that it has fed before, and one of other people, are left as they
+    are: events wait in the log meanwhile.
+    """
+
+    code = "HF187"
+    http_status, exit_code = 409, 2
+    fix = "do what the message says; the relay continues by itself"
+    retryable = True
+    state = "unfit"
+
+
+class EventRefused(StreamError):
+    """The broker refuses an event for what it is, mostly for its size.
+
+    The event is parked, and later events of its key are held behind it; the others go on.
+    """
+
+    code = "HF188"
+    http_status, exit_code = 422, 1
+    fix = "raise the limit and `holdfast streams retry`, or give the event up with `holdfast streams skip`"
+
+
+class SecondWriter(StreamError):
+    """Another process has written to this line of the stream meanwhile; the broker refused the write.
+
+    The line is read again from what the stream has, so nothing is missing and nothing is there twice.
+    """
+
+    code = "HF189"
+    http_status, exit_code = 409, 4
+    fix = "nothing has to be done; if it happens often, a process stops responding for longer than its lease"
+    retryable = True
+
+
 class InboxError(HoldfastError):
     """Something about messages of other systems."""
 
@@ -111,18 +188,6 @@ class InboxHandlerFailed(InboxError):
     code = "HF194"
     http_status = 500
     fix = 'see the log of the process; if the sender does not send again, declare the inbox with on_error="park"'
-    retryable = True
-
-
-class BrokerAway(InboxError):
-    """A broker cannot be reached.
-
-    It is tried again with backoff. What it holds is not lost, and what was taken is acknowledged after its commit.
-    """
-
-    code = "HF195"
-    http_status, exit_code = 503, 7
-    fix = "check that the broker is running, and its address in the inbox"
     retryable = True
 
 

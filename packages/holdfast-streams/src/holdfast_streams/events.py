@@ -35,6 +35,18 @@ STREAM_LAG = EventSpec(
     "How far a reader is behind in a line that this process reads.",
     ("reader", "line", "lag", "lag_ms"),
 )
+STREAM_BLOCKED = EventSpec(
+    "stream_blocked",
+    "warning",
+    "A line of a relay waits for its broker, or for a rebase; its events stay in the log.",
+    ("reader", "line", "state", "error"),
+)
+STREAM_REFILLED = EventSpec(
+    "stream_refilled",
+    "warning",
+    "A broker's stream has lost events; what the log still has of them is sent again.",
+    ("reader", "line", "events", "gone"),
+)
 LOG_TRIMMED = EventSpec(
     "log_trimmed",
     "info",
@@ -47,6 +59,8 @@ EVENTS = (
     STREAM_PARKED,
     STREAM_REFUSED,
     STREAM_LAG,
+    STREAM_BLOCKED,
+    STREAM_REFILLED,
     LOG_TRIMMED,
     *inbox_events.EVENTS,
 )
@@ -93,6 +107,25 @@ METRICS = (
             "Writes of readers rejected because the token was invalid.",
             ("reader",),
         ),
+    ),
+    Measured(
+        "stream_blocked",
+        Metric(
+            "holdfast.stream.blocked",
+            "counter",
+            "Times that a line of a relay began to wait for its broker or for a rebase.",
+            ("reader", "state"),
+        ),
+    ),
+    Measured(
+        "stream_refilled",
+        Metric(
+            "holdfast.stream.refilled",
+            "counter",
+            "Events that relays sent again because the stream had lost them.",
+            ("reader",),
+        ),
+        "events",
     ),
     Measured(
         "stream_lag",

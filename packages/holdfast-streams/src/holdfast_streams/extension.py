@@ -7,7 +7,7 @@ EXTENSION = Extension(
         "Inspect and act": {
             "streams": LazyCommand(
                 "holdfast_streams.cli",
-                "Show consumers of the event log and their lag; pause, rewind, retry and skip.",
+                "Show consumers and relays of the event log and their lag; pause, rewind, retry, skip and rebase.",
             ),
             "inbox": LazyCommand(
                 "holdfast_streams.inbox.inbox_cli",
@@ -22,6 +22,7 @@ EXTENSION = Extension(
         "stream.retry": "operator",
         "stream.skip": "operator",
         "stream.rewind": "developer",
+        "stream.rebase": "developer",
         "stream.remove": "developer",
         "inbox.list": "viewer",
         "inbox.retry": "operator",
@@ -36,6 +37,7 @@ EXTENSION = Extension(
         "resume_stream": "{name} resumed",
         "retry_parked": "Parked events of {name} will be tried again",
         "skip_parked": "Parked events of {name} were skipped",
+        "rebase_stream": "{name} goes on in a new epoch",
         "retry_inbox": "Parked messages of {name} will be tried again",
         "skip_inbox": "Parked messages of {name} were skipped",
     },

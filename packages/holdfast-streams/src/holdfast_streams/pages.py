@@ -10,7 +10,7 @@ from holdfast_streams.admin import StreamAdmin, stream_json
 from holdfast_streams.inbox.inbox_pages import PAGES as INBOX_PAGES
 from holdfast_streams.inbox.inbox_pages import inbox_values
 
-COLOURS = {"running": "running", "paused": "pending", "idle": "failed"}
+COLOURS = {"running": "running", "paused": "pending", "blocked": "failed", "idle": "failed"}
 """The colour of a state, by its name among those of jobs."""
 
 
@@ -26,11 +26,11 @@ async def list_page(context: PageContext) -> Response:
 async def change(context: PageContext) -> Response:
     """Pause or resume a reader, or act on what it parked."""
     fields = await read_form(context)
-    chosen = fields.choose(("pause", "resume", "retry", "skip"))
+    chosen = fields.choose(("pause", "resume", "retry", "skip", "rebase"))
     caller, admin = caller_with_reason(context, fields), context.service.of(StreamAdmin)
     name = fields.need("name")
     await getattr(admin, chosen)(caller, name)
-    noun = "stream" if chosen in ("pause", "resume") else "parked"
+    noun = "stream" if chosen in ("pause", "resume", "rebase") else "parked"
     return redirect_back(context, fields, f"{chosen}_{noun}", subject=name)
 
 
@@ -39,7 +39,7 @@ PAGES = (
     (
         "POST",
         "/streams",
-        ("stream.pause", "stream.resume", "stream.retry", "stream.skip"),
+        ("stream.pause", "stream.resume", "stream.retry", "stream.skip", "stream.rebase"),
         change,
     ),
     *INBOX_PAGES,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable, HoldfastError
@@ -115,7 +115,9 @@ class ReaderLoop:
                 for each in self._deliveries.values():
                     since = await self._link.run_atomic(each.begins_at())
                     await self._link.run_atomic(
-                        READERS.register(each.name, each.kind, each.patterns, since, self._now())
+                        READERS.register(
+                            each.name, each.kind, each.patterns, since, self._now(), each.target
+                        )
                     )
             except _DATABASE as error:
                 await self._rest(error)
@@ -204,10 +206,12 @@ class ReaderLoop:
     async def read_line(self, task: _LineTask) -> bool:
         """Read and deliver one block; return whether there may be more. Raises: what the delivery raises."""
         held, delivery = task.held, task.delivery
+        await delivery.prepare(held)
         block = await self._line_reader.read(held, delivery.batch)
         if block is None or (block.upto is None and not block.has_due):
             return False
-        async with self._handlers:
+        # A broker that is slow keeps no consumer from its turn.
+        async with self._handlers if delivery.kind == "consumer" else nullcontext():
             if held.ended.is_set():
                 return False
             before = held.position
@@ -216,7 +220,7 @@ class ReaderLoop:
                 # Keys that were held may be free now, so the block is read again.
                 return True
             await delivery.deliver(held, block)
-            self.events += held.position - before
+            self.events += max(0, held.position - before)
         return True
 
     async def check_hold(self, held: HeldLine, error: Exception) -> None:
@@ -286,6 +290,6 @@ class _LineTask:
                 continue
             if not has_more and not held.ended.is_set():
                 self.is_idle = not self._woken.is_set()
-                await loop.wait(self._woken)
+                await loop.wait(self._woken, self.delivery.look_s)
                 self.is_idle = False
         await loop.release(held)

@@ -37,6 +37,7 @@ class ReaderRecord(msgspec.Struct, frozen=True):
     seen_at: Instant
     patterns: list[str]
     members: int
+    target: str | None = None
 
 
 class LineRecord(msgspec.Struct, frozen=True):
@@ -53,6 +54,8 @@ class LineRecord(msgspec.Struct, frozen=True):
     retry_at: Instant | None
     error: str | None
     parked: int
+    blocked: str | None = None
+    blocked_since: Instant | None = None
 
     @property
     def lag(self) -> int:
@@ -153,9 +156,11 @@ class ReaderStore:
         patterns: Sequence[str],
         since: Instant | None,
         now: Instant | None = None,
+        target: str | None = None,
     ) -> Op[None]:
-        """Register a reader; a new one begins at `since`, or with what comes from now on."""
-        yield Statement("reader_register", {"reader": reader, "kind": kind, "now": now})
+        """Register a reader; a new one begins at `since`, or with what comes from now on. `target` is a relay's."""
+        known: dict[str, Value] = {"reader": reader, "kind": kind, "target": target, "now": now}
+        yield Statement("reader_register", known)
         wanted = texts(patterns)
         yield Statement("reader_forget_patterns", {"reader": reader, "patterns": wanted})
         yield Statement("reader_add_patterns", {"reader": reader, "patterns": wanted})
@@ -184,8 +189,8 @@ class ReaderStore:
         self, reader: str, since: Instant | None, line: int | None = None
     ) -> Op[list[tuple[int, int]]]:
         """Set a reader back or forward, in one line or in all; return the new positions by line."""
-        moved = yield Statement("reader_rewind", {"reader": reader, "since": since, "line": line})
         yield Statement("reader_new_epoch", {"reader": reader})
+        moved = yield Statement("reader_rewind", {"reader": reader, "since": since, "line": line})
         return sorted((row[0], row[1]) for row in moved)
 
     def remove(self, reader: str) -> Op[bool]:

@@ -14,15 +14,19 @@ from holdfast.core.instants import Instant, parse_since
 from holdfast.core.registry import check_name
 from holdfast.core.retry import Retry
 from holdfast.core.signatures import check_call, is_async, name_of, parameter_type
+from holdfast_streams.brokers import JetStream, RedisStream
 from holdfast_streams.commands import stream_facts
 from holdfast_streams.consumer import CONSUMER_RETRY, Consumer, ConsumerOrder
 from holdfast_streams.errors import DuplicateReader
 from holdfast_streams.inbox.declaration import Inboxes
 from holdfast_streams.reader_store import EARLIEST, READERS, resolve_since
+from holdfast_streams.relay.relay import Relay, check_client
+from holdfast_streams.relay.sink import MAX_MESSAGES
 from holdfast_streams.stream_event import StreamEvent
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+    from holdfast_streams.relay.cloud_events import Encode
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -31,6 +35,7 @@ DEFAULT_BATCH = 500
 
 _ATTACHED = "streams"
 _PATTERN = re.compile(r"[A-Za-z0-9_.*:\-]{1,200}")
+_SUBJECT = re.compile(r"([A-Za-z0-9_\-]+\.)+\{line\}(\.([A-Za-z0-9_\-]+|\{event\}|\{key\}))+")
 
 
 def add_streams(app: Holdfast) -> Streams:
@@ -55,6 +60,7 @@ class Streams:
         self._app = app
         self.consumers: dict[str, Consumer] = {}
         self.inbox = Inboxes(app)
+        self.relays: dict[str, Relay] = {}
 
     def consumer(
         self,
@@ -85,10 +91,7 @@ class Streams:
             )
         wanted = tuple(dict.fromkeys(_check_pattern(each) for each in patterns))
         size = _check_batch(batch)
-        if order not in (None, "key"):
-            raise InvalidOption(
-                f"order={repr(order)[:40]} is not an order", help='write order="key"'
-            )
+        _check_order(order)
         if begin is not None and not callable(begin):
             raise InvalidOption(
                 f"begin={repr(begin)[:40]} begins no transaction", help="write begin=sessions.begin"
@@ -113,13 +116,77 @@ class Streams:
                 retry=retry or CONSUMER_RETRY,
                 begin=begin,
             )
-            if consumer.name in self.consumers:
-                raise DuplicateReader(f"there are two consumers called {consumer.name}")
+            self._check_new(consumer.name)
             self.consumers[consumer.name] = consumer
             self._app.registry.log_patterns.extend(wanted)
             return handler
 
         return register
+
+    def relay(
+        self,
+        *patterns: str,
+        to: JetStream | RedisStream,
+        name: str | None = None,
+        batch: int | None = None,
+        order: ConsumerOrder | None = "key",
+        raw: bool = False,
+        encode: Encode | None = None,
+        content_type: str | None = None,
+        source: str | None = None,
+        subject: str | None = None,
+        since: datetime | Duration | None = None,
+    ) -> None:
+        """Append events whose names match to a stream of a broker, each once, in order per key.
+
+        to: the stream. name: under which its position is kept; by default the stream's. batch: the most messages of an
+        append, up to 1,000, by default 500. order: with "key", as by default, later events of a parked event's key wait
+        for it; None lets them pass. raw: only the data and the event's own headers, instead of CloudEvents in binary
+        mode. encode: makes the bytes of an event's data, whose type content_type then says. source: whose events they
+        are, for CloudEvents; by default "holdfast:" and the name. subject: of JetStream; by default
+        "STREAM.{line}.{event}". since: where a new relay begins, as for a consumer.
+
+        Raises: InvalidName, InvalidOption, DuplicateReader, MissingExtra.
+        """
+        if not patterns:
+            raise InvalidName(
+                "a relay needs the events it sends", help='write streams.relay("order.*", to=…)'
+            )
+        if not isinstance(to, JetStream | RedisStream):
+            raise InvalidOption(
+                f"to={repr(to)[:60]} is not a stream of a broker",
+                help='write to=JetStream("nats://host:4222", stream="ORDERS"), or a RedisStream',
+            )
+        check_client(to)
+        _check_order(order)
+        instant, ago_ms = parse_start(since)
+        relay = Relay(
+            name=check_name(name or to.stream),
+            patterns=tuple(dict.fromkeys(_check_pattern(each) for each in patterns)),
+            to=to,
+            batch=_check_batch(batch, MAX_MESSAGES),
+            order=order,
+            is_raw=raw,
+            encode=encode,
+            content_type=content_type or _content_type(encode),
+            source=source or f"holdfast:{name or to.stream}",
+            subject=_check_subject(subject, to),
+            since=instant,
+            since_ms_ago=ago_ms,
+        )
+        self._check_new(relay.name)
+        for other in self.relays.values():
+            if (other.to.url, other.to.stream) == (to.url, to.stream):
+                raise DuplicateReader(
+                    f"{other.name} and {relay.name} feed the same stream, {to.stream}",
+                    help="a stream has one relay: give that one all patterns",
+                )
+        self.relays[relay.name] = relay
+        self._app.registry.log_patterns.extend(relay.patterns)
+
+    def _check_new(self, name: str) -> None:
+        if name in self.consumers or name in self.relays:
+            raise DuplicateReader(f"there are two readers called {name}")
 
     def lag(self) -> dict[str, int]:
         """Return how many places of the log each registered reader has still to read."""
@@ -133,6 +200,11 @@ class Streams:
             since = database.run(resolve_since(each.since_ms_ago, each.since))
             database.run(READERS.register(each.name, "consumer", each.patterns, since, now))
         self.inbox.register()
+        for relay in self.relays.values():
+            since = database.run(resolve_since(relay.since_ms_ago, relay.since))
+            database.run(
+                READERS.register(relay.name, "relay", relay.patterns, since, now, relay.target)
+            )
 
 
 def parse_start(since: object) -> tuple[Instant | None, int | None]:
@@ -159,12 +231,33 @@ def _check_pattern(pattern: object) -> str:
     return pattern
 
 
-def _check_batch(batch: object) -> int:
+def _check_batch(batch: object, limit: int = MAX_BATCH) -> int:
     if batch is None:
         return DEFAULT_BATCH
-    if not isinstance(batch, int) or isinstance(batch, bool) or not 1 <= batch <= MAX_BATCH:
-        raise InvalidOption(f"batch={repr(batch)[:40]} is not between 1 and {MAX_BATCH}")
+    if not isinstance(batch, int) or isinstance(batch, bool) or not 1 <= batch <= limit:
+        raise InvalidOption(f"batch={repr(batch)[:40]} is not between 1 and {limit}")
     return batch
+
+
+def _check_order(order: object) -> None:
+    if order not in (None, "key"):
+        raise InvalidOption(f"order={repr(order)[:40]} is not an order", help='write order="key"')
+
+
+def _content_type(encode: Encode | None) -> str:
+    return "application/json" if encode is None else "application/octet-stream"
+
+
+def _check_subject(subject: str | None, to: object) -> str | None:
+    """Return a template of subjects: plain parts, then the line, then what it may name. Raises: InvalidOption."""
+    if subject is None:
+        return None
+    if not isinstance(to, JetStream) or not _SUBJECT.fullmatch(subject):
+        raise InvalidOption(
+            f"subject={subject[:60]!r} is not a template of NATS subjects",
+            help='write it as "orders.{line}.{event}" or "orders.{line}.{key}.{event}"',
+        )
+    return subject
 
 
 def _data_type(handler: Callable[..., Any], annotation: Any) -> Any:

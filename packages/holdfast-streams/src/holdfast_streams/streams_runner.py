@@ -17,6 +17,8 @@ from holdfast_streams.inbox.inbox_runner import InboxRunner
 from holdfast_streams.log_upkeep import LogUpkeep
 from holdfast_streams.reader_loop import ReaderLoop
 from holdfast_streams.registration import Streams, declared_streams
+from holdfast_streams.relay.cloud_events import EventEncoder
+from holdfast_streams.relay.relay import RelayDelivery, open_sink
 from holdfast_streams.stream_event import EventDecoder
 
 if TYPE_CHECKING:
@@ -50,9 +52,10 @@ class StreamsRunner:
     async def run(self, context: RunnerContext) -> RunnerReport:
         """Read until the worker stops; in a tick, until there is nothing more or the budget is spent."""
         threads = HandlerThreads(self._handlers, "holdfast-consumer")
+        deliveries = self._deliveries(context, threads)
         loop = ReaderLoop(
             self._app.database,
-            self._deliveries(context, threads),
+            deliveries,
             context.worker,
             self._lease_ms,
             self._handlers,
@@ -71,6 +74,7 @@ class StreamsRunner:
                 task.cancel()
             await asyncio.gather(ending, tending, return_exceptions=True)
             threads.close()
+            await asyncio.gather(*(each.close() for each in deliveries.values()))
             if listener is not None:
                 await asyncio.to_thread(listener.close)
                 self._app.notifier.send([CONTROL_HINT])
@@ -89,6 +93,22 @@ class StreamsRunner:
                 self._app.database,
                 EventDecoder(each.data_type, self._app.registry.sealer),
                 threads,
+                context.clock,
+                lambda spec, fields: _emit(context, spec, fields),
+                context.now,
+            )
+        for relay in self._streams.relays.values():
+            found[relay.name] = RelayDelivery(
+                relay,
+                open_sink(relay),
+                EventEncoder(
+                    relay.source,
+                    self._app.registry.sealer,
+                    relay.is_raw,
+                    relay.encode,
+                    relay.content_type,
+                ),
+                self._app.database,
                 context.clock,
                 lambda spec, fields: _emit(context, spec, fields),
                 context.now,
@@ -131,7 +151,9 @@ def _emit(context: RunnerContext, spec: EventSpec, fields: dict[str, Any]) -> No
 def make_runner(app: Holdfast, settings: Settings) -> StreamsRunner | None:
     """Return the runner of an application that declares readers."""
     streams = declared_streams(app)
-    return None if streams is None or not streams.consumers else StreamsRunner(app, streams)
+    if streams is None or not (streams.consumers or streams.relays):
+        return None
+    return StreamsRunner(app, streams)
 
 
 def make_inbox_runner(app: Holdfast, settings: Settings) -> InboxRunner | None:

@@ -49,10 +49,9 @@ class JetStreamSource:
         async def on_error(error: Exception) -> None:
             heard.append(error)
 
-        servers = _servers(self._stream.url)
         try:
             await self._client.connect(
-                servers,
+                self._stream.servers,
                 name=f"holdfast inbox {self._inbox}",
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
@@ -81,6 +80,7 @@ class JetStreamSource:
                 ack_wait=self._ack_wait_s,
                 max_deliver=-1,
                 max_ack_pending=MAX_OPEN,
+                filter_subjects=self._stream.filters or None,
             )
             await jetstream.add_consumer(stream, wanted)
         self._pull = await jetstream.pull_subscribe_bind(durable=self._durable, stream=stream)
@@ -130,10 +130,3 @@ class JetStreamSource:
         if not self._client.is_closed:
             await self._client.close()
 
-
-def _servers(url: str) -> list[str]:
-    """Return the servers of an address: nats://a:4222,b:4222 names two."""
-    scheme, mark, rest = url.partition("://")
-    if not mark:
-        return [each if "://" in each else f"nats://{each}" for each in url.split(",")]
-    return [each if "://" in each else f"{scheme}://{each}" for each in rest.split(",")]

@@ -7,9 +7,9 @@ p.token is not null and p.expires_at > holdfast.moment(:now::bigint)
 
 -- name: reader_register
 -- Registers a reader, or notes that it was seen. Returns whether it is new.
-insert into holdfast.log_reader as r (name, kind, created_at, seen_at)
-values (:reader, :kind, holdfast.moment(:now::bigint), holdfast.moment(:now::bigint))
-on conflict (name) do update set kind = excluded.kind, seen_at = excluded.seen_at
+insert into holdfast.log_reader as r (name, kind, target, created_at, seen_at)
+values (:reader, :kind, :target, holdfast.moment(:now::bigint), holdfast.moment(:now::bigint))
+on conflict (name) do update set kind = excluded.kind, target = excluded.target, seen_at = excluded.seen_at
 returning xmax = 0;
 
 -- name: reader_forget_patterns
@@ -38,7 +38,8 @@ case when :since::bigint is null then coalesce(pg_sequence_last_value(('holdfast
 -- name: reader_rewind
 -- Sets a reader back or forward in all lines, or in one. Whoever reads one of them loses it: what is under way is refused.
 update holdfast.log_position p
-   set position = {first_position}, token = null, worker = null, expires_at = null, failures = 0, retry_at = null, error = null
+   set position = {first_position}, token = null, worker = null, expires_at = null, failures = 0, retry_at = null, error = null,
+       epoch = (select r.epoch from holdfast.log_reader r where r.name = :reader), blocked = null, blocked_since = null
  where reader = :reader and (:line::smallint is null or line = :line::smallint)
 returning line, position;
 
@@ -67,14 +68,15 @@ delete from holdfast.log_parked where reader = :reader;
 -- name: reader_list
 select r.name, r.kind, r.paused, r.epoch, holdfast.us(r.created_at), holdfast.us(r.seen_at),
        coalesce((select json_agg(p.pattern order by p.pattern) from holdfast.log_pattern p where p.reader = r.name), '[]'::json)::text,
-       (select count(*) from holdfast.log_member m where m.reader = r.name and m.expires_at > holdfast.moment(:now::bigint))
+       (select count(*) from holdfast.log_member m where m.reader = r.name and m.expires_at > holdfast.moment(:now::bigint)), r.target
   from holdfast.log_reader r order by r.name;
 
 -- name: reader_lines
 -- How far each reader is in each line: its position, the last place there is, and the first event that it has not read.
 select p.reader, p.line, p.position, coalesce(head.place, p.position), next.place, holdfast.us(next.at),
        case when {live_lease} then p.worker end, p.failures, holdfast.us(p.retry_at), p.error,
-       (select count(*) from holdfast.log_parked k where k.reader = p.reader and k.line = p.line)
+       (select count(*) from holdfast.log_parked k where k.reader = p.reader and k.line = p.line),
+       p.blocked, holdfast.us(p.blocked_since)
   from holdfast.log_position p
   left join lateral (
     select l.place from holdfast.log l where l.line = p.line and l.place > p.position order by l.place desc limit 1) head on true

@@ -11,8 +11,8 @@ coalesce(:now, (select now from holdfast_clock))
 
 -- name: reader_register
 -- Registers a reader, or notes that it was seen. Returns whether it is new.
-insert into holdfast_log_reader (name, kind, created_at, seen_at) values (:reader, :kind, {moment}, {moment})
-on conflict (name) do update set kind = excluded.kind, seen_at = excluded.seen_at
+insert into holdfast_log_reader (name, kind, target, created_at, seen_at) values (:reader, :kind, :target, {moment}, {moment})
+on conflict (name) do update set kind = excluded.kind, target = excluded.target, seen_at = excluded.seen_at
 returning not exists (select 1 from holdfast_log_position where reader = :reader);
 
 -- name: reader_forget_patterns
@@ -37,7 +37,8 @@ on conflict do nothing;
 -- Sets a reader back or forward in all lines, or in one. Whoever reads one of them loses it: what is under way is refused.
 update holdfast_log_position
    set position = (select {first_position} from holdfast_log_line n where n.line = holdfast_log_position.line),
-       token = null, worker = null, expires_at = null, failures = 0, retry_at = null, error = null
+       token = null, worker = null, expires_at = null, failures = 0, retry_at = null, error = null,
+       epoch = (select r.epoch from holdfast_log_reader r where r.name = :reader), blocked = null, blocked_since = null
  where reader = :reader and (:line is null or line = :line)
 returning line, position;
 
@@ -66,7 +67,7 @@ delete from holdfast_log_parked where reader = :reader;
 -- name: reader_list
 select r.name, r.kind, r.paused, r.epoch, r.created_at, r.seen_at,
        (select json_group_array(p.pattern) from holdfast_log_pattern p where p.reader = r.name),
-       (select count(*) from holdfast_log_member m where m.reader = r.name and m.expires_at > {moment})
+       (select count(*) from holdfast_log_member m where m.reader = r.name and m.expires_at > {moment}), r.target
   from holdfast_log_reader r order by r.name;
 
 -- name: reader_lines
@@ -75,7 +76,8 @@ select p.reader, p.line, p.position, max(n.place, p.position),
        (select min(l.place) from holdfast_log l where l.line = p.line and l.place > p.position),
        (select l.at from holdfast_log l where l.line = p.line and l.place > p.position order by l.place limit 1),
        case when p.token is not null and p.expires_at > {moment} then p.worker end, p.failures, p.retry_at, p.error,
-       (select count(*) from holdfast_log_parked k where k.reader = p.reader and k.line = p.line)
+       (select count(*) from holdfast_log_parked k where k.reader = p.reader and k.line = p.line),
+       p.blocked, p.blocked_since
   from holdfast_log_position p join holdfast_log_line n on n.line = p.line
  order by p.reader, p.line;
 

@@ -1,0 +1,201 @@
+"""Relays in processes that are killed and stopped, and brokers whose nodes die: each event is in the stream once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast_streams import JetStream
+from holdfast_streams.reader_store import EARLIEST, READERS
+from tests.streams.broker_servers import JetCluster, jetstream_server
+from tests.streams.relay_scene import messages, order_breaks, reading, stored
+from tests.streams.scene import Scene
+from tests.support.installation import embedded_binaries
+from tests.support.process import PostgresProcess
+from tests.support.until import PATIENCE_S, until
+
+APPLICATION = """
+import os, time
+from pathlib import Path
+
+from holdfast import Holdfast
+from holdfast_streams import JetStream, add_streams
+
+def encode(event):
+    if os.environ.get("HOLD"):
+        Path(f"began-{os.getpid()}").touch()
+        while not Path("go").exists():
+            time.sleep(0.01)
+    return b'{"n": %d}' % event.data["n"]
+
+app = Holdfast()
+add_streams(app).relay(
+    "order.*",
+    to=JetStream(os.environ["TO"], stream="ORDERS"),
+    name="feed",
+    since="earliest",
+    encode=encode,
+    batch=int(os.environ["BATCH"]),
+)
+"""
+
+LEASE_MS = 1_500
+
+
+@contextmanager
+def relaying(
+    folder: Path, url: str, to: JetStream, name: str, hold: bool = False, batch: int = 50
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a worker relay; it does not outlive the block, stopped or not."""
+    (folder / "feed.py").write_text(APPLICATION)
+    with (folder / name).open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "worker", "feed:app"],
+            cwd=folder,
+            env=os.environ
+            | {
+                "HOLDFAST_URL": url,
+                "HOLDFAST_STREAMS_TAKEOVER_MS": str(LEASE_MS),
+                "TO": to.url,
+                "BATCH": str(batch),
+                **({"HOLD": "1"} if hold else {}),
+            },
+            stderr=log,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def publish(app: Holdfast, total: int, keys: int, a_time: int = 20) -> None:
+    """Publish numbered events, some in each transaction."""
+    for start in range(0, total, a_time):
+        with app.transaction() as tx:
+            for n in range(start, min(total, start + a_time)):
+                app.publish(tx, "order.paid", {"n": n}, key=f"k{n % keys}")
+
+
+async def check(to: JetStream, total: int) -> None:
+    """Read the stream: each event once, in order per key."""
+    found = await messages(to)
+    numbers = [json.loads(each.data)["n"] for each in found]
+    assert len(numbers) == total
+    assert sorted(numbers) == list(range(total))
+    assert order_breaks([(m.headers["ce-subject"], json.loads(m.data)["n"]) for m in found]) == 0
+
+
+def is_done(app: Holdfast) -> bool:
+    lines = [each for each in app.database.read(READERS.lines()) if each.reader == "feed"]
+    return all(each.lag == 0 for each in lines)
+
+
+def moved(app: Holdfast) -> int:
+    """How far the relay is, in all lines together."""
+    lines = app.database.read(READERS.lines())
+    return sum(each.position for each in lines if each.reader == "feed")
+
+
+async def test_killed_relays_and_a_killed_node_leave_each_event_once_and_in_order(
+    scene: Scene, tmp_path: Path
+) -> None:
+    scene.app.database.run(READERS.register("feed", "relay", ["order.*"], EARLIEST))
+    total = 1_000
+    with JetCluster() as cluster:
+        to = JetStream(cluster.url, stream="ORDERS")
+        publishing = asyncio.create_task(asyncio.to_thread(publish, scene.app, total, 40))
+        for turn, node in enumerate(cluster.nodes[:2]):
+            with (
+                relaying(tmp_path, scene.url, to, f"left{turn}"),
+                relaying(tmp_path, scene.url, to, f"right{turn}"),
+            ):
+                before = moved(scene.app)
+                await until(
+                    lambda before=before: (  # type: ignore[misc]
+                        moved(scene.app) > before or (publishing.done() and is_done(scene.app))
+                    )
+                )
+                node.stop()
+                # Leaving the block kills both relays, whatever they are doing.
+            node.start()
+        await publishing
+        with relaying(tmp_path, scene.url, to, "last"):
+            await until(lambda: is_done(scene.app))
+        await check(to, total)
+        async with reading(to) as sink:
+            info = await sink._ask("STREAM.INFO.ORDERS")  # type: ignore[attr-defined]
+            assert info["config"]["num_replicas"] == 3
+    scene.app.close()
+
+
+async def test_a_relay_that_was_stopped_past_its_lease_is_refused_by_the_stream(
+    scene: Scene, tmp_path: Path
+) -> None:
+    scene.app.database.run(READERS.register("feed", "relay", ["order.*"], EARLIEST))
+    scene.publish(*range(40), key="a")
+    log = tmp_path / "first"
+    with jetstream_server() as server:
+        to = JetStream(f"nats://127.0.0.1:{server.port}", stream="ORDERS")
+        with relaying(tmp_path, scene.url, to, "first", hold=True) as first:
+            await until(lambda: list(tmp_path.glob("began-*")))
+            first.send_signal(signal.SIGSTOP)
+            with relaying(tmp_path, scene.url, to, "second") as second:
+                async with reading(to) as sink:
+                    await until(lambda: is_done(scene.app))
+                    assert len(await stored(sink)) == 40
+                (tmp_path / "go").touch()
+                first.send_signal(signal.SIGCONT)
+                await until(lambda: re.search("stream_refused", log.read_text()))
+                for process in (first, second):
+                    process.send_signal(signal.SIGTERM)
+                    await asyncio.to_thread(process.wait, PATIENCE_S)
+        await check(to, 40)
+    scene.app.close()
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1800)
+async def test_the_full_storm(tmp_path: Path) -> None:
+    """200,000 events of 1,000 keys: relays killed every 3 s, nodes killed and restarted, PostgreSQL restarted."""
+    total = int(os.environ.get("HOLDFAST_RELAY_EVENTS", "200000"))
+    with PostgresProcess(embedded_binaries()) as postgres, JetCluster() as cluster:
+        app = Holdfast(postgres.url, hints=False)
+        app.migrate()
+        app.database.run(READERS.register("feed", "relay", ["order.*"], EARLIEST))
+        to = JetStream(cluster.url, stream="ORDERS")
+        await asyncio.to_thread(publish, app, total, 1_000, 500)
+        deadline, turn = time.monotonic() + 1_200, 0
+        while not is_done(app):
+            assert time.monotonic() < deadline
+            node = cluster.nodes[turn % 3]
+            with (
+                relaying(tmp_path, postgres.url, to, f"left{turn}", batch=500),
+                relaying(tmp_path, postgres.url, to, f"right{turn}", batch=500),
+            ):
+                before = moved(app)
+                await until(lambda before=before: moved(app) > before or is_done(app))  # type: ignore[misc]
+                await asyncio.sleep(3)
+                if turn % 2 == 0:
+                    node.stop()
+                    await asyncio.sleep(1)
+                    node.start()
+                elif turn % 4 == 1:
+                    await asyncio.to_thread(postgres.restart, "immediate")
+                await asyncio.sleep(1)
+            turn += 1
+        await check(to, total)
+        assert turn > 1
+        app.close()
