@@ -17,7 +17,6 @@ from holdfast.core.signatures import check_kind
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.worker.job import Job
-from holdfast_celery.beat_schedule import BeatEntry, beat_entry, cycle_name, cycle_timing
 from holdfast_celery.calls import (
     COLLECT,
     LEAST_URGENT,
@@ -36,7 +35,8 @@ from holdfast_celery.coverage import (
     refuse_attributes,
 )
 from holdfast_celery.errors import CeleryUnsupported
-from holdfast_celery.results import AsyncResult
+from holdfast_celery.result import AsyncResult
+from holdfast_celery.schedules import BeatEntry, beat_entry, cycle_name, cycle_timing
 from holdfast_celery.scope import announce, share, using_transaction
 from holdfast_celery.tasks import CeleryTask, collect_results, handler_of
 

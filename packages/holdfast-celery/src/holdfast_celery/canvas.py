@@ -26,7 +26,7 @@ from holdfast_celery.calls import (
 )
 from holdfast_celery.coverage import refuse, refuse_attributes
 from holdfast_celery.errors import CeleryUnsupported
-from holdfast_celery.results import AsyncResult, GroupResult
+from holdfast_celery.result import AsyncResult, GroupResult
 from holdfast_celery.scope import current_celery, transaction_of
 
 if TYPE_CHECKING:

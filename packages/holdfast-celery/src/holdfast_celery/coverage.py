@@ -20,6 +20,7 @@ Kind = Literal[
     "task attribute",
     "request attribute",
     "result attribute",
+    "result argument",
     "group result attribute",
     "signature attribute",
     "import",
@@ -335,9 +336,10 @@ FEATURES: tuple[Feature, ...] = (
         wait="waits for the result",
         status="PENDING, STARTED, SUCCESS, FAILURE or REVOKED",
         state="the same",
-        result="the result, or the error's text",
+        result="the result, or the task's exception",
         info="the same",
-        traceback="the error with its stack",
+        traceback="the exception with its stack",
+        maybe_throw="raises the exception of a task that failed",
         ready="whether it has ended",
         successful="whether it completed",
         failed="whether it failed",
@@ -350,8 +352,22 @@ FEATURES: tuple[Feature, ...] = (
         parent=_CHILDREN,
         collect=_CHILDREN,
         then="write a chain, or `await app.aio.chains.wait(id)`",
-        maybe_throw="call get()",
         children_results=_CHILDREN,
+    ),
+    *_cover(
+        "result argument",
+        timeout="seconds after which get() raises TimeoutError",
+        propagate="False returns the task's exception instead of raising it",
+        interval="no effect: get() is told when the task ends",
+        no_ack="no effect: there is no message to acknowledge",
+        follow_parents="no effect: a chain is one record",
+        callback="called with the id and the value of a task that completed",
+        disable_sync_subtasks="False waits inside a task, which holds its slot meanwhile",
+    ),
+    *_refuse(
+        "result argument",
+        on_message=_PROGRESS,
+        on_interval="get() does not poll; call get(timeout=…) in a loop of your own",
     ),
     *_cover(
         "group result attribute",
@@ -411,7 +427,13 @@ FEATURES: tuple[Feature, ...] = (
         crontab="from holdfast_celery import crontab",
         AsyncResult="from holdfast_celery import AsyncResult",
         GroupResult="from holdfast_celery import GroupResult",
-        MaxRetriesExceededError="from holdfast_celery import MaxRetriesExceededError",
+        MaxRetriesExceededError="from holdfast_celery.exceptions import MaxRetriesExceededError",
+        Retry="from holdfast_celery.exceptions import Retry",
+        TimeLimitExceeded="from holdfast_celery.exceptions import TimeLimitExceeded",
+        TimeoutError="from holdfast_celery.exceptions import TimeoutError",
+        TaskRevokedError="from holdfast_celery.exceptions import TaskRevokedError",
+        ChordError="from holdfast_celery.exceptions import ChordError",
+        WorkerLostError="from holdfast_celery.exceptions import WorkerLostError",
     ),
     *_refuse(
         "import",
@@ -426,14 +448,9 @@ FEATURES: tuple[Feature, ...] = (
         solar="there are no solar schedules: compute the time in a cycle and start the task with eta",
         signals=f"for the life of tasks {_MIDDLEWARE}; for what happened {_OBSERVER}",
         current_task="use bind=True and self",
-        Retry="catch what the task itself raises; retries end the attempt",
         Ignore="return holdfast.Cancel(reason)",
         Reject="raise holdfast.Permanent(reason); for another attempt raise holdfast.Snooze('30s')",
         SoftTimeLimitExceeded=_SOFT,
-        TimeLimitExceeded="a timeout is recorded by the worker; it is an error of the attempt",
-        TimeoutError="catch holdfast.errors.WaitTimeout",
-        TaskRevokedError="catch holdfast.errors.ChainCancelled",
-        ChordError="the body fails with the header's error; catch holdfast.errors.ChainFailed",
         NotRegistered="catch holdfast.errors.UnknownJobType",
         OperationalError="catch holdfast.errors.DatabaseUnreachable",
         uuid="call app.new_id()",
@@ -467,6 +484,14 @@ def refuse(kind: Kind, name: str, where: str = "") -> CeleryUnsupported:
     known = [each.name for each in FEATURES if each.kind == kind and each.is_covered]
     near = nearest(name, known) or f"there are {', '.join(known)}"
     return CeleryUnsupported(f"{kind} {name[:60]}{place} is unknown", help=near)
+
+
+def refuse_import(module: str, name: str) -> Exception:
+    """Return the error for a name that a module of ours does not have, with what to write instead of Celery's."""
+    found = find_feature("import", name)
+    if name.startswith("__") or found is None or found.is_covered:
+        return AttributeError(f"module {module!r} has no attribute {name!r}")
+    return refuse("import", name)
 
 
 class UnsupportedAttribute(CeleryUnsupported, AttributeError):

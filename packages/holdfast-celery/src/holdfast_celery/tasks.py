@@ -11,7 +11,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.duration import milliseconds
-from holdfast.core.errors import AttemptError, InputInvalid, InvalidOption, Permanent
+from holdfast.core.errors import (
+    Aborted,
+    Busy,
+    InputInvalid,
+    InvalidOption,
+    LeaseLost,
+    Permanent,
+    StepUnreadable,
+)
 from holdfast.core.flow import Rate
 from holdfast.core.instants import to_datetime, to_instant
 from holdfast.core.outcome import Cancel, Continue, Snooze
@@ -38,7 +46,13 @@ from holdfast_celery.coverage import (
     refuse_attributes,
 )
 from holdfast_celery.errors import CeleryUnsupported
-from holdfast_celery.results import AsyncResult
+from holdfast_celery.exceptions import (
+    MaxRetriesExceededError,
+    TaskRetry,
+    TimeLimitExceeded,
+    record_error,
+)
+from holdfast_celery.result import AsyncResult
 from holdfast_celery.scope import TaskRequest, current_celery, current_request
 
 if TYPE_CHECKING:
@@ -48,20 +62,13 @@ DEFAULT_RETRIES = 3
 DEFAULT_DELAY_S = 180.0
 BACKOFF_MAX_S = 600.0
 
+CUT_OFF_ATTEMPTS = 2
+"""How often an attempt that its worker's death cut off is made again beside the retries."""
+
 Errors = tuple[type[BaseException], ...]
 
-
-class TaskRetry(Exception):
-    """Raised by `self.retry`: this attempt ends, and another follows after a while."""
-
-    def __init__(self, delay_ms: int, reason: BaseException | None) -> None:
-        self.retry_after_ms = delay_ms
-        because = "" if reason is None else f": {type(reason).__name__}: {reason}"
-        super().__init__(f"retry in {delay_ms / 1000:g} s{because}")
-
-
-class MaxRetriesExceededError(Permanent):
-    """Raised by `self.retry` when no retry is left and it was given no error to fail with."""
+_NOT_FAILURES = (Snooze, Busy, Aborted, LeaseLost, StepUnreadable)
+"""What a task may raise that the worker understands by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +114,23 @@ class TaskOptions:
         delay = min(self.retry_backoff_max, self.retry_backoff * 2 ** min(retries, 40))
         return milliseconds(delay * random.random() if self.retry_jitter else delay)
 
+    @property
+    def timeout_retries(self) -> int | None:
+        """How often the task is retried after an attempt that ran too long."""
+        return self.max_retries if self.bind or self.autoretry_for else 0
+
     def policy(self) -> Retry:
-        """Return the policy for what the task cannot decide itself: an attempt that timed out."""
-        base = self.retry_backoff or self.default_retry_delay
-        retries = self.max_retries if self.bind or self.autoretry_for else 0
+        """Return the policy for what the task cannot decide itself: an attempt that was cut off.
+
+        Which exceptions are retried, and how often, an attempt decides when one is raised.
+        """
+        retries = self.timeout_retries
+        base = 1 if retries == 0 else self.retry_backoff or self.default_retry_delay
         return Retry(
             base=base,
             cap=max(base, self.retry_backoff_max) if self.retry_backoff else base,
             multiplier=2 if self.retry_backoff else 1,
-            max_attempts=None if retries is None else retries + 1,
+            max_attempts=None if retries is None else 1 + retries + CUT_OFF_ATTEMPTS,
         )
 
 
@@ -324,12 +339,13 @@ class CeleryTask:
         if expired_at is not None and job.claimed.claimed_at > expired_at:
             return Cancel(f"expired at {to_datetime(expired_at):%Y-%m-%d %H:%M:%S} UTC")
         args = ([each.output for each in job.blockers], *call.args) if call.collect else call.args
+        retries = self._retries_of(job, app)
         request = TaskRequest(
             id=call.task_id or str(job.id),
             task=self.name,
             args=tuple(args),
             kwargs=dict(call.kwargs),
-            retries=job.attempt - 1,
+            retries=retries,
             root_id=str(job.chain_id),
             hostname=job.worker,
             called_directly=False,
@@ -345,25 +361,49 @@ class CeleryTask:
         drop = self.options.ignore_result
         return None if (app.conf.task_ignore_result if drop is None else drop) else result
 
+    def _retries_of(self, job: Job[TaskCall], app: Celery) -> int:
+        """Count the retries so far. A message that is delivered again has as many: the death of a worker is none.
+
+        Raises: TimeLimitExceeded when the attempt before ran too long and none was left.
+        """
+        if job.attempt == 1:
+            return 0
+        # One that was redriven counts from 1 again, after what it had before.
+        earlier = {each.attempt: each for each in app.jobs.attempts(job.id)}
+        ended = [earlier.get(number) for number in range(1, job.attempt)]
+        retries = sum(each is None or each.kind != "reap" for each in ended)
+        last, most = ended[-1], self.options.timeout_retries
+        error = "" if last is None else last.error or ""
+        if error.startswith("TimedOut: ") and most is not None and retries > most:
+            # The worker cut it off, and could not know that it has no retries.
+            raise TimeLimitExceeded(error.removeprefix("TimedOut: "))
+        return retries
+
     def _attempt(self, request: TaskRequest) -> Any:
         token = current_request.set(request)
         try:
             return self.run(*request.args, **request.kwargs)
-        except (AttemptError, TaskRetry, Snooze):
+        except _NOT_FAILURES:
             raise
         except Exception as error:
-            if self._is_retried(error, request.retries):
-                _mark(error, "retry_after_ms", self.options.delay_ms(request.retries))
-                raise
-            if _mark(error, "retryable", False):
-                raise
-            raise Permanent(error) from error
+            assert request.job is not None
+            sealed = request.job.attempt_state.sealed
+            delay_ms = self._retry_delay_ms(error, request.retries)
+            raise record_error(error, sealed=sealed, retry_after_ms=delay_ms) from error
         finally:
             current_request.reset(token)
+
+    def _retry_delay_ms(self, error: Exception, retries: int) -> int | None:
+        """Return how long the task waits before it is retried after an error; None for one that is final."""
+        if isinstance(error, TaskRetry):
+            return error.retry_after_ms
+        return self.options.delay_ms(retries) if self._is_retried(error, retries) else None
 
     def _is_retried(self, error: Exception, retries: int) -> bool:
         options = self.options
         if options.max_retries is not None and retries >= options.max_retries:
+            return False
+        if isinstance(error, Permanent):
             return False
         return isinstance(error, options.autoretry_for) and not isinstance(
             error, options.dont_autoretry_for
@@ -414,15 +454,6 @@ def _go_on(job: Job[TaskCall], app: Celery, call: TaskCall, result: Any, began: 
         members = start_members(app, done.tx, step.members, [result])
         spent_ms = round((time.monotonic() - began) * 1000)
         return continue_with(body, input_of(body, (), rest, collect=True), spent_ms, members)
-
-
-def _mark(error: BaseException, name: str, value: object) -> bool:
-    """Set what the worker reads of an error; False for one that has no attributes."""
-    try:
-        setattr(error, name, value)
-    except (AttributeError, TypeError):
-        return False
-    return True
 
 
 def _name_in_celery(function: Any) -> str | None:
