@@ -439,6 +439,9 @@ def _import_tasks(module: str) -> None:
         return
     package, _, name = module.removeprefix("?").rpartition(".")
     for each in _django_apps() if package == "*" else [package]:
+        # Its tasks are those of Django's framework, which a project need not have.
+        if each == "holdfast_django":
+            continue
         if importlib.util.find_spec(f"{each}.{name}") is not None:
             importlib.import_module(f"{each}.{name}")
 

@@ -269,6 +269,8 @@ FEATURES: tuple[Feature, ...] = (
         "task attribute",
         delay="starts it",
         apply_async="starts it with options",
+        delay_on_commit="starts it if Django's transaction commits, as part of it",
+        apply_async_on_commit="the same with options",
         s="its signature",
         si="its signature that takes no result",
         signature="its signature with options",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.duration import milliseconds
@@ -45,6 +46,7 @@ from holdfast_celery.coverage import (
     refuse,
     refuse_attributes,
 )
+from holdfast_celery.django_transaction import on_django_commit
 from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.exceptions import (
     MaxRetriesExceededError,
@@ -53,7 +55,12 @@ from holdfast_celery.exceptions import (
     record_error,
 )
 from holdfast_celery.result import AsyncResult
-from holdfast_celery.scope import TaskRequest, current_celery, current_request
+from holdfast_celery.scope import (
+    TaskRequest,
+    current_celery,
+    current_request,
+    joins_transaction,
+)
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
@@ -260,7 +267,7 @@ class CeleryTask:
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncResult:
-        """Start it in a transaction of its own, or in that of an `app.using(tx)` block.
+        """Start it in a transaction of its own, in that of an `app.using(tx)` block, or in Django's that is open.
 
         Raises: InputInvalid, PayloadNotEncodable, CeleryUnsupported, InvalidOption, and the errors of the database.
         """
@@ -268,6 +275,28 @@ class CeleryTask:
         self._check_call(given, named)
         found: AsyncResult = self._sign(given, named).apply_async(**options)
         return found
+
+    def delay_on_commit(self, *args: Any, **kwargs: Any) -> None:
+        """Start it if Django's transaction commits. Raises: see `apply_async`, CeleryUnsupported without Django."""
+        self.apply_async_on_commit(args, kwargs)
+
+    def apply_async_on_commit(
+        self,
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Start it if Django's transaction commits: as part of that, or after it where Holdfast has another database.
+
+        Raises: see `apply_async`, CeleryUnsupported without Django.
+        """
+        start = partial(self.apply_async, args, kwargs, **options)
+        if joins_transaction(self.app):
+            start()
+        elif not on_django_commit(start):
+            raise CeleryUnsupported(
+                "delay_on_commit needs Django's transactions", help="write `with app.using(tx):`"
+            )
 
     def s(self, *args: Any, **kwargs: Any) -> TaskSignature:
         """Return its signature: in a chain, the result before it is its first argument."""

@@ -1,0 +1,157 @@
+"""Celery's look-alikes in a Django project: what is started there, and in whose transaction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.django.conftest import django_python as django_python
+from tests.django.conftest import project as project
+from tests.django.project import Project
+
+APP = """
+    from holdfast_celery import Celery
+    from holdfast_django import database_url
+
+    app = Celery("shop", url=database_url())
+    app.autodiscover_tasks()
+"""
+TASKS = """
+    from holdfast_celery import shared_task
+    from shop.models import Order
+
+    @shared_task
+    def place(name):
+        return Order.objects.create(name=name).name
+"""
+STARTED = """
+    from django.db import transaction
+    from shop.celery import app
+    from shop.models import Order
+    from shop.tasks import place
+
+    class Undone(Exception):
+        pass
+
+    def undo(function, *args, using="default"):
+        try:
+            with transaction.atomic(using=using):
+                function(*args)
+                raise Undone
+        except Undone:
+            pass
+
+    def start():
+        \"\"\"Start a task in every situation; return the names of those that are there in the end.\"\"\"
+        place.delay("at once")
+        place.delay_on_commit("at once, on commit")
+        with transaction.atomic():
+            Order.objects.create(name="written before")
+            place.delay("joined")
+            assert place.delay_on_commit("joined, on commit") is None
+            undo(place.delay, "of a savepoint")
+        undo(place.delay, "undone")
+        undo(place.delay_on_commit, "undone, on commit")
+        undo(place.delay, "in a transaction elsewhere", using="other")
+        return names()
+
+    def names():
+        return sorted(each.input["args"][0] for each in app.jobs.list(limit=100))
+"""
+KEPT = [
+    "at once",
+    "at once, on commit",
+    "in a transaction elsewhere",
+    "joined",
+    "joined, on commit",
+]
+TESTS = """
+    from django.db import connection
+    from django.test import TestCase, TransactionTestCase
+    from holdfast_django.test_cases import RunsTasks
+    from shop.models import Order
+    from shop.starts import start
+    from shop.tasks import place
+
+    EXPECTED = {expected}
+
+    class Joined(RunsTasks, TestCase):
+        databases = {{"default", "other"}}
+
+        def test_starts_are_those_of_production(self):
+            self.assertEqual(start(), EXPECTED)
+            self.run_tasks()
+            self.assertEqual(Order.objects.count(), len(EXPECTED) + 1)
+
+        def test_results_can_be_read_when_the_tasks_have_run(self):
+            result = place.delay("one")
+            self.assertEqual(result.status, "PENDING")
+            self.run_tasks()
+            self.assertEqual((result.status, result.get(timeout=1)), ("SUCCESS", "one"))
+
+    class Committed(RunsTasks, TransactionTestCase):
+        databases = {{"default", "other"}}
+
+        def test_starts_are_those_of_production(self):
+            self.assertEqual(start(), EXPECTED)
+            self.run_tasks()
+            self.assertEqual(Order.objects.count(), len(EXPECTED) + 1)
+
+    class WithoutKit(TestCase):
+        def test_a_start_is_rolled_back_with_the_test(self):
+            place.delay("of a test")
+
+    class WithoutKitCommitted(TransactionTestCase):
+        def test_the_database_can_be_dropped_afterwards(self):
+            place.delay("of another test")
+"""
+
+
+@pytest.fixture
+def shop(project: Project, tmp_path: Path) -> Project:
+    """A project with Celery's look-alikes."""
+    return with_celery(project, tmp_path)
+
+
+def with_celery(project: Project, tmp_path: Path) -> Project:
+    """Give a project an application of the look-alikes, and a second database that is not Holdfast's."""
+    project.configure(
+        f"""
+        import sys
+        sys.modules["django_tasks"] = None  # projects that use Celery need not have it
+        HOLDFAST_APP = "shop.celery.app"
+        INSTALLED_APPS = ["holdfast_django", "shop"]
+        del TASKS
+        DATABASES["other"] = {{
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": {str(tmp_path / "other.sqlite3")!r},
+            "TEST": {{"NAME": {str(tmp_path / "other.test.sqlite3")!r}}},
+        }}
+        """
+    )
+    project.write("shop/celery.py", APP)
+    project.write("shop/tasks.py", TASKS)
+    project.write("shop/starts.py", STARTED)
+    project.manage("migrate", "--run-syncdb")
+    return project
+
+
+def test_a_start_joins_the_open_transaction_and_commits_at_once_where_none_is(
+    shop: Project,
+) -> None:
+    assert shop.evaluate("from shop.starts import start\nanswer(start())") == KEPT
+    assert shop.evaluate("from shop.starts import names\nanswer(names())") == KEPT
+    shop.manage("holdfast", "worker", "--drain")
+    found = shop.evaluate(
+        "from shop.models import Order\nanswer(sorted(each.name for each in Order.objects.all()))"
+    )
+    assert found == sorted([*KEPT, "written before"])
+
+
+def test_the_test_kit_joins_where_production_does(shop: Project) -> None:
+    shop.write("shop/tests.py", TESTS.format(expected=json.dumps(KEPT)))
+    said = shop.manage("test", "shop")
+    assert "\nOK" in said
+    assert "Ran 5 tests" in said
