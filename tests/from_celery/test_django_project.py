@@ -9,6 +9,7 @@ import pytest
 
 from tests.django.conftest import django_python as django_python
 from tests.django.conftest import project as project
+from tests.django.conftest import sqlite_project as sqlite_project
 from tests.django.project import Project
 
 APP = """
@@ -58,7 +59,9 @@ STARTED = """
         return names()
 
     def names():
-        return sorted(each.input["args"][0] for each in app.jobs.list(limit=100))
+        # In a test whose database is in memory, only Django's connection leads there.
+        tx = transaction.get_connection()
+        return sorted(each.input["args"][0] for each in app.jobs.list(limit=100, tx=tx))
 """
 KEPT = [
     "at once",
@@ -96,8 +99,10 @@ TESTS = """
 
         def test_starts_are_those_of_production(self):
             self.assertEqual(start(), EXPECTED)
+            result = place.delay("one more")
             self.run_tasks()
-            self.assertEqual(Order.objects.count(), len(EXPECTED) + 1)
+            self.assertEqual(result.get(timeout=1), "one more")
+            self.assertEqual(Order.objects.count(), len(EXPECTED) + 2)
 
     class WithoutKit(TestCase):
         def test_a_start_is_rolled_back_with_the_test(self):
@@ -151,6 +156,15 @@ def test_a_start_joins_the_open_transaction_and_commits_at_once_where_none_is(
 
 
 def test_the_test_kit_joins_where_production_does(shop: Project) -> None:
+    shop.write("shop/tests.py", TESTS.format(expected=json.dumps(KEPT)))
+    said = shop.manage("test", "shop")
+    assert "\nOK" in said
+    assert "Ran 5 tests" in said
+
+
+def test_the_test_kit_does_the_same_in_memory(sqlite_project: Project, tmp_path: Path) -> None:
+    shop = with_celery(sqlite_project, tmp_path)
+    shop.configure('for each in DATABASES.values():\n    each.pop("TEST")\n')
     shop.write("shop/tests.py", TESTS.format(expected=json.dumps(KEPT)))
     said = shop.manage("test", "shop")
     assert "\nOK" in said

@@ -123,3 +123,92 @@ def test_maybe_throw_raises_what_the_task_raised(side: Side, fail: Any) -> None:
     result = side.end(fail.delay("value"))
     with pytest.raises(ValueError, match="broken"):
         result.maybe_throw()
+
+
+def test_apply_runs_a_task_in_the_caller(side: Side, add: Any, fail: Any) -> None:
+    result = add.apply((1,), {"b": 2})
+    assert (result.get(), result.result, result.status) == (3, 3, "SUCCESS")
+    assert (result.ready(), result.successful(), result.failed()) == (True, True, False)
+    assert isinstance(result.id, str)
+    failed = fail.apply(("value",))
+    assert (failed.status, failed.failed(), str(failed.result)) == ("FAILURE", True, "broken")
+    assert failed.traceback.startswith("Traceback (most recent call last):\n")
+    assert isinstance(failed.get(propagate=False), ValueError)
+    with pytest.raises(ValueError, match="broken"):
+        failed.get()
+    with pytest.raises(ValueError, match="broken"):
+        fail.apply(("value",), throw=True)
+
+
+def test_apply_retries_at_once(side: Side) -> None:
+    seen: list[int] = []
+
+    @side.task(name="flaky", bind=True, max_retries=2)
+    def flaky(self: Any, good_after: int) -> int:
+        seen.append(self.request.retries)
+        if self.request.retries < good_after:
+            raise self.retry(exc=ConnectionError("busy"), countdown=3600)
+        return int(self.request.retries)
+
+    assert flaky.apply((2,)).get() == 2
+    assert seen == [0, 1, 2]
+    result = flaky.apply((9,))
+    assert (result.status, str(result.result)) == ("FAILURE", "busy")
+    assert seen == [0, 1, 2, 0, 1, 2]
+
+
+def test_apply_retries_what_is_to_be_retried(side: Side) -> None:
+    seen: list[int] = []
+
+    @side.task(
+        name="flaky", bind=True, autoretry_for=(OSError,), max_retries=1, default_retry_delay=999
+    )
+    def flaky(self: Any) -> None:
+        seen.append(self.request.retries)
+        raise OSError("gone")
+
+    assert isinstance(flaky.apply().result, OSError)
+    assert seen == [0, 1]
+
+
+def test_a_request_of_apply_is_eager(side: Side) -> None:
+    @side.task(name="look", bind=True)
+    def look(self: Any, a: int) -> list[Any]:
+        request = self.request
+        return [request.is_eager, request.called_directly, request.id, request.args, request.task]
+
+    eager, directly, id, args, name = look.apply((5,), task_id="chosen").get()
+    assert (eager, directly, id, list(args), name) == (True, False, "chosen", [5], "look")
+
+
+def test_a_canvas_can_be_applied(side: Side, add: Any) -> None:
+    celery = side.module()
+
+    @side.task(name="total")
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    assert celery.chain(add.s(1, 2), add.s(10), add.si(5), add.s(1)).apply().get() == 6
+    assert celery.group(add.s(1, 1), add.s(2, 2)).apply().get() == [2, 4]
+    assert celery.chord([add.s(1), add.s(2)], total.s()).apply().get() == 3
+    assert add.s(1).apply((5,)).get() == 6
+
+
+def test_a_chain_that_is_applied_raises_what_its_first_task_raises(
+    side: Side, add: Any, fail: Any
+) -> None:
+    with pytest.raises(ValueError, match="broken"):
+        side.module().chain(fail.s("value"), add.si(1)).apply()
+
+
+def test_always_eager_runs_what_is_started(side: Side, add: Any, fail: Any) -> None:
+    celery = side.module()
+    side.app.conf.task_always_eager = True
+    assert add.delay(1, 2).get() == 3
+    assert add.apply_async((1,), countdown=3600).result == 1
+    assert celery.group(add.s(1), add.s(2))().get() == [1, 2]
+    assert celery.chain(add.s(1), add.s(2))().get() == 3
+    assert fail.delay("value").status == "FAILURE"
+    side.app.conf.task_eager_propagates = True
+    with pytest.raises(ValueError, match="broken"):
+        fail.delay("value")

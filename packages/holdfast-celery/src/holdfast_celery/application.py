@@ -341,6 +341,8 @@ class CeleryConf:
     task_time_limit: float | None = None
     task_default_priority: int | None = None
     task_ignore_result: bool = False
+    task_always_eager: bool = False
+    task_eager_propagates: bool = False
 
     def __init__(self, app: Celery) -> None:
         object.__setattr__(self, "_app", app)
@@ -385,6 +387,8 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "include": (list, tuple, set),
     "task_time_limit": (int, float, type(None)),
     "task_ignore_result": (bool,),
+    "task_always_eager": (bool,),
+    "task_eager_propagates": (bool,),
 }
 
 

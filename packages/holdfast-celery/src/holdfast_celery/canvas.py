@@ -60,8 +60,30 @@ class Canvas:
         Raises: CeleryUnsupported, UnknownJobType, InvalidOption, PayloadNotEncodable.
         """
         app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
+        if app.conf.task_always_eager:
+            return self._apply(app, steps, None)
         with transaction_of(app) as tx:
             return _result(app, steps, start_steps(app, tx, steps))
+
+    def apply(
+        self,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        throw: bool | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run it in this process, one task after another; see `apply_async` for the arguments.
+
+        Raises: what a task raises before the last one, and with `throw` that one, too.
+        """
+        app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
+        return self._apply(app, steps, throw)
+
+    def _apply(self, app: Celery, steps: Steps, throw: bool | None) -> Any:
+        from holdfast_celery.eager import apply_steps
+
+        propagates = app.conf.task_eager_propagates if throw is None else throw
+        return apply_steps(app, steps, propagates)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Start it, as Celery does with a canvas."""
@@ -174,6 +196,9 @@ class TaskGroup(Canvas):
     ) -> GroupResult:
         """Start all of them in one transaction. Raises: see `Canvas.apply_async`."""
         app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
+        if app.conf.task_always_eager:
+            made: GroupResult = self._apply(app, steps, None)
+            return made
         assert isinstance(steps[0], GroupStep)
         members = steps[0].members
         with transaction_of(app) as tx:

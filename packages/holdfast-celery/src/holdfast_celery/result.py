@@ -22,7 +22,7 @@ from holdfast.core.filters import Term, format_filter
 from holdfast.core.lifecycle import TERMINAL, ChainState
 from holdfast_celery.coverage import refuse, refuse_attributes
 from holdfast_celery.exceptions import TimeoutError, read_error, read_traceback
-from holdfast_celery.scope import current_celery, current_request, transaction_of
+from holdfast_celery.scope import current_celery, current_request, read_connection, transaction_of
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
@@ -199,16 +199,17 @@ class AsyncResult:
 
     def _find(self) -> Chain:
         """Read its chain, by id or by key. Raises: ChainNotFound."""
+        tx = read_connection(self.app)
         if self._chain_id is None:
             try:
                 # An id of Celery's own making is a UUID as well, and then a key here.
-                self._chain_id = self.app.chains.get(UUID(self.id)).id
+                self._chain_id = self.app.chains.get(UUID(self.id), tx=tx).id
             except (ValueError, ChainNotFound):
-                self._chain_id = self._find_by_key().id
-        return self.app.chains.get(self._chain_id)
+                self._chain_id = self._find_by_key(tx).id
+        return self.app.chains.get(self._chain_id, tx=tx)
 
-    def _find_by_key(self) -> Chain:
-        page = self.app.chains.list(format_filter([Term("key", ":", (self.id,))]), limit=1)
+    def _find_by_key(self, tx: Any) -> Chain:
+        page = self.app.chains.list(format_filter([Term("key", ":", (self.id,))]), limit=1, tx=tx)
         for each in page:
             return each
         raise ChainNotFound(f"no task has the id {self.id[:60]!r}")

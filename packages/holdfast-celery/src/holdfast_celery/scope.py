@@ -37,6 +37,7 @@ class TaskRequest:
     root_id: str | None = None
     hostname: str | None = None
     called_directly: bool = True
+    is_eager: bool = False
     job: Job[Any] | None = None
     app: Celery | None = field(default=None, repr=False)
 
@@ -115,7 +116,12 @@ def transaction_of(app: Celery) -> Iterator[Any]:
         yield tx
 
 
+def read_connection(app: Celery) -> Any | None:
+    """Return the connection to read on: that of the `using` block or Django's, which see what is not committed yet."""
+    joined = _joined.get()
+    return joined[1] if joined is not None and joined[0] is app else django_connection(app.url)
+
+
 def joins_transaction(app: Celery) -> bool:
     """Whether a start commits and rolls back with what the caller does in a transaction."""
-    joined = _joined.get()
-    return (joined is not None and joined[0] is app) or django_connection(app.url) is not None
+    return read_connection(app) is not None

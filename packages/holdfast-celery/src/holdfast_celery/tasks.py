@@ -64,6 +64,7 @@ from holdfast_celery.scope import (
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
+    from holdfast_celery.eager import EagerResult
 
 DEFAULT_RETRIES = 3
 DEFAULT_DELAY_S = 180.0
@@ -276,6 +277,19 @@ class CeleryTask:
         found: AsyncResult = self._sign(given, named).apply_async(**options)
         return found
 
+    def apply(
+        self,
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        throw: bool | None = None,
+        **options: Any,
+    ) -> EagerResult:
+        """Run it in this process, with its retries; `throw` raises what it raises. Raises: see `apply_async`."""
+        given, named = tuple(args or ()), dict(kwargs or {})
+        self._check_call(given, named)
+        found: EagerResult = self._sign(given, named).apply(throw=throw, **options)
+        return found
+
     def delay_on_commit(self, *args: Any, **kwargs: Any) -> None:
         """Start it if Django's transaction commits. Raises: see `apply_async`, CeleryUnsupported without Django."""
         self.apply_async_on_commit(args, kwargs)
@@ -291,7 +305,7 @@ class CeleryTask:
         Raises: see `apply_async`, CeleryUnsupported without Django.
         """
         start = partial(self.apply_async, args, kwargs, **options)
-        if joins_transaction(self.app):
+        if joins_transaction(self.app) and not self.app.conf.task_always_eager:
             start()
         elif not on_django_commit(start):
             raise CeleryUnsupported(
@@ -332,7 +346,7 @@ class CeleryTask:
         """
         check_names("retry option", options, self.name)
         request, most = self.request, self.options.max_retries
-        if request.job is None:
+        if request.called_directly:
             raise exc or TaskRetry(0, None)
         if most is not None and request.retries >= most:
             # The attempt's end marks it as final, whatever it is.
@@ -409,16 +423,21 @@ class CeleryTask:
         return retries
 
     def _attempt(self, request: TaskRequest) -> Any:
-        token = current_request.set(request)
+        assert request.job is not None
         try:
-            return self.run(*request.args, **request.kwargs)
+            return self.call_with(request)
         except _NOT_FAILURES:
             raise
         except Exception as error:
-            assert request.job is not None
             sealed = request.job.attempt_state.sealed
             delay_ms = self._retry_delay_ms(error, request.retries)
             raise record_error(error, sealed=sealed, retry_after_ms=delay_ms) from error
+
+    def call_with(self, request: TaskRequest) -> Any:
+        """Call the function as the attempt that a request describes."""
+        token = current_request.set(request)
+        try:
+            return self.run(*request.args, **request.kwargs)
         finally:
             current_request.reset(token)
 
@@ -426,9 +445,10 @@ class CeleryTask:
         """Return how long the task waits before it is retried after an error; None for one that is final."""
         if isinstance(error, TaskRetry):
             return error.retry_after_ms
-        return self.options.delay_ms(retries) if self._is_retried(error, retries) else None
+        return self.options.delay_ms(retries) if self.is_retried(error, retries) else None
 
-    def _is_retried(self, error: Exception, retries: int) -> bool:
+    def is_retried(self, error: Exception, retries: int) -> bool:
+        """Whether an error that the task raised after so many retries is retried."""
         options = self.options
         if options.max_retries is not None and retries >= options.max_retries:
             return False
