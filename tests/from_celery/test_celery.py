@@ -576,6 +576,7 @@ USES: dict[str, Callable[[Celery, str], Any]] = {
     "setting": lambda app, name: app.conf.update({name: None}),
     "task option": lambda app, name: app.task(**{name: None})(print),
     "call option": lambda app, name: _task(app).apply_async((1,), **{name: None}),
+    "route option": lambda app, name: app.conf.update(task_routes={"*": {name: None}}),
     "retry option": lambda app, name: _task(app).retry(**{name: None}),
     "application attribute": getattr,
     "task attribute": lambda app, name: getattr(_task(app), name),

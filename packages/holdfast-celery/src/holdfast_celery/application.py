@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.core.errors import DuplicateCycle, DuplicateJobType, InvalidOption
@@ -35,6 +37,7 @@ from holdfast_celery.coverage import (
     refuse_attributes,
 )
 from holdfast_celery.errors import CeleryUnsupported
+from holdfast_celery.queues import DEFAULT_QUEUE, Routes, read_queues, type_name
 from holdfast_celery.result import AsyncResult
 from holdfast_celery.schedules import BeatEntry, beat_entry, cycle_name, cycle_timing
 from holdfast_celery.scope import announce, share, using_transaction
@@ -137,7 +140,9 @@ class Celery(Holdfast):
             raise DuplicateJobType(f"task {task.name} is already registered")
         self.tasks[task.name] = task
         if self._is_loaded:
-            self._register(task)
+            # One in a queue that is new brings that queue for all.
+            for each in list(self.tasks.values()) if task.options.defaults.queue else [task]:
+                self._register(each)
 
     def task_of(self, name: str) -> CeleryTask:
         """Return a task by its name. Raises: UnknownJobType."""
@@ -251,16 +256,41 @@ class Celery(Holdfast):
 
     def read_call_options(self, options: Mapping[str, Any], where: str) -> CallOptions:
         """Check the options of a start; 0 is then the most urgent. Raises: CeleryUnsupported, InvalidOption."""
-        return self._with_our_priority(read_options(options, where))
+        return self._with_our_priority(self._with_known_queue(read_options(options, where)))
 
-    def default_options(self, name: str) -> CallOptions:
-        """Return what a task is started with unless the call says otherwise. Raises: UnknownJobType."""
+    def default_options(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> CallOptions:
+        """Return what a call is started with unless it says otherwise. Raises: UnknownJobType, CeleryUnsupported."""
         self.registry.get(name)
         task = self.tasks.get(name)
         found = CallOptions() if task is None else task.options.defaults
+        if found.queue is None:
+            found = found.merge(
+                CallOptions(queue=self.conf.routes.find(name, args, kwargs, options))
+            )
         if found.priority is None and self.conf.task_default_priority is not None:
             found = found.merge(CallOptions(priority=self.conf.task_default_priority))
-        return self._with_our_priority(found)
+        return self._with_our_priority(self._with_known_queue(found))
+
+    @property
+    def queues(self) -> set[str]:
+        """The queues beside the default one: those that settings and decorators name."""
+        of_tasks = {each.options.defaults.queue for each in self.tasks.values()}
+        named = {*of_tasks, *self.conf.routes.queues, *read_queues(self.conf.task_queues)}
+        return {each for each in named if each and each != self.conf.task_default_queue}
+
+    def _with_known_queue(self, options: CallOptions) -> CallOptions:
+        if not options.queue:
+            return options
+        if options.queue == self.conf.task_default_queue:
+            return msgspec.structs.replace(options, queue="")
+        if options.queue not in self.queues:
+            raise CeleryUnsupported(
+                f"queue {options.queue!r} is in no setting and no decorator, so no worker would serve it",
+                help=f"add it to the settings: task_queues = [{options.queue!r}, …]",
+            )
+        return options
 
     def _with_our_priority(self, options: CallOptions) -> CallOptions:
         if options.priority is None or not self._highest_priority:
@@ -302,8 +332,10 @@ class Celery(Holdfast):
             self._register(task)
 
     def _register(self, task: CeleryTask) -> None:
-        if not Registry.__contains__(self.registry, task.name):
-            self.job(task.name, **task.job_options(self))(handler_of(task, self))
+        for queue in ("", *sorted(self.queues)):
+            name = type_name(task.name, queue)
+            if not Registry.__contains__(self.registry, name):
+                self.job(name, **task.job_options(self))(handler_of(task, self))
 
 
 class Connections:
@@ -325,7 +357,10 @@ class Connections:
             each(sender=self._app)
 
 
-_FIXED = frozenset({"task_time_limit", "task_ignore_result", "task_default_priority"})
+_QUEUES = ("task_queues", "task_routes", "task_default_queue")
+_FIXED = frozenset(
+    {"task_time_limit", "task_ignore_result", "task_default_priority", *_QUEUES},
+)
 """Settings of all tasks, which are read when they are first looked up."""
 
 
@@ -341,15 +376,21 @@ class CeleryConf:
     task_time_limit: float | None = None
     task_default_priority: int | None = None
     task_ignore_result: bool = False
+    task_default_queue: str = DEFAULT_QUEUE
+    task_queues: Any = None
+    task_routes: Any = None
     task_always_eager: bool = False
     task_eager_propagates: bool = False
 
     def __init__(self, app: Celery) -> None:
         object.__setattr__(self, "_app", app)
         object.__setattr__(self, "beat_cycles", set[str]())
+        object.__setattr__(self, "routes", Routes(None))
 
     beat_cycles: set[str]
     """The cycles that come from beat_schedule."""
+    routes: Routes
+    """What task_routes says."""
     _app: Celery
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -374,6 +415,9 @@ class CeleryConf:
                 f"{fixed[0]} was set after tasks were looked up",
                 help="set it next to app = Celery(…)",
             )
+        read_queues(settings.get("task_queues"))
+        if "task_routes" in settings:
+            object.__setattr__(self, "routes", Routes(settings["task_routes"]))
         for name, value in settings.items():
             object.__setattr__(self, name, value)
         if settings.keys() & {"beat_schedule", "timezone"}:
@@ -387,6 +431,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "include": (list, tuple, set),
     "task_time_limit": (int, float, type(None)),
     "task_ignore_result": (bool,),
+    "task_default_queue": (str,),
     "task_always_eager": (bool,),
     "task_eager_propagates": (bool,),
 }

@@ -148,7 +148,7 @@ class TaskSignature(Canvas):
     def steps(self, app: Celery) -> Steps:
         """Return the one step."""
         check_plain([self.args, self.kwargs], f"the arguments of {self.task}")
-        defaults = app.default_options(self.task)
+        defaults = app.default_options(self.task, self.args, self.kwargs, self.options)
         own = app.read_call_options(self.options, f"the signature of {self.task}")
         options = defaults.merge(own)
         return (TaskStep(self.task, self.args, self.kwargs, self.immutable, options),)

@@ -15,6 +15,7 @@ Kind = Literal[
     "setting",
     "task option",
     "call option",
+    "route option",
     "retry option",
     "application attribute",
     "task attribute",
@@ -46,9 +47,7 @@ def _refuse(kind: Kind, **texts: str) -> list[Feature]:
     return [Feature(kind, name, False, text) for name, text in texts.items()]
 
 
-_TYPES = (
-    "each task is its own queue; run `holdfast worker APP --types 'shop.mail.*'` for a part of them"
-)
+_TYPES = "set it in the task's decorator, in task_routes or for the call"
 _DATABASE = "the database is both: set url=, or HOLDFAST_URL, and remove it"
 _MIDDLEWARE = "write an @app.middleware, which wraps every attempt"
 _OBSERVER = "give app.observe(…) an observer; it receives every event after its commit"
@@ -62,7 +61,9 @@ _JOIN = "blockers do it: chord(header, body) starts the body once, after the las
 _PROGRESS = "call self.request.job.progress(0.4, note); dashboard and API show it"
 _RATE = "set rate_limit in each task's decorator"
 _WORKERS = "use `holdfast workers` and the dashboard; cancel a task with result.revoke()"
-_ROUTING = f"there is no broker to route in: {_TYPES}"
+_ROUTING = (
+    "there is no broker to route in: name a queue, and run `holdfast worker APP --types 'mail:*'`"
+)
 _PER_LINK = "chain(task, callback) runs it next; to keep both results, start it from the task"
 _ON_ERROR = "catch the error in the task, or follow dead letters with an observer"
 _SOFT = (
@@ -97,6 +98,9 @@ FEATURES: tuple[Feature, ...] = (
         task_time_limit="the timeout of every task without a time_limit",
         task_default_priority="the priority of tasks without one",
         task_ignore_result="whether results of tasks without ignore_result are dropped",
+        task_routes="the queue of tasks by name, pattern or function",
+        task_queues="the names of queues that calls may choose",
+        task_default_queue="the queue whose job types have the bare names of their tasks",
         task_always_eager="runs tasks in the caller, without the database, for tests",
         task_eager_propagates="whether those raise what a task raises",
         task_acks_late="True: always the case",
@@ -114,9 +118,6 @@ FEATURES: tuple[Feature, ...] = (
         result_backend=_DATABASE,
         result_expires=_RETENTION,
         result_extended="inputs are kept with their jobs; remove it",
-        task_routes=_TYPES,
-        task_queues=_TYPES,
-        task_default_queue=_TYPES,
         task_create_missing_queues=_ROUTING,
         task_soft_time_limit=_SOFT,
         task_annotations="set the options in each task's decorator",
@@ -153,6 +154,7 @@ FEATURES: tuple[Feature, ...] = (
         track_started="True: always the case",
         ignore_result="the result is dropped, unless another task of a chain takes it",
         priority="the default priority of this task",
+        queue="its queue: its job type is `mail:NAME`, for `holdfast worker APP --types 'mail:*'`",
         expires="the default of expires for this task",
         time_limit="the task's timeout",
         rate_limit="how many can start per second, minute or hour, across all workers",
@@ -163,7 +165,6 @@ FEATURES: tuple[Feature, ...] = (
         "task option",
         soft_time_limit=_SOFT,
         base=_MIDDLEWARE,
-        queue=_TYPES,
         routing_key=_ROUTING,
         exchange=_ROUTING,
         compression="payloads are stored as they are; keep large ones in files and pass their key",
@@ -189,10 +190,17 @@ FEATURES: tuple[Feature, ...] = (
         expires="seconds, or a datetime with a time zone; a task not begun by then is cancelled",
         priority="0 to 9, as Celery's Redis transport has it: 0 is the most urgent (see highest_priority)",
         task_id="the deduplication key: while the first is not finished, a second start joins it",
+        queue="a queue that settings or decorators name",
+    ),
+    *_cover("route option", queue="the queue"),
+    *_refuse(
+        "route option",
+        routing_key=_ROUTING,
+        exchange=_ROUTING,
+        priority="set it in the task's decorator",
     ),
     *_refuse(
         "call option",
-        queue=_TYPES,
         routing_key=_ROUTING,
         exchange=_ROUTING,
         link=_PER_LINK,

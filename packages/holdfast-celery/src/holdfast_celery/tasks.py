@@ -104,7 +104,7 @@ class TaskOptions:
         check_always_so("task option", given, task)
         options = {name: value for name, value in given.items() if name in cls.__slots__}
         options |= _fold_retry_options(given.get("retry_kwargs"), task)
-        call = {name: given[name] for name in ("priority", "expires") if name in given}
+        call = {name: given[name] for name in ("priority", "expires", "queue") if name in given}
         _check_task_options(options)
         for name in ("autoretry_for", "dont_autoretry_for"):
             if name in options:
@@ -169,7 +169,7 @@ def _check_task_options(options: Mapping[str, Any]) -> None:
     rate_of(options.get("rate_limit"))
 
 
-def rate_of(rate_limit: str | int | None) -> list[Rate]:
+def rate_of(rate_limit: str | int | None, name: str | None = None) -> list[Rate]:
     """Return the rates of a limit such as "10/m", or of a number per second. Raises: InvalidOption."""
     if rate_limit is None:
         return []
@@ -178,7 +178,7 @@ def rate_of(rate_limit: str | int | None) -> list[Rate]:
         raise InvalidOption(
             f"rate_limit={rate_limit!r} is not a rate", help='write "10/s", "10/m" or "10/h"'
         )
-    return [Rate(int(number), _PERIODS[unit or "s"])]
+    return [Rate(int(number), _PERIODS[unit or "s"], name=name)]
 
 
 def _fold_retry_options(retry_kwargs: Any, task: str) -> dict[str, Any]:
@@ -369,7 +369,8 @@ class CeleryTask:
         if limit is not None:
             found["timeout"] = limit
         if self.options.rate_limit is not None:
-            found["rates"] = rate_of(self.options.rate_limit)
+            # Types that share a name share the limit: a task has one, whatever its queues.
+            found["rates"] = rate_of(self.options.rate_limit, self.name if app.queues else None)
         if self.options.sealed:
             found["sealed"] = True
         return found
