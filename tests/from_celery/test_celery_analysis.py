@@ -72,9 +72,7 @@ async def later():
 TO_CHANGE = {
     "CELERY_BROKER_URL",
     "CELERY_TASK_SERIALIZER",
-    "from celery import Task",
     "from celery.schedules import solar",
-    "from celery.signals import task_failure",
     "from celery.exceptions import Ignore",
     "celery.Celery(backend=…)",
     "celery.Celery(**more)",
@@ -84,8 +82,6 @@ TO_CHANGE = {
     "beat entry 'sunset' relative",
     "beat entry 'made'",
     "solar(…)",
-    "class Base(Task)",
-    "@app.task(base=…)",
     "@app.task(acks_late=…)",
     "@app.task(retry_kwargs=…)['queue']",
     "self.update_state",

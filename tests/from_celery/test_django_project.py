@@ -169,3 +169,38 @@ def test_the_test_kit_does_the_same_in_memory(sqlite_project: Project, tmp_path:
     said = shop.manage("test", "shop")
     assert "\nOK" in said
     assert "Ran 5 tests" in said
+
+
+def test_the_orm_works_in_hooks_signals_and_sync_middlewares(shop: Project) -> None:
+    shop.write(
+        "shop/tasks.py",
+        """
+        from holdfast_celery import Task, shared_task
+        from holdfast_celery.signals import task_prerun
+        from shop.celery import app
+        from shop.models import Order
+
+        class Noting(Task):
+            def on_success(self, retval, task_id, args, kwargs):
+                Order.objects.create(name="hook")
+
+        @task_prerun.connect
+        def note(task, **named):
+            Order.objects.create(name="signal")
+
+        @app.middleware
+        def around(job, next):
+            Order.objects.create(name="middleware")
+            return next()
+
+        @shared_task(base=Noting)
+        def place(name):
+            return Order.objects.create(name=name).name
+        """,
+    )
+    shop.evaluate("from shop.tasks import place\nplace.delay('task')\nanswer(None)")
+    shop.manage("holdfast", "worker", "--drain")
+    found = shop.evaluate(
+        "from shop.models import Order\nanswer([each.name for each in Order.objects.order_by('pk')])"
+    )
+    assert found == ["middleware", "signal", "task", "hook"]

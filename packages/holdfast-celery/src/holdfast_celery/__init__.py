@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast_celery.result import GroupResult as GroupResult
     from holdfast_celery.schedules import crontab as crontab
     from holdfast_celery.tasks import CeleryTask as CeleryTask
+    from holdfast_celery.tasks import CeleryTask as Task  # noqa: F401
 
 _NAMES = {
     "application": ("Celery", "shared_task"),
@@ -51,6 +52,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use; refuse what else Celery offers, with what to write instead."""
+    if name == "Task":
+        name = "CeleryTask"
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     from holdfast_celery.coverage import refuse_import

@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.core.errors import DuplicateCycle, DuplicateJobType, InvalidOption
 from holdfast.core.registry import JobType, Registry, Target
-from holdfast.core.signatures import check_kind
+from holdfast.core.signatures import check_call, check_kind, is_async
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.worker.job import Job
@@ -41,8 +41,10 @@ from holdfast_celery.queues import DEFAULT_QUEUE, Routes, read_queues, type_name
 from holdfast_celery.result import AsyncResult
 from holdfast_celery.schedules import BeatEntry, beat_entry, cycle_name, cycle_timing
 from holdfast_celery.scope import announce, share, using_transaction
-from holdfast_celery.tasks import CeleryTask, collect_results, handler_of
+from holdfast_celery.signals import WorkerSignals
+from holdfast_celery.tasks import CeleryTask, collect_results, handler_of, make_task
 
+M = TypeVar("M", bound=Callable[..., Any])
 _Decorate = Callable[[Callable[..., Any]], CeleryTask]
 
 
@@ -78,6 +80,8 @@ class Celery(Holdfast):
     """
 
     registry_class: ClassVar[type[Registry]] = TaskRegistry
+    Task: ClassVar[type[CeleryTask]] = CeleryTask
+    """What base classes of tasks are derived from."""
 
     def __init__(
         self,
@@ -111,6 +115,9 @@ class Celery(Holdfast):
         self._is_loaded = self._is_loading = False
         assert isinstance(self.registry, TaskRegistry)
         self.registry.load = self.load_tasks
+        self.sync_middlewares: list[Callable[..., Any]] = []
+        # `observe` would look the tasks up, whose modules import this application.
+        self._observers.append(WorkerSignals(self))
         announce(self)
 
     if not TYPE_CHECKING:
@@ -128,11 +135,22 @@ class Celery(Holdfast):
         """Make the decorated function a task. Raises: CeleryUnsupported, InvalidName, DuplicateJobType."""
 
         def decorate(decorated: Callable[..., Any]) -> CeleryTask:
-            made = CeleryTask(decorated, options, main=self.main, app=self)
+            made = make_task(decorated, options, main=self.main, app=self)
             self.adopt(made)
             return made
 
         return decorate if function is None else decorate(function)
+
+    def middleware(self, function: M) -> M:
+        """Wrap every attempt: an `async def(job, next)` on the loop, a `def(job, next)` those of tasks in their thread.
+
+        The first one registered is outermost; async ones are around all others. Raises: HandlerInvalid.
+        """
+        if is_async(function):
+            return super().middleware(function)
+        check_call(function, "job", "next")
+        self.sync_middlewares.append(function)
+        return function
 
     def adopt(self, task: CeleryTask) -> None:
         """Take in a task. Raises: DuplicateJobType."""
@@ -518,7 +536,7 @@ def shared_task(function: Any = None, /, **options: Any) -> Any:
     """
 
     def decorate(decorated: Callable[..., Any]) -> CeleryTask:
-        made = CeleryTask(decorated, options)
+        made = make_task(decorated, options)
         share(lambda app: app.adopt(made))
         return made
 

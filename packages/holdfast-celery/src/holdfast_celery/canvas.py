@@ -139,6 +139,20 @@ class TaskSignature(Canvas):
             self.task, merged, keywords, self.options, immutable=self.immutable, app=self.app
         )
 
+    def apply_async(
+        self,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Start it, by the task's own `apply_async` where its base class has one. Raises: see `Canvas.apply_async`."""
+        app = self.app or current_celery()
+        task = app.tasks.get(self.task)
+        if task is None or not task.overrides("apply_async"):
+            return super().apply_async(args, kwargs, **options)
+        full = self.clone(args or (), kwargs)
+        return task.apply_async(full.args, full.kwargs, **(self.options | options))
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the task in this process."""
         app = self.app or current_celery()

@@ -50,6 +50,9 @@ def _refuse(kind: Kind, **texts: str) -> list[Feature]:
 _TYPES = "set it in the task's decorator, in task_routes or for the call"
 _DATABASE = "the database is both: set url=, or HOLDFAST_URL, and remove it"
 _MIDDLEWARE = "write an @app.middleware, which wraps every attempt"
+_BASE = (
+    "write a base class with this method, derived from holdfast_celery.Task, and pass it as base="
+)
 _OBSERVER = "give app.observe(…) an observer; it receives every event after its commit"
 _TEST_KIT = "use the test kit: holdfast.run_until_idle() runs what was started, on a real database"
 _JSON = "payloads are JSON; remove it"
@@ -153,6 +156,7 @@ FEATURES: tuple[Feature, ...] = (
         reject_on_worker_lost="True: always the case",
         track_started="True: always the case",
         ignore_result="the result is dropped, unless another task of a chain takes it",
+        base="a class with hooks, derived from holdfast_celery.Task",
         priority="the default priority of this task",
         queue="its queue: its job type is `mail:NAME`, for `holdfast worker APP --types 'mail:*'`",
         expires="the default of expires for this task",
@@ -164,7 +168,6 @@ FEATURES: tuple[Feature, ...] = (
     *_refuse(
         "task option",
         soft_time_limit=_SOFT,
-        base=_MIDDLEWARE,
         routing_key=_ROUTING,
         exchange=_ROUTING,
         compression="payloads are stored as they are; keep large ones in files and pass their key",
@@ -177,9 +180,9 @@ FEATURES: tuple[Feature, ...] = (
         send_events=_OBSERVER,
         backend=_DATABASE,
         resultrepr_maxsize="the dashboard shortens what it shows; remove it",
-        on_failure=_MIDDLEWARE,
-        on_success=_MIDDLEWARE,
-        on_retry=_MIDDLEWARE,
+        on_failure=_BASE,
+        on_success=_BASE,
+        on_retry=_BASE,
     ),
     *_cover(
         "call option",
@@ -252,6 +255,7 @@ FEATURES: tuple[Feature, ...] = (
         on_after_finalize="connect(function): called before tasks are looked up",
         tasks="the tasks by name",
         main="the application's name",
+        Task="what base classes of tasks are derived from",
     ),
     *_refuse(
         "application attribute",
@@ -261,7 +265,6 @@ FEATURES: tuple[Feature, ...] = (
         Worker="run `holdfast worker APP`",
         Beat="there is no beat process: workers run the cycles",
         register_task="decorate the function with @app.task",
-        Task=_MIDDLEWARE,
         user_options="write your own command",
         steps=_MIDDLEWARE,
         amqp=_ROUTING,
@@ -278,6 +281,11 @@ FEATURES: tuple[Feature, ...] = (
         delay="starts it",
         apply_async="starts it with options",
         apply="runs it in the caller, with its retries",
+        before_start="a hook for base classes",
+        on_success="a hook for base classes",
+        on_failure="a hook for base classes",
+        on_retry="a hook for base classes",
+        after_return="a hook for base classes",
         delay_on_commit="starts it if Django's transaction commits, as part of it",
         apply_async_on_commit="the same with options",
         s="its signature",
@@ -304,11 +312,6 @@ FEATURES: tuple[Feature, ...] = (
         update_state=_PROGRESS,
         send_event=_OBSERVER,
         backend=_DATABASE,
-        on_failure=_MIDDLEWARE,
-        on_success=_MIDDLEWARE,
-        on_retry=_MIDDLEWARE,
-        before_start=_MIDDLEWARE,
-        after_return=_MIDDLEWARE,
     ),
     *_cover(
         "request attribute",
@@ -437,6 +440,15 @@ FEATURES: tuple[Feature, ...] = (
         crontab="from holdfast_celery import crontab",
         AsyncResult="from holdfast_celery import AsyncResult",
         GroupResult="from holdfast_celery import GroupResult",
+        Task="from holdfast_celery import Task",
+        signals="from holdfast_celery import signals",
+        task_prerun="from holdfast_celery.signals import task_prerun",
+        task_postrun="from holdfast_celery.signals import task_postrun",
+        task_success="from holdfast_celery.signals import task_success",
+        task_failure="from holdfast_celery.signals import task_failure",
+        task_retry="from holdfast_celery.signals import task_retry",
+        worker_ready="from holdfast_celery.signals import worker_ready",
+        worker_shutdown="from holdfast_celery.signals import worker_shutdown",
         EagerResult="from holdfast_celery.eager import EagerResult",
         MaxRetriesExceededError="from holdfast_celery.exceptions import MaxRetriesExceededError",
         Retry="from holdfast_celery.exceptions import Retry",
@@ -448,7 +460,6 @@ FEATURES: tuple[Feature, ...] = (
     ),
     *_refuse(
         "import",
-        Task=_MIDDLEWARE,
         schedule="pass the number of seconds",
         get_task_logger="write logging.getLogger(__name__); the worker adds the job to every line",
         current_app="import your application",
@@ -457,7 +468,20 @@ FEATURES: tuple[Feature, ...] = (
         xstarmap=_GROUP,
         subtask="write task.s(…)",
         solar="there are no solar schedules: compute the time in a cycle and start the task with eta",
-        signals=f"for the life of tasks {_MIDDLEWARE}; for what happened {_OBSERVER}",
+        before_task_publish="override apply_async in a base class",
+        after_task_publish=_OBSERVER,
+        task_received=_OBSERVER,
+        task_revoked=_OBSERVER,
+        worker_init="connect worker_ready",
+        worker_process_init="tasks run in threads of one process: connect worker_ready",
+        worker_process_shutdown="tasks run in threads of one process: connect worker_shutdown",
+        worker_shutting_down="connect worker_shutdown",
+        celeryd_init="connect worker_ready",
+        celeryd_after_setup="connect worker_ready",
+        setup_logging="the worker leaves your logging alone; remove it",
+        after_setup_logger="the worker leaves your logging alone; remove it",
+        after_setup_task_logger="the worker leaves your logging alone; remove it",
+        beat_init="there is no beat process: workers run the cycles",
         current_task="use bind=True and self",
         Ignore="return holdfast.Cancel(reason)",
         Reject="raise holdfast.Permanent(reason); for another attempt raise holdfast.Snooze('30s')",

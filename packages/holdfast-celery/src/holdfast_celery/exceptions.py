@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 import sys
+import traceback
 from typing import Any
 
 from holdfast.core.errors import (
@@ -62,6 +63,7 @@ class TaskRetry(Exception):
 
     def __init__(self, delay_ms: int, reason: BaseException | None) -> None:
         self.retry_after_ms = delay_ms
+        self.exc = reason
         because = "" if reason is None else f": {type(reason).__name__}: {reason}"
         super().__init__(f"retry in {delay_ms / 1000:g} s{because}")
 
@@ -99,6 +101,19 @@ def record_error(
         text = error.message if isinstance(error, HoldfastError) else words_of(error)
         failure = ChildFailure(path, text, format_stack(error), is_retried, retry_after_ms)
     return RecordedError(failure)
+
+
+class ExceptionInfo:
+    """What hooks and receivers are given of an exception."""
+
+    def __init__(self, error: BaseException) -> None:
+        frames = without_our_frames(error.__traceback__)
+        self.type = type(error)
+        self.exception = error
+        self.traceback = "".join(traceback.format_exception(self.type, error, frames))
+
+    def __str__(self) -> str:
+        return self.traceback
 
 
 def read_error(text: str) -> Exception:

@@ -20,7 +20,7 @@ DEFAULT_QUEUE = "celery"
 """Celery's name for it."""
 
 Router: TypeAlias = Callable[..., Any]
-Route: TypeAlias = tuple[str | re.Pattern[str], Any]
+PatternRoute: TypeAlias = tuple[str | re.Pattern[str], Any]
 
 
 def type_name(task: str, queue: str | None) -> str:
@@ -49,7 +49,7 @@ class Routes:
 
     def __init__(self, setting: Any) -> None:
         """Take a mapping, a router, or a list of these and of pairs. Raises: CeleryUnsupported, InvalidOption."""
-        self._parts: list[Route | Router] = list(_parts(setting))
+        self._parts: list[PatternRoute | Router] = list(_parts(setting))
         self.queues = {
             _queue_of(each[1], f"task_routes of {each[0]}")
             for each in self._parts
@@ -71,7 +71,7 @@ class Routes:
         return None
 
 
-def _parts(setting: Any) -> Iterator[Route | Router]:
+def _parts(setting: Any) -> Iterator[PatternRoute | Router]:
     if setting is None:
         return
     if isinstance(setting, Mapping):

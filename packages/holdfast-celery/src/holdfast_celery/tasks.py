@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -39,16 +41,18 @@ from holdfast_celery.calls import (
     input_of,
     read_options,
 )
-from holdfast_celery.canvas import TaskSignature, after_group, start_members
+from holdfast_celery.canvas import Canvas, TaskSignature, after_group, start_members
 from holdfast_celery.coverage import (
     check_always_so,
     check_names,
+    find_feature,
     refuse,
     refuse_attributes,
 )
 from holdfast_celery.django_transaction import on_django_commit
 from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.exceptions import (
+    ExceptionInfo,
     MaxRetriesExceededError,
     TaskRetry,
     TimeLimitExceeded,
@@ -60,6 +64,13 @@ from holdfast_celery.scope import (
     current_celery,
     current_request,
     joins_transaction,
+)
+from holdfast_celery.signals import (
+    task_failure,
+    task_postrun,
+    task_prerun,
+    task_retry,
+    task_success,
 )
 
 if TYPE_CHECKING:
@@ -104,7 +115,7 @@ class TaskOptions:
         check_always_so("task option", given, task)
         options = {name: value for name, value in given.items() if name in cls.__slots__}
         options |= _fold_retry_options(given.get("retry_kwargs"), task)
-        call = {name: given[name] for name in ("priority", "expires", "queue") if name in given}
+        call = {name: given[name] for name in sorted(_CALL_DEFAULTS) if name in given}
         _check_task_options(options)
         for name in ("autoretry_for", "dont_autoretry_for"):
             if name in options:
@@ -141,6 +152,13 @@ class TaskOptions:
             max_attempts=None if retries is None else 1 + retries + CUT_OFF_ATTEMPTS,
         )
 
+
+_CALL_DEFAULTS = frozenset({"priority", "expires", "queue"})
+_NOT_OF_CLASSES = frozenset({"defaults", "bind"})
+
+_log = logging.getLogger("holdfast.celery")
+_entering: ContextVar[CeleryTask | None] = ContextVar("holdfast_celery_entering", default=None)
+"""The task whose attempt is about to call it."""
 
 _NUMBER = (int, float)
 _KINDS: Mapping[str, tuple[type, ...]] = {
@@ -195,7 +213,7 @@ class CeleryTask:
 
     MaxRetriesExceededError = MaxRetriesExceededError
 
-    def __init__(
+    def set_up(
         self,
         function: Callable[..., Any],
         given: Mapping[str, Any],
@@ -204,6 +222,7 @@ class CeleryTask:
         app: Celery | None = None,
     ) -> None:
         """Take the function and the decorator's options. Raises: CeleryUnsupported, InvalidName, InvalidOption."""
+        given = _options_of(type(self)) | dict(given)
         theirs = _name_in_celery(function)
         function = _bare(function)
         module = function.__module__
@@ -215,6 +234,9 @@ class CeleryTask:
                 f"{self.name} is async, but Celery tasks cannot be",
                 help=f'write @app.job("{self.name}") and take the job: async def {function.__name__}(job)',
             )
+        for name in given.keys() & vars(type(self)).keys():
+            # What the decorator says of an attribute that the base class has, too.
+            self.__dict__[name] = given[name]
         self._function = function
         self._signature = inspect.signature(function)
         self._app = app
@@ -251,7 +273,11 @@ class CeleryTask:
         return self._function(*((self, *args) if self.options.bind else args), **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function in this process, as its own attempt."""
+        """Call the function: in a worker as part of the attempt, elsewhere as an attempt of its own."""
+        if _entering.get() is self:
+            # The attempt calls the task where a base class has wrapped this, and the request stays.
+            _entering.set(None)
+            return self.run(*args, **kwargs)
         token = current_request.set(TaskRequest(task=self.name, args=args, kwargs=kwargs))
         try:
             return self.run(*args, **kwargs)
@@ -274,8 +300,33 @@ class CeleryTask:
         """
         given, named = tuple(args or ()), dict(kwargs or {})
         self._check_call(given, named)
-        found: AsyncResult = self._sign(given, named).apply_async(**options)
+        found: AsyncResult = Canvas.apply_async(self._sign(given, named), **options)
         return found
+
+    def overrides(self, method: str) -> bool:
+        """Whether a base class has its own version of a method."""
+        return getattr(type(self), method) is not getattr(CeleryTask, method)
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        """Do something before each attempt; for base classes, as all of these. What it raises fails the attempt."""
+
+    def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
+        """Do something after an attempt that completed, before that is recorded."""
+
+    def on_failure(
+        self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: ExceptionInfo
+    ) -> None:
+        """Do something after an attempt that failed for good."""
+
+    def on_retry(
+        self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: ExceptionInfo
+    ) -> None:
+        """Do something after an attempt that is retried."""
+
+    def after_return(
+        self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: Any
+    ) -> None:
+        """Do something after each of these; `status` is SUCCESS, FAILURE or RETRY."""
 
     def apply(
         self,
@@ -435,12 +486,73 @@ class CeleryTask:
             raise record_error(error, sealed=sealed, retry_after_ms=delay_ms) from error
 
     def call_with(self, request: TaskRequest) -> Any:
-        """Call the function as the attempt that a request describes."""
+        """Call the function as the attempt that a request describes, with the hooks and signals around it."""
         token = current_request.set(request)
+        named = {"task_id": request.id, "args": request.args, "kwargs": request.kwargs}
+        id, args, kwargs = str(request.id), request.args, request.kwargs
         try:
-            return self.run(*request.args, **request.kwargs)
+            task_prerun.send(self, task=self, **named)
+            try:
+                self.before_start(id, args, kwargs)
+                value = self._enter(*args, **kwargs)
+            except _NOT_FAILURES:
+                raise
+            except Exception as error:
+                status, value = self._on_error(error, request)
+                self._end(request, status, value)
+                raise
+            if not isinstance(value, Cancel | Continue | Snooze):
+                self._call_hook(self.on_success, value, id, args, kwargs)
+                task_success.send(self, result=value)
+                self._end(request, "SUCCESS", value)
+            return value
         finally:
             current_request.reset(token)
+
+    def _enter(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.overrides("__call__"):
+            return self.run(*args, **kwargs)
+        token = _entering.set(self)
+        try:
+            return self(*args, **kwargs)
+        finally:
+            _entering.reset(token)
+
+    def _on_error(self, error: Exception, request: TaskRequest) -> tuple[str, Exception]:
+        """Call the hook of an error, and send its signal."""
+        einfo = ExceptionInfo(error)
+        id, args, kwargs = str(request.id), request.args, request.kwargs
+        if isinstance(error, TaskRetry) or self.is_retried(error, request.retries):
+            reason = error if isinstance(error, TaskRetry) else TaskRetry(0, error)
+            cause = reason.exc if isinstance(reason.exc, Exception) else reason
+            self._call_hook(self.on_retry, cause, id, args, kwargs, einfo)
+            task_retry.send(self, request=request, reason=reason, einfo=einfo)
+            return "RETRY", error
+        self._call_hook(self.on_failure, error, id, args, kwargs, einfo)
+        task_failure.send(
+            self,
+            task_id=id,
+            exception=error,
+            args=args,
+            kwargs=kwargs,
+            traceback=error.__traceback__,
+            einfo=einfo,
+        )
+        return "FAILURE", error
+
+    def _end(self, request: TaskRequest, status: str, value: Any) -> None:
+        id, args, kwargs = str(request.id), request.args, request.kwargs
+        self._call_hook(self.after_return, status, value, id, args, kwargs, None)
+        task_postrun.send(
+            self, task_id=id, task=self, args=args, kwargs=kwargs, retval=value, state=status
+        )
+
+    def _call_hook(self, hook: Callable[..., Any], *args: Any) -> None:
+        """Call a hook after the task; one that fails is logged, and changes nothing of the outcome."""
+        try:
+            hook(*args)
+        except Exception:
+            _log.exception("%s of task %s failed", hook.__name__, self.name)
 
     def _retry_delay_ms(self, error: Exception, retries: int) -> int | None:
         """Return how long the task waits before it is retried after an error; None for one that is final."""
@@ -475,11 +587,54 @@ class CeleryTask:
         return f"<task {self.name}>"
 
 
+def make_task(
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+    *,
+    main: str | None = None,
+    app: Celery | None = None,
+) -> CeleryTask:
+    """Make a task of a function, of the class that `base` names.
+
+    Raises: CeleryUnsupported, InvalidName, InvalidOption.
+    """
+    options = dict(given)
+    base = options.pop("base", None) or CeleryTask
+    if not (isinstance(base, type) and issubclass(base, CeleryTask)):
+        raise InvalidOption(
+            f"base={repr(base)[:60]} is not a task's class",
+            help="derive it from holdfast_celery.Task",
+        )
+    task = base.__new__(base)
+    # A base class may have a constructor of its own, which takes nothing.
+    task.set_up(function, options, main=main, app=app)
+    task.__init__()  # type: ignore[misc]
+    return task
+
+
+def _options_of(base: type[CeleryTask]) -> dict[str, Any]:
+    """Return the options of a decorator that a base class has as attributes."""
+    found: dict[str, Any] = {}
+    for each in reversed(base.__mro__[: base.__mro__.index(CeleryTask)]):
+        names = vars(each).keys() & (
+            frozenset(TaskOptions.__slots__) | _CALL_DEFAULTS | {"retry_kwargs"}
+        )
+        found |= {name: vars(each)[name] for name in names if name not in _NOT_OF_CLASSES}
+        for name in vars(each):
+            feature = find_feature("task option", name)
+            if feature is not None and not feature.is_covered and not callable(vars(each)[name]):
+                raise refuse("task option", name, base.__name__)
+    return found
+
+
 def handler_of(task: CeleryTask, app: Celery) -> Callable[[Job[TaskCall]], Any]:
-    """Return the handler of a task's job type."""
+    """Return the handler of a task's job type, with the application's sync middlewares around it."""
 
     def handle(job: Job[TaskCall]) -> Any:
-        return task.run_job(job, app)
+        call: Callable[[], Any] = partial(task.run_job, job, app)
+        for middleware in reversed(app.sync_middlewares):
+            call = partial(middleware, job, call)
+        return call()
 
     handle.__qualname__ = handle.__name__ = task.__name__
     handle.__module__ = str(task.__module__)
