@@ -672,3 +672,46 @@ def test_a_task_of_celerys_keeps_its_name_and_its_function(app: Celery) -> None:
     assert theirs.tasks["shop.plain"](3) == 3
     with pytest.raises(CeleryUnsupported, match="is a Celery signature"):
         chain(both[1].s(1), theirs.tasks["shop.plain"].s())
+
+
+MODULES = {
+    "": ["Celery", "Task", "chain", "chord", "group", "shared_task", "signature"],
+    "canvas": ["chain", "chord", "group", "signature"],
+    "exceptions": [
+        *("ChordError", "MaxRetriesExceededError", "Retry", "TaskRevokedError"),
+        *("TimeLimitExceeded", "TimeoutError", "WorkerLostError"),
+    ],
+    "result": ["AsyncResult", "EagerResult", "GroupResult"],
+    "schedules": ["crontab"],
+    "signals": [
+        *("task_failure", "task_postrun", "task_prerun", "task_retry", "task_success"),
+        *("worker_ready", "worker_shutdown"),
+    ],
+}
+"""What projects import, by the modules of Celery that have it."""
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_one_rewrite_of_import_lines_is_enough(module: str) -> None:
+    dot = f".{module}" if module else ""
+    ours, theirs = import_module(f"holdfast_celery{dot}"), import_module(f"celery{dot}")
+    for name in MODULES[module]:
+        assert hasattr(theirs, name), f"celery{dot} has no {name}"
+        assert hasattr(ours, name), f"holdfast_celery{dot} has no {name}"
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("schedules", "solar"),
+        ("canvas", "subtask"),
+        ("result", "ResultSet"),
+        ("exceptions", "Ignore"),
+    ],
+)
+def test_what_a_module_does_not_have_is_refused_with_what_to_write(module: str, name: str) -> None:
+    with pytest.raises(CeleryUnsupported) as refused:
+        getattr(import_module(f"holdfast_celery.{module}"), name)
+    assert refused.value.help
+    with pytest.raises(AttributeError):
+        _ = import_module(f"holdfast_celery.{module}").no_such_name

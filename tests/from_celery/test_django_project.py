@@ -204,3 +204,47 @@ def test_the_orm_works_in_hooks_signals_and_sync_middlewares(shop: Project) -> N
         "from shop.models import Order\nanswer([each.name for each in Order.objects.order_by('pk')])"
     )
     assert found == ["middleware", "signal", "task", "hook"]
+
+
+def test_an_engine_is_known_by_the_vendor_of_its_connections(
+    project: Project, tmp_path: Path
+) -> None:
+    project.write("measured/__init__.py", "")
+    project.configure(
+        """
+        wrapped = DATABASES["default"]["ENGINE"]
+        DATABASES["default"]["ENGINE"] = "measured"
+        """
+    )
+    project.write(
+        "measured/base.py",
+        """
+        from importlib import import_module
+        from config import wrapped
+
+        class DatabaseWrapper(import_module(f"{wrapped}.base").DatabaseWrapper):
+            pass
+        """,
+    )
+    shop = with_celery(project, tmp_path)
+    assert shop.evaluate("from shop.starts import start\nanswer(start())") == KEPT
+
+
+def test_a_trace_has_the_frames_of_the_task_alone(shop: Project) -> None:
+    shop.write(
+        "shop/tasks.py",
+        """
+        from holdfast_celery import shared_task
+
+        @shared_task
+        def breaks():
+            raise ValueError("broken")
+        """,
+    )
+    id = shop.evaluate("from shop.tasks import breaks\nanswer(breaks.delay().id)")
+    shop.manage("holdfast", "worker", "--drain")
+    trace = shop.evaluate(f"from shop.celery import app\nanswer(app.AsyncResult({id!r}).traceback)")
+    assert trace.splitlines()[0] == "Traceback (most recent call last):"
+    assert trace.splitlines()[-1] == "ValueError: broken"
+    assert trace.count("  File ") == 1
+    assert "shop/tasks.py" in trace

@@ -24,7 +24,7 @@ from holdfast_celery.calls import (
     read_options,
     start_of,
 )
-from holdfast_celery.coverage import refuse, refuse_attributes
+from holdfast_celery.coverage import refuse, refuse_attributes, refuse_import
 from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.result import AsyncResult, GroupResult
 from holdfast_celery.scope import current_celery, transaction_of
@@ -405,3 +405,8 @@ def _canvas_of(given: object) -> Canvas:
 
 def _app_of(parts: Iterable[Canvas]) -> Celery | None:
     return next((each.app for each in parts if each.app is not None), None)
+
+
+def __getattr__(name: str) -> Any:
+    """Refuse what else Celery has here, with what to write instead."""
+    raise refuse_import(__name__, name)

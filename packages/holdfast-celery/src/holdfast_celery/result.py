@@ -20,7 +20,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.lifecycle import TERMINAL, ChainState
-from holdfast_celery.coverage import refuse, refuse_attributes
+from holdfast_celery.coverage import refuse, refuse_attributes, refuse_import
 from holdfast_celery.exceptions import TimeoutError, read_error, read_traceback
 from holdfast_celery.scope import current_celery, current_request, read_connection, transaction_of
 
@@ -278,3 +278,12 @@ class GroupResult:
 
     def __getitem__(self, place: int) -> AsyncResult:
         return self.results[place]
+
+
+def __getattr__(name: str) -> Any:
+    """Return `EagerResult`, which is made of these; refuse what else Celery has here, with what to write instead."""
+    if name == "EagerResult":
+        from holdfast_celery.eager import EagerResult
+
+        return EagerResult
+    raise refuse_import(__name__, name)
