@@ -90,5 +90,6 @@ def _place_of(connection: Any) -> tuple[str, ...] | None:
     return None
 
 
+@lru_cache(maxsize=32)
 def _file(path: str) -> tuple[str, ...]:
     return ("sqlite", path if path == _MEMORY else str(Path(path).resolve()))
