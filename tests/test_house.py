@@ -20,8 +20,8 @@ EXTENSIONS = {
     if path.is_dir()
 }
 
-MIRRORS = ("cli", "contrib", "bench/peers")
-"""Their modules are named after what they are about: a command, a contract."""
+MIRRORS = ("cli", "contrib", "bench/peers", "celery")
+"""Their modules are named after what they are about: a command, a contract, a module of Celery's."""
 
 PARALLEL = (
     # a module for each noun: jobs, chains, cycles and so on

@@ -17,6 +17,7 @@ from tests.django.test_contract import TESTS as CONTRACT
 from tests.django.test_pages import TESTS as PAGES
 from tests.django.test_pages import with_pages
 from tests.django.test_tasks import prepared
+from tests.from_celery.test_django_project import KEPT, with_celery
 from tests.packaging.environment import installed
 from tests.support.absent import skip_because_absent
 
@@ -99,7 +100,9 @@ def django_python(
     """An interpreter with that version and the wheel."""
     version, packages = VERSIONS[request.param]
     folder = tmp_path_factory.mktemp("django")
-    return installed(wheel, "web,postgres,django", folder, find_python(version), packages).python
+    return installed(
+        wheel, "web,postgres,django,celery", folder, find_python(version), packages
+    ).python
 
 
 @pytest.fixture
@@ -161,6 +164,16 @@ def test_the_decorator_of_the_framework_itself_takes_our_options(project: Projec
     assert orders == ["kept"]
     assert [status for status, _, _ in alone] == ["SUCCESSFUL"] * 4
     assert most == 1
+
+
+def test_celery_s_look_alikes_work_with_this_version_of_django(
+    project: Project, tmp_path: Path
+) -> None:
+    shop = with_celery(project, tmp_path)
+    assert shop.evaluate("from shop.starts import start\nanswer(start())") == KEPT
+    shop.manage("holdfast", "worker", "--drain")
+    count = shop.evaluate("from shop.models import Order\nanswer(Order.objects.count())")
+    assert count == len(KEPT) + 1
 
 
 def test_a_worker_runs_tasks_with_this_version_of_django(project: Project) -> None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+
+import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.core.errors import DuplicateCycle, DuplicateJobType, InvalidOption
 from holdfast.core.registry import JobType, Registry, Target
-from holdfast.core.signatures import check_kind
+from holdfast.core.signatures import check_call, check_kind, is_async
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.worker.job import Job
-from holdfast_celery.beat_schedule import BeatEntry, beat_entry, cycle_name, cycle_timing
 from holdfast_celery.calls import (
     COLLECT,
     LEAST_URGENT,
@@ -36,10 +37,14 @@ from holdfast_celery.coverage import (
     refuse_attributes,
 )
 from holdfast_celery.errors import CeleryUnsupported
-from holdfast_celery.results import AsyncResult
+from holdfast_celery.queues import DEFAULT_QUEUE, Routes, read_queues, type_name
+from holdfast_celery.result import AsyncResult
+from holdfast_celery.schedules import BeatEntry, beat_entry, cycle_name, cycle_timing
 from holdfast_celery.scope import announce, share, using_transaction
-from holdfast_celery.tasks import CeleryTask, collect_results, handler_of
+from holdfast_celery.signals import WorkerSignals
+from holdfast_celery.tasks import CeleryTask, collect_results, handler_of, make_task
 
+M = TypeVar("M", bound=Callable[..., Any])
 _Decorate = Callable[[Callable[..., Any]], CeleryTask]
 
 
@@ -75,6 +80,8 @@ class Celery(Holdfast):
     """
 
     registry_class: ClassVar[type[Registry]] = TaskRegistry
+    Task: ClassVar[type[CeleryTask]] = CeleryTask
+    """What base classes of tasks are derived from."""
 
     def __init__(
         self,
@@ -108,6 +115,9 @@ class Celery(Holdfast):
         self._is_loaded = self._is_loading = False
         assert isinstance(self.registry, TaskRegistry)
         self.registry.load = self.load_tasks
+        self.sync_middlewares: list[Callable[..., Any]] = []
+        # `observe` would look the tasks up, whose modules import this application.
+        self._observers.append(WorkerSignals(self))
         announce(self)
 
     if not TYPE_CHECKING:
@@ -125,11 +135,22 @@ class Celery(Holdfast):
         """Make the decorated function a task. Raises: CeleryUnsupported, InvalidName, DuplicateJobType."""
 
         def decorate(decorated: Callable[..., Any]) -> CeleryTask:
-            made = CeleryTask(decorated, options, main=self.main, app=self)
+            made = make_task(decorated, options, main=self.main, app=self)
             self.adopt(made)
             return made
 
         return decorate if function is None else decorate(function)
+
+    def middleware(self, function: M) -> M:
+        """Wrap every attempt: an `async def(job, next)` on the loop, a `def(job, next)` those of tasks in their thread.
+
+        The first one registered is outermost; async ones are around all others. Raises: HandlerInvalid.
+        """
+        if is_async(function):
+            return super().middleware(function)
+        check_call(function, "job", "next")
+        self.sync_middlewares.append(function)
+        return function
 
     def adopt(self, task: CeleryTask) -> None:
         """Take in a task. Raises: DuplicateJobType."""
@@ -137,7 +158,9 @@ class Celery(Holdfast):
             raise DuplicateJobType(f"task {task.name} is already registered")
         self.tasks[task.name] = task
         if self._is_loaded:
-            self._register(task)
+            # One in a queue that is new brings that queue for all.
+            for each in list(self.tasks.values()) if task.options.defaults.queue else [task]:
+                self._register(each)
 
     def task_of(self, name: str) -> CeleryTask:
         """Return a task by its name. Raises: UnknownJobType."""
@@ -251,16 +274,41 @@ class Celery(Holdfast):
 
     def read_call_options(self, options: Mapping[str, Any], where: str) -> CallOptions:
         """Check the options of a start; 0 is then the most urgent. Raises: CeleryUnsupported, InvalidOption."""
-        return self._with_our_priority(read_options(options, where))
+        return self._with_our_priority(self._with_known_queue(read_options(options, where)))
 
-    def default_options(self, name: str) -> CallOptions:
-        """Return what a task is started with unless the call says otherwise. Raises: UnknownJobType."""
+    def default_options(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> CallOptions:
+        """Return what a call is started with unless it says otherwise. Raises: UnknownJobType, CeleryUnsupported."""
         self.registry.get(name)
         task = self.tasks.get(name)
         found = CallOptions() if task is None else task.options.defaults
+        if found.queue is None:
+            found = found.merge(
+                CallOptions(queue=self.conf.routes.find(name, args, kwargs, options))
+            )
         if found.priority is None and self.conf.task_default_priority is not None:
             found = found.merge(CallOptions(priority=self.conf.task_default_priority))
-        return self._with_our_priority(found)
+        return self._with_our_priority(self._with_known_queue(found))
+
+    @property
+    def queues(self) -> set[str]:
+        """The queues beside the default one: those that settings and decorators name."""
+        of_tasks = {each.options.defaults.queue for each in self.tasks.values()}
+        named = {*of_tasks, *self.conf.routes.queues, *read_queues(self.conf.task_queues)}
+        return {each for each in named if each and each != self.conf.task_default_queue}
+
+    def _with_known_queue(self, options: CallOptions) -> CallOptions:
+        if not options.queue:
+            return options
+        if options.queue == self.conf.task_default_queue:
+            return msgspec.structs.replace(options, queue="")
+        if options.queue not in self.queues:
+            raise CeleryUnsupported(
+                f"queue {options.queue!r} is in no setting and no decorator, so no worker would serve it",
+                help=f"add it to the settings: task_queues = [{options.queue!r}, …]",
+            )
+        return options
 
     def _with_our_priority(self, options: CallOptions) -> CallOptions:
         if options.priority is None or not self._highest_priority:
@@ -302,8 +350,10 @@ class Celery(Holdfast):
             self._register(task)
 
     def _register(self, task: CeleryTask) -> None:
-        if not Registry.__contains__(self.registry, task.name):
-            self.job(task.name, **task.job_options(self))(handler_of(task, self))
+        for queue in ("", *sorted(self.queues)):
+            name = type_name(task.name, queue)
+            if not Registry.__contains__(self.registry, name):
+                self.job(name, **task.job_options(self))(handler_of(task, self))
 
 
 class Connections:
@@ -325,7 +375,10 @@ class Connections:
             each(sender=self._app)
 
 
-_FIXED = frozenset({"task_time_limit", "task_ignore_result", "task_default_priority"})
+_QUEUES = ("task_queues", "task_routes", "task_default_queue")
+_FIXED = frozenset(
+    {"task_time_limit", "task_ignore_result", "task_default_priority", *_QUEUES},
+)
 """Settings of all tasks, which are read when they are first looked up."""
 
 
@@ -341,13 +394,21 @@ class CeleryConf:
     task_time_limit: float | None = None
     task_default_priority: int | None = None
     task_ignore_result: bool = False
+    task_default_queue: str = DEFAULT_QUEUE
+    task_queues: Any = None
+    task_routes: Any = None
+    task_always_eager: bool = False
+    task_eager_propagates: bool = False
 
     def __init__(self, app: Celery) -> None:
         object.__setattr__(self, "_app", app)
         object.__setattr__(self, "beat_cycles", set[str]())
+        object.__setattr__(self, "routes", Routes(None))
 
     beat_cycles: set[str]
     """The cycles that come from beat_schedule."""
+    routes: Routes
+    """What task_routes says."""
     _app: Celery
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -372,6 +433,9 @@ class CeleryConf:
                 f"{fixed[0]} was set after tasks were looked up",
                 help="set it next to app = Celery(…)",
             )
+        read_queues(settings.get("task_queues"))
+        if "task_routes" in settings:
+            object.__setattr__(self, "routes", Routes(settings["task_routes"]))
         for name, value in settings.items():
             object.__setattr__(self, name, value)
         if settings.keys() & {"beat_schedule", "timezone"}:
@@ -385,6 +449,9 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "include": (list, tuple, set),
     "task_time_limit": (int, float, type(None)),
     "task_ignore_result": (bool,),
+    "task_default_queue": (str,),
+    "task_always_eager": (bool,),
+    "task_eager_propagates": (bool,),
 }
 
 
@@ -439,6 +506,9 @@ def _import_tasks(module: str) -> None:
         return
     package, _, name = module.removeprefix("?").rpartition(".")
     for each in _django_apps() if package == "*" else [package]:
+        # Its tasks are those of Django's framework, which a project need not have.
+        if each == "holdfast_django":
+            continue
         if importlib.util.find_spec(f"{each}.{name}") is not None:
             importlib.import_module(f"{each}.{name}")
 
@@ -466,7 +536,7 @@ def shared_task(function: Any = None, /, **options: Any) -> Any:
     """
 
     def decorate(decorated: Callable[..., Any]) -> CeleryTask:
-        made = CeleryTask(decorated, options)
+        made = make_task(decorated, options)
         share(lambda app: app.adopt(made))
         return made
 

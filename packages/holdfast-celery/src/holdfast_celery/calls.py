@@ -15,6 +15,7 @@ from holdfast.core.errors import InvalidOption, PayloadNotEncodable
 from holdfast.core.instants import Instant, to_datetime, to_instant
 from holdfast.core.outcome import Continue
 from holdfast_celery.coverage import check_names
+from holdfast_celery.queues import check_queue, type_name
 
 COLLECT = "holdfast.celery.collect"
 """The task that ends a group whose results nothing else takes: it returns them as a list."""
@@ -31,6 +32,8 @@ class CallOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     expires_at: Instant | None = None
     priority: int | None = None
     task_id: str | None = None
+    queue: str | None = None
+    """The name of a queue, "" for the default one."""
 
     def merge(self, over: CallOptions) -> CallOptions:
         """Return these options, with those of another start in their place where it has some."""
@@ -101,6 +104,7 @@ def read_options(options: Mapping[str, Any], where: str) -> CallOptions:
         expires_at=check_eta("expires", expires) if is_time else None,
         priority=None if "priority" not in given else check_celery_priority(given["priority"]),
         task_id=None if "task_id" not in given else _check_task_id(given["task_id"]),
+        queue=None if "queue" not in given else check_queue(given["queue"]),
     )
 
 
@@ -194,7 +198,7 @@ def start_of(step: TaskStep, call: TaskCall, blockers: Sequence[Id] = ()) -> Sta
         options["key"] = chosen.task_id
     if blockers:
         options["blockers"] = blockers
-    return Start(step.task, call, **options)
+    return Start(type_name(step.task, chosen.queue), call, **options)
 
 
 def continue_with(
@@ -203,7 +207,7 @@ def continue_with(
     """Return how a chain goes on with this step; its delay counts from now, `spent_ms` after the claim."""
     chosen = step.options
     return Continue(
-        step.task,
+        type_name(step.task, chosen.queue),
         call,
         after=None if chosen.after_ms is None else (chosen.after_ms + spent_ms) / 1000,
         at=None if chosen.at is None else to_datetime(chosen.at),

@@ -24,9 +24,9 @@ from holdfast_celery.calls import (
     read_options,
     start_of,
 )
-from holdfast_celery.coverage import refuse, refuse_attributes
+from holdfast_celery.coverage import refuse, refuse_attributes, refuse_import
 from holdfast_celery.errors import CeleryUnsupported
-from holdfast_celery.results import AsyncResult, GroupResult
+from holdfast_celery.result import AsyncResult, GroupResult
 from holdfast_celery.scope import current_celery, transaction_of
 
 if TYPE_CHECKING:
@@ -60,8 +60,30 @@ class Canvas:
         Raises: CeleryUnsupported, UnknownJobType, InvalidOption, PayloadNotEncodable.
         """
         app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
+        if app.conf.task_always_eager:
+            return self._apply(app, steps, None)
         with transaction_of(app) as tx:
             return _result(app, steps, start_steps(app, tx, steps))
+
+    def apply(
+        self,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        throw: bool | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run it in this process, one task after another; see `apply_async` for the arguments.
+
+        Raises: what a task raises before the last one, and with `throw` that one, too.
+        """
+        app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
+        return self._apply(app, steps, throw)
+
+    def _apply(self, app: Celery, steps: Steps, throw: bool | None) -> Any:
+        from holdfast_celery.eager import apply_steps
+
+        propagates = app.conf.task_eager_propagates if throw is None else throw
+        return apply_steps(app, steps, propagates)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Start it, as Celery does with a canvas."""
@@ -117,6 +139,20 @@ class TaskSignature(Canvas):
             self.task, merged, keywords, self.options, immutable=self.immutable, app=self.app
         )
 
+    def apply_async(
+        self,
+        args: Iterable[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Start it, by the task's own `apply_async` where its base class has one. Raises: see `Canvas.apply_async`."""
+        app = self.app or current_celery()
+        task = app.tasks.get(self.task)
+        if task is None or not task.overrides("apply_async"):
+            return super().apply_async(args, kwargs, **options)
+        full = self.clone(args or (), kwargs)
+        return task.apply_async(full.args, full.kwargs, **(self.options | options))
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the task in this process."""
         app = self.app or current_celery()
@@ -126,7 +162,7 @@ class TaskSignature(Canvas):
     def steps(self, app: Celery) -> Steps:
         """Return the one step."""
         check_plain([self.args, self.kwargs], f"the arguments of {self.task}")
-        defaults = app.default_options(self.task)
+        defaults = app.default_options(self.task, self.args, self.kwargs, self.options)
         own = app.read_call_options(self.options, f"the signature of {self.task}")
         options = defaults.merge(own)
         return (TaskStep(self.task, self.args, self.kwargs, self.immutable, options),)
@@ -174,6 +210,9 @@ class TaskGroup(Canvas):
     ) -> GroupResult:
         """Start all of them in one transaction. Raises: see `Canvas.apply_async`."""
         app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
+        if app.conf.task_always_eager:
+            made: GroupResult = self._apply(app, steps, None)
+            return made
         assert isinstance(steps[0], GroupStep)
         members = steps[0].members
         with transaction_of(app) as tx:
@@ -366,3 +405,8 @@ def _canvas_of(given: object) -> Canvas:
 
 def _app_of(parts: Iterable[Canvas]) -> Celery | None:
     return next((each.app for each in parts if each.app is not None), None)
+
+
+def __getattr__(name: str) -> Any:
+    """Refuse what else Celery has here, with what to write instead."""
+    raise refuse_import(__name__, name)

@@ -15,11 +15,13 @@ Kind = Literal[
     "setting",
     "task option",
     "call option",
+    "route option",
     "retry option",
     "application attribute",
     "task attribute",
     "request attribute",
     "result attribute",
+    "result argument",
     "group result attribute",
     "signature attribute",
     "import",
@@ -45,11 +47,12 @@ def _refuse(kind: Kind, **texts: str) -> list[Feature]:
     return [Feature(kind, name, False, text) for name, text in texts.items()]
 
 
-_TYPES = (
-    "each task is its own queue; run `holdfast worker APP --types 'shop.mail.*'` for a part of them"
-)
+_TYPES = "set it in the task's decorator, in task_routes or for the call"
 _DATABASE = "the database is both: set url=, or HOLDFAST_URL, and remove it"
 _MIDDLEWARE = "write an @app.middleware, which wraps every attempt"
+_BASE = (
+    "write a base class with this method, derived from holdfast_celery.Task, and pass it as base="
+)
 _OBSERVER = "give app.observe(…) an observer; it receives every event after its commit"
 _TEST_KIT = "use the test kit: holdfast.run_until_idle() runs what was started, on a real database"
 _JSON = "payloads are JSON; remove it"
@@ -61,7 +64,9 @@ _JOIN = "blockers do it: chord(header, body) starts the body once, after the las
 _PROGRESS = "call self.request.job.progress(0.4, note); dashboard and API show it"
 _RATE = "set rate_limit in each task's decorator"
 _WORKERS = "use `holdfast workers` and the dashboard; cancel a task with result.revoke()"
-_ROUTING = f"there is no broker to route in: {_TYPES}"
+_ROUTING = (
+    "there is no broker to route in: name a queue, and run `holdfast worker APP --types 'mail:*'`"
+)
 _PER_LINK = "chain(task, callback) runs it next; to keep both results, start it from the task"
 _ON_ERROR = "catch the error in the task, or follow dead letters with an observer"
 _SOFT = (
@@ -96,6 +101,11 @@ FEATURES: tuple[Feature, ...] = (
         task_time_limit="the timeout of every task without a time_limit",
         task_default_priority="the priority of tasks without one",
         task_ignore_result="whether results of tasks without ignore_result are dropped",
+        task_routes="the queue of tasks by name, pattern or function",
+        task_queues="the names of queues that calls may choose",
+        task_default_queue="the queue whose job types have the bare names of their tasks",
+        task_always_eager="runs tasks in the caller, without the database, for tests",
+        task_eager_propagates="whether those raise what a task raises",
         task_acks_late="True: always the case",
         task_reject_on_worker_lost="True: always the case",
         task_track_started="True: always the case",
@@ -111,11 +121,6 @@ FEATURES: tuple[Feature, ...] = (
         result_backend=_DATABASE,
         result_expires=_RETENTION,
         result_extended="inputs are kept with their jobs; remove it",
-        task_always_eager=_TEST_KIT,
-        task_eager_propagates=_TEST_KIT,
-        task_routes=_TYPES,
-        task_queues=_TYPES,
-        task_default_queue=_TYPES,
         task_create_missing_queues=_ROUTING,
         task_soft_time_limit=_SOFT,
         task_annotations="set the options in each task's decorator",
@@ -151,7 +156,9 @@ FEATURES: tuple[Feature, ...] = (
         reject_on_worker_lost="True: always the case",
         track_started="True: always the case",
         ignore_result="the result is dropped, unless another task of a chain takes it",
+        base="a class with hooks, derived from holdfast_celery.Task",
         priority="the default priority of this task",
+        queue="its queue: its job type is `mail:NAME`, for `holdfast worker APP --types 'mail:*'`",
         expires="the default of expires for this task",
         time_limit="the task's timeout",
         rate_limit="how many can start per second, minute or hour, across all workers",
@@ -161,8 +168,6 @@ FEATURES: tuple[Feature, ...] = (
     *_refuse(
         "task option",
         soft_time_limit=_SOFT,
-        base=_MIDDLEWARE,
-        queue=_TYPES,
         routing_key=_ROUTING,
         exchange=_ROUTING,
         compression="payloads are stored as they are; keep large ones in files and pass their key",
@@ -175,9 +180,9 @@ FEATURES: tuple[Feature, ...] = (
         send_events=_OBSERVER,
         backend=_DATABASE,
         resultrepr_maxsize="the dashboard shortens what it shows; remove it",
-        on_failure=_MIDDLEWARE,
-        on_success=_MIDDLEWARE,
-        on_retry=_MIDDLEWARE,
+        on_failure=_BASE,
+        on_success=_BASE,
+        on_retry=_BASE,
     ),
     *_cover(
         "call option",
@@ -188,10 +193,17 @@ FEATURES: tuple[Feature, ...] = (
         expires="seconds, or a datetime with a time zone; a task not begun by then is cancelled",
         priority="0 to 9, as Celery's Redis transport has it: 0 is the most urgent (see highest_priority)",
         task_id="the deduplication key: while the first is not finished, a second start joins it",
+        queue="a queue that settings or decorators name",
+    ),
+    *_cover("route option", queue="the queue"),
+    *_refuse(
+        "route option",
+        routing_key=_ROUTING,
+        exchange=_ROUTING,
+        priority="set it in the task's decorator",
     ),
     *_refuse(
         "call option",
-        queue=_TYPES,
         routing_key=_ROUTING,
         exchange=_ROUTING,
         link=_PER_LINK,
@@ -243,6 +255,7 @@ FEATURES: tuple[Feature, ...] = (
         on_after_finalize="connect(function): called before tasks are looked up",
         tasks="the tasks by name",
         main="the application's name",
+        Task="what base classes of tasks are derived from",
     ),
     *_refuse(
         "application attribute",
@@ -252,7 +265,6 @@ FEATURES: tuple[Feature, ...] = (
         Worker="run `holdfast worker APP`",
         Beat="there is no beat process: workers run the cycles",
         register_task="decorate the function with @app.task",
-        Task=_MIDDLEWARE,
         user_options="write your own command",
         steps=_MIDDLEWARE,
         amqp=_ROUTING,
@@ -268,6 +280,14 @@ FEATURES: tuple[Feature, ...] = (
         "task attribute",
         delay="starts it",
         apply_async="starts it with options",
+        apply="runs it in the caller, with its retries",
+        before_start="a hook for base classes",
+        on_success="a hook for base classes",
+        on_failure="a hook for base classes",
+        on_retry="a hook for base classes",
+        after_return="a hook for base classes",
+        delay_on_commit="starts it if Django's transaction commits, as part of it",
+        apply_async_on_commit="the same with options",
         s="its signature",
         si="its signature that takes no result",
         signature="its signature with options",
@@ -283,7 +303,6 @@ FEATURES: tuple[Feature, ...] = (
     ),
     *_refuse(
         "task attribute",
-        apply=f"call the task as a function; in tests {_TEST_KIT}",
         map=_GROUP,
         starmap=_GROUP,
         chunks=_GROUP,
@@ -293,11 +312,6 @@ FEATURES: tuple[Feature, ...] = (
         update_state=_PROGRESS,
         send_event=_OBSERVER,
         backend=_DATABASE,
-        on_failure=_MIDDLEWARE,
-        on_success=_MIDDLEWARE,
-        on_retry=_MIDDLEWARE,
-        before_start=_MIDDLEWARE,
-        after_return=_MIDDLEWARE,
     ),
     *_cover(
         "request attribute",
@@ -309,6 +323,7 @@ FEATURES: tuple[Feature, ...] = (
         root_id="the chain's id",
         hostname="the worker's name",
         called_directly="whether it was called as a function",
+        is_eager="whether it is run in the caller",
         job="the Holdfast job",
     ),
     *_refuse(
@@ -325,7 +340,6 @@ FEATURES: tuple[Feature, ...] = (
         eta=_JOB,
         expires=_JOB,
         timelimit=_JOB,
-        is_eager=_TEST_KIT,
     ),
     *_cover(
         "result attribute",
@@ -335,9 +349,10 @@ FEATURES: tuple[Feature, ...] = (
         wait="waits for the result",
         status="PENDING, STARTED, SUCCESS, FAILURE or REVOKED",
         state="the same",
-        result="the result, or the error's text",
+        result="the result, or the task's exception",
         info="the same",
-        traceback="the error with its stack",
+        traceback="the exception with its stack",
+        maybe_throw="raises the exception of a task that failed",
         ready="whether it has ended",
         successful="whether it completed",
         failed="whether it failed",
@@ -350,8 +365,22 @@ FEATURES: tuple[Feature, ...] = (
         parent=_CHILDREN,
         collect=_CHILDREN,
         then="write a chain, or `await app.aio.chains.wait(id)`",
-        maybe_throw="call get()",
         children_results=_CHILDREN,
+    ),
+    *_cover(
+        "result argument",
+        timeout="seconds after which get() raises TimeoutError",
+        propagate="False returns the task's exception instead of raising it",
+        interval="no effect: get() is told when the task ends",
+        no_ack="no effect: there is no message to acknowledge",
+        follow_parents="no effect: a chain is one record",
+        callback="called with the id and the value of a task that completed",
+        disable_sync_subtasks="False waits inside a task, which holds its slot meanwhile",
+    ),
+    *_refuse(
+        "result argument",
+        on_message=_PROGRESS,
+        on_interval="get() does not poll; call get(timeout=…) in a loop of your own",
     ),
     *_cover(
         "group result attribute",
@@ -382,6 +411,7 @@ FEATURES: tuple[Feature, ...] = (
         "signature attribute",
         delay="starts it",
         apply_async="starts it with options",
+        apply="runs it in the caller",
         set="changes the options of one task's signature",
         clone="copies one task's signature",
     ),
@@ -390,7 +420,6 @@ FEATURES: tuple[Feature, ...] = (
         on_error=_ON_ERROR,
         link_error=_ON_ERROR,
         link=_PER_LINK,
-        apply=f"call the task as a function; in tests {_TEST_KIT}",
         replace="write the signature anew",
         freeze="give the task a task_id",
         stamp="pass it as an argument",
@@ -411,11 +440,26 @@ FEATURES: tuple[Feature, ...] = (
         crontab="from holdfast_celery import crontab",
         AsyncResult="from holdfast_celery import AsyncResult",
         GroupResult="from holdfast_celery import GroupResult",
-        MaxRetriesExceededError="from holdfast_celery import MaxRetriesExceededError",
+        Task="from holdfast_celery import Task",
+        signals="from holdfast_celery import signals",
+        task_prerun="from holdfast_celery.signals import task_prerun",
+        task_postrun="from holdfast_celery.signals import task_postrun",
+        task_success="from holdfast_celery.signals import task_success",
+        task_failure="from holdfast_celery.signals import task_failure",
+        task_retry="from holdfast_celery.signals import task_retry",
+        worker_ready="from holdfast_celery.signals import worker_ready",
+        worker_shutdown="from holdfast_celery.signals import worker_shutdown",
+        EagerResult="from holdfast_celery.result import EagerResult",
+        MaxRetriesExceededError="from holdfast_celery.exceptions import MaxRetriesExceededError",
+        Retry="from holdfast_celery.exceptions import Retry",
+        TimeLimitExceeded="from holdfast_celery.exceptions import TimeLimitExceeded",
+        TimeoutError="from holdfast_celery.exceptions import TimeoutError",
+        TaskRevokedError="from holdfast_celery.exceptions import TaskRevokedError",
+        ChordError="from holdfast_celery.exceptions import ChordError",
+        WorkerLostError="from holdfast_celery.exceptions import WorkerLostError",
     ),
     *_refuse(
         "import",
-        Task=_MIDDLEWARE,
         schedule="pass the number of seconds",
         get_task_logger="write logging.getLogger(__name__); the worker adds the job to every line",
         current_app="import your application",
@@ -424,20 +468,27 @@ FEATURES: tuple[Feature, ...] = (
         xstarmap=_GROUP,
         subtask="write task.s(…)",
         solar="there are no solar schedules: compute the time in a cycle and start the task with eta",
-        signals=f"for the life of tasks {_MIDDLEWARE}; for what happened {_OBSERVER}",
+        before_task_publish="override apply_async in a base class",
+        after_task_publish=_OBSERVER,
+        task_received=_OBSERVER,
+        task_revoked=_OBSERVER,
+        worker_init="connect worker_ready",
+        worker_process_init="tasks run in threads of one process: connect worker_ready",
+        worker_process_shutdown="tasks run in threads of one process: connect worker_shutdown",
+        worker_shutting_down="connect worker_shutdown",
+        celeryd_init="connect worker_ready",
+        celeryd_after_setup="connect worker_ready",
+        setup_logging="the worker leaves your logging alone; remove it",
+        after_setup_logger="the worker leaves your logging alone; remove it",
+        after_setup_task_logger="the worker leaves your logging alone; remove it",
+        beat_init="there is no beat process: workers run the cycles",
         current_task="use bind=True and self",
-        Retry="catch what the task itself raises; retries end the attempt",
         Ignore="return holdfast.Cancel(reason)",
         Reject="raise holdfast.Permanent(reason); for another attempt raise holdfast.Snooze('30s')",
         SoftTimeLimitExceeded=_SOFT,
-        TimeLimitExceeded="a timeout is recorded by the worker; it is an error of the attempt",
-        TimeoutError="catch holdfast.errors.WaitTimeout",
-        TaskRevokedError="catch holdfast.errors.ChainCancelled",
-        ChordError="the body fails with the header's error; catch holdfast.errors.ChainFailed",
         NotRegistered="catch holdfast.errors.UnknownJobType",
         OperationalError="catch holdfast.errors.DatabaseUnreachable",
         uuid="call app.new_id()",
-        EagerResult=_TEST_KIT,
         ResultSet="keep the results in a list",
         bootsteps=_MIDDLEWARE,
         states="compare result.status with the texts",
@@ -467,6 +518,14 @@ def refuse(kind: Kind, name: str, where: str = "") -> CeleryUnsupported:
     known = [each.name for each in FEATURES if each.kind == kind and each.is_covered]
     near = nearest(name, known) or f"there are {', '.join(known)}"
     return CeleryUnsupported(f"{kind} {name[:60]}{place} is unknown", help=near)
+
+
+def refuse_import(module: str, name: str) -> Exception:
+    """Return the error for a name that a module of ours does not have, with what to write instead of Celery's."""
+    found = find_feature("import", name)
+    if name.startswith("__") or found is None or found.is_covered:
+        return AttributeError(f"module {module!r} has no attribute {name!r}")
+    return refuse("import", name)
 
 
 class UnsupportedAttribute(CeleryUnsupported, AttributeError):

@@ -13,6 +13,7 @@ from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import AsyncAdapter
 from holdfast.core.errors import UnsupportedConnection
 from holdfast_celery.coverage import refuse_attributes
+from holdfast_celery.django_transaction import django_connection, in_transaction
 from holdfast_celery.errors import CeleryUnsupported
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class TaskRequest:
     root_id: str | None = None
     hostname: str | None = None
     called_directly: bool = True
+    is_eager: bool = False
     job: Job[Any] | None = None
     app: Celery | None = field(default=None, repr=False)
 
@@ -100,10 +102,26 @@ def using_transaction(app: Celery, tx: Any) -> Iterator[None]:
 
 @contextmanager
 def transaction_of(app: Celery) -> Iterator[Any]:
-    """Open a transaction of our own, or join that of the surrounding `using` block."""
+    """Open a transaction, or join that of the surrounding `using` block or of Django."""
     joined = _joined.get()
     if joined is not None and joined[0] is app:
         yield joined[1]
         return
+    connection = django_connection(app.url)
+    if connection is not None:
+        with in_transaction(connection):
+            yield connection
+        return
     with app.transaction() as tx:
         yield tx
+
+
+def read_connection(app: Celery) -> Any | None:
+    """Return the connection to read on: that of the `using` block or Django's, which see what is not committed yet."""
+    joined = _joined.get()
+    return joined[1] if joined is not None and joined[0] is app else django_connection(app.url)
+
+
+def joins_transaction(app: Celery) -> bool:
+    """Whether a start commits and rolls back with what the caller does in a transaction."""
+    return read_connection(app) is not None

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.duration import milliseconds
-from holdfast.core.errors import AttemptError, InputInvalid, InvalidOption, Permanent
+from holdfast.core.errors import (
+    Aborted,
+    Busy,
+    InputInvalid,
+    InvalidOption,
+    LeaseLost,
+    Permanent,
+    StepUnreadable,
+)
 from holdfast.core.flow import Rate
 from holdfast.core.instants import to_datetime, to_instant
 from holdfast.core.outcome import Cancel, Continue, Snooze
@@ -30,38 +41,53 @@ from holdfast_celery.calls import (
     input_of,
     read_options,
 )
-from holdfast_celery.canvas import TaskSignature, after_group, start_members
+from holdfast_celery.canvas import Canvas, TaskSignature, after_group, start_members
 from holdfast_celery.coverage import (
     check_always_so,
     check_names,
+    find_feature,
     refuse,
     refuse_attributes,
 )
+from holdfast_celery.django_transaction import on_django_commit
 from holdfast_celery.errors import CeleryUnsupported
-from holdfast_celery.results import AsyncResult
-from holdfast_celery.scope import TaskRequest, current_celery, current_request
+from holdfast_celery.exceptions import (
+    ExceptionInfo,
+    MaxRetriesExceededError,
+    TaskRetry,
+    TimeLimitExceeded,
+    record_error,
+)
+from holdfast_celery.result import AsyncResult
+from holdfast_celery.scope import (
+    TaskRequest,
+    current_celery,
+    current_request,
+    joins_transaction,
+)
+from holdfast_celery.signals import (
+    task_failure,
+    task_postrun,
+    task_prerun,
+    task_retry,
+    task_success,
+)
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
+    from holdfast_celery.eager import EagerResult
 
 DEFAULT_RETRIES = 3
 DEFAULT_DELAY_S = 180.0
 BACKOFF_MAX_S = 600.0
 
+CUT_OFF_ATTEMPTS = 2
+"""How often an attempt that its worker's death cut off is made again beside the retries."""
+
 Errors = tuple[type[BaseException], ...]
 
-
-class TaskRetry(Exception):
-    """Raised by `self.retry`: this attempt ends, and another follows after a while."""
-
-    def __init__(self, delay_ms: int, reason: BaseException | None) -> None:
-        self.retry_after_ms = delay_ms
-        because = "" if reason is None else f": {type(reason).__name__}: {reason}"
-        super().__init__(f"retry in {delay_ms / 1000:g} s{because}")
-
-
-class MaxRetriesExceededError(Permanent):
-    """Raised by `self.retry` when no retry is left and it was given no error to fail with."""
+_NOT_FAILURES = (Snooze, Busy, Aborted, LeaseLost, StepUnreadable)
+"""What a task may raise that the worker understands by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +115,7 @@ class TaskOptions:
         check_always_so("task option", given, task)
         options = {name: value for name, value in given.items() if name in cls.__slots__}
         options |= _fold_retry_options(given.get("retry_kwargs"), task)
-        call = {name: given[name] for name in ("priority", "expires") if name in given}
+        call = {name: given[name] for name in sorted(_CALL_DEFAULTS) if name in given}
         _check_task_options(options)
         for name in ("autoretry_for", "dont_autoretry_for"):
             if name in options:
@@ -107,17 +133,32 @@ class TaskOptions:
         delay = min(self.retry_backoff_max, self.retry_backoff * 2 ** min(retries, 40))
         return milliseconds(delay * random.random() if self.retry_jitter else delay)
 
+    @property
+    def timeout_retries(self) -> int | None:
+        """How often the task is retried after an attempt that ran too long."""
+        return self.max_retries if self.bind or self.autoretry_for else 0
+
     def policy(self) -> Retry:
-        """Return the policy for what the task cannot decide itself: an attempt that timed out."""
-        base = self.retry_backoff or self.default_retry_delay
-        retries = self.max_retries if self.bind or self.autoretry_for else 0
+        """Return the policy for what the task cannot decide itself: an attempt that was cut off.
+
+        Which exceptions are retried, and how often, an attempt decides when one is raised.
+        """
+        retries = self.timeout_retries
+        base = 1 if retries == 0 else self.retry_backoff or self.default_retry_delay
         return Retry(
             base=base,
             cap=max(base, self.retry_backoff_max) if self.retry_backoff else base,
             multiplier=2 if self.retry_backoff else 1,
-            max_attempts=None if retries is None else retries + 1,
+            max_attempts=None if retries is None else 1 + retries + CUT_OFF_ATTEMPTS,
         )
 
+
+_CALL_DEFAULTS = frozenset({"priority", "expires", "queue"})
+_NOT_OF_CLASSES = frozenset({"defaults", "bind"})
+
+_log = logging.getLogger("holdfast.celery")
+_entering: ContextVar[CeleryTask | None] = ContextVar("holdfast_celery_entering", default=None)
+"""The task whose attempt is about to call it."""
 
 _NUMBER = (int, float)
 _KINDS: Mapping[str, tuple[type, ...]] = {
@@ -146,7 +187,7 @@ def _check_task_options(options: Mapping[str, Any]) -> None:
     rate_of(options.get("rate_limit"))
 
 
-def rate_of(rate_limit: str | int | None) -> list[Rate]:
+def rate_of(rate_limit: str | int | None, name: str | None = None) -> list[Rate]:
     """Return the rates of a limit such as "10/m", or of a number per second. Raises: InvalidOption."""
     if rate_limit is None:
         return []
@@ -155,7 +196,7 @@ def rate_of(rate_limit: str | int | None) -> list[Rate]:
         raise InvalidOption(
             f"rate_limit={rate_limit!r} is not a rate", help='write "10/s", "10/m" or "10/h"'
         )
-    return [Rate(int(number), _PERIODS[unit or "s"])]
+    return [Rate(int(number), _PERIODS[unit or "s"], name=name)]
 
 
 def _fold_retry_options(retry_kwargs: Any, task: str) -> dict[str, Any]:
@@ -172,7 +213,7 @@ class CeleryTask:
 
     MaxRetriesExceededError = MaxRetriesExceededError
 
-    def __init__(
+    def set_up(
         self,
         function: Callable[..., Any],
         given: Mapping[str, Any],
@@ -181,6 +222,7 @@ class CeleryTask:
         app: Celery | None = None,
     ) -> None:
         """Take the function and the decorator's options. Raises: CeleryUnsupported, InvalidName, InvalidOption."""
+        given = _options_of(type(self)) | dict(given)
         theirs = _name_in_celery(function)
         function = _bare(function)
         module = function.__module__
@@ -192,6 +234,9 @@ class CeleryTask:
                 f"{self.name} is async, but Celery tasks cannot be",
                 help=f'write @app.job("{self.name}") and take the job: async def {function.__name__}(job)',
             )
+        for name in given.keys() & vars(type(self)).keys():
+            # What the decorator says of an attribute that the base class has, too.
+            self.__dict__[name] = given[name]
         self._function = function
         self._signature = inspect.signature(function)
         self._app = app
@@ -228,7 +273,11 @@ class CeleryTask:
         return self._function(*((self, *args) if self.options.bind else args), **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function in this process, as its own attempt."""
+        """Call the function: in a worker as part of the attempt, elsewhere as an attempt of its own."""
+        if _entering.get() is self:
+            # The attempt calls the task where a base class has wrapped this, and the request stays.
+            _entering.set(None)
+            return self.run(*args, **kwargs)
         token = current_request.set(TaskRequest(task=self.name, args=args, kwargs=kwargs))
         try:
             return self.run(*args, **kwargs)
@@ -245,14 +294,74 @@ class CeleryTask:
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncResult:
-        """Start it in a transaction of its own, or in that of an `app.using(tx)` block.
+        """Start it in a transaction of its own, in that of an `app.using(tx)` block, or in Django's that is open.
 
         Raises: InputInvalid, PayloadNotEncodable, CeleryUnsupported, InvalidOption, and the errors of the database.
         """
         given, named = tuple(args or ()), dict(kwargs or {})
         self._check_call(given, named)
-        found: AsyncResult = self._sign(given, named).apply_async(**options)
+        found: AsyncResult = Canvas.apply_async(self._sign(given, named), **options)
         return found
+
+    def overrides(self, method: str) -> bool:
+        """Whether a base class has its own version of a method."""
+        return getattr(type(self), method) is not getattr(CeleryTask, method)
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        """Do something before each attempt; for base classes, as all of these. What it raises fails the attempt."""
+
+    def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
+        """Do something after an attempt that completed, before that is recorded."""
+
+    def on_failure(
+        self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: ExceptionInfo
+    ) -> None:
+        """Do something after an attempt that failed for good."""
+
+    def on_retry(
+        self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: ExceptionInfo
+    ) -> None:
+        """Do something after an attempt that is retried."""
+
+    def after_return(
+        self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: Any
+    ) -> None:
+        """Do something after each of these; `status` is SUCCESS, FAILURE or RETRY."""
+
+    def apply(
+        self,
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        throw: bool | None = None,
+        **options: Any,
+    ) -> EagerResult:
+        """Run it in this process, with its retries; `throw` raises what it raises. Raises: see `apply_async`."""
+        given, named = tuple(args or ()), dict(kwargs or {})
+        self._check_call(given, named)
+        found: EagerResult = self._sign(given, named).apply(throw=throw, **options)
+        return found
+
+    def delay_on_commit(self, *args: Any, **kwargs: Any) -> None:
+        """Start it if Django's transaction commits. Raises: see `apply_async`, CeleryUnsupported without Django."""
+        self.apply_async_on_commit(args, kwargs)
+
+    def apply_async_on_commit(
+        self,
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Start it if Django's transaction commits: as part of that, or after it where Holdfast has another database.
+
+        Raises: see `apply_async`, CeleryUnsupported without Django.
+        """
+        start = partial(self.apply_async, args, kwargs, **options)
+        if joins_transaction(self.app) and not self.app.conf.task_always_eager:
+            start()
+        elif not on_django_commit(start):
+            raise CeleryUnsupported(
+                "delay_on_commit needs Django's transactions", help="write `with app.using(tx):`"
+            )
 
     def s(self, *args: Any, **kwargs: Any) -> TaskSignature:
         """Return its signature: in a chain, the result before it is its first argument."""
@@ -288,7 +397,7 @@ class CeleryTask:
         """
         check_names("retry option", options, self.name)
         request, most = self.request, self.options.max_retries
-        if request.job is None:
+        if request.called_directly:
             raise exc or TaskRetry(0, None)
         if most is not None and request.retries >= most:
             # The attempt's end marks it as final, whatever it is.
@@ -311,7 +420,8 @@ class CeleryTask:
         if limit is not None:
             found["timeout"] = limit
         if self.options.rate_limit is not None:
-            found["rates"] = rate_of(self.options.rate_limit)
+            # Types that share a name share the limit: a task has one, whatever its queues.
+            found["rates"] = rate_of(self.options.rate_limit, self.name if app.queues else None)
         if self.options.sealed:
             found["sealed"] = True
         return found
@@ -324,12 +434,13 @@ class CeleryTask:
         if expired_at is not None and job.claimed.claimed_at > expired_at:
             return Cancel(f"expired at {to_datetime(expired_at):%Y-%m-%d %H:%M:%S} UTC")
         args = ([each.output for each in job.blockers], *call.args) if call.collect else call.args
+        retries = self._retries_of(job, app)
         request = TaskRequest(
             id=call.task_id or str(job.id),
             task=self.name,
             args=tuple(args),
             kwargs=dict(call.kwargs),
-            retries=job.attempt - 1,
+            retries=retries,
             root_id=str(job.chain_id),
             hostname=job.worker,
             called_directly=False,
@@ -345,25 +456,116 @@ class CeleryTask:
         drop = self.options.ignore_result
         return None if (app.conf.task_ignore_result if drop is None else drop) else result
 
+    def _retries_of(self, job: Job[TaskCall], app: Celery) -> int:
+        """Count the retries so far. A message that is delivered again has as many: the death of a worker is none.
+
+        Raises: TimeLimitExceeded when the attempt before ran too long and none was left.
+        """
+        if job.attempt == 1:
+            return 0
+        # One that was redriven counts from 1 again, after what it had before.
+        earlier = {each.attempt: each for each in app.jobs.attempts(job.id)}
+        ended = [earlier.get(number) for number in range(1, job.attempt)]
+        retries = sum(each is None or each.kind != "reap" for each in ended)
+        last, most = ended[-1], self.options.timeout_retries
+        error = "" if last is None else last.error or ""
+        if error.startswith("TimedOut: ") and most is not None and retries > most:
+            # The worker cut it off, and could not know that it has no retries.
+            raise TimeLimitExceeded(error.removeprefix("TimedOut: "))
+        return retries
+
     def _attempt(self, request: TaskRequest) -> Any:
-        token = current_request.set(request)
+        assert request.job is not None
         try:
-            return self.run(*request.args, **request.kwargs)
-        except (AttemptError, TaskRetry, Snooze):
+            return self.call_with(request)
+        except _NOT_FAILURES:
             raise
         except Exception as error:
-            if self._is_retried(error, request.retries):
-                _mark(error, "retry_after_ms", self.options.delay_ms(request.retries))
+            sealed = request.job.attempt_state.sealed
+            delay_ms = self._retry_delay_ms(error, request.retries)
+            raise record_error(error, sealed=sealed, retry_after_ms=delay_ms) from error
+
+    def call_with(self, request: TaskRequest) -> Any:
+        """Call the function as the attempt that a request describes, with the hooks and signals around it."""
+        token = current_request.set(request)
+        named = {"task_id": request.id, "args": request.args, "kwargs": request.kwargs}
+        id, args, kwargs = str(request.id), request.args, request.kwargs
+        try:
+            task_prerun.send(self, task=self, **named)
+            try:
+                self.before_start(id, args, kwargs)
+                value = self._enter(*args, **kwargs)
+            except _NOT_FAILURES:
                 raise
-            if _mark(error, "retryable", False):
+            except Exception as error:
+                status, value = self._on_error(error, request)
+                self._end(request, status, value)
                 raise
-            raise Permanent(error) from error
+            if not isinstance(value, Cancel | Continue | Snooze):
+                self._call_hook(self.on_success, value, id, args, kwargs)
+                task_success.send(self, result=value)
+                self._end(request, "SUCCESS", value)
+            return value
         finally:
             current_request.reset(token)
 
-    def _is_retried(self, error: Exception, retries: int) -> bool:
+    def _enter(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.overrides("__call__"):
+            return self.run(*args, **kwargs)
+        token = _entering.set(self)
+        try:
+            return self(*args, **kwargs)
+        finally:
+            _entering.reset(token)
+
+    def _on_error(self, error: Exception, request: TaskRequest) -> tuple[str, Exception]:
+        """Call the hook of an error, and send its signal."""
+        einfo = ExceptionInfo(error)
+        id, args, kwargs = str(request.id), request.args, request.kwargs
+        if isinstance(error, TaskRetry) or self.is_retried(error, request.retries):
+            reason = error if isinstance(error, TaskRetry) else TaskRetry(0, error)
+            cause = reason.exc if isinstance(reason.exc, Exception) else reason
+            self._call_hook(self.on_retry, cause, id, args, kwargs, einfo)
+            task_retry.send(self, request=request, reason=reason, einfo=einfo)
+            return "RETRY", error
+        self._call_hook(self.on_failure, error, id, args, kwargs, einfo)
+        task_failure.send(
+            self,
+            task_id=id,
+            exception=error,
+            args=args,
+            kwargs=kwargs,
+            traceback=error.__traceback__,
+            einfo=einfo,
+        )
+        return "FAILURE", error
+
+    def _end(self, request: TaskRequest, status: str, value: Any) -> None:
+        id, args, kwargs = str(request.id), request.args, request.kwargs
+        self._call_hook(self.after_return, status, value, id, args, kwargs, None)
+        task_postrun.send(
+            self, task_id=id, task=self, args=args, kwargs=kwargs, retval=value, state=status
+        )
+
+    def _call_hook(self, hook: Callable[..., Any], *args: Any) -> None:
+        """Call a hook after the task; one that fails is logged, and changes nothing of the outcome."""
+        try:
+            hook(*args)
+        except Exception:
+            _log.exception("%s of task %s failed", hook.__name__, self.name)
+
+    def _retry_delay_ms(self, error: Exception, retries: int) -> int | None:
+        """Return how long the task waits before it is retried after an error; None for one that is final."""
+        if isinstance(error, TaskRetry):
+            return error.retry_after_ms
+        return self.options.delay_ms(retries) if self.is_retried(error, retries) else None
+
+    def is_retried(self, error: Exception, retries: int) -> bool:
+        """Whether an error that the task raised after so many retries is retried."""
         options = self.options
         if options.max_retries is not None and retries >= options.max_retries:
+            return False
+        if isinstance(error, Permanent):
             return False
         return isinstance(error, options.autoretry_for) and not isinstance(
             error, options.dont_autoretry_for
@@ -385,11 +587,54 @@ class CeleryTask:
         return f"<task {self.name}>"
 
 
+def make_task(
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+    *,
+    main: str | None = None,
+    app: Celery | None = None,
+) -> CeleryTask:
+    """Make a task of a function, of the class that `base` names.
+
+    Raises: CeleryUnsupported, InvalidName, InvalidOption.
+    """
+    options = dict(given)
+    base = options.pop("base", None) or CeleryTask
+    if not (isinstance(base, type) and issubclass(base, CeleryTask)):
+        raise InvalidOption(
+            f"base={repr(base)[:60]} is not a task's class",
+            help="derive it from holdfast_celery.Task",
+        )
+    task = base.__new__(base)
+    # A base class may have a constructor of its own, which takes nothing.
+    task.set_up(function, options, main=main, app=app)
+    task.__init__()  # type: ignore[misc]
+    return task
+
+
+def _options_of(base: type[CeleryTask]) -> dict[str, Any]:
+    """Return the options of a decorator that a base class has as attributes."""
+    found: dict[str, Any] = {}
+    for each in reversed(base.__mro__[: base.__mro__.index(CeleryTask)]):
+        names = vars(each).keys() & (
+            frozenset(TaskOptions.__slots__) | _CALL_DEFAULTS | {"retry_kwargs"}
+        )
+        found |= {name: vars(each)[name] for name in names if name not in _NOT_OF_CLASSES}
+        for name in vars(each):
+            feature = find_feature("task option", name)
+            if feature is not None and not feature.is_covered and not callable(vars(each)[name]):
+                raise refuse("task option", name, base.__name__)
+    return found
+
+
 def handler_of(task: CeleryTask, app: Celery) -> Callable[[Job[TaskCall]], Any]:
-    """Return the handler of a task's job type."""
+    """Return the handler of a task's job type, with the application's sync middlewares around it."""
 
     def handle(job: Job[TaskCall]) -> Any:
-        return task.run_job(job, app)
+        call: Callable[[], Any] = partial(task.run_job, job, app)
+        for middleware in reversed(app.sync_middlewares):
+            call = partial(middleware, job, call)
+        return call()
 
     handle.__qualname__ = handle.__name__ = task.__name__
     handle.__module__ = str(task.__module__)
@@ -414,15 +659,6 @@ def _go_on(job: Job[TaskCall], app: Celery, call: TaskCall, result: Any, began: 
         members = start_members(app, done.tx, step.members, [result])
         spent_ms = round((time.monotonic() - began) * 1000)
         return continue_with(body, input_of(body, (), rest, collect=True), spent_ms, members)
-
-
-def _mark(error: BaseException, name: str, value: object) -> bool:
-    """Set what the worker reads of an error; False for one that has no attributes."""
-    try:
-        setattr(error, name, value)
-    except (AttributeError, TypeError):
-        return False
-    return True
 
 
 def _name_in_celery(function: Any) -> str | None:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     app: Holdfast
     """This process's application, for commands and for your own code."""
 
-_SQLITE = "django.db.backends.sqlite3"
-_POSTGRESQL = frozenset({"django.db.backends.postgresql", "django.contrib.gis.db.backends.postgis"})
 _CONNECTION_OPTIONS = (
     "service",
     "passfile",
@@ -52,14 +50,16 @@ def database_url(alias: str = "default") -> str:
     """
     from django.db import connections
 
-    settings: dict[str, Any] = connections[alias].settings_dict
-    engine, name = settings["ENGINE"], str(settings["NAME"] or "")
-    if engine == _SQLITE:
+    connection = connections[alias]
+    settings: dict[str, Any] = connection.settings_dict
+    name = str(settings["NAME"] or "")
+    # Engines have many names, of GIS and of wrappers that measure; the vendor is that of the database.
+    if connection.vendor == "sqlite":
         return parse_url(f"sqlite:///{name}").url
-    if engine in _POSTGRESQL:
+    if connection.vendor == "postgresql":
         return _postgresql_url(settings, name)
     raise UnusableUrl(
-        f"Holdfast has no store for {engine}",
+        f"Holdfast has no store for {settings['ENGINE']}",
         help="use PostgreSQL or SQLite for this alias of DATABASES",
     )
 

@@ -22,10 +22,8 @@ class JetStream:
     @property
     def servers(self) -> list[str]:
         """The address of each server."""
-        scheme, _, _ = self.url.rpartition("://")[0].partition(",")
-        return [
-            each if "://" in each else f"{scheme or 'nats'}://{each}" for each in self.url.split(",")
-        ]
+        scheme = self.url.partition("://")[0] if "://" in self.url else "nats"
+        return [each if "://" in each else f"{scheme}://{each}" for each in self.url.split(",")]
 
     @property
     def filters(self) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import InvalidSchedule, nearest
+from holdfast_celery.coverage import refuse_import
 from holdfast_celery.errors import CeleryUnsupported
 
 CronField: TypeAlias = str | int | Iterable[int]
@@ -116,3 +117,8 @@ def beat_entry(name: str, entry: Mapping[str, Any]) -> BeatEntry:
 def cycle_name(entry: str) -> str:
     """Return the name of an entry's cycle: its own, with a dash for whatever a name cannot have."""
     return _NOT_IN_NAMES.sub("-", entry).strip("-.")[:100]
+
+
+def __getattr__(name: str) -> Any:
+    """Refuse what else Celery has here, with what to write instead."""
+    raise refuse_import(__name__, name)

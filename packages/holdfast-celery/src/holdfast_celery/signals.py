@@ -1,0 +1,138 @@
+"""Celery's signals. Those of tasks are sent in the thread that runs the task, before its outcome is recorded."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
+from inspect import ismethod
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.events import Event
+from holdfast_celery.coverage import refuse_import
+
+if TYPE_CHECKING:
+    from holdfast_celery.application import Celery
+
+_log = logging.getLogger("holdfast.celery")
+
+Receiver = Callable[..., Any]
+
+
+class TaskSignal:
+    """A signal: receivers are called with `signal`, `sender` and its own arguments; one that fails is logged."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._receivers: dict[Any, tuple[Callable[[], Receiver | None], Any]] = {}
+        self._changing = threading.Lock()
+
+    def connect(
+        self,
+        receiver: Receiver | None = None,
+        sender: Any = None,
+        weak: bool = True,
+        dispatch_uid: Any = None,
+        retry: bool = False,
+    ) -> Any:
+        """Call a function for each signal, or for those of a sender: a task, or its name. Also used as a decorator.
+
+        weak: forget it with its last other reference. dispatch_uid: one of the same is connected once.
+        """
+        if receiver is None:
+            return partial(
+                self.connect, sender=sender, weak=weak, dispatch_uid=dispatch_uid, retry=retry
+            )
+        reference: Callable[[], Receiver | None]
+        if weak:
+            reference = (
+                weakref.WeakMethod(receiver) if ismethod(receiver) else weakref.ref(receiver)
+            )
+        else:
+            reference = partial(_itself, receiver)
+        with self._changing:
+            self._receivers[_key(receiver, sender, dispatch_uid)] = (reference, sender)
+        return receiver
+
+    def disconnect(
+        self,
+        receiver: Receiver | None = None,
+        sender: Any = None,
+        weak: bool | None = None,
+        dispatch_uid: Any = None,
+    ) -> bool:
+        """Forget a receiver; return whether it was connected."""
+        with self._changing:
+            return self._receivers.pop(_key(receiver, sender, dispatch_uid), None) is not None
+
+    def has_listeners(self, sender: Any = None) -> bool:
+        """Whether somebody listens."""
+        return bool(self._receivers)
+
+    def send(self, sender: Any, **named: Any) -> list[tuple[Receiver, Any]]:
+        """Call the receivers; return what each returned or raised."""
+        answers: list[tuple[Receiver, Any]] = []
+        for reference, wanted in list(self._receivers.values()):
+            receiver = reference()
+            if receiver is None or not _is_sender(wanted, sender):
+                continue
+            try:
+                answers.append((receiver, receiver(signal=self, sender=sender, **named)))
+            except Exception as error:
+                _log.exception("a receiver of %s failed: %r", self.name, receiver)
+                answers.append((receiver, error))
+        return answers
+
+    send_robust = send
+
+    def __repr__(self) -> str:
+        return f"<signal {self.name}>"
+
+
+def _itself(receiver: Receiver) -> Receiver:
+    return receiver
+
+
+def _key(receiver: Receiver | None, sender: Any, uid: Any) -> tuple[Any, int]:
+    same = uid
+    if uid is None:
+        same = (id(receiver.__self__), receiver.__func__) if ismethod(receiver) else id(receiver)
+    return same, id(sender)
+
+
+def _is_sender(wanted: Any, sender: Any) -> bool:
+    return wanted is None or wanted is sender or wanted == getattr(sender, "name", None)
+
+
+task_prerun = TaskSignal("task_prerun")
+task_postrun = TaskSignal("task_postrun")
+task_success = TaskSignal("task_success")
+task_failure = TaskSignal("task_failure")
+task_retry = TaskSignal("task_retry")
+worker_ready = TaskSignal("worker_ready")
+worker_shutdown = TaskSignal("worker_shutdown")
+
+_OF_WORKERS = {"worker_started": worker_ready, "worker_stopped": worker_shutdown}
+
+
+class WorkerSignals:
+    """An observer that sends the signals of workers, each in a thread of its own: the worker's loop must not wait."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+
+    def wants(self, name: str) -> bool:
+        """Whether somebody listens to the signal of an event."""
+        return name in _OF_WORKERS and _OF_WORKERS[name].has_listeners()
+
+    def observe(self, event: Event) -> None:
+        """Send the signal of an event; the process waits for its receivers before it exits."""
+        send = partial(_OF_WORKERS[event.name].send, sender=self._app)
+        threading.Thread(target=send, name=f"holdfast-{event.name}").start()
+
+
+def __getattr__(name: str) -> Any:
+    """Refuse Celery's other signals, with what to write instead."""
+    raise refuse_import(__name__, name)

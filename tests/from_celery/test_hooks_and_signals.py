@@ -1,0 +1,277 @@
+"""Base classes with hooks, and signals: each test runs against Celery itself and against the look-alike."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from holdfast_celery import Celery
+from holdfast_celery.errors import CeleryUnsupported
+from holdfast_testing.kit import Kit
+from tests.from_celery.sides import Side
+from tests.support.until import wait_until
+
+Calls = list[tuple[Any, ...]]
+
+
+def base_of(side: Side, calls: Calls) -> type[Any]:
+    """A class whose hooks note their calls, with options for its tasks."""
+    parent: Any = side.module().Task
+
+    class Noting(parent):  # type: ignore[misc]
+        abstract = True
+        max_retries = 1
+        default_retry_delay = 0
+        kept = "of the class"
+
+        def __init__(self) -> None:
+            self.made = True
+
+        def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+            calls.append(("before_start", list(args), dict(kwargs)))
+
+        def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
+            calls.append(("on_success", retval))
+
+        def on_failure(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+            calls.append(("on_failure", repr(exc), "ValueError: no" in str(einfo.traceback)))
+
+        def on_retry(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+            calls.append(("on_retry", repr(exc)))
+
+        def after_return(
+            self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: Any
+        ) -> None:
+            calls.append(("after_return", status))
+
+    return Noting
+
+
+def test_hooks_of_a_base_class_are_called_in_order(side: Side) -> None:
+    calls: Calls = []
+
+    @side.task(name="work", base=base_of(side, calls))
+    def work(a: int, b: int = 0) -> int:
+        calls.append(("run",))
+        if a < 0:
+            raise ValueError("no")
+        return a + b
+
+    assert side.get(work.delay(1, b=2)) == 3
+    expected = ["before_start", "run", "on_success", "after_return"]
+    wait_until(lambda: len(calls) == 4)
+    assert [each[0] for each in calls] == expected
+    assert calls[0] == ("before_start", [1], {"b": 2})
+    assert calls[2:] == [("on_success", 3), ("after_return", "SUCCESS")]
+    calls.clear()
+    side.end(work.delay(-1))
+    wait_until(lambda: len(calls) == 4)
+    assert calls[2:] == [("on_failure", "ValueError('no')", True), ("after_return", "FAILURE")]
+    assert (work.max_retries, work.kept, work.made) == (1, "of the class", True)
+
+
+def test_hooks_are_called_where_a_task_is_applied(side: Side) -> None:
+    calls: Calls = []
+
+    @side.task(name="work", base=base_of(side, calls))
+    def work(a: int) -> int:
+        return a
+
+    work.apply((1,))
+    assert [each[0] for each in calls] == ["before_start", "on_success", "after_return"]
+
+
+def test_a_retry_calls_its_hook(side: Side) -> None:
+    calls: Calls = []
+
+    @side.task(name="work", base=base_of(side, calls), bind=True)
+    def work(self: Any) -> int:
+        if not self.request.retries:
+            raise self.retry(exc=OSError("busy"), countdown=0)
+        return 5
+
+    assert work.apply().get() == 5
+    assert ("on_retry", "OSError('busy')") in calls
+    assert calls[-1] == ("after_return", "SUCCESS")
+
+
+def test_a_base_class_wraps_the_call(side: Side) -> None:
+    parent: Any = side.module().Task
+
+    class Doubling(parent):  # type: ignore[misc]
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return 2 * super().__call__(*args, **kwargs)
+
+    @side.task(name="work", base=Doubling, bind=True)
+    def work(self: Any, a: int) -> int:
+        return a if self.request.id and not self.request.called_directly else -1
+
+    assert side.get(work.delay(4)) == 8
+
+
+def test_a_base_class_changes_how_its_tasks_are_started(side: Side) -> None:
+    parent: Any = side.module().Task
+
+    class Numbered(parent):  # type: ignore[misc]
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+            return super().apply_async(args, {**(kwargs or {}), "number": 7}, **options)
+
+    @side.task(name="work", base=Numbered)
+    def work(a: int, number: int = 0) -> list[int]:
+        return [a, number]
+
+    assert side.get(work.delay(1)) == [1, 7]
+    assert side.get(work.apply_async((2,), countdown=0)) == [2, 7]
+    assert side.get(work.s(3).apply_async()) == [3, 7]
+    assert side.get(work.s().delay(4)) == [4, 7]
+
+
+@contextmanager
+def receiving(side: Side, calls: Calls) -> Iterator[None]:
+    """Note the signals of tasks while the block runs."""
+    signals = side.module("signals")
+
+    def on_prerun(task_id: str, task: Any, args: Any, kwargs: Any, **_: Any) -> None:
+        calls.append(("prerun", task.name, list(args), threading.get_ident()))
+
+    def on_postrun(task: Any, retval: Any, state: str, **_: Any) -> None:
+        calls.append(("postrun", task.name, repr(retval), state))
+
+    def on_success(sender: Any, result: Any, **_: Any) -> None:
+        calls.append(("success", sender.name, result))
+
+    def on_failure(sender: Any, exception: Any, traceback: Any, einfo: Any, **_: Any) -> None:
+        calls.append(("failure", sender.name, repr(exception), traceback is not None))
+
+    def on_retry(sender: Any, request: Any, reason: Any, **_: Any) -> None:
+        calls.append(("retry", sender.name, request.retries))
+
+    receivers: dict[str, Callable[..., None]] = {
+        "task_prerun": on_prerun,
+        "task_postrun": on_postrun,
+        "task_success": on_success,
+        "task_failure": on_failure,
+        "task_retry": on_retry,
+    }
+    with ExitStack() as connected:
+        for name, receiver in receivers.items():
+            signal = getattr(signals, name)
+            signal.connect(receiver)
+            connected.callback(signal.disconnect, receiver)
+        yield
+
+
+def test_signals_of_a_task_are_sent_in_its_own_thread(side: Side) -> None:
+    calls: Calls = []
+
+    @side.task(name="work")
+    def work(a: int) -> int:
+        calls.append(("run", threading.get_ident()))
+        if a < 0:
+            raise ValueError("no")
+        return a
+
+    with receiving(side, calls):
+        side.get(work.delay(1))
+        wait_until(lambda: len(calls) == 4)
+        side.end(work.delay(-1))
+        wait_until(lambda: len(calls) == 8)
+    assert [each[0] for each in calls] == [
+        *("prerun", "run", "success", "postrun"),
+        *("prerun", "run", "failure", "postrun"),
+    ]
+    assert calls[0] == ("prerun", "work", [1], calls[1][1])
+    assert calls[2:4] == [("success", "work", 1), ("postrun", "work", "1", "SUCCESS")]
+    assert calls[6:] == [
+        ("failure", "work", "ValueError('no')", True),
+        ("postrun", "work", "ValueError('no')", "FAILURE"),
+    ]
+
+
+def test_a_receiver_may_listen_to_one_task_and_its_errors_change_nothing(side: Side) -> None:
+    signals, seen = side.module("signals"), list[str]()
+
+    @side.task(name="one")
+    def one() -> int:
+        return 1
+
+    @side.task(name="two")
+    def two() -> int:
+        return 2
+
+    def listen(sender: Any, **_: Any) -> None:
+        seen.append(sender.name)
+        raise RuntimeError("of the receiver")
+
+    signals.task_prerun.connect(listen, sender=side.app.tasks["one"], weak=False)
+    try:
+        assert (side.get(one.delay()), side.get(two.delay())) == (1, 2)
+        assert seen == ["one"]
+    finally:
+        signals.task_prerun.disconnect(listen, sender=side.app.tasks["one"])
+
+
+def test_a_retry_sends_its_signal(side: Side) -> None:
+    calls: Calls = []
+
+    @side.task(name="work", autoretry_for=(OSError,), max_retries=1, retry_backoff=False)
+    def work() -> None:
+        raise OSError("busy")
+
+    with receiving(side, calls):
+        work.apply()
+    assert ("retry", "work", 0) in calls
+    assert ("failure", "work", "OSError('busy')", True) in calls
+
+
+def test_worker_signals_are_sent_when_a_worker_starts_and_stops(sqlite_url: str) -> None:
+    from holdfast_celery.signals import worker_ready, worker_shutdown
+
+    app, seen = Celery("shop", url=sqlite_url), list[tuple[str, Any]]()
+    kit = Kit(app, sqlite_url)
+    ready = worker_ready.connect(lambda sender, **_: seen.append(("ready", sender)), weak=False)
+    gone = worker_shutdown.connect(lambda sender, **_: seen.append(("gone", sender)), weak=False)
+    try:
+        kit.run_until_idle()
+        wait_until(lambda: len(seen) == 2)
+        assert sorted(seen) == [("gone", app), ("ready", app)]
+    finally:
+        worker_ready.disconnect(ready)
+        worker_shutdown.disconnect(gone)
+        kit.close()
+        app.close()
+
+
+def test_a_sync_middleware_runs_in_the_thread_of_the_task(sqlite_url: str) -> None:
+    app, seen = Celery("shop", url=sqlite_url), list[tuple[str, int]]()
+
+    @app.middleware
+    def around(job: Any, next: Callable[[], Any]) -> Any:
+        seen.append((job.type, threading.get_ident()))
+        return next()
+
+    @app.task(name="work")
+    def work() -> None:
+        seen.append(("run", threading.get_ident()))
+
+    kit = Kit(app, sqlite_url)
+    try:
+        work.delay()
+        kit.run_until_idle()
+    finally:
+        kit.close()
+        app.close()
+    assert [each[0] for each in seen] == ["work", "run"]
+    assert seen[0][1] == seen[1][1] != threading.get_ident()
+
+
+def test_other_signals_are_refused_with_what_to_write_instead() -> None:
+    with pytest.raises(CeleryUnsupported, match="setup_logging") as refused:
+        from holdfast_celery.signals import (
+            setup_logging,  # noqa: F401
+        )
+    assert "remove it" in refused.value.help
