@@ -90,6 +90,10 @@ torture: setup ## Run deeper and longer tests: timing, interleavings, random mov
 	@HOLDFAST_SATURATED_JOBS=1000000 HOLDFAST_TURNS=20000 $(BIN)/python -m pytest --timeout 3600 -m "torture or not torture" \
 		tests/contract/test_postgres_limit_costs.py tests/contract/test_sqlite_limit_costs.py tests/chaos/test_limit_race.py $(ARGS)
 
+.PHONY: scale
+scale: setup ## Send the same events through one database and through four, with a broker of three nodes.
+	@$(BIN)/python -m tests.scale $(ARGS)
+
 .PHONY: failover
 failover: setup ## Test failover of a Patroni cluster, once per failure mode; needs root and Linux.
 	@$(BIN)/python -m pytest -s --timeout 600 tests/failover $(ARGS)

@@ -68,7 +68,7 @@ def test_the_documented_names_and_labels_are_kept() -> None:
 def test_no_label_is_an_id_or_a_text_but_the_workers_own() -> None:
     labels = {label for metric in METRICS for label in metric.labels}
     of_jobs = {"type", "outcome", "state", "kind", "worker"}
-    assert labels == of_jobs | {"cycle", "counter", "source", "reader", "line"}
+    assert labels == of_jobs | {"cycle", "counter", "source", "reader", "line", "inbox", "code"}
     assert [each.name for each in METRICS if "worker" in each.labels] == ["holdfast.worker.running"]
 
 

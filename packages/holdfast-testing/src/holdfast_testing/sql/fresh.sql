@@ -49,3 +49,7 @@ delete from holdfast.log_member;
 delete from holdfast.log_position;
 delete from holdfast.log_pattern;
 delete from holdfast.log_reader;
+delete from holdfast.inbox_seen;
+delete from holdfast.inbox_parked;
+delete from holdfast.inbox_member;
+delete from holdfast.inbox;
