@@ -121,12 +121,13 @@ def _operation(route: Route) -> dict[str, Any]:
         )
     if route.versioned and route.method != "GET":
         operation["parameters"].append(_IF_MATCH)
-    if route.body is not None:
+    if route.body is not None or route.raw:
+        schema = {"type": "object"}
+        if route.body is not None:
+            schema = {"$ref": _REF.format(name=route.body.__name__)}
         operation["requestBody"] = {
-            "required": _needs_body(route.body),
-            "content": {
-                "application/json": {"schema": {"$ref": _REF.format(name=route.body.__name__)}}
-            },
+            "required": route.body is None or _needs_body(route.body),
+            "content": {"application/json": {"schema": schema}},
         }
     return operation
 
