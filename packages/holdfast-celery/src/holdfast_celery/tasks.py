@@ -144,12 +144,14 @@ class TaskOptions:
         Which exceptions are retried, and how often, an attempt decides when one is raised.
         """
         retries = self.timeout_retries
+        # A bound task says with each retry how many there may be.
+        limit = None if self.bind or retries is None else 1 + retries + CUT_OFF_ATTEMPTS
         base = 1 if retries == 0 else self.retry_backoff or self.default_retry_delay
         return Retry(
             base=base,
             cap=max(base, self.retry_backoff_max) if self.retry_backoff else base,
             multiplier=2 if self.retry_backoff else 1,
-            max_attempts=None if retries is None else 1 + retries + CUT_OFF_ATTEMPTS,
+            max_attempts=limit,
         )
 
 
@@ -389,6 +391,7 @@ class CeleryTask:
         exc: BaseException | None = None,
         countdown: float | None = None,
         eta: datetime | None = None,
+        max_retries: int | None = None,
         **options: Any,
     ) -> TaskRetry:
         """End this attempt and try again later; it always raises, and `raise self.retry(…)` says so to readers.
@@ -396,7 +399,8 @@ class CeleryTask:
         Raises: TaskRetry, `exc` or MaxRetriesExceededError when no retry is left, CeleryUnsupported.
         """
         check_names("retry option", options, self.name)
-        request, most = self.request, self.options.max_retries
+        request = self.request
+        most = self.options.max_retries if max_retries is None else max_retries
         if request.called_directly:
             raise exc or TaskRetry(0, None)
         if most is not None and request.retries >= most:
@@ -444,6 +448,7 @@ class CeleryTask:
             root_id=str(job.chain_id),
             hostname=job.worker,
             called_directly=False,
+            headers=call.headers,
             job=job,
             app=app,
         )
