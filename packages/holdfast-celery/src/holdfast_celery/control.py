@@ -38,7 +38,9 @@ class WorkerInspection:
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.ping() or {}}
         for job in self._app.jobs.list("state:running", limit=_PAGE):
             task = job.type.rpartition(":")[2]
-            if job.worker in found and task in self._app.tasks:
+            known = self._app.tasks.get(task)
+            # What a sealed task was given is for its worker alone.
+            if job.worker in found and known is not None and not known.options.sealed:
                 found[job.worker].append(
                     {
                         "id": job.input.get("task_id") or str(job.id),

@@ -54,6 +54,7 @@ from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.exceptions import (
     ExceptionInfo,
     MaxRetriesExceededError,
+    RecordedError,
     TaskRetry,
     TimeLimitExceeded,
     record_error,
@@ -431,7 +432,21 @@ class CeleryTask:
         return found
 
     def run_job(self, job: Job[TaskCall], app: Celery) -> Any:
-        """Run one attempt: call the function, then end the job or go on with what follows it."""
+        """Run one attempt, and record what it raised. Raises: RecordedError, and what the worker understands."""
+        try:
+            return self._run_attempt(job, app)
+        except (RecordedError, *_NOT_FAILURES):
+            raise
+        except Exception as error:
+            # Not of the task itself: a result that cannot be stored, or a database that was away.
+            most = self.options.timeout_retries
+            is_last = most is not None and job.attempt > most + CUT_OFF_ATTEMPTS
+            if is_last or getattr(error, "retryable", True) is False:
+                raise record_error(error, sealed=job.attempt_state.sealed) from error
+            raise
+
+    def _run_attempt(self, job: Job[TaskCall], app: Celery) -> Any:
+        """Call the function, then end the job or go on with what follows it."""
         began = time.monotonic()
         call = job.input
         expired_at = call.expired_at(job.claimed.created_at)
