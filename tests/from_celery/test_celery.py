@@ -45,6 +45,7 @@ from holdfast_celery.coverage import FEATURES, Feature
 from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.exceptions import TaskRevokedError
 from holdfast_testing.kit import Kit
+from tests.support.until import wait_until
 
 
 class Store:
@@ -579,6 +580,9 @@ USES: dict[str, Callable[[Celery, str], Any]] = {
     "route option": lambda app, name: app.conf.update(task_routes={"*": {name: None}}),
     "retry option": lambda app, name: _task(app).retry(**{name: None}),
     "application attribute": getattr,
+    "control attribute": lambda app, name: getattr(
+        app.control.inspect() if name == "active" else app.control, name
+    ),
     "task attribute": lambda app, name: getattr(_task(app), name),
     "request attribute": lambda app, name: getattr(_task(app).request, name),
     "result attribute": lambda app, name: getattr(AsyncResult("x", app), name),
@@ -715,3 +719,27 @@ def test_what_a_module_does_not_have_is_refused_with_what_to_write(module: str, 
     assert refused.value.help
     with pytest.raises(AttributeError):
         _ = import_module(f"holdfast_celery.{module}").no_such_name
+
+
+def test_control_revokes_and_says_which_workers_live_and_what_they_run(store: Store) -> None:
+    control, seen = store.app.control, list[Any]()
+
+    @store.app.task(name="ask", bind=True)
+    def ask(self: Any, number: int) -> None:
+        wait_until(control.ping)  # a worker that has just started is not seen yet
+        seen.append((control.ping(), control.inspect().active(), self.request.id))
+
+    assert (control.ping(), control.inspect().ping(), control.inspect().active()) == (
+        [],
+        None,
+        None,
+    )
+    one, two, kept = store.add.delay(1), store.add.delay(2), ask.delay(7)
+    control.revoke([one.id, two.id, "no-such-id"], terminate=True)
+    control.revoke(one.id)
+    store.run()
+    assert [each.status for each in (one, two, kept)] == ["REVOKED", "REVOKED", "SUCCESS"]
+    [[(ping,), active, id]] = seen
+    [(worker, tasks)] = active.items()
+    assert ping == {worker: {"ok": "pong"}}
+    assert [(each["id"], each["name"], each["args"]) for each in tasks] == [(id, "ask", [7])]

@@ -86,18 +86,15 @@ TO_CHANGE = {
     "@app.task(retry_kwargs=…)['queue']",
     "self.update_state",
     "self.request.delivery_info",
-    "self.retry(max_retries=…)",
     "@shared_task(**options)",
     "mail.s(1).set(link=…)",
     "mail.s(1).set(link=other.s()).apply_async(shadow=…)",
-    "chain(mail.s(1), other.si()).apply_async(headers=…)",
     "mail.map",
     "mail.s(1).on_error",
     "from kombu import …",
     "from celery.utils.log import get_task_logger",
     "AsyncResult('x').children",
     "app.send_task(routing_key=…)",
-    "app.control",
     "@shared_task async def later",
 }
 

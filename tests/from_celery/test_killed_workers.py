@@ -155,3 +155,25 @@ def test_an_exception_of_a_plain_task_stays_final(app: Celery, kit: Kit) -> None
     kit.advance("10m")
     kit.run_until_idle()
     assert (calls, result.status) == ([1], "FAILURE")
+
+
+def test_an_error_that_is_not_the_task_s_ends_a_bound_task_too(
+    app: Celery, kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    @app.task(name="bound-too", bind=True, max_retries=1, default_retry_delay=1)
+    def work(self: Any) -> int:
+        calls.append(self.request.retries)
+        return 1
+
+    def break_off(*_: Any) -> None:
+        raise OSError("the connection is gone")
+
+    result = chain(work.s(), work.si())()
+    monkeypatch.setattr("holdfast_celery.tasks._go_on", break_off)
+    for _ in range(8):
+        kit.run_until_idle()
+        kit.advance("10m")
+    assert len(calls) == 4
+    assert (result.status, str(result.result)) == ("FAILURE", "the connection is gone")

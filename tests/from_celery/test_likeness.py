@@ -212,3 +212,30 @@ def test_always_eager_runs_what_is_started(side: Side, add: Any, fail: Any) -> N
     side.app.conf.task_eager_propagates = True
     with pytest.raises(ValueError, match="broken"):
         fail.delay("value")
+
+
+def test_a_retry_says_how_many_there_may_be(side: Side) -> None:
+    seen: list[int] = []
+
+    @side.task(name="flaky", bind=True, max_retries=1)
+    def flaky(self: Any, most: int) -> None:
+        seen.append(self.request.retries)
+        raise self.retry(exc=OSError("busy"), countdown=0, max_retries=most)
+
+    assert isinstance(flaky.apply((7,)).result, OSError)
+    assert seen == list(range(8))
+    seen.clear()
+    result = flaky.delay(5)
+    with pytest.raises(OSError, match="busy"):
+        side.get(result)
+    assert seen == list(range(6))
+
+
+def test_headers_of_a_call_are_in_the_request(side: Side) -> None:
+    @side.task(name="look", bind=True)
+    def look(self: Any) -> Any:
+        return (self.request.headers or {}).get("tenant")
+
+    assert side.get(look.apply_async(headers={"tenant": "blue"})) == "blue"
+    assert side.get(look.s().set(headers={"tenant": "red"}).delay()) == "red"
+    assert side.get(look.delay()) is None

@@ -28,6 +28,7 @@ from holdfast_celery.calls import (
     read_options,
 )
 from holdfast_celery.canvas import TaskSignature, start_steps
+from holdfast_celery.control import WorkerControl
 from holdfast_celery.coverage import (
     UnsupportedAttribute,
     check_always_so,
@@ -107,6 +108,7 @@ class Celery(Holdfast):
         self.main = main
         self.tasks: dict[str, CeleryTask] = {}
         self.conf = CeleryConf(self)
+        self.control = WorkerControl(self)
         self.on_after_configure = self.on_after_finalize = Connections(self)
         self._highest_priority = highest_priority
         self._modules = list(include)

@@ -34,6 +34,7 @@ class CallOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     task_id: str | None = None
     queue: str | None = None
     """The name of a queue, "" for the default one."""
+    headers: dict[str, Any] | None = None
 
     def merge(self, over: CallOptions) -> CallOptions:
         """Return these options, with those of another start in their place where it has some."""
@@ -78,6 +79,7 @@ class TaskCall(msgspec.Struct, frozen=True, omit_defaults=True):
     expires_ms: int | None = None
     expires_at: Instant | None = None
     task_id: str | None = None
+    headers: dict[str, Any] | None = None
 
     def expired_at(self, created_at: Instant) -> Instant | None:
         """Return when a job with this input expires."""
@@ -105,6 +107,7 @@ def read_options(options: Mapping[str, Any], where: str) -> CallOptions:
         priority=None if "priority" not in given else check_celery_priority(given["priority"]),
         task_id=None if "task_id" not in given else _check_task_id(given["task_id"]),
         queue=None if "queue" not in given else check_queue(given["queue"]),
+        headers=None if "headers" not in given else _check_headers(given["headers"]),
     )
 
 
@@ -132,6 +135,14 @@ def _delay_ms(seconds: object) -> int:
         raise InvalidOption(f"{repr(seconds)[:60]} is not a number of seconds")
     # A countdown of Celery's may lie in the past, which means now.
     return min(MAX_DURATION_MS, milliseconds(max(0.0, float(seconds))))
+
+
+def _check_headers(headers: object) -> dict[str, Any]:
+    if not isinstance(headers, Mapping):
+        raise InvalidOption(f"headers={repr(headers)[:60]} is not a mapping")
+    found = dict(headers)
+    check_plain(found, "headers")
+    return found
 
 
 def _check_task_id(task_id: object) -> str:
@@ -181,6 +192,7 @@ def input_of(step: TaskStep, given: Sequence[Any], then: Steps, collect: bool = 
         expires_ms=step.options.expires_ms,
         expires_at=step.options.expires_at,
         task_id=step.options.task_id,
+        headers=step.options.headers,
     )
 
 

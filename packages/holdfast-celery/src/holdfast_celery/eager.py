@@ -87,11 +87,18 @@ def apply_steps(
 def _apply_step(app: Celery, step: TaskStep, throw: bool, given: Sequence[Any]) -> EagerResult:
     args = step.args if step.immutable else (*given, *step.args)
     id = step.options.task_id or str(app.new_id())
-    return apply_task(app.task_of(step.task), app, id, args, step.kwargs, throw)
+    given_headers = step.options.headers
+    return apply_task(app.task_of(step.task), app, id, args, step.kwargs, throw, given_headers)
 
 
 def apply_task(
-    task: CeleryTask, app: Celery, id: str, args: Sequence[Any], kwargs: dict[str, Any], throw: bool
+    task: CeleryTask,
+    app: Celery,
+    id: str,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    throw: bool,
+    headers: dict[str, Any] | None = None,
 ) -> EagerResult:
     """Run a task with its retries, without their delays. Raises: with `throw`, what it raises."""
     retries = 0
@@ -105,6 +112,7 @@ def apply_task(
             root_id=id,
             called_directly=False,
             is_eager=True,
+            headers=headers,
             app=app,
         )
         try:

@@ -38,6 +38,7 @@ class TaskRequest:
     hostname: str | None = None
     called_directly: bool = True
     is_eager: bool = False
+    headers: dict[str, Any] | None = None
     job: Job[Any] | None = None
     app: Celery | None = field(default=None, repr=False)
 

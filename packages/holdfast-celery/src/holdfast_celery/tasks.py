@@ -54,6 +54,7 @@ from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.exceptions import (
     ExceptionInfo,
     MaxRetriesExceededError,
+    RecordedError,
     TaskRetry,
     TimeLimitExceeded,
     record_error,
@@ -144,12 +145,14 @@ class TaskOptions:
         Which exceptions are retried, and how often, an attempt decides when one is raised.
         """
         retries = self.timeout_retries
+        # A bound task says with each retry how many there may be.
+        limit = None if self.bind or retries is None else 1 + retries + CUT_OFF_ATTEMPTS
         base = 1 if retries == 0 else self.retry_backoff or self.default_retry_delay
         return Retry(
             base=base,
             cap=max(base, self.retry_backoff_max) if self.retry_backoff else base,
             multiplier=2 if self.retry_backoff else 1,
-            max_attempts=None if retries is None else 1 + retries + CUT_OFF_ATTEMPTS,
+            max_attempts=limit,
         )
 
 
@@ -389,6 +392,7 @@ class CeleryTask:
         exc: BaseException | None = None,
         countdown: float | None = None,
         eta: datetime | None = None,
+        max_retries: int | None = None,
         **options: Any,
     ) -> TaskRetry:
         """End this attempt and try again later; it always raises, and `raise self.retry(…)` says so to readers.
@@ -396,7 +400,8 @@ class CeleryTask:
         Raises: TaskRetry, `exc` or MaxRetriesExceededError when no retry is left, CeleryUnsupported.
         """
         check_names("retry option", options, self.name)
-        request, most = self.request, self.options.max_retries
+        request = self.request
+        most = self.options.max_retries if max_retries is None else max_retries
         if request.called_directly:
             raise exc or TaskRetry(0, None)
         if most is not None and request.retries >= most:
@@ -427,7 +432,21 @@ class CeleryTask:
         return found
 
     def run_job(self, job: Job[TaskCall], app: Celery) -> Any:
-        """Run one attempt: call the function, then end the job or go on with what follows it."""
+        """Run one attempt, and record what it raised. Raises: RecordedError, and what the worker understands."""
+        try:
+            return self._run_attempt(job, app)
+        except (RecordedError, *_NOT_FAILURES):
+            raise
+        except Exception as error:
+            # Not of the task itself: a result that cannot be stored, or a database that was away.
+            most = self.options.timeout_retries
+            is_last = most is not None and job.attempt > most + CUT_OFF_ATTEMPTS
+            if is_last or getattr(error, "retryable", True) is False:
+                raise record_error(error, sealed=job.attempt_state.sealed) from error
+            raise
+
+    def _run_attempt(self, job: Job[TaskCall], app: Celery) -> Any:
+        """Call the function, then end the job or go on with what follows it."""
         began = time.monotonic()
         call = job.input
         expired_at = call.expired_at(job.claimed.created_at)
@@ -444,6 +463,7 @@ class CeleryTask:
             root_id=str(job.chain_id),
             hostname=job.worker,
             called_directly=False,
+            headers=call.headers,
             job=job,
             app=app,
         )
