@@ -39,7 +39,9 @@ SETTINGS = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"}
 class Service:
     """A database with its share of a processor, and the worker that takes the orders of some lines into it."""
 
-    def __init__(self, stack: ExitStack, name: str, lines: list[int], nats: str, share: float) -> None:
+    def __init__(
+        self, stack: ExitStack, name: str, lines: list[int], nats: str, share: float
+    ) -> None:
         self.server = stack.enter_context(PostgresProcess(embedded_binaries(), SETTINGS))
         self._environment = os.environ | {
             "HOLDFAST_URL": self.server.url,
@@ -66,7 +68,15 @@ class Service:
 
     def start(self) -> None:
         """Start its worker."""
-        words = [sys.executable, "-m", "holdfast", "worker", "tests.scale.shop:app", "--log-level", "error"]
+        words = [
+            sys.executable,
+            "-m",
+            "holdfast",
+            "worker",
+            "tests.scale.shop:app",
+            "--log-level",
+            "error",
+        ]
         self.worker = subprocess.Popen(words, env=self._environment)
 
     def kill(self) -> None:
@@ -119,7 +129,15 @@ def publish(url: str, nats: str, orders: int) -> None:
             for n in range(start, min(start + 1_000, orders)):
                 key = f"key {n % KEYS}"
                 app.publish(tx, "order.placed", {"key": key, "n": n}, key=key)
-    words = [sys.executable, "-m", "holdfast", "worker", "tests.scale.source:app", "--log-level", "error"]
+    words = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "worker",
+        "tests.scale.source:app",
+        "--log-level",
+        "error",
+    ]
     environment = os.environ | {"HOLDFAST_URL": url, "SCALE_NATS": nats}
     relaying = subprocess.Popen(words, env=environment)
     try:
@@ -141,14 +159,18 @@ def rate(services: list[Service], seconds: float) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make scale", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=15.0, help="how long each rate is measured")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="how long each rate is measured"
+    )
     parser.add_argument("--orders", type=int, default=60_000, help="how many orders there are")
     parser.add_argument("--share", type=float, default=0.1, help="processor of each database")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     given = parser.parse_args()
     share = given.share if can_share() else 0.0
     if not share:
-        print("control groups cannot be made here: databases share the processors, and the ratio says little")
+        print(
+            "control groups cannot be made here: databases share the processors, and the ratio says little"
+        )
     with ExitStack() as stack:
         nodes = stack.enter_context(JetCluster())
         source = stack.enter_context(PostgresProcess(embedded_binaries(), SETTINGS))
@@ -171,11 +193,15 @@ def main() -> int:
             shops[2].start()
             all_of_them = rate(shops, given.seconds)
             nodes.nodes[1].start()
-            wait_until(lambda: sum(each.shipped() for each in shops) >= given.orders, patience_s=900)
+            wait_until(
+                lambda: sum(each.shipped() for each in shops) >= given.orders, patience_s=900
+            )
         found = [n for each in shops for n in each.numbers()]
         lost, doubled = given.orders - len(set(found)), len(found) - len(set(found))
     ratio = all_of_them / one
-    print(f"one {one:,.0f} orders/s · {SERVICES} together {all_of_them:,.0f} orders/s · {ratio:.2f} times")
+    print(
+        f"one {one:,.0f} orders/s · {SERVICES} together {all_of_them:,.0f} orders/s · {ratio:.2f} times"
+    )
     print(f"{given.orders:,} orders · {lost} lost · {doubled} shipped twice")
     figures = {"one": one, "four": all_of_them, "ratio": ratio, "lost": lost, "doubled": doubled}
     if given.json:

@@ -24,7 +24,7 @@ def ship(job: Job[int]) -> None:
 
 
 @streams.inbox(ORDERS, name="orders")
-def take(message: Message, tx: Any) -> None:
+def take(message: Message[Any], tx: Any) -> None:
     """Start a job for an order."""
     key, n = message.data["key"], message.data["n"]
     tx.execute("insert into received (key, n) values (%s, %s)", (key, n))

@@ -15,7 +15,7 @@ from holdfast.settings import load_settings
 from holdfast_streams import JetStream, Message, RedisStream
 from holdfast_streams.inbox.broker_source import message_id
 from holdfast_streams.inbox.inbox_store import INBOXES
-from holdfast_streams.inbox.jetstream_source import JetStreamSource, _servers
+from holdfast_streams.inbox.jetstream_source import JetStreamSource
 from holdfast_streams.inbox.redis_source import RedisSource
 from tests.streams.inbox_brokers import NatsBroker, RedisBroker
 from tests.streams.inbox_scene import InboxScene
@@ -264,7 +264,37 @@ def test_what_a_message_is_recognised_by() -> None:
     assert message_id({}, "S 1") == "S 1"
 
 
-def test_one_address_may_name_several_servers() -> None:
-    assert _servers("nats://a:1,b:2") == ["nats://a:1", "nats://b:2"]
-    assert _servers("nats://u:p@a:1,nats://b:2") == ["nats://u:p@a:1", "nats://b:2"]
-    assert JetStream("nats://a", "S").durable is None
+@pytest.mark.parametrize(
+    ("url", "servers"),
+    [
+        ("nats://a:1,b:2", ["nats://a:1", "nats://b:2"]),
+        ("nats://u:p@a:1,nats://b:2", ["nats://u:p@a:1", "nats://b:2"]),
+        ("tls://a,b", ["tls://a", "tls://b"]),
+        ("a,b", ["nats://a", "nats://b"]),
+    ],
+)
+def test_one_address_may_name_several_servers(url: str, servers: list[str]) -> None:
+    assert JetStream(url, "S").servers == servers
+
+
+async def test_an_inbox_reads_only_the_subjects_of_its_filter(inbox: InboxScene) -> None:
+    broker = NatsBroker()
+    try:
+        await broker.make_stream()
+        client = await nats.connect(broker.url)
+        for line in (0, 1, 2, 3):
+            await client.jetstream().publish(f"payments.{line}.paid", b'{"n":%d}' % line)
+        await client.close()
+        seen: list[int] = []
+
+        @inbox.streams.inbox(
+            JetStream(broker.url, "PAYMENTS", "some", ["payments.0.>", "payments.2.>"]), name="some"
+        )
+        def take(message: Message[Any], tx: Any) -> None:
+            seen.append(message.data["n"])
+
+        async with inbox.working():
+            await until(lambda: len(seen) >= 2)
+        assert sorted(seen) == [0, 2]
+    finally:
+        broker.server.close()

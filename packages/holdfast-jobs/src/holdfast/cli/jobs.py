@@ -95,7 +95,7 @@ def _step_result(step: Mapping[str, Any]) -> str | None:
 
 
 def _step_state(step: Mapping[str, Any]) -> str:
-    return step["state"].replace("_", " ") + (", not used" if step["unused"] else "")
+    return str(step["state"]).replace("_", " ") + (", not used" if step["unused"] else "")
 
 
 def _took(step: Mapping[str, Any]) -> str | None:

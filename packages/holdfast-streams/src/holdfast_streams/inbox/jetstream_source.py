@@ -129,4 +129,3 @@ class JetStreamSource:
     async def close(self) -> None:
         if not self._client.is_closed:
             await self._client.close()
-
