@@ -230,7 +230,7 @@ class Emitter:
         name = EVENT_OF[kind]
         if self._wants(name):
             self.emit(name, **self._fields(attempt, finish))
-        if attempt.unused_steps:
+        if attempt.unused_steps and kind in ("complete", "continue"):
             self.emit_attempt("records_unused", attempt, steps=list(attempt.unused_steps))
         if kind == "fail" and finish.on_failed == "due":
             self.emit("on_failed_gave_up", **_attempt_fields(attempt), error=finish.error)
