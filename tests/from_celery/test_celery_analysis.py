@@ -104,7 +104,7 @@ def found(tmp_path: Path) -> Analysis:
     """What is found in a project with one of everything."""
     (tmp_path / "settings.py").write_text(SETTINGS)
     (tmp_path / "jobs.py").write_text(PROJECT)
-    (tmp_path / "broken.py").write_text("def (:")
+    (tmp_path / "broken.py").write_text("import celery\ndef (:")
     hidden = tmp_path / "venv" / "lib"
     hidden.mkdir(parents=True)
     (hidden / "theirs.py").write_text("from celery.signals import task_failure")
@@ -176,3 +176,45 @@ def test_a_project_without_celery_has_nothing_to_change(tmp_path: Path) -> None:
     code, data, said = run("celery", str(tmp_path), "--check")
     assert (code, data) == (Exit.OK, "")
     assert "no uses of Celery found" in said
+
+
+def test_settings_below_if_and_try_and_installed_apps_are_read(tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_text(
+        """
+INSTALLED_APPS = ["django.contrib.admin", "django_celery_beat"]
+INSTALLED_APPS += ["django_celery_results.apps.Results"]
+if DEBUG:
+    CELERY_TASK_ALWAYS_EAGER = True
+else:
+    try:
+        CELERY_BROKER_URL = os.environ["BROKER"]
+    except KeyError:
+        CELERY_RESULT_BACKEND: str = "rpc://"
+"""
+    )
+    (tmp_path / "celery.py").write_text(
+        'from celery import Celery\napp = Celery("shop")\n'
+        'app.config_from_object("django.conf:settings", namespace="CELERY")\n'
+    )
+    found = analyse(tmp_path)
+    places = [(each.line, each.what) for each in found.to_change if each.file == "settings.py"]
+    assert places == [
+        (2, "INSTALLED_APPS: django_celery_beat"),
+        (3, "INSTALLED_APPS: django_celery_results.apps.Results"),
+        (8, "CELERY_BROKER_URL"),
+        (10, "CELERY_RESULT_BACKEND"),
+    ]
+
+
+def test_tasks_of_an_application_of_another_file_are_found_and_files_without_celery_left_alone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a_tasks.py").write_text(
+        "from shop import app\n@app.task(acks_late=False)\ndef mail(): ...\n"
+    )
+    (tmp_path / "calls.py").write_text("from a_tasks import mail\nmail.apply_async(link=1)\n")
+    (tmp_path / "other.py").write_text("this is no Python and has nothing to do with it\n")
+    (tmp_path / "shop.py").write_text("import celery\napp = celery.Celery('shop')\n")
+    found = analyse(tmp_path)
+    assert found.tasks == 1
+    assert {each.file for each in found.to_change} == {"a_tasks.py", "calls.py"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,13 @@ _SKIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages", "b
 _CANVAS = frozenset({"chain", "group", "chord"})
 _BY_HAND = "it cannot be read without running it: compare its names with the documentation"
 _BROKER = "there is no broker: leave its queues and serializers out; payloads are JSON"
+_NAMING = re.compile(r"celery|config_from_object|\.task\b", re.IGNORECASE)
+"""What a file has that names applications, tasks or settings, or imports from Celery."""
+
+_APPS = {
+    "django_celery_beat": "write its schedules as beat_schedule or cycles, and remove it",
+    "django_celery_results": "results are kept with their jobs; remove it",
+}
 _DAYS = frozenset({"day_of_week", "day_of_month"})
 
 
@@ -45,6 +54,22 @@ class ProjectNames:
     namespaces: set[str] = field(default_factory=set)
     settings_modules: set[str] = field(default_factory=set)
 
+    def pattern(self) -> re.Pattern[str]:
+        """Return what a file has that uses one of them."""
+        words = [rf"{re.escape(each)}\b" for each in (*self.tasks, "AsyncResult", "kombu")]
+        words += [rf"{re.escape(each)}(?:\.|\s+as\s)" for each in self.applications]
+        words += [rf"{re.escape(each)}_" for each in self.namespaces]
+        return re.compile(rf"\b(?:{'|'.join(sorted(words))})")
+
+
+class ParsedFile:
+    """A file's tree, all of its nodes, and what it calls the names it imports from Celery."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self.nodes = list(ast.walk(tree))
+        self.imported = _celery_names(self.nodes)
+
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
@@ -67,26 +92,44 @@ class Analysis:
 
 def analyse(project: Path) -> Analysis:
     """Read all Python files below a directory, or one file. Raises: SystemRefused when there are none."""
+    is_collecting = gc.isenabled()
+    # Trees are many small objects that all stay; the collector would go through them again and again.
+    gc.disable()
+    try:
+        return _analyse(project)
+    finally:
+        if is_collecting:
+            gc.enable()
+
+
+def _analyse(project: Path) -> Analysis:
     sources = dict(_sources(project))
     if not sources:
         raise SystemRefused(f"{project}: no Python files found")
     names = ProjectNames()
     findings: list[CeleryUse] = []
-    trees: dict[str, ast.Module] = {}
-    for file, text in sources.items():
-        try:
-            trees[file] = ast.parse(text)
-        except (SyntaxError, ValueError) as error:
-            line = getattr(error, "lineno", None) or 1
-            findings.append(
-                CeleryUse(file, line, "a file that cannot be parsed", False, str(error))
-            )
-    for tree in trees.values():
-        _collect_names(tree, names)
+    parsed: dict[str, ParsedFile] = {}
+
+    def parse(pattern: re.Pattern[str]) -> None:
+        """Parse the files that have a word of these: few have, and parsing is what takes time."""
+        for file in [name for name, text in sources.items() if pattern.search(text)]:
+            try:
+                parsed[file] = ParsedFile(ast.parse(sources.pop(file)))
+            except (SyntaxError, ValueError) as error:
+                line = getattr(error, "lineno", None) or 1
+                what = "a file that cannot be parsed"
+                findings.append(CeleryUse(file, line, what, False, str(error)))
+
+    parse(_NAMING)
+    for each in parsed.values():
+        _collect_applications(each, names)
+    for each in parsed.values():
+        _collect_names(each, names)
+    parse(names.pattern())
     files = 0
-    for file, tree in trees.items():
+    for file, each in parsed.items():
         reader = FileReader(file, names)
-        reader.read(tree)
+        reader.read(each)
         findings += reader.findings
         files += bool(reader.findings)
     return Analysis(files, len(names.tasks), tuple(sorted(set(findings))))
@@ -107,16 +150,18 @@ def _sources(project: Path) -> Iterator[tuple[str, str]]:
                 yield where, path.read_text(encoding="utf-8", errors="replace")
 
 
-def _collect_names(tree: ast.Module, names: ProjectNames) -> None:
-    imported = _celery_names(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and _is_named(node.value, "Celery", imported):
+def _collect_applications(file: ParsedFile, names: ProjectNames) -> None:
+    for node in file.nodes:
+        if isinstance(node, ast.Assign) and _is_named(node.value, "Celery", file.imported):
             names.applications |= {each.id for each in node.targets if isinstance(each, ast.Name)}
-    for node in ast.walk(tree):
+
+
+def _collect_names(file: ParsedFile, names: ProjectNames) -> None:
+    for node in file.nodes:
         if isinstance(node, ast.Call) and _last_name(node.func) == "config_from_object":
             _note_settings(node, names)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
-            _is_task_decorator(each, imported, names) for each in node.decorator_list
+            _is_task_decorator(each, file.imported, names) for each in node.decorator_list
         ):
             names.tasks.add(node.name)
 
@@ -131,10 +176,10 @@ def _note_settings(call: ast.Call, names: ProjectNames) -> None:
         names.settings_modules.add(f"{module.replace('.', '/')}.py")
 
 
-def _celery_names(tree: ast.Module) -> dict[str, str]:
+def _celery_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """Return what a file calls the names it imports from Celery."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and _is_celery(node.module) and not node.level:
             found |= {each.asname or each.name: each.name for each in node.names}
         elif isinstance(node, ast.Import):
@@ -204,20 +249,20 @@ class FileReader(ast.NodeVisitor):
         self._applications: set[str] = set()
         self._bound: list[str | None] = []
 
-    def read(self, tree: ast.Module) -> None:
+    def read(self, file: ParsedFile) -> None:
         """Read the whole file."""
-        self._imported = _celery_names(tree)
+        self._imported = file.imported
         self._tasks = set(self._names.tasks)
         self._applications = set(self._names.applications)
-        for node in ast.walk(tree):
+        for node in file.nodes:
             if isinstance(node, ast.ImportFrom) and not _is_celery(node.module):
                 for each in node.names:
                     if each.asname and each.name in self._names.tasks:
                         self._tasks.add(each.asname)
                     if each.asname and each.name in self._names.applications:
                         self._applications.add(each.asname)
-        self._read_settings(tree)
-        self.visit(tree)
+        self._read_settings(file.tree)
+        self.visit(file.tree)
 
     def _add(self, node: ast.AST, what: str, kind: Kind, name: str) -> None:
         found = find_feature(kind, name)
@@ -339,14 +384,14 @@ class FileReader(ast.NodeVisitor):
             )
 
     def _read_method(self, node: ast.Call, function: ast.Attribute) -> None:
-        written = ast.unparse(function)
         if function.attr in ("apply_async", "set", "signature"):
             if self._is_signature(function.value):
-                self._read_keywords(_options_of(node, function.attr), written, "call option")
+                options = _options_of(node, function.attr)
+                self._read_keywords(options, ast.unparse(function), "call option")
         elif function.attr == "send_task" and _last_name(function.value) in self._applications:
-            self._read_keywords(node.keywords, written, "call option")
+            self._read_keywords(node.keywords, ast.unparse(function), "call option")
         elif function.attr == "retry" and self._is_bound(function.value):
-            self._read_keywords(node.keywords, written, "retry option")
+            self._read_keywords(node.keywords, ast.unparse(function), "retry option")
         elif function.attr == "update" and self._is_conf(function.value):
             self._read_settings_of(node)
 
@@ -375,27 +420,27 @@ class FileReader(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """Find what is used of applications, tasks, requests and results."""
-        value, written = node.value, ast.unparse(node)
+        value = node.value
         if self._is_application(value) and node.attr != "task":
-            self._add_known(node, written, "application attribute")
+            self._add_known(node, "application attribute")
         elif self._is_bound(value) or (
             _last_name(value) in self._tasks and find_feature("task attribute", node.attr)
         ):
-            self._add_known(node, written, "task attribute")
+            self._add_known(node, "task attribute")
         elif isinstance(value, ast.Attribute) and value.attr == "request":
             if self._is_bound(value.value):
-                self._add(node, written, "request attribute", node.attr)
+                self._add(node, ast.unparse(node), "request attribute", node.attr)
         elif isinstance(value, ast.Call) and _last_name(value.func) == "AsyncResult":
-            self._add(node, written, "result attribute", node.attr)
+            self._add(node, ast.unparse(node), "result attribute", node.attr)
         elif isinstance(value, ast.Call) and self._is_signature(value):
             found = find_feature("signature attribute", node.attr)
             if found is not None and not found.is_covered:
-                self._add(node, written, "signature attribute", node.attr)
+                self._add(node, ast.unparse(node), "signature attribute", node.attr)
         self.generic_visit(node)
 
-    def _add_known(self, node: ast.Attribute, written: str, kind: Kind) -> None:
+    def _add_known(self, node: ast.Attribute, kind: Kind) -> None:
         if find_feature(kind, node.attr) is not None:
-            self._add(node, written, kind, node.attr)
+            self._add(node, ast.unparse(node), kind, node.attr)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         """Find settings of an application."""
@@ -422,17 +467,27 @@ class FileReader(ast.NodeVisitor):
     def _read_settings(self, tree: ast.Module) -> None:
         """Find settings that config_from_object reads from this file."""
         is_module = self._file.endswith(tuple(self._names.settings_modules))
-        for node in tree.body:
-            if not isinstance(node, ast.Assign):
-                continue
-            for target in node.targets:
+        for node in _module_statements(tree.body):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
                 name = _last_name(target)
+                if name == "INSTALLED_APPS":
+                    self._read_installed(node)
+                if node.value is None:
+                    continue
                 for each in self._names.namespaces:
                     if name.startswith(f"{each}_"):
                         setting = name.removeprefix(f"{each}_").lower()
                         self._read_setting(node.value, name, setting)
                 if is_module and find_feature("setting", name) is not None:
                     self._read_setting(node.value, name, name)
+
+    def _read_installed(self, node: ast.stmt) -> None:
+        for each in ast.walk(node):
+            app = each.value if isinstance(each, ast.Constant) else None
+            instead = _APPS.get(app.partition(".")[0]) if isinstance(app, str) else None
+            if instead is not None:
+                self._report(each, f"INSTALLED_APPS: {app!s}", False, instead)
 
     def _read_setting(self, value: ast.expr, what: str, name: str) -> None:
         self._read_option(value, what, "setting", name)
@@ -452,6 +507,20 @@ class FileReader(ast.NodeVisitor):
                 self._read_dict(value, f"{what} options", "call option")
             elif part == "relative" and _literal(value):
                 self._report(value, f"{what} relative", False, "remove it")
+
+
+def _module_statements(
+    body: Sequence[ast.stmt],
+) -> Iterator[ast.Assign | ast.AnnAssign | ast.AugAssign]:
+    """Return the assignments of a module, also those below `if`, `try` and `with`."""
+    for node in body:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            yield node
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            handlers = node.handlers if isinstance(node, ast.Try) else []
+            for part in (node, *handlers):
+                for name in ("body", "orelse", "finalbody"):
+                    yield from _module_statements(getattr(part, name, []))
 
 
 def _options_of(call: ast.Call, method: str) -> list[ast.keyword]:
