@@ -92,7 +92,6 @@ TO_CHANGE = {
     "mail.map",
     "mail.s(1).on_error",
     "from kombu import …",
-    "from celery.utils.log import get_task_logger",
     "AsyncResult('x').children",
     "app.send_task(routing_key=…)",
     "@shared_task async def later",

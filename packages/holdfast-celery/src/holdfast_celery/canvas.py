@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast_celery.application import Celery
 
 
-class Canvas:
+class Signature:
     """Something that can be started: one task, or several that depend on each other."""
 
     app: Celery | None = None
@@ -102,7 +102,7 @@ class Canvas:
         return app, (_begun(first, args, kwargs, over), *rest)
 
 
-class TaskSignature(Canvas):
+class TaskSignature(Signature):
     """A task with some of its arguments and its options, to be started later."""
 
     def __init__(
@@ -145,7 +145,7 @@ class TaskSignature(Canvas):
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Any:
-        """Start it, by the task's own `apply_async` where its base class has one. Raises: see `Canvas.apply_async`."""
+        """Start it, by the task's own `apply_async` where its base class has one. Raises: as `Signature`'s."""
         app = self.app or current_celery()
         task = app.tasks.get(self.task)
         if task is None or not task.overrides("apply_async"):
@@ -173,10 +173,10 @@ class TaskSignature(Canvas):
         return f"{self.task}({', '.join(given)})"
 
 
-class TaskChain(Canvas):
+class TaskChain(Signature):
     """Tasks that run one after another, each with the result of the one before."""
 
-    def __init__(self, parts: Iterable[Canvas]) -> None:
+    def __init__(self, parts: Iterable[Signature]) -> None:
         self.parts = tuple(parts)
         self.app = _app_of(self.parts)
         if not self.parts:
@@ -191,10 +191,10 @@ class TaskChain(Canvas):
         return found
 
 
-class TaskGroup(Canvas):
+class TaskGroup(Signature):
     """Tasks that run at the same time."""
 
-    def __init__(self, members: Iterable[Canvas]) -> None:
+    def __init__(self, members: Iterable[Signature]) -> None:
         self.members = tuple(members)
         self.app = _app_of(self.members)
 
@@ -208,7 +208,7 @@ class TaskGroup(Canvas):
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> GroupResult:
-        """Start all of them in one transaction. Raises: see `Canvas.apply_async`."""
+        """Start all of them in one transaction. Raises: see `Signature.apply_async`."""
         app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
         if app.conf.task_always_eager:
             made: GroupResult = self._apply(app, steps, None)
@@ -223,7 +223,7 @@ class TaskGroup(Canvas):
         """Count the members."""
         return len(self.members)
 
-    def _flat(self) -> Iterator[Canvas]:
+    def _flat(self) -> Iterator[Signature]:
         for each in self.members:
             if isinstance(each, TaskGroup):
                 yield from each._flat()
@@ -231,10 +231,10 @@ class TaskGroup(Canvas):
                 yield each
 
 
-class TaskChord(Canvas):
+class TaskChord(Signature):
     """A group, and a task that runs once with the list of its results."""
 
-    def __init__(self, header: TaskGroup, body: Canvas | None) -> None:
+    def __init__(self, header: TaskGroup, body: Signature | None) -> None:
         self.header = header
         self.body = body
         self.app = header.app or (body.app if body is not None else None)
@@ -382,14 +382,14 @@ def _task_names(steps: Steps) -> Iterator[str]:
                 yield from _task_names(member)
 
 
-def _canvases(given: tuple[Any, ...]) -> Iterator[Canvas]:
-    if len(given) == 1 and not isinstance(given[0], Canvas) and isinstance(given[0], Iterable):
+def _canvases(given: tuple[Any, ...]) -> Iterator[Signature]:
+    if len(given) == 1 and not isinstance(given[0], Signature) and isinstance(given[0], Iterable):
         return map(_canvas_of, given[0])
     return map(_canvas_of, given)
 
 
-def _canvas_of(given: object) -> Canvas:
-    if isinstance(given, Canvas):
+def _canvas_of(given: object) -> Signature:
+    if isinstance(given, Signature):
         return given
     if type(given).__module__.startswith("celery."):
         raise CeleryUnsupported(
@@ -403,7 +403,7 @@ def _canvas_of(given: object) -> Canvas:
     )
 
 
-def _app_of(parts: Iterable[Canvas]) -> Celery | None:
+def _app_of(parts: Iterable[Signature]) -> Celery | None:
     return next((each.app for each in parts if each.app is not None), None)
 
 

@@ -41,7 +41,7 @@ from holdfast_celery.calls import (
     input_of,
     read_options,
 )
-from holdfast_celery.canvas import Canvas, TaskSignature, after_group, start_members
+from holdfast_celery.canvas import Signature, TaskSignature, after_group, start_members
 from holdfast_celery.coverage import (
     check_always_so,
     check_names,
@@ -303,7 +303,7 @@ class CeleryTask:
         """
         given, named = tuple(args or ()), dict(kwargs or {})
         self._check_call(given, named)
-        found: AsyncResult = Canvas.apply_async(self._sign(given, named), **options)
+        found: AsyncResult = Signature.apply_async(self._sign(given, named), **options)
         return found
 
     def overrides(self, method: str) -> bool:

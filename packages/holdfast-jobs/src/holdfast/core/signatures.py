@@ -19,7 +19,7 @@ _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
-class Signature(msgspec.Struct, frozen=True):
+class HandlerSignature(msgspec.Struct, frozen=True):
     """The types a handler declares; Any where it declares nothing."""
 
     input: Any
@@ -29,7 +29,7 @@ class Signature(msgspec.Struct, frozen=True):
 
 def signature_of(
     function: Callable[..., Any], generic: type, outcomes: Sequence[type] = ()
-) -> Signature:
+) -> HandlerSignature:
     """Read a handler `(job: generic[Input]) -> Output | …`, where outcomes are no output.
 
     A batch handler takes `list[generic[Input]]` and may return a list with an output per job.
@@ -41,7 +41,9 @@ def signature_of(
     takes_batches = get_origin(job) in _LISTS
     if takes_batches:
         job, result = _member_of(job), _member_of(result)
-    return Signature(_argument_of(job, generic), _without(result, tuple(outcomes)), takes_batches)
+    return HandlerSignature(
+        _argument_of(job, generic), _without(result, tuple(outcomes)), takes_batches
+    )
 
 
 def is_async(function: Callable[..., Any]) -> bool:

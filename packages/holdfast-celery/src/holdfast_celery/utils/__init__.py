@@ -1,0 +1,1 @@
+"""What projects import from `celery.utils`."""
