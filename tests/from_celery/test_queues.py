@@ -81,7 +81,9 @@ def test_tasks_of_every_queue_run_and_a_chain_crosses_them(app: Celery, any_url:
 def test_a_worker_serves_one_queue(app: Celery) -> None:
     task(app, "send", queue="mail")
     task(app, "plain")
-    assert sorted(select_types(app, "mail:*")) == ["mail:plain", "mail:send"]
+    found = set(select_types(app, "mail:*"))
+    assert found >= {"mail:plain", "mail:send"}  # and tasks that other tests share
+    assert all(each.startswith("mail:") for each in found)
 
 
 def test_a_queue_of_a_beat_entry_has_its_effect(app: Celery, any_url: str) -> None:

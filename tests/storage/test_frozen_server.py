@@ -3,8 +3,8 @@
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 import psutil
 import psycopg
@@ -43,13 +43,18 @@ def frozen(server: PostgresProcess) -> Iterator[None]:
     """Stop every process of a server; the kernel goes on with its sockets."""
     first = psutil.Process(server.pid)
     processes = [first, *first.children(recursive=True)]
-    for each in processes:
-        each.send_signal(signal.SIGSTOP)
+    _send(processes, signal.SIGSTOP)
     try:
         yield
     finally:
-        for each in processes:
-            each.send_signal(signal.SIGCONT)
+        _send(processes, signal.SIGCONT)
+
+
+def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for each in processes:
+        # A process of the server may end by itself meanwhile.
+        with suppress(psutil.NoSuchProcess):
+            each.send_signal(number)
 
 
 def start(app: Holdfast) -> None:

@@ -251,7 +251,9 @@ async def test_a_stream_that_was_made_anew_is_not_taken_for_the_old_one(inbox: I
 async def test_a_tick_takes_what_there_is(inbox: InboxScene, broker: AnyBroker) -> None:
     declare(inbox, broker)
     await broker.send({"n": 1}, {"n": 2})
-    await inbox.app.assembly(load_settings({})).tick().run()
+    tick = inbox.app.assembly(load_settings({})).tick()
+    await tick.run()
+    await tick.close()
     assert sorted(inbox.taken()) == [1, 2]
     await inbox.app.aclose()
 

@@ -22,6 +22,7 @@ from holdfast_streams.reader_store import EARLIEST, READERS
 from tests.streams.broker_servers import JetCluster, jetstream_server
 from tests.streams.relay_scene import messages, order_breaks, reading, stored
 from tests.streams.scene import Scene
+from tests.support.frozen_process import freeze
 from tests.support.installation import embedded_binaries
 from tests.support.process import PostgresProcess
 from tests.support.until import PATIENCE_S, until
@@ -151,7 +152,7 @@ async def test_a_relay_that_was_stopped_past_its_lease_is_refused_by_the_stream(
         to = JetStream(f"nats://127.0.0.1:{server.port}", stream="ORDERS")
         with relaying(tmp_path, scene.url, to, "first", hold=True) as first:
             await until(lambda: list(tmp_path.glob("began-*")))
-            first.send_signal(signal.SIGSTOP)
+            freeze(first, Path(scene.url.removeprefix("sqlite:///")))
             with relaying(tmp_path, scene.url, to, "second") as second:
                 async with reading(to) as sink:
                     await until(lambda: is_done(scene.app))

@@ -196,10 +196,12 @@ class ReaderLoop:
             await self._clock.wait(self._stopping, PAUSE_S)
 
     async def _close(self) -> None:
-        with suppress(*_DATABASE):
-            await self._link.run(LINES.leave(self._worker))
-        await self._link.close()
-        await self._reading.close()
+        try:
+            with suppress(*_DATABASE):
+                await self._link.run(LINES.leave(self._worker))
+        finally:
+            await self._link.close()
+            await self._reading.close()
 
     # ---- What the tasks of lines need
 
