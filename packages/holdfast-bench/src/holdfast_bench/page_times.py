@@ -46,6 +46,7 @@ WHOLE: Final = {
     "one chain": "/chains/{id}",
     "one chain as a tree": "/chains/{id}?view=tree",
     "one chain in time": "/chains/{id}?view=time",
+    "streams": "/streams",
     "archive": "/archive",
     "one manifest": f"/archive/{MANIFEST}",
     "api one type": f"/api/v1/types/{TYPES[0]}/statistics",
