@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import pytest
 
 from holdfast.core.errors import HandlerInvalid
-from holdfast.core.signatures import Signature, signature_of
+from holdfast.core.signatures import HandlerSignature, signature_of
 
 T = TypeVar("T")
 
@@ -70,26 +70,26 @@ def with_tenant(tenant: str, job: Job[Order]) -> str: ...  # type: ignore[empty-
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (plain, Signature(Order, str, False)),
-        (awaited, Signature(Order, str, False)),
-        (silent, Signature(Order, type(None), False)),
-        (only_outcomes, Signature(Order, Any, False)),
-        (optional, Signature(Order, str | None, False)),
-        (never, Signature(Order, Any, False)),
-        (bare, Signature(Any, int, False)),
-        (unannotated, Signature(Any, Any, False)),
-        (generic, Signature(Any, Any, False)),
-        (batch, Signature(Order, str | None, True)),
-        (batch_of_any, Signature(dict[str, int], type(None), True)),
-        (with_defaults, Signature(Order, int, False)),
-        (not_a_type, Signature(Any, Any, False)),
-        (Handlers().method, Signature(Order, str, False)),
-        (Handlers(), Signature(Order, int, False)),
-        (wrapped, Signature(Order, str, False)),
-        (functools.partial(with_tenant, "acme"), Signature(Order, str, False)),
+        (plain, HandlerSignature(Order, str, False)),
+        (awaited, HandlerSignature(Order, str, False)),
+        (silent, HandlerSignature(Order, type(None), False)),
+        (only_outcomes, HandlerSignature(Order, Any, False)),
+        (optional, HandlerSignature(Order, str | None, False)),
+        (never, HandlerSignature(Order, Any, False)),
+        (bare, HandlerSignature(Any, int, False)),
+        (unannotated, HandlerSignature(Any, Any, False)),
+        (generic, HandlerSignature(Any, Any, False)),
+        (batch, HandlerSignature(Order, str | None, True)),
+        (batch_of_any, HandlerSignature(dict[str, int], type(None), True)),
+        (with_defaults, HandlerSignature(Order, int, False)),
+        (not_a_type, HandlerSignature(Any, Any, False)),
+        (Handlers().method, HandlerSignature(Order, str, False)),
+        (Handlers(), HandlerSignature(Order, int, False)),
+        (wrapped, HandlerSignature(Order, str, False)),
+        (functools.partial(with_tenant, "acme"), HandlerSignature(Order, str, False)),
     ],
 )
-def test_annotations_are_read(function: Callable[..., Any], expected: Signature) -> None:
+def test_annotations_are_read(function: Callable[..., Any], expected: HandlerSignature) -> None:
     assert signature_of(function, Job, OUTCOMES) == expected
 
 
