@@ -150,12 +150,13 @@ def _expected(rules: str, alert: str, **labels: str) -> str:
     texts = re.search(r"summary: (.+)\n +action: (.+)\n", rule)
     assert severity
     assert texts
-    summary = texts[1].strip('"')
+    summary, action = texts[1].strip('"'), texts[2]
     for name, value in labels.items():
-        summary = summary.replace(f"{{{{ $labels.{name} }}}}", value)
+        sign = f"{{{{ $labels.{name} }}}}"
+        summary, action = summary.replace(sign, value), action.replace(sign, value)
     expected = {
         "exp_labels": {"severity": severity[1], **labels},
-        "exp_annotations": {"summary": summary, "action": texts[2]},
+        "exp_annotations": {"summary": summary, "action": action},
     }
     return json.dumps(expected)
 

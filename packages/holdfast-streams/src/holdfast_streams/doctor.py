@@ -71,7 +71,7 @@ def _check_parked(facts: Sequence[StreamFacts]) -> Finding:
             "stream_parked",
             f"parked events: {listed}",
             "these events are not in what the consumers wrote, nor in the streams of relays",
-            "see the errors with `holdfast streams parked`; then `holdfast streams retry` or `skip`",
+            f"see the errors with `holdfast streams parked {parked[0].reader.name}`; then retry or skip them",
         )
     return ok("stream_parked", "no parked events")
 

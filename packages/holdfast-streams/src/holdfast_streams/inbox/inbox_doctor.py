@@ -48,6 +48,6 @@ def _check_parked(inboxes: Sequence[InboxRecord]) -> Finding:
             "inbox_parked",
             f"parked messages: {listed}",
             "what these messages ask for was not done",
-            "see the errors with `holdfast inbox parked`; then `holdfast inbox retry` or `skip`",
+            f"see the errors with `holdfast inbox parked {parked[0].name}`; then retry or skip them",
         )
     return ok("inbox_parked", "no parked messages")
