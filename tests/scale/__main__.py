@@ -42,6 +42,10 @@ class Service:
     def __init__(
         self, stack: ExitStack, name: str, lines: list[int], nats: str, share: float
     ) -> None:
+        group = CpuShare(f"holdfast-scale-{os.getpid()}-{name}", share) if share else None
+        if group is not None:
+            # It goes last, when its server has ended.
+            stack.callback(wait_until, lambda: _is_removed(group))
         self.server = stack.enter_context(PostgresProcess(embedded_binaries(), SETTINGS))
         self._environment = os.environ | {
             "HOLDFAST_URL": self.server.url,
@@ -49,15 +53,11 @@ class Service:
             "SCALE_SHOP": name,
             "SCALE_LINES": ",".join(map(str, lines)),
         }
-        self._run("migrate", "tests.scale.shop:app")
+        self._run("migrate")
         with psycopg.connect(self.server.url) as connection:
             connection.execute(CREATE)
-        if share:
-            group = CpuShare(f"holdfast-scale-{os.getpid()}-{name}", share)
-            stack.callback(wait_until, lambda: _is_removed(group))
+        if group is not None:
             group.hold(self.server.pid)
-            # The group goes last, when its server has ended.
-            stack.callback(self.server.close)
         self.worker: subprocess.Popen[bytes] | None = None
 
     def _run(self, *words: str) -> None:

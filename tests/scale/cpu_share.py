@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 PERIOD_US = 20_000
@@ -34,7 +35,9 @@ class CpuShare:
     def hold(self, pid: int) -> None:
         """Put a process and those that it has started into the group; what they start later is there, too."""
         for each in (pid, *_children(pid)):
-            (self._folder / "cgroup.procs").write_text(str(each))
+            # One may have ended meanwhile.
+            with suppress(ProcessLookupError):
+                (self._folder / "cgroup.procs").write_text(str(each))
 
     def close(self) -> None:
         """Remove the group, whose processes have ended."""
