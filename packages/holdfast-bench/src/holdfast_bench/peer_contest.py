@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -232,6 +232,14 @@ class _Workers:
         return sum(cpu_seconds(pid) for each in self.processes for pid in family(each.pid))
 
 
+class _Load(NamedTuple):
+    """What a job of the next figure does: its kind of handler if it waits, and its steps, each stamped or not."""
+
+    handlers: Handlers | None = None
+    steps: int = 0
+    is_stamped: bool = False
+
+
 class _PeerDatabase:
     """A fresh database of one contender, and what was started in it."""
 
@@ -242,9 +250,7 @@ class _PeerDatabase:
         self._folder = folder
         self._waiting = 0
         self._files = 0
-        self._handlers: Handlers | None = None
-        self._steps = 0
-        self._is_stamped = False
+        self._load = _Load()
         self._costs: dict[str, float] = {}
 
     def setup(self) -> None:
@@ -271,7 +277,7 @@ class _PeerDatabase:
 
     def refill(self, count: int, *, processes: int = 1, handlers: Handlers | None = None) -> float:
         """Start a backlog and drain it."""
-        self._handlers = handlers
+        self._load = _Load(handlers)
         self.start_many(count)
         return self._drain(processes)
 
@@ -340,7 +346,7 @@ class _PeerDatabase:
 
     def steps(self, functions: int) -> dict[str, float]:
         """Run durable functions; return their steps a second."""
-        self._handlers, self._steps, self._is_stamped = None, STEPS, False
+        self._load = _Load(steps=STEPS)
         self.start_many(functions)
         rate = self._drain(1)
         if not self._costs:
@@ -349,10 +355,10 @@ class _PeerDatabase:
 
     def lone_step(self, count: int) -> dict[str, float]:
         """Run one durable function; return how long a step took from its call to that of the next."""
-        self._handlers, self._steps, self._is_stamped = None, count + WARM_UP, True
+        self._load = _Load(steps=count + WARM_UP, is_stamped=True)
         with self._run_workers(1) as workers:
             self.start("one", 1)
-            self._until(workers, 1 + self._steps, self._longest)
+            self._until(workers, 1 + self._load.steps, self._longest)
             times = _times(workers.stamps)[1 + WARM_UP :]
         self._waiting = 0
         took = [(later - sooner) * 1e3 for sooner, later in pairwise(times)]
@@ -436,10 +442,10 @@ class _PeerDatabase:
             "BENCH_URL": self._url,
             "BENCH_MODE": self._contender.mode,
             "BENCH_PROCESSES": str(processes),
-            "BENCH_IO": str(IO_SECONDS if self._handlers else 0),
-            "BENCH_THREADS": "yes" if self._handlers == "threads" else "",
-            "BENCH_STEPS": str(self._steps),
-            "BENCH_STAMPED": "yes" if self._is_stamped else "",
+            "BENCH_IO": str(IO_SECONDS if self._load.handlers else 0),
+            "BENCH_THREADS": "yes" if self._load.handlers == "threads" else "",
+            "BENCH_STEPS": str(self._load.steps),
+            "BENCH_STAMPED": "yes" if self._load.is_stamped else "",
             "BENCH_PAYLOAD": json.dumps(INPUT),
             "BENCH_STAMPS": str(stamps),
             "PYTHONPATH": str(ADAPTERS),
