@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ AT_ONCE = Retry(base="100ms", cap="100ms")
 
 
 class Scene(msgspec.Struct):
-    """What one process is told: its lease and slots, and the named pipe through which handlers hear the test.
+    """What one process is told: its lease and slots, and the file that handlers wait for until the test writes it.
 
     `batch_wait` is how long a part of a batch waits for more; where it is long, calls never end.
     """
@@ -51,13 +52,19 @@ def tell(name: str, **fields: Any) -> None:
     os.write(sys.stdout.fileno(), msgspec.json.encode({"name": name, **fields}) + b"\n")
 
 
+def wait_for(word: Path) -> None:
+    """Wait until the test has written a file; a named pipe would hang the test if nobody reads it."""
+    while not word.exists():
+        time.sleep(0.01)
+
+
 def types_of(scene: Scene) -> dict[str, JobType]:
     """The handlers that a scene knows."""
 
     def gated(job: Job[Any]) -> str:
         """Wait, deaf to everything, for the test's word; then write a row in the completing transaction."""
         if job.attempt == 1:
-            Path(scene.gate).read_text()
+            wait_for(Path(scene.gate))
         with job.complete() as done:
             done.tx.execute(scene.write_effect, [f"attempt {job.attempt}"])
         return f"attempt {job.attempt}"
@@ -65,7 +72,7 @@ def types_of(scene: Scene) -> dict[str, JobType]:
     async def poison(job: Job[Any]) -> None:
         """Kill the process; the first time not before the test says so."""
         if job.attempt == 1:
-            await asyncio.to_thread(Path(scene.gate).read_text)
+            await asyncio.to_thread(wait_for, Path(scene.gate))
         os.abort()
 
     async def neighbour(job: Job[Any]) -> None:

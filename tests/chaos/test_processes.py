@@ -1,12 +1,10 @@
 """Worker processes that are stopped, killed from within, or asked to end at any moment."""
 
 import asyncio
-import os
 import random
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -43,10 +41,8 @@ async def start(
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """A named pipe: whoever reads it waits for the word that a test writes."""
-    path = tmp_path / "gate"
-    os.mkfifo(path)
-    return path
+    """A file that handlers wait for until a test makes it."""
+    return tmp_path / "gate"
 
 
 async def test_a_process_stopped_past_its_lease_is_refused_when_it_goes_on(
@@ -63,9 +59,7 @@ async def test_a_process_stopped_past_its_lease_is_refused_when_it_goes_on(
     other = workshop.begin(types=types_of(Scene(write_effect=scene.write_effect)))
     await workshop.events.seen("job_reaped", job_id=job_id)
     await workshop.events.seen("job_completed", job_id=job_id, attempt=2)
-    # Nobody reads the pipe while the process stands, so the word has to wait for it.
-    # Not in a thread of the loop's: one that nobody answers would keep the loop from closing.
-    Thread(target=gate.write_text, args=("go on",), daemon=True).start()
+    await asyncio.to_thread(gate.touch)
     zombie.send(signal.SIGCONT)
     await zombie.tells("write_refused", job_id=job_id, attempt=1)
     zombie.send(signal.SIGTERM)
@@ -88,7 +82,7 @@ async def test_a_poison_job_kills_no_more_processes_than_the_limit_and_no_neighb
     neighbours = await workshop.start("neighbour", count=49)
     await actor.tells("job_started", count=9, type="neighbour")
     await until(lambda: len(workshop.ledger.leases()) == 50)
-    await asyncio.to_thread(gate.write_text, "now")
+    await asyncio.to_thread(gate.touch)
     deaths = 0
     while not await survives(actor, workshop):
         deaths += 1
