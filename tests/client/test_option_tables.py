@@ -35,7 +35,7 @@ def test_the_command_line_takes_every_option_of_the_table_with_its_sentence(name
 
 
 def test_the_form_has_what_has_a_label() -> None:
-    assert FORM_OPTIONS.keys() == {"key", "after", "priority", "max_attempts"}
+    assert FORM_OPTIONS.keys() == {"key", "after", "expires", "priority", "max_attempts"}
 
 
 def test_type_checkers_know_the_options_of_a_type() -> None:

@@ -23,8 +23,9 @@ from holdfast.core.errors import (
     InvalidOption,
     UnknownJobType,
 )
-from holdfast.core.ids import bucket_of, bucket_of_key
+from holdfast.core.ids import bucket_of_key
 from holdfast.storage.id_generator import new_id
+from tests.support.buckets import bucket_of
 from tests.support.until import PATIENCE_S
 
 PRODUCERS = 64
@@ -443,3 +444,60 @@ async def test_the_version_of_a_type_that_is_not_known_here_can_be_given(
     with pytest.raises(InvalidOption):
         start(app, "mail.elsewhere", version=0)
     strict.close()
+
+
+async def test_a_start_says_when_it_expires(app: Holdfast) -> None:
+    before = datetime.now(UTC)
+    hour = timedelta(hours=1)
+    chains = [
+        start(app, "mail.send", 1, expires="1h"),
+        start(app, "mail.send", 2, expires=before + hour),
+        start(app, "mail.send", 3, expires="1h", after="10m", key="with-a-key"),
+        start(app, "mail.send", 4),
+    ]
+    jobs = [app.jobs.get(each.id) for each in chains]
+    times = [None if each is None else each.expires_at for each in jobs]
+    assert times[3] is None
+    for each in times[:3]:
+        assert each is not None
+        assert abs(each - before - hour) < timedelta(minutes=5)
+
+
+async def test_a_type_gives_its_time_to_starts_that_have_none(app: Holdfast) -> None:
+    async def short(job: Job[int]) -> None: ...
+
+    app.job("code.send", expires="5m")(short)
+    before = datetime.now(UTC)
+    chains = [
+        start(app, short, 1),
+        start(app, short, 2, after="1h"),
+        start(app, short, 3, at=before + timedelta(hours=1)),
+        start(app, short, 4, expires="1h"),
+    ]
+    with app.transaction() as tx:
+        chains += app.start_many(tx, short, [5])
+    minutes = []
+    for each in chains:
+        job = app.jobs.get(each.id)
+        assert job is not None
+        assert job.expires_at is not None
+        minutes.append(round((job.expires_at - before).total_seconds() / 60))
+    assert minutes == [5, 65, 65, 60, 5]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"expires": "5m", "after": "10m"},
+        {"expires": 0},
+        {"expires": datetime(2030, 1, 1, tzinfo=UTC), "at": datetime(2030, 1, 2, tzinfo=UTC)},
+        {"expires": datetime(2030, 1, 1)},  # noqa: DTZ001
+        {"expires": "5m", "debounce": "1s", "key": "doc"},
+    ],
+)
+async def test_a_time_to_expire_that_cannot_work_is_refused(
+    app: Holdfast, options: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidOption):
+        start(app, "mail.send", 1, **options)
+    assert not list(app.chains.list())

@@ -10,6 +10,7 @@ from uuid import RFC_4122, UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.buckets import bucket_of
 
 from holdfast.core.errors import InvalidId
 from holdfast.core.ids import (
@@ -17,7 +18,6 @@ from holdfast.core.ids import (
     COUNTER_BITS,
     IdMaker,
     beside,
-    bucket_of,
     bucket_of_key,
     delivery_id,
     in_bucket,

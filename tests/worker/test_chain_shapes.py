@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from holdfast import Continue, Holdfast, Job, Permanent
 from holdfast.core.errors import UnknownJobType
-from holdfast.core.ids import bucket_of
 from holdfast.worker.options import WorkerOptions
+from tests.support.buckets import bucket_of
 
 
 @pytest.fixture(params=["sqlite_url", "postgres_url"], ids=["sqlite", "postgres"])

@@ -205,6 +205,7 @@ def job_in_full(found: JobDetail) -> Detail:
             "created": job["created_at"],
             "planned": job["planned_at"],
             "available": job["available_at"],
+            "expires": job["expires_at"],
             "waits for": ", ".join(found.waits_for) or None,
             "next permit": found.next_permit_at,
             "started": job["started_at"],

@@ -147,16 +147,18 @@ class Producer:
         of ours the server's errors may come at its end, with which a start without options travels.
         """
         try:
-            if not options:
-                return self._client.write(tx, _insert_command(*self._new_job(target, input)))
+            if not options and (made := self._new_job(target, input)) is not None:
+                return self._client.write(tx, _insert_command(*made))
             batch = self._starter.one(target, input, options)
         except UnknownJobType as error:
             raise _without_transaction(tx, "start", error) from error
         return self._client.write(tx, _only(start_command(batch)))
 
-    def _new_job(self, target: Target, input: Any) -> tuple[NewJob, str]:
-        """Check a start without options; return the job, and its input in clear. Raises: as `start`."""
+    def _new_job(self, target: Target, input: Any) -> tuple[NewJob, str] | None:
+        """Check a start without options; return the job and its clear input, None if it expires. Raises: as `start`."""
         entry = self._targets.entry(target)
+        if entry.expires_ms is not None:
+            return None
         text = self._targets.encode(entry, input)
         id = new_id()
         stored = entry.stored_input(id, text) if entry.sealed else text

@@ -10,7 +10,7 @@ from uuid import UUID
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidOption, nearest
 from holdfast.core.ids import parse_id, parse_new_id
-from holdfast.core.instants import Instant, to_instant
+from holdfast.core.instants import Expiry, Instant, to_instant
 from holdfast.core.records import PRIORITIES, Debounce, KeyScope, OnBlockerFailure
 from holdfast.core.retry import is_attempt_limit
 
@@ -57,6 +57,9 @@ class SharedOptions(TypedDict, total=False):
     after: Duration | None
     """Not before this long from now, by the database's clock."""
 
+    expires: Duration | datetime | None
+    """Cancel the job if it is still waiting after this long, or at this time: no attempt begins later."""
+
     priority: int
     """Priority from 0 (most urgent) to 9; by default 5."""
 
@@ -95,6 +98,7 @@ _ELSEWHERE = {
     "eta": "at",
     "run_at": "at",
     "schedule_at": "at",
+    "ttl": "expires",
     "retries": "max_attempts",
     "depends_on": "blockers",
     "unique_key": "key",
@@ -172,6 +176,20 @@ def check_time(at: object, after: Duration | None) -> Instant | None:
             f"at={repr(at)[:60]} is not a time with a time zone", help="use datetime.now(UTC) + …"
         )
     return to_instant(at)
+
+
+def check_expiry(
+    expires: Duration | datetime | None, at: Instant | None, after_ms: int | None
+) -> Expiry | None:
+    """Return the time or the delay after which a job is given up. Raises: InvalidOption if it could never begin."""
+    if expires is None:
+        return None
+    instant = check_time(expires, None) if isinstance(expires, datetime) else None
+    if instant is not None and (at is None or instant > at):
+        return instant, None
+    if not isinstance(expires, datetime) and (span := milliseconds(expires)) > (after_ms or 0):
+        return None, span
+    raise InvalidOption("the job would expire before it is due", help="choose a later expires=")
 
 
 def check_debounce(

@@ -17,6 +17,7 @@ from holdfast.client.start_options import (
     check_attempts,
     check_choice,
     check_debounce,
+    check_expiry,
     check_key,
     check_options,
     check_priority,
@@ -33,7 +34,7 @@ from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
 from holdfast.core.events import Event, event
 from holdfast.core.ids import bucket_of_key, in_bucket
-from holdfast.core.instants import Instant
+from holdfast.core.instants import Expiry, Instant
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
     ChainRecord,
@@ -159,6 +160,7 @@ class Starter:
         latest: Duration | None = None,
         at: datetime | None = None,
         after: Duration | None = None,
+        expires: Duration | datetime | None = None,
         priority: int = DEFAULT_PRIORITY,
         blockers: Sequence[Id] = (),
         on_blocker_failure: OnBlockerFailure = "fail",
@@ -174,6 +176,7 @@ class Starter:
             exclude=bool(exclude),
             at=at is not None,
             after=after is not None,
+            expires=expires is not None,
             blockers=bool(blockers),
         )
         if quiet is not None:
@@ -181,11 +184,13 @@ class Starter:
         entry = self._targets.entry(target, version)
         if sealed is not None:
             entry = entry.with_seal(sealed)
+        planned, after_ms = check_time(at, after), None if after is None else milliseconds(after)
         return StartPlan(
             entry=entry,
             priority=entry.check_priority(priority),
-            at=check_time(at, after),
-            after_ms=None if after is None else milliseconds(after),
+            at=planned,
+            after_ms=after_ms,
+            expiry=check_expiry(expires, planned, after_ms),
             scope=check_choice("scope", scope, SCOPES),
             window_ms=None if window is None else milliseconds(window),
             exclude=id_texts(exclude),
@@ -215,6 +220,7 @@ class StartPlan(msgspec.Struct, frozen=True):
     on_blocker_failure: OnBlockerFailure = "fail"
     max_attempts: int | None = None
     debounce: Debounce | None = None
+    expiry: Expiry | None = None
 
     @property
     def is_about_keys(self) -> bool:
@@ -239,7 +245,7 @@ class StartPlan(msgspec.Struct, frozen=True):
         )
         unsealed = Unsealed(input, self.entry.stored_input) if self.entry.sealed else None
         if key is None and not self.blockers:
-            return StartRequest(job, unsealed=unsealed)
+            return StartRequest(job, unsealed=unsealed, expiry=self._expiry())
         return StartRequest(
             job,
             self._new_key(id, key),
@@ -247,7 +253,16 @@ class StartPlan(msgspec.Struct, frozen=True):
             self.entry.waits_for,
             self.debounce,
             unsealed,
+            self._expiry(),
         )
+
+    def _expiry(self) -> Expiry | None:
+        span_ms = self.entry.expires_ms
+        if self.expiry is not None or span_ms is None or self.debounce or self.blockers:
+            return self.expiry
+        if self.at is not None:
+            return self.at + span_ms * 1000, None
+        return None, (self.after_ms or 0) + span_ms
 
     def _new_key(self, id: str, key: str | None) -> NewKey | None:
         if key is None:

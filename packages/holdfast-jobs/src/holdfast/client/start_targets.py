@@ -31,6 +31,7 @@ class StartableType(msgspec.Struct, frozen=True):
     version: int | None = None
     sealed: bool = False
     sealer: Sealer | None = None
+    expires_ms: int | None = None
 
     def stored_input(self, id: str, text: str) -> str:
         """Return the input of a job as it is stored. Raises: SealKeyMissing."""
@@ -76,6 +77,7 @@ def _startable(type: JobType) -> StartableType:
         type.stored_version,
         type.sealed,
         type.sealer,
+        type.expires_ms,
     )
 
 

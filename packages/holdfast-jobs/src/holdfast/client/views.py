@@ -211,6 +211,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     finished_at: datetime | None
     version: int = 1
+    expires_at: datetime | None = None
     _input: str
     _output: str | None
     _sealer: Sealer | None = None

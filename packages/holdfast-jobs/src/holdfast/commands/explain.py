@@ -121,9 +121,10 @@ def explain(job: JobRecord, around: Surroundings) -> JobExplanation:
     """Say what state a job is in, and what it waits for: by whom it is held back, and until when, if that is known."""
     match job.state:
         case "blocked":
-            return JobExplanation(_explain_parked(around) or _explain_blocked(job, around))
+            sentence = _explain_parked(around) or _explain_blocked(job, around)
+            return _with_expiry(JobExplanation(sentence), job, around)
         case "pending":
-            return _explain_waiting(job, around)
+            return _with_expiry(_explain_waiting(job, around), job, around)
         case "running":
             return _with_failure(JobExplanation(_explain_running(job, around)), around)
         case "completed":
@@ -150,6 +151,15 @@ def _explain_waiting(job: JobRecord, around: Surroundings) -> JobExplanation:
         return _with_failure(found, around)
     sentence = f"{found.sentence}; the last attempt failed{failed}"
     return _with_failure(msgspec.structs.replace(found, sentence=sentence), around)
+
+
+def _with_expiry(found: JobExplanation, job: JobRecord, around: Surroundings) -> JobExplanation:
+    """Add when a job is given up that has not begun."""
+    if job.expires_at is None or around.steps or around.failing is not None:
+        return found
+    left = max(0, job.expires_at - around.now)
+    sentence = f"{found.sentence}; it expires in {format_span(left)}"
+    return msgspec.structs.replace(found, sentence=sentence)
 
 
 def _with_failure(found: JobExplanation, around: Surroundings) -> JobExplanation:

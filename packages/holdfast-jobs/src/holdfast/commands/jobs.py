@@ -22,7 +22,7 @@ from holdfast.commands.change import (
 from holdfast.core.errors import InvalidOption, JobNotFound
 from holdfast.core.events import Event, event
 from holdfast.core.instants import Instant
-from holdfast.core.lifecycle import CANCEL, RETRY, RUN_NOW, Command
+from holdfast.core.lifecycle import CANCEL, EXPIRED, RETRY, RUN_NOW, Command
 from holdfast.core.records import EndedJob, Ending, JobRef, State, TerminalState
 from holdfast.core.redaction import clean_error, clean_text, fingerprint
 from holdfast.notify.base import Hint
@@ -107,6 +107,13 @@ def fail_unhandled(
     message = f"no live worker handles {type}"
     error, print_ = clean_error("UnhandledType", message), fingerprint("UnhandledType", message)
     endings = [Ending(id=each, state="failed", error=error, fingerprint=print_) for each in ids]
+    return (yield from end_jobs(store, endings, now))
+
+
+def expire_jobs(store: Store, limit: int, now: Instant | None = None) -> Op[EndReport]:
+    """Cancel waiting jobs whose time to begin is over; at most `limit`."""
+    ids = yield from store.jobs.find_expired(limit, now)
+    endings = [Ending(id=each, state="cancelled", error=EXPIRED) for each in ids]
     return (yield from end_jobs(store, endings, now))
 
 

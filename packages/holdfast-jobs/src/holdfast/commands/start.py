@@ -17,7 +17,7 @@ from holdfast.commands.debounce import DebouncedStart, Unsealed, start_debounced
 from holdfast.commands.jobs import EndReport, end_jobs
 from holdfast.core.errors import SubscriptionNotFound, nearest
 from holdfast.core.ids import delivery_id, id_at
-from holdfast.core.instants import Instant
+from holdfast.core.instants import Expiry, Instant
 from holdfast.core.records import ChainState, Debounce, Ending, NewBlocker, NewJob, NewKey, State
 from holdfast.core.registry import JobType
 from holdfast.core.subscriptions import NewSubscription, Subscription
@@ -35,6 +35,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     waits_for: tuple[str, ...] | None = None
     debounce: Debounce | None = None
     unsealed: Unsealed | None = None
+    expiry: Expiry | None = None
 
     @property
     def clear_input(self) -> str:
@@ -62,7 +63,7 @@ def start_chains(
     Raises: ChainNotFound for an unknown blocker, UnknownJobType for one that the type does not declare to wait for.
     """
     if len(requests) == 1 and requests[0].key is None and not requests[0].blockers:
-        written = yield from store.jobs.insert([requests[0].job], channel, now)
+        written = yield from _insert(store, requests, channel, now)
         if written:
             return [_new(requests[0], {})]
         earlier = yield from _earlier(store, requests, written)
@@ -78,7 +79,7 @@ def start_chains(
     fresh = [each for each in requests if each.key is None or each.job.id in winners]
     written = set()
     if fresh:
-        written = yield from store.jobs.insert([each.job for each in fresh], channel, now)
+        written = yield from _insert(store, fresh, channel, now)
     states: dict[str, State] = {}
     edges = [edge for each in fresh if each.job.id in written for edge in each.blockers]
     if edges:
@@ -89,6 +90,18 @@ def start_chains(
     return [
         _new(each, states) if each.job.id in written else earlier[each.job.id] for each in requests
     ]
+
+
+def _insert(
+    store: Store, requests: Sequence[StartRequest], channel: str | None, now: Instant | None
+) -> Op[set[str]]:
+    """Write first jobs, and when they expire."""
+    written = yield from store.jobs.insert([each.job for each in requests], channel, now)
+    times = {each.job.id: each.expiry for each in requests if each.expiry}
+    times = {id: time for id, time in times.items() if id in written}
+    if times:
+        yield from store.jobs.set_expiry(times, now)
+    return written
 
 
 def _start_some_debounced(

@@ -95,11 +95,6 @@ def instant_of(text: str) -> int:
     return parse_id(text).int >> 80
 
 
-def bucket_of(id: str) -> int:
-    """Return the bucket of an id, 0 to 16,383."""
-    return parse_id(id).int >> _RANDOM_BITS & (BUCKETS - 1)
-
-
 def bucket_of_key(key: str) -> int:
     """Return the bucket of everything that is started with this key: the first 14 bits of its SHA-256, forever."""
     return int.from_bytes(sha256(key.encode()).digest()[:2], "big") >> 2

@@ -8,6 +8,8 @@ from typing import overload
 from holdfast.core.errors import InvalidOption
 
 Instant = int
+Expiry = tuple[Instant | None, int | None]
+"""When a job is given up that has not begun: at a time, or so many milliseconds from now."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

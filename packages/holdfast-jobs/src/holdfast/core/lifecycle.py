@@ -15,6 +15,9 @@ TerminalState = Literal["completed", "failed", "cancelled"]
 STATES: tuple[State, ...] = ("blocked", "pending", "running", "completed", "failed", "cancelled")
 TERMINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled"})
 
+EXPIRED = "Expired: no attempt began in time"
+"""Why a job was cancelled whose time was over."""
+
 Move = Literal[
     "claim",
     "renew",

@@ -194,6 +194,7 @@ class ClaimedJob(msgspec.Struct, gc=False):
     failing: bool | None = None
     awaited: bool = False
     steps: bool | None = None
+    expires_at: Instant | None = None
 
 
 ON_FAILED_TRIES = 5
@@ -344,6 +345,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     started_at: Instant | None
     finished_at: Instant | None
     version: int = 1
+    expires_at: Instant | None = None
 
 
 class UnreadableJob(msgspec.Struct, frozen=True):

@@ -60,6 +60,7 @@ class JobType:
     retry: Retry | None = None
     lease: Lease | None = None
     timeout_ms: int | None = None
+    expires_ms: int | None = None
     concurrency: int | None = None
     batch: int | None = None
     atomic: bool = False
@@ -124,6 +125,9 @@ class TypeOptions(TypedDict, total=False):
 
     timeout: Duration | FromEnv[Duration | None]
     """How long an attempt can take before it is aborted and counts as failed; by default three leases."""
+
+    expires: Duration | FromEnv[Duration | None]
+    """How long a job may be due before an attempt begins; after that it is cancelled. By default without limit."""
 
     concurrency: int | FromEnv[int | None]
     """How many jobs of this type run at once in each process; by default as many as there are slots."""
@@ -211,6 +215,7 @@ TYPE_OPTIONS: Mapping[str, TypeOption] = {
     "retry": TypeOption((Retry,), _as_given),
     "lease": TypeOption((Lease, *_SPAN), _lease, reader=_LEASE),
     "timeout": TypeOption(_SPAN, _milliseconds, "timeout_ms", DURATION),
+    "expires": TypeOption(_SPAN, _milliseconds, "expires_ms", DURATION),
     "concurrency": TypeOption((int, NoneType), at_least_one, reader=NUMBER),
     "batch": TypeOption((int, NoneType), at_least_one, reader=NUMBER),
     "batch_by": TypeOption((object,)),

@@ -41,6 +41,9 @@ START_OPTIONS: Mapping[str, StartOption] = {
     "latest": StartOption("duration", "With debounce: start no later than this."),
     "after": StartOption("duration", "Delay before the job is due, such as 10m.", word="Delay"),
     "at": StartOption("time", "Earliest start time, with a time zone."),
+    "expires": StartOption(
+        "duration", "Cancel the job if no attempt has begun within this long.", word="Expires after"
+    ),
     "priority": StartOption("number", "0 (most urgent) to 9; 5 by default.", 0, 9, word="Priority"),
     "max_attempts": StartOption(
         "number", "Maximum attempts, including the first.", 1, word="Maximum attempts"

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from holdfast.core.cycle import RunOutcome
 from holdfast.core.events import Event, Metric
 from holdfast.core.instants import Instant
+from holdfast.core.lifecycle import EXPIRED
 from holdfast.core.statistics import QueueTotals, RetentionProgress
 from holdfast.extensions import rows
 
@@ -368,6 +369,13 @@ def _attempt(outcome: str) -> Rule:
     return rule
 
 
+def _count_cancelled(fields: Fields, value: float) -> Measurement | None:
+    """A job expires without an attempt, too, where no worker takes it."""
+    if fields.get("reason") == EXPIRED:
+        return Measurement(JOB_ATTEMPTS, 1, (_text(fields, "type"), "expired"))
+    return _attempt("cancelled")(fields, value)
+
+
 def _measure(metric: Metric, value: str | int = 1) -> Rule:
     """Measure a number or a field, of milliseconds where the metric is in seconds; labels are fields of their names.
 
@@ -408,7 +416,8 @@ def _text(fields: Fields, field: str) -> str:
     return str(fields.get(field, ""))
 
 
-OUTCOMES = ("completed", "continued", "retried", "snoozed", "failed", "cancelled", "reaped")
+_ENDED = ("completed", "continued", "failed", "cancelled", "expired")
+OUTCOMES = (*_ENDED, "retried", "snoozed", "reaped")
 RUN_OUTCOMES: tuple[RunOutcome, ...] = ("completed", "failed", "aborted", "crashed")
 RUN_COUNTERS = ("processed", "updated", "skipped", "errors")
 
@@ -421,7 +430,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "job_retried": (_attempt("retried"), _run),
     "job_snoozed": (_attempt("snoozed"),),
     "job_failed": (_attempt("failed"), _run, _dead_letter),
-    "job_cancelled": (_attempt("cancelled"),),
+    "job_cancelled": (_count_cancelled,),
     "steps_recorded": (_measure(STEP_RECORDS, "recorded"), _measure(SIGNALS_TAKEN, "signals")),
     "step_failed": (_measure(STEP_FAILURES),),
     "signal_sent": (_measure(SIGNALS_SENT),),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from holdfast.commands.attempts import AHEAD_US, ReapReport, ahead_us
-from holdfast.commands.jobs import fail_unhandled
+from holdfast.commands.jobs import EndReport, expire_jobs, fail_unhandled
 from holdfast.commands.retention import (
     FIRST_ID,
     Ages,
@@ -16,6 +16,8 @@ from holdfast.commands.retention import (
     remove_records,
 )
 from holdfast.core.errors import DatabaseUnreachable
+from holdfast.core.events import Event
+from holdfast.core.lifecycle import EXPIRED
 from holdfast.core.statistics import TypeTotals
 from holdfast.core.worker_presence import WorkerRecord
 from holdfast.notify.base import Notifier
@@ -66,6 +68,9 @@ class WorkerReaperRunner:
         await self._clock.check(context)
         await self._recover(context)
         await self._workers.check(context)
+        op = expire_jobs(self._store, context.room(_MANY), context.now())
+        report = await context.link.run_atomic(op)
+        _announce(context, self._notifier, report.events("cancelled", EXPIRED), report)
         return context.counts
 
     async def _recover(self, context: RunnerContext) -> None:
@@ -198,12 +203,20 @@ class WorkerMonitor:
         limit = context.room(_MANY)
         op = fail_unhandled(self._store, type, after_ms, limit, context.now())
         report = await context.link.run_atomic(op)
-        context.counts.processed += len(report.ended)
-        if context.observer is not None:
-            for each in report.events("failed", f"no live worker handles {type}"):
-                context.observer.observe(each)
-        if self._notifier is not None and report.ended:
-            self._notifier.send(report.hints())
+        events = report.events("failed", f"no live worker handles {type}")
+        _announce(context, self._notifier, events, report)
+
+
+def _announce(
+    context: RunnerContext, notifier: Notifier | None, events: Sequence[Event], report: EndReport
+) -> None:
+    """Count and report jobs that were ended because nobody ran them."""
+    context.counts.processed += len(report.ended)
+    if context.observer is not None:
+        for each in events:
+            context.observer.observe(each)
+    if notifier is not None and report.ended:
+        notifier.send(report.hints())
 
 
 def unhandled_types(workers: Sequence[WorkerRecord], types: Sequence[TypeTotals]) -> list[str]:

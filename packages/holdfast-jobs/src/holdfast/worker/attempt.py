@@ -91,6 +91,16 @@ class Attempt(msgspec.Struct, eq=False):
             return None
         return self.claimed.claimed_at + int((self.started_at - self.received_at) * 1_000_000)
 
+    def has_expired(self, now: float) -> bool:
+        """Whether its time to begin is over: the job's own, or that of its type since the job became due."""
+        claimed, span_ms = self.claimed, self.type.expires_ms
+        until = claimed.expires_at
+        if until is None and span_ms is not None and claimed.attempt == 1:
+            until = claimed.available_at + span_ms * 1000
+        if until is None or claimed.failing or claimed.steps:
+            return False
+        return claimed.claimed_at + int((now - self.received_at) * 1_000_000) >= until
+
     @property
     def flag(self) -> threading.Event:
         """A signal for threads that is set when the attempt must stop; made on first use."""

@@ -21,6 +21,7 @@ from holdfast.core.errors import (
     HoldfastError,
     TransactionError,
 )
+from holdfast.core.lifecycle import EXPIRED
 from holdfast.core.records import Finish, Finished, Held, LeaseStatus
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
@@ -244,6 +245,12 @@ class Completer:
                 self.submit(attempt, make_finish(attempt, self._context.id, "release"))
                 count += 1
         return count
+
+    def expire(self, attempt: Attempt) -> None:
+        """Cancel what came too late to begin."""
+        self._claimer.return_unstarted(attempt)
+        if attempt.take_ending("slot"):
+            self.submit(attempt, make_finish(attempt, self._context.id, "cancel", error=EXPIRED))
 
     async def run(self) -> None:
         """Flush until cancelled; the worker does that when all is written."""

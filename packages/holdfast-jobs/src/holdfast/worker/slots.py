@@ -149,6 +149,9 @@ class Slots:
         if not self._context.may_begin(attempt, now):
             self._completer.release([attempt])
             return False
+        if attempt.has_expired(now):
+            self._completer.expire(attempt)
+            return False
         attempt.started_at = now
         own_s = attempt.policy.timeout_ms / 1000
         if attempt.type.executor == "process":

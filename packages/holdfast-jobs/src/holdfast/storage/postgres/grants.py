@@ -47,7 +47,7 @@ GRANTS: Mapping[GrantedRole, tuple[tuple[LiteralString, tuple[str, ...]], ...]] 
         ("insert", ("tally", "wakeup", "log")),
         ("usage", _LINES),
         ("update", ("chain_key",)),
-        ("update (awaited)", ("queue",)),
+        ("update (awaited, expires_at)", ("queue",)),
         ("update (blockers, debounced)", ("job",)),
         ("update (crashes)", ("outcome",)),
         ("select", ("jobs", "lease", "outcome", "subscription", "schema_version", "identity")),

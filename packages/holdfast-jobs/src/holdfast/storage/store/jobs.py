@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from holdfast.core.ids import ids_beginning
-from holdfast.core.instants import Instant
+from holdfast.core.instants import Expiry, Instant
 from holdfast.core.records import (
     AttemptRecord,
     Claim,
@@ -111,6 +111,15 @@ class JobStore(Lists[JobRecord]):
                 "now": None,
             },
         )
+
+    def set_expiry(self, times: Mapping[str, Expiry], now: Instant | None = None) -> Op[None]:
+        """Note when jobs that were just inserted are given up. One statement."""
+        rows = [{"job_id": id, "at": at, "after_ms": ms} for id, (at, ms) in times.items()]
+        yield Statement("job_set_expiry", {"rows": document(rows), "now": now})
+
+    def find_expired(self, limit: int, now: Instant | None = None) -> Op[list[str]]:
+        """Lock waiting jobs whose time is over. Concurrency: what others hold is skipped. One statement."""
+        return fetch_column("job_expired", limit=limit, now=now)
 
     def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
         """Take due jobs under new leases, most urgent and oldest first. One statement.

@@ -61,7 +61,7 @@ id, chain_id, coalesce(chain_index, 0), type, input, coalesce(priority, 5),
 id::text, chain_id::text, chain_index, type, state, priority, input, key, trace, holdfast.us(created_at),
        holdfast.us(planned_at), holdfast.us(available_at), attempt, max_attempts, crashes, fence, locked_by,
        holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at),
-       version
+       version, holdfast.us(expires_at)
 
 -- fragment: attempt_columns
 job_id, fence, attempt, kind, worker, started_at, ended_at, error
@@ -199,7 +199,7 @@ asked as (
   offset 0)
 select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
        a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock),
-       a.version, a.debounced, null, c.failing, c.awaited, c.steps
+       a.version, a.debounced, null, c.failing, c.awaited, c.steps, holdfast.us(c.expires_at)
   from claimed c full join asked a on a.id = c.job_id
  order by c.priority, c.available_at, c.job_id
 
@@ -260,7 +260,7 @@ claimed as (
       order by priority, available_at, job_id
       limit :limit::integer))
   returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.failing,
-            q.awaited, q.steps),
+            q.awaited, q.steps, q.expires_at),
 leased as (
   insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
   select c.token, :worker, clock.now, clock.now + c.lease_ms * interval '1 ms',
@@ -295,7 +295,7 @@ claimed as (
       where crashes = 0
          or job_id = (select job_id from due where crashes > 0 order by priority, available_at, job_id limit 1)))
   returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.failing,
-            q.awaited, q.steps),
+            q.awaited, q.steps, q.expires_at),
 leased as (
   insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
   select :token::uuid, :worker, clock.now, clock.now + :lease_ms::integer * interval '1 ms',
@@ -553,6 +553,22 @@ select q.job_id::text from holdfast.queue q
  where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
  order by q.job_id
    for update;
+
+-- name: job_set_expiry
+-- When jobs that this transaction has just started are given up: at a time, or so long from now.
+update holdfast.queue q
+   set expires_at = case when x.after_ms is null then to_timestamp(x.at / 1000000.0)
+                         else holdfast.moment(:now::bigint) + x.after_ms * interval '1 ms' end
+  from json_to_recordset(:rows::json) as x(job_id uuid, at bigint, after_ms bigint)
+ where q.job_id = x.job_id;
+
+-- name: job_expired
+-- Locks jobs whose time is over before they began, in a queue or blocked; what is claimed or locked at this moment is passed over.
+select q.job_id::text from holdfast.queue q
+ where q.expires_at <= holdfast.moment(:now::bigint) and q.token is null and q.failing is null and q.steps is null
+ order by q.expires_at
+ limit :limit::integer
+   for update skip locked;
 
 -- name: job_unhandled
 -- Locks jobs of one type that have been due for so long, in a queue or not; what is claimed or locked at this moment is passed over.

@@ -232,7 +232,7 @@ claimed as (
      set attempt = q.attempt + 1, fence = greatest(q.fence + 1, (select lowest_fence from clock)), token = :token::uuid
    where q.ctid = any (array (select place from free))
   returning q.job_id, q.token, q.type, q.priority, q.gate_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.gate, q.failing,
-            q.awaited, q.steps),
+            q.awaited, q.steps, q.expires_at),
 got as materialized (
   select job_id from claimed),
 leased as (
@@ -369,7 +369,7 @@ summary as (
 select s.called, s.gates, s.more, s.room, s.next_us, s.marks,
        c.job_id, c.token, c.type, c.priority, holdfast.us(c.gate_at), c.attempt, c.max_attempts, c.crashes, c.fence,
        a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock),
-       a.version, a.debounced, c.gate, c.failing, c.awaited, c.steps
+       a.version, a.debounced, c.gate, c.failing, c.awaited, c.steps, holdfast.us(c.expires_at)
   from summary s left join (claimed c full join asked_job a on a.id = c.job_id) on true
  order by c.priority, c.gate_at, c.job_id;
 

@@ -28,7 +28,7 @@ json_extract(value, '$.id'), json_extract(value, '$.chain_id'), coalesce(json_ex
 -- A job as people see it, of the view `holdfast_job_state`: the fields of `JobRecord`, in their order.
 id, chain_id, chain_index, type, state, priority, input, key, trace, created_at, planned_at, available_at, attempt,
        max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at,
-       version
+       version, expires_at
 
 -- name: job_insert
 -- Writes jobs. One whose id exists already is left alone and not returned, so that a start repeated after an unknown commit
@@ -104,7 +104,7 @@ values (:token, :worker, :now, :now + :lease_ms * 1000, :lease_ms, :max_attempts
 select json_group_array(json_array(
          q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence,
          j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now, j.version,
-         {is_debounced}, null, q.failing, q.awaited, q.steps))
+         {is_debounced}, null, q.failing, q.awaited, q.steps, q.expires_at))
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
   left join holdfast_job j on j.id = x.value;
@@ -205,6 +205,20 @@ select x.id, x.token,
 update holdfast_queue set awaited = awaited
  where job_id in (select value from json_each(:ids))
 returning job_id;
+
+-- name: job_set_expiry
+-- When jobs that this transaction has just started are given up: at a time, or so long from now.
+update holdfast_queue
+   set expires_at = coalesce(json_extract(x.value, '$.at'), {now} + json_extract(x.value, '$.after_ms') * 1000)
+  from json_each(:rows) x
+ where job_id = json_extract(x.value, '$.job_id');
+
+-- name: job_expired
+-- Jobs whose time is over before they began, in a queue or blocked; the end that follows takes the file's write lock.
+select job_id from holdfast_queue
+ where expires_at <= {now} and token is null and failing is null and steps is null
+ order by expires_at
+ limit :limit;
 
 -- name: job_unhandled
 -- Jobs of one type that have been due for so long, in a queue or not; the end that follows takes the file's write lock.
