@@ -18,6 +18,7 @@ from holdfast.storage.store import Store
 from holdfast.storage.store.pagination import JobQuery
 from tests.model.event_model import EventModel
 from tests.model.records import picture_of, picture_of_model
+from tests.support.laws import check_rows
 
 EVENTS = ["e", "f"]
 HANDLERS = ["mail", "stock"]
@@ -41,8 +42,12 @@ class Machine(RuleBasedStateMachine):
         self.stale: list[ClaimedJob] = []
 
     def teardown(self) -> None:
-        for database in self.databases:
-            database.close()
+        try:
+            for database in self.databases:
+                check_rows(database)
+        finally:
+            for database in self.databases:
+                database.close()
 
     def both(self, op: Callable[[Store], Op[Any]]) -> list[Any]:
         """Run an operation on each store; errors are answers too."""

@@ -34,6 +34,7 @@ EXTRAS = {
     "prometheus": ("holdfast.observe.prometheus",),
     "testing": ("holdfast_testing.kit",),
     "top": ("holdfast_top.screen",),
+    "verify": ("holdfast_verify",),
     "uvloop": ("uvloop",),
     "sealed": ("cryptography.hazmat.primitives.ciphers.aead", "holdfast.app.seal"),
 }

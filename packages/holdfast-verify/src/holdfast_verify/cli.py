@@ -1,0 +1,79 @@
+"""`holdfast verify`: what must hold of a database's rows, checked beside whatever runs on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.console import print_info
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.lazy import HelpCommand
+from holdfast.cli.output import Column, Format, columns, limit_option, output_option, write_records
+from holdfast.cli.session import CliSession, with_database
+from holdfast.core.duration import pluralize
+
+if TYPE_CHECKING:
+    from holdfast.storage.database import Database
+    from holdfast_verify.laws import Verdict
+
+_COLUMNS = (
+    Column("", lambda row: "✗" if row["breaches"] else "✓", lambda row: _colour(row)),
+    *columns("law"),
+    Column("must hold", lambda row: row["text"]),
+    Column("found", lambda row: _found(row)),
+)
+
+
+def _colour(row: dict[str, Any]) -> str:
+    return "red" if row["breaches"] else "green"
+
+
+def _found(row: dict[str, Any]) -> str:
+    count = len(row["breaches"])
+    return pluralize(count, "row") if count else "nothing that breaks it"
+
+
+async def _check(database: Database, limit: int) -> list[Verdict]:
+    from holdfast_verify.laws import LAWS, check_law
+
+    # Without a limit of time: of a large database, a law may take minutes.
+    link = database.link("verify", 0)
+    try:
+        return [await link.run(check_law(law, limit)) for law in LAWS]
+    finally:
+        await link.close()
+
+
+@click.command(
+    "verify",
+    cls=HelpCommand,
+    examples=("holdfast verify", "holdfast verify --url postgresql://db/shop -o json"),
+)
+@limit_option(20, 10_000)
+@output_option
+@with_database
+def verify(session: CliSession, limit: int, output: Format) -> int:
+    """Check what must hold of the rows of a database; exits 6 and names the rows if something does not.
+
+    Reads whole tables and changes nothing; workers and producers may go on. Of each law at most --limit rows are named.
+    """
+    verdicts = session.run(_check(session.app.database, limit))
+    rows = [
+        {
+            "law": each.law.name,
+            "text": each.law.text,
+            "breaches": [{"subject": b.subject, "text": b.text} for b in each.breaches],
+        }
+        for each in verdicts
+    ]
+    write_records(rows, _COLUMNS, output, id="law")
+    broken = [each for each in verdicts if each.breaches]
+    for each in broken:
+        for breach in each.breaches:
+            print_info(f"{each.law.name}: {breach.subject}: {breach.text}")
+    if broken:
+        print_info(f"{pluralize(len(broken), 'law')} of {len(verdicts)} broken")
+        return Exit.CHECK_NOT_MET
+    print_info(f"all {len(verdicts)} laws hold")
+    return Exit.OK

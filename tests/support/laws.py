@@ -1,0 +1,18 @@
+"""The laws of rows, as the ends of other tests ask for them."""
+
+from holdfast.storage.database import Database
+from holdfast_verify.laws import Verdict, check_laws
+
+
+def breaches_of(verdicts: list[Verdict]) -> list[str]:
+    """Return what breaks the laws, in words."""
+    return [
+        f"{each.law.name}: {breach.subject}: {breach.text}"
+        for each in verdicts
+        for breach in each.breaches
+    ]
+
+
+def check_rows(database: Database) -> None:
+    """Fail if a row of this database breaks a law."""
+    assert breaches_of(database.run(check_laws())) == []

@@ -1,0 +1,156 @@
+"""Each law of rows finds what breaks it, names it, and finds nothing in a database at work."""
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.main import cli
+from holdfast.commands.start import StartRequest, start_chains
+from holdfast.core.errors import Permanent
+from holdfast.core.flow import Limit
+from holdfast.core.outcome import Continue
+from holdfast.core.records import NewBlocker, NewJob
+from holdfast.storage.id_generator import new_id
+from holdfast.worker.job import Job
+from holdfast_verify.laws import LAWS, check_laws
+from tests.support.laws import breaches_of
+from tests.worker.workshop import Workshop
+
+ANY_ID = str(uuid4())
+
+PLANTED = {
+    "one-state": "delete from holdfast.outcome where job_id = '{done}'",
+    "no-orphans": "insert into holdfast.failing (job_id, attempt) values ('{any}', 1)",
+    "unbroken-chains": "update holdfast.job set chain_index = 7 where id = '{second}'",
+    "linked-chains": "update holdfast.outcome set continued = {true} where job_id = '{done}'",
+    "held-by-a-lease": "update holdfast.queue set token = '{any}' where job_id = '{waiting}'",
+    "fences-grow": "update holdfast.attempt set fence = fence * 2 where job_id = '{failed}'",
+    "blocked-by-something": "delete from holdfast.blocker where job_id = '{blocked}'",
+    "waits-are-kept": "update holdfast.queue set available_at = {now} where job_id = '{blocked}'",
+    "ends-are-noticed": "update holdfast.blocker set chain_id = '{done}' where job_id = '{blocked}'",
+    "tallies-agree": "delete from holdfast.tally where failed > 0",
+    "keys-have-chains": "insert into holdfast.chain_key (type, key, chain_id) values ('t', 'k', '{any}')",
+    "readers-within-the-log": "insert into holdfast.log_position (reader, line, position) values ('r', 1, 99)",
+}
+"""A row that breaks each law, and no other that need not break with it."""
+
+TORN_TOO = {
+    "unbroken-chains": {"linked-chains"},
+    "ends-are-noticed": set(),
+}
+"""What is broken by the same row for good reason."""
+
+
+async def work(workshop: Workshop) -> dict[str, str]:
+    """Leave jobs of all kinds behind; return some of them."""
+
+    async def done(job: Job[int]) -> int:
+        return job.input
+
+    async def chained(job: Job[int]) -> Continue:
+        return Continue("done", job.input)
+
+    async def broken(job: Job[int]) -> None:
+        raise Permanent("broken")
+
+    workshop.handle("done", done)
+    workshop.handle("chained", chained)
+    workshop.handle("broken", broken)
+    workshop.handle("limited", done, limits=[Limit(1)])
+    names = {
+        "done": await workshop.start_one("done", 1),
+        "first": await workshop.start_one("chained", 1),
+        "failed": await workshop.start_one("broken", 1),
+    }
+    await workshop.start("limited", 1, count=3, gate="limited#")
+    await workshop.until_idle()
+    names["waiting"] = await workshop.start_one("never", 1)
+    names["blocked"] = new_id()
+    job = NewJob(names["blocked"], names["blocked"], "done", "1", blockers=1)
+    edge = NewBlocker(job.id, 0, names["waiting"])
+    await workshop.run(start_chains(workshop.store, [StartRequest(job, None, (edge,))]))
+    chain = await workshop.run(workshop.store.chains.tails([names["first"]]))
+    return {**names, "second": chain[0].job_id, "any": ANY_ID}
+
+
+@pytest.fixture
+def url(workshop: Workshop, request: pytest.FixtureRequest) -> str:
+    """The address of the workshop's database, with its password."""
+    if workshop.store.dialect == "sqlite":
+        return workshop.database.url
+    found: str = request.getfixturevalue("worker_url")
+    return found
+
+
+def damage(url: str, statement: str, names: dict[str, str]) -> None:
+    """Change a row by SQL, as no statement of ours does."""
+    if url.startswith("postgresql"):
+        with psycopg.connect(url, autocommit=True) as connection:
+            text = statement.format(**names, true="true", now="now()")
+            connection.execute(text.encode())
+        return
+    text = statement.format(**names, true="1", now="1").replace("holdfast.", "holdfast_")
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
+        file.execute(text)
+        file.commit()
+
+
+async def broken_laws(workshop: Workshop) -> dict[str, list[Any]]:
+    verdicts = await workshop.run(check_laws())
+    return {each.law.name: list(each.breaches) for each in verdicts if each.breaches}
+
+
+def test_every_law_has_its_damage() -> None:
+    assert PLANTED.keys() == {each.name for each in LAWS}
+
+
+async def test_a_database_at_work_keeps_all_laws(workshop: Workshop) -> None:
+    await work(workshop)
+    await workshop.claim_for_nobody("never")
+    assert breaches_of(await workshop.run(check_laws())) == []
+
+
+@pytest.mark.parametrize("law", [each.name for each in LAWS])
+async def test_a_law_names_the_row_that_breaks_it(workshop: Workshop, url: str, law: str) -> None:
+    names = await work(workshop)
+    damage(url, PLANTED[law], names)
+    found = await broken_laws(workshop)
+    assert law in found
+    assert found.keys() <= {law} | TORN_TOO.get(law, set())
+    (breach,) = found[law][:1]
+    assert breach.subject in {*names.values(), "broken", "t k", "r"}
+    assert breach.text
+
+
+async def ask(url: str, *words: str) -> Result:
+    """Run the command on the workshop's database."""
+    command = ["verify", "--url", url, *words]
+    return await asyncio.to_thread(CliRunner().invoke, cli, command)
+
+
+async def test_the_command_says_that_all_laws_hold(workshop: Workshop, url: str) -> None:
+    await work(workshop)
+    answer = await ask(url)
+    assert answer.exit_code == Exit.OK
+    assert answer.stderr.splitlines()[-1] == f"all {len(LAWS)} laws hold"
+
+
+async def test_the_command_ends_with_the_rows_and_its_own_code(
+    workshop: Workshop, url: str
+) -> None:
+    names = await work(workshop)
+    damage(url, PLANTED["one-state"], names)
+    answer = await ask(url, "-o", "json")
+    assert answer.exit_code == Exit.CHECK_NOT_MET
+    rows = {each["law"]: each["breaches"] for each in json.loads(answer.stdout)}
+    (breach,) = rows["one-state"]
+    assert breach["subject"] == names["done"]
+    assert f"one-state: {names['done']}: " in answer.stderr
