@@ -200,3 +200,14 @@ class InboxIsRun(InboxError):
     code = "HF196"
     http_status, exit_code = 409, 4
     fix = "stop the workers that declare it, or remove it from the application first"
+
+
+class InboxUnfit(BrokerAway):
+    """The stream of an inbox cannot be read in the order of its keys.
+
+    Such an inbox keeps itself how far it is, so the stream must keep what was read, and have a line for some of the keys.
+    """
+
+    code = "HF197"
+    http_status, exit_code = 409, 2
+    fix = "read a stream whose retention is `limits`, or declare the inbox without order="
