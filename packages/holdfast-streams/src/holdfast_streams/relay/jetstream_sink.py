@@ -130,7 +130,7 @@ class JetStreamSink:
             if not creates:
                 raise StreamUnfit(
                     f"the stream {self._stream} is gone; what the log still has is sent again once it exists",
-                    help=f"create it: {self._command('add')}",
+                    help="have the relay create it: holdfast streams recreate RELAY",
                 )
             info = await self._create()
         self._raise(info)
@@ -138,7 +138,7 @@ class JetStreamSink:
         if not config.get("allow_atomic"):
             raise StreamUnfit(
                 f"the stream {self._stream} does not take atomic batches, which need NATS 2.12",
-                help=f"allow them: nats stream edit {self._stream} --allow-batch",
+                help="set allow_atomic in its configuration; in nats-py, StreamConfig(…, allow_atomic=True)",
             )
         if config.get("retention", "limits") != "limits":
             raise StreamUnfit(
@@ -165,15 +165,10 @@ class JetStreamSink:
         if "error" in made:
             raise StreamUnfit(
                 f"the stream {self._stream} could not be created: {_words(made)}",
-                help=f"create it: {self._command('add')}",
+                help="create it with a client that may, with the subjects "
+                f"{self._prefix}> and allow_atomic: in nats-py, StreamConfig(…, allow_atomic=True)",
             )
         return made
-
-    def _command(self, verb: str) -> str:
-        return (
-            f"nats stream {verb} {self._stream} --subjects '{self._prefix}>' --storage file"
-            " --retention limits --replicas 3 --allow-batch --defaults"
-        )
 
     # ---- Lines
 
