@@ -218,6 +218,7 @@ async def test_a_worker_that_is_killed_on_the_way_starts_each_message_s_job_once
     await inbox.app.aclose()
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("make", [NatsBroker, RedisBroker], ids=["nats", "redis"])
 async def test_a_message_that_kills_its_process_is_parked_after_some_tries(
     inbox: InboxScene, tmp_path: Path, make: type[NatsBroker | RedisBroker]
@@ -225,7 +226,7 @@ async def test_a_message_that_kills_its_process_is_parked_after_some_tries(
     broker = make()
     await broker.make_stream()
     await broker.send({"n": 1}, {"n": -1}, {"n": 2})
-    fast = {"HOLDFAST_STREAMS_TAKEOVER_MS": "300", "BROKER": broker.url, "POISON": "1"}
+    fast = {"HOLDFAST_STREAMS_TAKEOVER_MS": "1000", "BROKER": broker.url, "POISON": "1"}
     with running(Killed(tmp_path, inbox, *WORKER, **fast)) as worker:
         while not inbox.parked():
             await until(lambda: worker.has_ended() or inbox.parked())

@@ -252,7 +252,7 @@ async def test_what_a_relay_does_is_measured(scene: Scene, to: JetStream, sink: 
         await until(lambda: measured("holdfast_stream_lag_events", line=line) == 0)
         assert (measured("holdfast_stream_run_duration_seconds_count") or 0) > 0
         with scene.app.transaction() as tx:
-            scene.app.publish(tx, "order.paid", {"text": "x" * 1_100_000}, key="b")
+            scene.app.publish(tx, "order.paid", {"text": "x" * 1_048_400}, key="b")
         await until(lambda: measured("holdfast_stream_parked_total") == 1)
     await sink._ask("STREAM.DELETE.ORDERS")
     async with scene.working():

@@ -93,6 +93,7 @@ class OrderedLoop:
         self._held: dict[str, _Line] = {}
         self._beat = asyncio.Event()
         self._has_lines = False
+        self._broken: BrokerAway | None = None
         self.error: str | None = None
         self.changed = asyncio.Event()
         self.messages = 0
@@ -111,8 +112,7 @@ class OrderedLoop:
                 failures, self.error = 0, None
                 await self._read()
                 return
-            except* BrokerAway as group:
-                error = _first(group)
+            except BrokerAway as error:
                 failures += 1
                 delay_ms = AWAY.delay_ms(failures, self._clock.random())
                 if self.error is None:
@@ -132,10 +132,18 @@ class OrderedLoop:
             await self._clock.wait(self._stopping, delay_ms / 1000)
 
     async def _read(self) -> None:
+        """Read until stopped. Raises: BrokerAway.
+
+        A line that finds the broker away ends all of them after what they are doing: nothing is cancelled on the way, as
+        clients and transactions are not at their best then.
+        """
+        self._broken = None
         async with asyncio.TaskGroup() as group:
             ending = group.create_task(self._end(), name=f"holdfast inbox {self._inbox.name} end")
             await self._keep_lines(group)
             ending.cancel()
+        if self._broken is not None:
+            raise self._broken
 
     async def _end(self) -> None:
         await self._stopping.wait()
@@ -153,7 +161,7 @@ class OrderedLoop:
     # ---- Lines
 
     async def _keep_lines(self, group: asyncio.TaskGroup) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and self._broken is None:
             self._beat.clear()
             pause_s = self._lease_ms / 3000
             try:
@@ -218,7 +226,7 @@ class OrderedLoop:
             self._beat.set()
 
     async def _read_line(self, line: _Line) -> None:
-        """Read a line until it is given up or lost. Raises: BrokerAway."""
+        """Read a line until it is given up or lost, or the broker is away."""
         feed: LineFeed | None = None
         try:
             while not line.ended.is_set():
@@ -231,6 +239,12 @@ class OrderedLoop:
                     self._intake.emit(INBOX_LINE_LOST, line=line.name)
                     line.ended.set()
                     return
+                except BrokerAway as error:
+                    self._broken = self._broken or error
+                    feed = None
+                    line.ended.set()
+                    self._beat.set()
+                    break
                 except DATABASE_ERRORS as error:
                     log.warning("the inbox %s waits for the database: %s", self._inbox.name, error)
                     await self._clock.wait(line.ended, ERROR_S * (0.5 + self._clock.random()))
@@ -371,11 +385,3 @@ class OrderedLoop:
 def _storable(raw: RawMessage) -> RawMessage:
     id = raw.id.replace("\0", "?")[:500]
     return RawMessage(raw.inbox, id, raw.body, raw.headers, raw.subject)
-
-
-def _first(group: BaseExceptionGroup[BrokerAway]) -> BrokerAway:
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    assert isinstance(found, BrokerAway)
-    return found
