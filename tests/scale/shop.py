@@ -23,7 +23,7 @@ def ship(job: Job[int]) -> None:
     job.tx.execute("insert into shipped (n, job_id) values (%s, %s)", (job.input, job.id))
 
 
-@streams.inbox(ORDERS, name="orders")
+@streams.inbox(ORDERS, name="orders", order="key")
 def take(message: Message[Any], tx: Any) -> None:
     """Start a job for an order."""
     key, n = message.data["key"], message.data["n"]

@@ -24,10 +24,10 @@ CREATE = """create table if not exists taken (
 class Scene:
     """One application on a database; `taken` is what its consumers wrote, in the order of writing."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, **options: Any) -> None:
         self.url = url
         self.events: list[Event] = []
-        self.app = Holdfast(url)
+        self.app = Holdfast(url, **options)
         self.app.observe(self)
         self.streams: Streams = add_streams(self.app)
         self.is_postgres = url.startswith("postgres")

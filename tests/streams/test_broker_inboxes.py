@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
+from holdfast import Seal
 from holdfast.core.retry import Retry
 from holdfast.settings import load_settings
 from holdfast_streams import JetStream, Message, RedisStream
@@ -170,6 +172,44 @@ async def test_a_parked_message_is_taken_by_a_handler_that_was_fixed(
         await fixed.until_taken(-1)
     assert (seen[0].data, seen[0].headers["who"]) == ({"n": -1}, "ana")
     assert fixed.parked() == []
+
+
+async def test_the_body_of_a_parked_message_is_sealed_and_opened_by_who_has_the_key(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    key = Seal.new_key()
+    sealing = InboxScene(inbox.url, seal=Seal({"2026-11": key}))
+    declare(sealing, broker)
+    await broker.send({"n": -1, "card": "4111"})
+    async with sealing.working():
+        await until(lambda: len(sealing.parked("paid")) == 1)
+    table = "holdfast.inbox_parked" if inbox.is_postgres else "holdfast_inbox_parked"
+    with inbox.app.transaction() as tx:
+        ((body,),) = tx.execute(f"select body from {table}").fetchall()  # noqa: S608
+    assert "$sealed" in body
+    assert base64.b64encode(b'"card":"4111"')[4:-4].decode() not in body
+    assert "4111" not in body
+
+    def retry_with(**options: Any) -> tuple[InboxScene, list[Any]]:
+        scene, seen = InboxScene(inbox.url, **options), list[Any]()
+
+        @scene.streams.inbox(broker.source, name="paid")
+        def take(message: Message[Any], tx: Any) -> None:
+            seen.append(message.data)
+
+        scene.app.database.run(INBOXES.retry_parked("paid", None))
+        return scene, seen
+
+    without, seen = retry_with()
+    async with without.working():
+        await until(lambda: [each.state for each in inbox.parked()] == ["failed"])
+        await until(lambda: bool(without.told("inbox_parked")))
+    assert seen == []
+    with_key, seen = retry_with(seal=Seal({"2026-11": key}))
+    async with with_key.working():
+        await until(lambda: seen == [{"n": -1, "card": "4111"}])
+        await until(lambda: inbox.parked() == [])
+    await inbox.app.aclose()
 
 
 async def test_while_the_broker_is_away_the_inbox_says_so_and_goes_on_when_it_is_back(

@@ -45,7 +45,16 @@ if broker.startswith("nats"):
 else:
     source = RedisStream(broker, stream="payments", group="shop")
 
-if broker:
+if os.environ.get("POISON"):
+    import signal
+    from holdfast.core.retry import Retry
+
+    @streams.inbox(source, name="paid", retry=Retry(base="20ms", max_attempts=1))
+    def poisoned(message: Message, tx) -> None:
+        if message.data["n"] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        tx.execute(WRITE, (message.data["n"], message.id, os.getpid()))
+elif broker:
     @streams.inbox(source, name="paid", batch=int(os.environ.get("BATCH", "20")))
     def paid(messages: list[Message], tx) -> None:
         app.start_many(tx, "ship", [each.data for each in messages])
@@ -84,6 +93,9 @@ class Killed:
             self._process = subprocess.Popen(
                 self._words, cwd=self._folder, env=self._env, stderr=log, pass_fds=self._fds
             )
+
+    def has_ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
 
     def stop(self) -> None:
         if self._process is not None:
@@ -203,6 +215,28 @@ async def test_a_worker_that_is_killed_on_the_way_starts_each_message_s_job_once
             await until(is_done)
     found = jobs_of(inbox)
     assert len(found) == len(set(found)) == count
+    await inbox.app.aclose()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("make", [NatsBroker, RedisBroker], ids=["nats", "redis"])
+async def test_a_message_that_kills_its_process_is_parked_after_some_tries(
+    inbox: InboxScene, tmp_path: Path, make: type[NatsBroker | RedisBroker]
+) -> None:
+    broker = make()
+    await broker.make_stream()
+    await broker.send({"n": 1}, {"n": -1}, {"n": 2})
+    fast = {"HOLDFAST_STREAMS_TAKEOVER_MS": "1000", "BROKER": broker.url, "POISON": "1"}
+    with running(Killed(tmp_path, inbox, *WORKER, **fast)) as worker:
+        while not inbox.parked():
+            await until(lambda: worker.has_ended() or inbox.parked())
+            if not inbox.parked():
+                worker.restart()
+        await inbox.until_taken(1, 2)
+    (parked,) = inbox.parked()
+    # Four tries are allowed where a message may fail once.
+    assert "delivered 5 times without an answer" in (parked.error or "")
+    broker.server.close()
     await inbox.app.aclose()
 
 

@@ -7,8 +7,14 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from zlib import crc32
 
+import nats
 import pytest
+from click.testing import CliRunner
+from nats.js.api import StreamConfig
+from prometheus_client import CollectorRegistry
 
+from holdfast.cli.main import cli
+from holdfast.observe.prometheus import PrometheusObserver
 from holdfast_streams import JetStream, RedisStream, StreamEvent
 from holdfast_streams.reader_store import READERS
 from holdfast_streams.relay.jetstream_sink import JetStreamSink
@@ -197,10 +203,62 @@ async def test_a_stream_that_is_gone_is_refilled_once_it_exists_again(
     await sink._ask("STREAM.DELETE.ORDERS")
     async with scene.working():
         await until(lambda: all(each.blocked == "unfit" for each in scene.lines("feed")))
-        assert "nats stream add" in (scene.lines("feed")[0].error or "")
-        await sink._create()
+        assert "holdfast streams recreate" in (scene.lines("feed")[0].error or "")
+        recreated = CliRunner().invoke(
+            cli, ["streams", "recreate", "feed", "--reason", "disks", "--url", scene.url]
+        )
+        assert recreated.exit_code == 0, recreated.output
         await until_stored(scene, sink)
+        await until(lambda: not any(each.blocked for each in scene.lines("feed")))
     check_once(scene, await stored(sink))
+    listed = CliRunner().invoke(cli, ["audit", "list", "-o", "json", "--url", scene.url])
+    (entry, *_) = json.loads(listed.stdout)
+    assert (entry["action"], entry["reason"]) == ("stream.recreate", "disks")
+    refused = CliRunner().invoke(cli, ["streams", "recreate", "feed", "--url", scene.url])
+    assert (refused.exit_code, "HF198" in refused.output) == (4, True)
+
+
+async def test_a_stream_that_takes_no_atomic_batches_is_fed_once_it_is_changed_as_the_message_says(
+    scene: Scene, to: JetStream
+) -> None:
+    client = await nats.connect(to.url)
+    wanted = StreamConfig(name="ORDERS", subjects=["ORDERS.>"])
+    await client.jetstream().add_stream(wanted)
+    declare(scene, to)
+    scene.publish(*range(5), key="a")
+    async with scene.working():
+        await until(lambda: any(each.blocked == "unfit" for each in scene.lines("feed")))
+        (error, *_) = {each.error for each in scene.lines("feed") if each.blocked} - {None}
+        assert "StreamConfig(…, allow_atomic=True)" in error
+        await client.jetstream().update_stream(wanted.evolve(allow_atomic=True))
+        await until(lambda: all(each.lag == 0 for each in scene.lines("feed")))
+    assert len(await messages(to)) == 5
+    await client.close()
+
+
+async def test_what_a_relay_does_is_measured(scene: Scene, to: JetStream, sink: Sink) -> None:
+    assert isinstance(sink, JetStreamSink)
+    registry = CollectorRegistry()
+    scene.app.observe(PrometheusObserver(registry))
+    declare(scene, to)
+
+    def measured(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, {"reader": "feed", **labels})
+
+    async with scene.working():
+        scene.publish(*range(20), key="a")
+        await until(lambda: measured("holdfast_stream_events_total") == 20)
+        line = str(line_of("a"))
+        await until(lambda: measured("holdfast_stream_lag_events", line=line) == 0)
+        assert (measured("holdfast_stream_run_duration_seconds_count") or 0) > 0
+        with scene.app.transaction() as tx:
+            scene.app.publish(tx, "order.paid", {"text": "x" * 1_048_400}, key="b")
+        await until(lambda: measured("holdfast_stream_parked_total") == 1)
+    await sink._ask("STREAM.DELETE.ORDERS")
+    async with scene.working():
+        await until(lambda: measured("holdfast_stream_blocked_total", state="unfit") == LINES)
+        await sink._create()
+        await until(lambda: measured("holdfast_stream_refilled_total") == 20)
 
 
 async def test_what_a_stream_has_removed_by_its_limits_is_not_sent_again(

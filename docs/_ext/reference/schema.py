@@ -24,6 +24,7 @@ PURPOSES = {
     "gate": "The state of each limit and key: which jobs it let in, and how many started in its period.",
     "identity": "One row that identifies this database, so a copy can be detected.",
     "inbox": "Where messages of other systems arrive: webhooks and streams of brokers.",
+    "inbox_line": "How far inboxes that keep the order of keys are in each line, and which process reads it.",
     "inbox_member": "The processes that read an inbox's broker, and why one cannot at the moment.",
     "inbox_parked": "Messages that could not be taken, with the error.",
     "inbox_seen": "The messages that were received, so that one sent again is recognised.",

@@ -16,6 +16,7 @@ from holdfast_streams.commands import (
     line_json,
     pause_reader,
     rebase_relay,
+    recreate_stream,
     remove_reader,
     retry_parked,
     rewind_reader,
@@ -42,6 +43,7 @@ def stream_json(facts: StreamFacts) -> dict[str, Any]:
         "waits": [str(each) for each in (*facts.waits, *facts.blocks)],
         "health": facts.sentence,
         "is_ahead": any(each.state == "ahead" for each in facts.blocks),
+        "is_unfit": any(each.state == "unfit" for each in facts.blocks),
     }
 
 
@@ -114,6 +116,12 @@ class StreamAdmin(NounAdmin):
     async def rebase(self, caller: Caller, name: str) -> builtins.list[int]:
         """Have a relay go on whose stream has events that this database does not. Raises: as `rebase_relay`."""
         return await self._gateway.run(caller, "stream.rebase", lambda store: rebase_relay(name))
+
+    async def recreate(self, caller: Caller, name: str) -> builtins.list[int]:
+        """Have a relay create its stream that is gone. Raises: as `recreate_stream`."""
+        return await self._gateway.run(
+            caller, "stream.recreate", lambda store: recreate_stream(name)
+        )
 
     async def remove(self, caller: Caller, name: str) -> None:
         """Forget a reader. Raises: ReaderNotFound, ReaderIsRun."""

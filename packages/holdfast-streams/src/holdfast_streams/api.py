@@ -88,6 +88,12 @@ async def rebase(request: BoundRequest) -> ApiResponse:
     return ApiResponse({"name": request["name"], "lines": lines})
 
 
+async def recreate(request: BoundRequest) -> ApiResponse:
+    """Have a relay create its stream that is gone, and send again what the log still has."""
+    lines = await request.service.of(StreamAdmin).recreate(request.caller, request["name"])
+    return ApiResponse({"name": request["name"], "lines": lines})
+
+
 async def remove(request: BoundRequest) -> ApiResponse:
     """Forget a reader that no process runs, with its positions."""
     await request.service.of(StreamAdmin).remove(request.caller, request["name"])
@@ -131,6 +137,14 @@ ROUTES = (
     ),
     command(
         f"{_ONE}/rebase", "stream.rebase", rebase, _NAME, other_noun="stream", answers=(200, 409)
+    ),
+    command(
+        f"{_ONE}/recreate",
+        "stream.recreate",
+        recreate,
+        _NAME,
+        other_noun="stream",
+        answers=(200, 409),
     ),
     command(
         f"{_ONE}/remove", "stream.remove", remove, _NAME, other_noun="stream", answers=(200, 409)

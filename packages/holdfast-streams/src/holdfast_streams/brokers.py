@@ -6,12 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
+LINES = 16
+"""How many lines a relay has."""
+
+
+def _expand(template: str) -> list[str]:
+    numbers = range(LINES if "{line}" in template else 1)
+    return [template.replace("{line}", str(line)) for line in numbers]
+
+
 @dataclass(frozen=True, slots=True)
 class JetStream:
     """A stream of NATS JetStream, at one server or several: `nats://a:4222,b:4222,c:4222`.
 
     An inbox reads it as the consumer `durable`, by default its own name; with `filter`, only these subjects of it, as
-    in "ORDERS.0.>".
+    in "ORDERS.0.>"; "ORDERS.{line}.>" means those of each line of a relay. With order="key", each subject is a line.
     """
 
     url: str
@@ -28,7 +37,13 @@ class JetStream:
     @property
     def filters(self) -> list[str]:
         """The subjects that an inbox reads; none means all."""
-        return [self.filter] if isinstance(self.filter, str) else list(self.filter or ())
+        given = [self.filter] if isinstance(self.filter, str) else list(self.filter or ())
+        return [subject for each in given for subject in _expand(each)]
+
+    @property
+    def lines(self) -> list[str]:
+        """The subjects of each line, for an inbox that keeps the order of keys."""
+        return self.filters or _expand(f"{self.stream}.{{line}}.>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +53,8 @@ class RedisStream:
     url: str
     stream: str
     group: str | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """The streams of each line, for an inbox that keeps the order of keys: a relay's, and the one of that name."""
+        return [self.stream, *(f"{self.stream}:{line}" for line in range(LINES))]

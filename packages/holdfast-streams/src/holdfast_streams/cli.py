@@ -62,7 +62,7 @@ def _admin(session: CliSession) -> StreamAdmin:
     examples=("holdfast streams list", "holdfast streams lag revenue"),
 )
 def streams() -> None:
-    """Show consumers and relays of the event log and their lag; pause, rewind, retry, skip and rebase."""
+    """Show consumers and relays of the event log and their lag; pause, rewind, retry, skip, rebase and recreate."""
 
 
 @streams.command("list", examples=("holdfast streams list", "holdfast streams list -o json"))
@@ -147,6 +147,12 @@ _add_change(
     "continue in a new epoch",
     "Have relays go on whose streams have events that this database does not, as after a restore.",
     "holdfast streams rebase ORDERS --reason 'restored to 02:00'",
+)
+_add_change(
+    "recreate",
+    "create their streams again",
+    "Have relays create streams that are gone, and send again what the log still has.",
+    "holdfast streams recreate ORDERS --reason 'the broker lost its disks'",
 )
 _add_change(
     "remove",

@@ -13,7 +13,12 @@ from holdfast.core.errors import nearest
 from holdfast.core.instants import Instant, to_datetime
 from holdfast.notify.base import CONTROL_HINT
 from holdfast.storage.operation import Op
-from holdfast_streams.errors import NothingToRebase, ReaderIsRun, ReaderNotFound
+from holdfast_streams.errors import (
+    NothingToRebase,
+    NothingToRecreate,
+    ReaderIsRun,
+    ReaderNotFound,
+)
 from holdfast_streams.reader_store import READERS, LineHolder, LineRecord, ReaderRecord
 from holdfast_streams.relay.relay_store import RELAYS
 
@@ -25,6 +30,7 @@ BLOCKED_WORDS = {
     "unfit": "the stream is missing or unfit",
     "full": "the stream is full",
     "ahead": "the stream is ahead of this database",
+    "recreate": "the stream is to be created again",
 }
 """Why lines of a relay wait, by `sink.BlockedState`."""
 
@@ -228,6 +234,22 @@ def rebase_relay(name: str) -> Op[Change[list[int]]]:
     reader = yield from find_reader(name)
     was = {str(each.line): each.error for each in ahead}
     effect = Effect(_target(name), {"ahead": was}, {"epoch": reader.epoch, "lines": lines})
+    return Change(lines, [effect], [CONTROL_HINT])
+
+
+def recreate_stream(name: str) -> Op[Change[list[int]]]:
+    """Have a relay create its stream that is gone, and send again what the log still has; return the lines.
+
+    Raises: ReaderNotFound, NothingToRecreate.
+    """
+    yield from find_reader(name)
+    before = yield from READERS.lines()
+    missing = [each for each in before if each.reader == name and each.blocked == "unfit"]
+    if not missing:
+        raise NothingToRecreate(f"no line of {name} waits because its stream is missing")
+    lines = yield from RELAYS.recreate(name)
+    was = {str(each.line): each.error for each in missing}
+    effect = Effect(_target(name), {"unfit": was}, {"recreated": lines})
     return Change(lines, [effect], [CONTROL_HINT])
 
 

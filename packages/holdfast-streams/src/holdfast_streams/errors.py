@@ -200,3 +200,26 @@ class InboxIsRun(InboxError):
     code = "HF196"
     http_status, exit_code = 409, 4
     fix = "stop the workers that declare it, or remove it from the application first"
+
+
+class InboxUnfit(BrokerAway):
+    """The stream of an inbox cannot be read in the order of its keys.
+
+    Such an inbox keeps itself how far it is, so the stream must keep what was read, and have a line for some of the keys.
+    """
+
+    code = "HF197"
+    http_status, exit_code = 409, 2
+    fix = "read a stream whose retention is `limits`, or declare the inbox without order="
+
+
+class NothingToRecreate(StreamError):
+    """No line of this relay waits because its stream is missing.
+
+    A relay creates a stream that was never there by itself. One that it has fed before is created again only when an
+    operator says so, because what is older than the log keeps is not in it then.
+    """
+
+    code = "HF198"
+    http_status, exit_code = 409, 4
+    fix = "see why lines wait with `holdfast streams lag`"

@@ -7,7 +7,7 @@ EXTENSION = Extension(
         "Inspect and act": {
             "streams": LazyCommand(
                 "holdfast_streams.cli",
-                "Show consumers and relays of the event log and their lag; pause, rewind, retry, skip and rebase.",
+                "Show consumers and relays of the event log and their lag; pause, rewind, retry, skip, rebase and recreate.",
             ),
             "inbox": LazyCommand(
                 "holdfast_streams.inbox.inbox_cli",
@@ -23,6 +23,7 @@ EXTENSION = Extension(
         "stream.skip": "operator",
         "stream.rewind": "developer",
         "stream.rebase": "developer",
+        "stream.recreate": "developer",
         "stream.remove": "developer",
         "inbox.list": "viewer",
         "inbox.retry": "operator",
@@ -38,6 +39,7 @@ EXTENSION = Extension(
         "retry_parked": "Parked events of {name} will be tried again",
         "skip_parked": "Parked events of {name} were skipped",
         "rebase_stream": "{name} goes on in a new epoch",
+        "recreate_stream": "{name} creates its stream again",
         "retry_inbox": "Parked messages of {name} will be tried again",
         "skip_inbox": "Parked messages of {name} were skipped",
     },

@@ -26,11 +26,11 @@ async def list_page(context: PageContext) -> Response:
 async def change(context: PageContext) -> Response:
     """Pause or resume a reader, or act on what it parked."""
     fields = await read_form(context)
-    chosen = fields.choose(("pause", "resume", "retry", "skip", "rebase"))
+    chosen = fields.choose(("pause", "resume", "retry", "skip", "rebase", "recreate"))
     caller, admin = caller_with_reason(context, fields), context.service.of(StreamAdmin)
     name = fields.need("name")
     await getattr(admin, chosen)(caller, name)
-    noun = "stream" if chosen in ("pause", "resume", "rebase") else "parked"
+    noun = "stream" if chosen in ("pause", "resume", "rebase", "recreate") else "parked"
     return redirect_back(context, fields, f"{chosen}_{noun}", subject=name)
 
 
@@ -39,7 +39,10 @@ PAGES = (
     (
         "POST",
         "/streams",
-        ("stream.pause", "stream.resume", "stream.retry", "stream.skip", "stream.rebase"),
+        tuple(
+            f"stream.{verb}"
+            for verb in ("pause", "resume", "retry", "skip", "rebase", "recreate")
+        ),
         change,
     ),
     *INBOX_PAGES,

@@ -32,6 +32,7 @@ from holdfast_streams.inbox.inbox_events import (
     INBOX_PARKED,
     INBOX_RECEIVED,
 )
+from holdfast_streams.inbox.declaration import Inbox
 from holdfast_streams.inbox.intake import DATABASE_ERRORS, Intake
 from holdfast_streams.inbox.message import Message, RawMessage, check_id
 
@@ -44,7 +45,7 @@ SUSPECTED_AFTER = 3
 """From this delivery on, a message is taken alone: a process may have died of it, and with it a whole batch."""
 
 MAX_DELIVERIES = 20
-"""A message that was delivered so often without an answer is parked untried."""
+"""A message that was delivered so often without an answer is parked untried, where `retry=` sets no number of tries."""
 
 ERROR_S = 1.0
 AWAY = Retry(base="200ms", cap="15s", max_attempts=None)
@@ -52,6 +53,8 @@ AWAY = Retry(base="200ms", cap="15s", max_attempts=None)
 
 class BrokerLoop:
     """Reads one inbox until stopped, or in a tick until there is nothing more. It is run once."""
+
+    beats_itself = False
 
     def __init__(
         self,
@@ -145,7 +148,7 @@ class BrokerLoop:
         now = await self._database.run_async(resolve_now(self._intake.now()))
         good: list[tuple[BrokerDelivery, Message[Any]]] = []
         for each in deliveries:
-            read = self._read_message(each, now)
+            read = self._read_one(each, now)
             if isinstance(read, Message):
                 good.append((each, read))
             else:
@@ -158,19 +161,10 @@ class BrokerLoop:
         elif good:
             await self._take(good)
 
-    def _read_message(self, delivery: BrokerDelivery, now: Instant) -> Message[Any] | str:
-        """Return a message as the handler gets it, or why it cannot be."""
-        if delivery.attempts > MAX_DELIVERIES:
+    def _read_one(self, delivery: BrokerDelivery, now: Instant) -> Message[Any] | str:
+        if delivery.attempts > max_deliveries(self._inbox):
             return f"it was delivered {delivery.attempts} times without an answer"
-        raw = delivery.raw
-        try:
-            own = raw.id if self._inbox.id is None else self._inbox.id(raw)
-            named = RawMessage(raw.inbox, check_id(own), raw.body, raw.headers, raw.subject, now)
-            return self._inbox.read(named, now)
-        except HoldfastError as error:
-            return f"{type(error).__name__}: {error.message}"
-        except Exception as error:
-            return clean_error(type(error).__name__, words_of(error))
+        return read_message(self._inbox, delivery.raw, now)
 
     async def _take(self, good: Sequence[tuple[BrokerDelivery, Message[Any]]]) -> None:
         """Take messages in one transaction, and then acknowledge them. Raises: BrokerAway, DatabaseError."""
@@ -212,6 +206,24 @@ class BrokerLoop:
         await self._source.ack(deliveries)
         for each in deliveries:
             self._unsettled.pop(id(each), None)
+
+
+def max_deliveries(inbox: Inbox) -> int:
+    """Return how often a message is begun before it is parked untried: four times as often as it may fail."""
+    most = inbox.retry.max_attempts
+    return MAX_DELIVERIES if most is None else 4 * most
+
+
+def read_message(inbox: Inbox, raw: RawMessage, now: Instant) -> Message[Any] | str:
+    """Return a message as the handler gets it, or why it cannot be."""
+    try:
+        own = raw.id if inbox.id is None else inbox.id(raw)
+        named = RawMessage(raw.inbox, check_id(own), raw.body, raw.headers, raw.subject, now)
+        return inbox.read(named, now)
+    except HoldfastError as error:
+        return f"{type(error).__name__}: {error.message}"
+    except Exception as error:
+        return clean_error(type(error).__name__, words_of(error))
 
 
 def _storable(text: str) -> str:

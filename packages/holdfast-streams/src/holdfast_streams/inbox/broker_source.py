@@ -43,6 +43,46 @@ class BrokerSource(Protocol):
         """Disconnect."""
 
 
+class PlacedMessage(msgspec.Struct, frozen=True):
+    """A message of a line: up to where the line is taken with it, and its key."""
+
+    raw: RawMessage
+    place: str
+    key: str | None
+
+
+class LineFeed(Protocol):
+    """The messages of a line, in their order, from a place on. Raises BrokerAway as a source does."""
+
+    async def fetch(self, limit: int, wait_s: float) -> list[PlacedMessage]:
+        """Return what comes next, at most so many; when there is nothing, wait for some so long."""
+
+    async def close(self) -> None:
+        """Read no more."""
+
+
+class LinedSource(Protocol):
+    """A stream of a broker whose lines are read from where the database says; the broker remembers nothing."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Its lines, by name."""
+
+    async def open(self) -> None:
+        """Connect."""
+
+    async def begin(self, line: str, place: str | None) -> LineFeed:
+        """Read a line after a place, or from its beginning."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+
+def message_key(headers: Mapping[str, str]) -> str | None:
+    """Return the key of a message that was relayed, or that says so itself."""
+    return headers.get("ce-subject") or headers.get("holdfast-key")
+
+
 def message_id(headers: Mapping[str, str], place: str) -> str:
     """Return what a message is recognised by: its position in the log it was relayed from, its own id, or its place.
 

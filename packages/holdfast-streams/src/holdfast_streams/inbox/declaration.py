@@ -13,6 +13,7 @@ from holdfast.core.registry import check_name
 from holdfast.core.retry import Retry
 from holdfast.core.signatures import check_call, is_async, name_of, parameter_type
 from holdfast_streams.brokers import JetStream, RedisStream
+from holdfast_streams.consumer import ConsumerOrder
 from holdfast_streams.errors import DuplicateInbox, InboxNotFound
 from holdfast_streams.inbox.inbox_store import INBOXES, InboxKind
 from holdfast_streams.inbox.message import Message, RawMessage, WebhookRequest, decode_json
@@ -51,6 +52,7 @@ class Inbox:
     on_error: OnError = "retry"
     batch: int = 1
     retry: Retry = INBOX_RETRY
+    order: ConsumerOrder | None = None
 
     @property
     def kind(self) -> InboxKind:
@@ -93,6 +95,7 @@ class Inboxes:
         dedupe: Duration = DEDUPE,
         batch: int = DEFAULT_BATCH,
         retry: Retry | None = None,
+        order: ConsumerOrder | None = None,
     ) -> Callable[[H], H]:
         """Register the decorated function as the handler of a broker's messages, each acknowledged after its commit.
 
@@ -102,10 +105,14 @@ class Inboxes:
         name: under which they are noted; by default the function's. id: returns what a message is recognised by; by
         default its place in the log it was relayed from, else its own id or its place in the stream. dedupe: how long
         it is recognised, longer than the broker may deliver it again. batch: the most messages of a transaction, up to
-        1,000. retry: how often a message is tried before it is parked; by default five times.
+        1,000. retry: how often a message is tried before it is parked; by default five times. order: with "key", messages
+        of a key are taken in their order, and those behind a parked one wait for it; each line of the stream is read by
+        one process at a time, from where the database says.
 
         Raises: InvalidOption, InvalidName, HandlerInvalid, DuplicateInbox.
         """
+        if order not in (None, "key"):
+            raise InvalidOption(f"order={repr(order)[:40]} is not an order", help='write order="key"')
         if not isinstance(source, JetStream | RedisStream):
             raise InvalidOption(
                 f"{repr(source)[:60]} is not a broker's stream",
@@ -123,6 +130,7 @@ class Inboxes:
                 source=source,
                 batch=batch,
                 retry=retry or INBOX_RETRY,
+                order=order,
             )
             return handler
 

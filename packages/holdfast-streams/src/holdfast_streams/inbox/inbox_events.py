@@ -46,6 +46,12 @@ INBOX_BACK = EventSpec(
     "The broker of an inbox is reached again.",
     ("inbox", "away_ms"),
 )
+INBOX_LINE_LOST = EventSpec(
+    "inbox_line_lost",
+    "warning",
+    "A write of an inbox was rejected because another process reads the line now; it was rolled back.",
+    ("inbox", "line"),
+)
 INBOX_TRIMMED = EventSpec(
     "inbox_trimmed",
     "info",
@@ -60,6 +66,7 @@ EVENTS = (
     INBOX_PARKED,
     INBOX_AWAY,
     INBOX_BACK,
+    INBOX_LINE_LOST,
     INBOX_TRIMMED,
 )
 
@@ -97,5 +104,14 @@ METRICS = (
     Measured(
         "inbox_parked",
         Metric("holdfast.inbox.parked", "counter", "Messages that were parked.", _INBOX),
+    ),
+    Measured(
+        "inbox_line_lost",
+        Metric(
+            "holdfast.inbox.lines_lost",
+            "counter",
+            "Writes of inboxes rejected because another process read the line.",
+            _INBOX,
+        ),
     ),
 )

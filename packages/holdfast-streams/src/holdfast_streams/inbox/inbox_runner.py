@@ -12,11 +12,12 @@ from holdfast.settings import load_some
 from holdfast.worker.handler_threads import HandlerThreads
 from holdfast_streams.brokers import JetStream, RedisStream
 from holdfast_streams.inbox.broker_loop import BrokerLoop
-from holdfast_streams.inbox.broker_source import BrokerSource
+from holdfast_streams.inbox.broker_source import BrokerSource, LinedSource
 from holdfast_streams.inbox.declaration import Inbox, Inboxes
 from holdfast_streams.inbox.inbox_events import INBOX_PARKED, INBOX_RECEIVED, INBOX_TRIMMED
 from holdfast_streams.inbox.inbox_store import INBOXES
 from holdfast_streams.inbox.intake import Intake
+from holdfast_streams.inbox.ordered_loop import OrderedLoop
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -33,6 +34,9 @@ TRIM_BATCH = 1_000
 MAX_BATCHES = 50
 
 _SETTINGS = ("HOLDFAST_STREAMS_TAKEOVER_MS", "HOLDFAST_STREAMS_HANDLERS")
+
+
+Loops = dict[str, BrokerLoop | OrderedLoop]
 
 
 class InboxRunner:
@@ -73,11 +77,21 @@ class InboxRunner:
         context.counts.processed += sum(each.messages for each in loops.values())
         return context.counts
 
-    def _loop(self, intake: Intake, context: RunnerContext) -> BrokerLoop:
-        source = make_source(intake.inbox, context.worker, self._takeover_s)
+    def _loop(self, intake: Intake, context: RunnerContext) -> BrokerLoop | OrderedLoop:
+        if intake.inbox.order is not None:
+            return OrderedLoop(
+                intake,
+                make_lines(intake.inbox),
+                self._app.database,
+                context.clock,
+                context.worker,
+                int(self._takeover_s * 1000),
+                context.stopping,
+                context.mode == "tick",
+            )
         return BrokerLoop(
             intake,
-            source,
+            make_source(intake.inbox, context.worker, self._takeover_s),
             self._app.database,
             context.clock,
             self._takeover_s,
@@ -86,7 +100,7 @@ class InboxRunner:
         )
 
     async def _run_tick(
-        self, intakes: dict[str, Intake], loops: dict[str, BrokerLoop], context: RunnerContext
+        self, intakes: dict[str, Intake], loops: Loops, context: RunnerContext
     ) -> None:
         for name, each in loops.items():
             await each.run()
@@ -95,7 +109,7 @@ class InboxRunner:
         await self._trim(context)
 
     async def _run_worker(
-        self, intakes: dict[str, Intake], loops: dict[str, BrokerLoop], context: RunnerContext
+        self, intakes: dict[str, Intake], loops: Loops, context: RunnerContext
     ) -> None:
         async with asyncio.TaskGroup() as group:
             others = [
@@ -104,6 +118,7 @@ class InboxRunner:
                 *(
                     group.create_task(self._keep_beating(name, each, context))
                     for name, each in loops.items()
+                    if not each.beats_itself
                 ),
             ]
             running = [
@@ -131,13 +146,13 @@ class InboxRunner:
 
     # ---- What goes on beside the brokers
 
-    async def _keep_beating(self, name: str, loop: BrokerLoop, context: RunnerContext) -> None:
+    async def _keep_beating(self, name: str, loop: BrokerLoop | OrderedLoop, context: RunnerContext) -> None:
         while True:
             loop.changed.clear()
             await self._beat(name, loop, context)
             await context.clock.wait(loop.changed, BEAT_S)
 
-    async def _beat(self, name: str, loop: BrokerLoop, context: RunnerContext) -> None:
+    async def _beat(self, name: str, loop: BrokerLoop | OrderedLoop, context: RunnerContext) -> None:
         beat = INBOXES.beat(name, context.worker, MEMBER_MS, loop.error, context.now())
         await self._tend("noted as read", beat)
 
@@ -189,5 +204,20 @@ def make_source(inbox: Inbox, worker: str, takeover_s: float) -> BrokerSource:
             from holdfast_streams.inbox.redis_source import RedisSource
 
             return RedisSource(inbox.name, stream, worker, takeover_s)
+        case None:
+            raise AssertionError("an inbox of webhooks has no broker")
+
+
+def make_lines(inbox: Inbox) -> LinedSource:
+    """Return the lines of a broker's inbox that keeps the order of keys. Raises: MissingExtra."""
+    match inbox.source:
+        case JetStream() as stream:
+            from holdfast_streams.inbox.jetstream_source import JetStreamLines
+
+            return JetStreamLines(inbox.name, stream)
+        case RedisStream() as stream:
+            from holdfast_streams.inbox.redis_source import RedisLines
+
+            return RedisLines(inbox.name, stream)
         case None:
             raise AssertionError("an inbox of webhooks has no broker")

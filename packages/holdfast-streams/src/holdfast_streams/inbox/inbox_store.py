@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from holdfast.storage.store.params import (
     fetch_column,
     fetch_one,
     fetch_set,
+    fetch_value,
     has_rows,
     texts,
 )
@@ -73,6 +74,16 @@ class DueMessage(msgspec.Struct, frozen=True):
     received_at: Instant
 
 
+class InboxLine(msgspec.Struct, frozen=True):
+    """A line that this process holds from now on, and the token of the process that lost it."""
+
+    line: str
+    token: str
+    place: str | None
+    deaths: int
+    old_token: str | None
+
+
 class InboxStore:
     """Operations on inboxes."""
 
@@ -103,9 +114,16 @@ class InboxStore:
         return count_rows("inbox_forget_seen", limit=limit, now=now)
 
     def park(
-        self, id: str, raw: RawMessage, body: str, error: str, attempts: int, now: Instant | None
+        self,
+        id: str,
+        raw: RawMessage,
+        body: str,
+        error: str | None,
+        attempts: int,
+        now: Instant | None,
+        key: str | None = None,
     ) -> Op[None]:
-        """Keep a message for an operator, with its body as it is stored."""
+        """Keep a message, with its body as it is stored: for an operator if it has an error, else behind its key."""
         params: dict[str, Value] = {
             "id": id,
             "inbox": raw.inbox,
@@ -117,8 +135,14 @@ class InboxStore:
             "attempts": attempts,
             "received_at": raw.received_us,
             "now": now,
+            "state": "due" if error is None else "failed",
+            "key": key,
         }
         yield Statement("inbox_park", params)
+
+    def parked_keys(self, inbox: str) -> Op[set[str]]:
+        """Return the keys whose messages wait behind a parked one."""
+        return fetch_set("inbox_parked_keys", inbox=inbox)
 
     def first_due(self, inbox: str) -> Op[DueMessage | None]:
         """Read the first message that is to be taken again, and lock it for this transaction."""
@@ -154,6 +178,7 @@ class InboxStore:
         """Forget an inbox and what it parked; what it received is forgotten when its time is over."""
         yield Statement("inbox_remove", {"inbox": inbox})
         yield Statement("inbox_remove_parked", {"inbox": inbox})
+        yield Statement("inbox_remove_lines", {"inbox": inbox})
 
     def beat(
         self, inbox: str, worker: str, lease_ms: int, error: str | None, now: Instant | None
@@ -169,6 +194,70 @@ class InboxStore:
     def purge_members(self, now: Instant | None) -> Op[None]:
         """Forget processes that are gone."""
         yield Statement("inbox_member_purge", {"now": now})
+
+    # ---- Lines, of inboxes that keep the order of keys
+
+    def begin_lines(self, inbox: str, lines: Sequence[str]) -> Op[None]:
+        """See to it that lines are there; those that are stay where they are."""
+        yield Statement("inbox_line_begin", {"inbox": inbox, "lines": texts(lines)})
+
+    def members(self, inbox: str, now: Instant | None) -> Op[list[str]]:
+        """Return the processes that read an inbox."""
+        return fetch_column("inbox_member_list", inbox=inbox, now=now)
+
+    def claim_lines(
+        self,
+        inbox: str,
+        lines: Sequence[str],
+        worker: str,
+        token: str,
+        limit: int,
+        lease_ms: int,
+        now: Instant | None,
+    ) -> Op[list[InboxLine]]:
+        """Take lines that nobody holds. One statement."""
+        return fetch(
+            InboxLine,
+            "inbox_line_claim",
+            inbox=inbox,
+            lines=texts(lines),
+            worker=worker,
+            token=token,
+            limit=limit,
+            lease_ms=lease_ms,
+            now=now,
+        )
+
+    def renew_lines(
+        self, inbox: str, tokens: Mapping[str, str], lease_ms: int, now: Instant | None
+    ) -> Op[set[str]]:
+        """Extend leases, by line and token; return the lines that are still held. One statement."""
+        return fetch_set(
+            "inbox_line_renew", inbox=inbox, rows=_rows(tokens), lease_ms=lease_ms, now=now
+        )
+
+    def release_lines(self, inbox: str, tokens: Mapping[str, str]) -> Op[None]:
+        """Give lines back. One statement."""
+        yield Statement("inbox_line_release", {"inbox": inbox, "rows": _rows(tokens)})
+
+    def line_place(self, inbox: str, line: str, token: str) -> Op[list[str | None]]:
+        """Read how far a line is, for the holder of a token: nothing when another holds it. One statement."""
+        found: Op[Any] = fetch_column("inbox_line_place", inbox=inbox, line=line, token=token)
+        return found
+
+    def move_line(self, inbox: str, line: str, token: str, start: str | None, end: str) -> Op[bool]:
+        """Move a line under its token; say whether it was still there. One statement."""
+        at: dict[str, Value] = {"inbox": inbox, "line": line, "token": token}
+        return has_rows("inbox_line_move", **at, **{"from": start, "to": end})
+
+    def try_line(self, inbox: str, line: str, token: str) -> Op[int | None]:
+        """Count a try of a line's next message, before it; None when another holds the line. One statement."""
+        found: Op[int | None] = fetch_value("inbox_line_try", inbox=inbox, line=line, token=token)
+        return found
+
+
+def _rows(tokens: Mapping[str, str]) -> Value:
+    return document([{"line": line, "token": token} for line, token in tokens.items()])
 
 
 INBOXES = InboxStore()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
 from holdfast.core.events import EventSpec
 from holdfast.core.instants import Instant
+from holdfast.core.records import Held
 from holdfast.core.sealing import open_input, seal_input
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run, run_async
@@ -39,11 +40,21 @@ class Intake:
         self._run_thread = run_thread
         self.inbox = inbox
 
-    async def take(self, messages: Sequence[Message[Any]]) -> int:
-        """Hand new messages to the handler and commit; return how many were new. Raises: HandlerFailed."""
+    async def take(
+        self,
+        messages: Sequence[Message[Any]],
+        last: Callable[[], Op[None]] | None = None,
+        mark: Held | None = None,
+    ) -> int:
+        """Hand new messages to the handler and commit; return how many were new.
+
+        last: what the transaction ends with. mark: by which the transaction can be ended from outside.
+
+        Raises: HandlerFailed, and what `last` raises.
+        """
         if self.inbox.is_async:
-            return await self._take_async(messages)
-        taken: int = await self._run_thread(self._take_sync, messages)
+            return await self._take_async(messages, last, mark)
+        taken: int = await self._run_thread(self._take_sync, messages, last, mark)
         return taken
 
     async def take_due(self) -> tuple[str, str | None] | None:
@@ -64,17 +75,21 @@ class Intake:
             return due[0].message_id, error
         return (due[0].message_id, None) if due else None
 
-    def park(self, raw: RawMessage, error: str, attempts: int) -> Op[bool]:
-        """Keep a message with its error and note it as received, unless it was received before. In one transaction."""
+    def park(
+        self, raw: RawMessage, error: str | None, attempts: int, key: str | None = None
+    ) -> Op[bool]:
+        """Keep a message and note it as received, unless it was received before. In one transaction.
+
+        Without an error it waits for those of its key that were parked before.
+        """
         now = self._app.instant()
-        new = yield from INBOXES.remember(self.inbox.name, [raw.id], self.inbox.dedupe_ms, now)
-        if not new:
+        if not (yield from self.remember([raw.id])):
             return False
         id, sealer = new_id(), self._app.registry.sealer
         body = f'"{base64.b64encode(raw.body).decode()}"'
         if sealer is not None:
             body = seal_input(sealer, body, id, self.inbox.name)
-        yield from INBOXES.park(id, raw, body, error, attempts, now)
+        yield from INBOXES.park(id, raw, body, error, attempts, now, key)
         return True
 
     def now(self) -> Instant | None:
@@ -87,11 +102,19 @@ class Intake:
 
     # ---- Sync handlers, in a thread
 
-    def _take_sync(self, messages: Sequence[Message[Any]]) -> int:
-        with self._database.transaction() as tx:
-            fresh = _only_new(messages, run(self._remember(messages), tx))
+    def _take_sync(
+        self,
+        messages: Sequence[Message[Any]],
+        last: Callable[[], Op[None]] | None,
+        mark: Held | None,
+    ) -> int:
+        with self._database.transaction(mark) as tx:
+            new = run(self.remember([each.id for each in messages]), tx)
+            fresh = _only_new(messages, new)
             if fresh:
                 self._call_sync(fresh, tx)
+            if last is not None:
+                run(last(), tx)
         return len(fresh)
 
     def _take_due_sync(self, due: list[DueMessage]) -> None:
@@ -114,11 +137,19 @@ class Intake:
 
     # ---- Async handlers
 
-    async def _take_async(self, messages: Sequence[Message[Any]]) -> int:
-        async with self._database.transaction_async() as tx:
-            fresh = _only_new(messages, await run_async(self._remember(messages), tx))
+    async def _take_async(
+        self,
+        messages: Sequence[Message[Any]],
+        last: Callable[[], Op[None]] | None,
+        mark: Held | None,
+    ) -> int:
+        async with self._database.transaction_async(mark) as tx:
+            new = await run_async(self.remember([each.id for each in messages]), tx)
+            fresh = _only_new(messages, new)
             if fresh:
                 await self._call_async(fresh, tx)
+            if last is not None:
+                await run_async(last(), tx)
         return len(fresh)
 
     async def _take_due_async(self, due: list[DueMessage]) -> None:
@@ -139,10 +170,17 @@ class Intake:
         except Exception as error:
             raise_failure(error)
 
-    def _remember(self, messages: Sequence[Message[Any]]) -> Op[set[str]]:
-        ids = [each.id for each in messages]
+    def remember(self, ids: Sequence[str]) -> Op[set[str]]:
+        """Note messages as received; return those that are new.
+
+        Where lines keep how far they are, nothing has to be noted but ids that the application gives.
+        """
         inbox = self.inbox
-        return INBOXES.remember(inbox.name, ids, inbox.dedupe_ms, self._app.instant())
+        if inbox.order is not None and inbox.id is None:
+            return set(ids)
+        return (
+            yield from INBOXES.remember(inbox.name, ids, inbox.dedupe_ms, self._app.instant())
+        )
 
     def _message(self, due: DueMessage) -> Message[Any]:
         """Read a parked message as it was received. Raises: HandlerFailed."""

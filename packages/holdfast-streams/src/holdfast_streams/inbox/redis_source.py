@@ -6,7 +6,7 @@ What a process has read and not acknowledged is claimed by others once it has be
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,13 +25,15 @@ except ImportError as error:
 
 from holdfast_streams.brokers import RedisStream
 from holdfast_streams.errors import BrokerAway
-from holdfast_streams.inbox.broker_source import BrokerDelivery, message_id
+from holdfast_streams.inbox.broker_source import (
+    BrokerDelivery,
+    PlacedMessage,
+    message_id,
+    message_key,
+)
 from holdfast_streams.inbox.message import RawMessage
 
 ANSWER_S = 5.0
-LINES = 16
-"""A relay of Holdfast has a stream for each line: the name with the line's number."""
-
 DATA = "data"
 """The field with a message's body; a message without it is all of its fields, as a JSON object."""
 
@@ -53,19 +55,10 @@ class RedisSource:
         self._keys: list[str] = []
         self._looked = 0.0
         self._later: list[tuple[float, BrokerDelivery]] = []
-        self._client = self._make_client()
-
-    def _make_client(self) -> Redis:
-        return Redis.from_url(
-            self._stream.url,
-            client_name="holdfast-inbox",
-            retry=Retry(NoBackoff(), 0),
-            socket_connect_timeout=ANSWER_S,
-            socket_keepalive=True,
-        )
+        self._client = _make_client(stream)
 
     async def open(self) -> None:
-        self._client = self._make_client()
+        self._client = _make_client(self._stream)
         self._keys, self._looked = [], 0.0
         try:
             await self._client.ping()
@@ -89,7 +82,7 @@ class RedisSource:
             raise _away(error) from error
 
     async def _look_for_streams(self) -> None:
-        names = [self._stream.stream, *(f"{self._stream.stream}:{line}" for line in range(LINES))]
+        names = self._stream.lines
         async with self._client.pipeline(transaction=False) as pipeline:
             for name in names:
                 pipeline.exists(name)
@@ -139,23 +132,12 @@ class RedisSource:
             # A stream was deleted; it is found again when it is back.
             self._keys = []
             return []
-        found = answer.items() if isinstance(answer, dict) else answer or []
-        return [
-            self._delivery(key.decode(), id, fields, 1)
-            for key, entries in found
-            for id, fields in _flat(entries)
-        ]
+        return [self._delivery(key, id, fields, 1) for key, id, fields in _entries(answer)]
 
     def _delivery(
         self, key: str, id: bytes, fields: Mapping[bytes, bytes], attempts: int
     ) -> BrokerDelivery:
-        texts = {name.decode("utf-8", "replace"): value for name, value in fields.items()}
-        body = texts.pop(DATA, None)
-        headers = {name.lower(): value.decode("utf-8", "replace") for name, value in texts.items()}
-        if body is None:
-            body = msgspec.json.encode(headers)
-        own = message_id(headers, f"{key} {id.decode()}")
-        return BrokerDelivery(RawMessage(self._inbox, own, body, headers, key), attempts, (key, id))
+        return BrokerDelivery(_raw(self._inbox, key, id, fields), attempts, (key, id))
 
     async def ack(self, deliveries: Sequence[BrokerDelivery]) -> None:
         try:
@@ -191,9 +173,84 @@ class RedisSource:
         await self._client.aclose()
 
 
-def _flat(entries: Any) -> list[Any]:
-    """Return the entries of a stream, whichever way the client nests them."""
-    return entries[0] if entries and isinstance(entries[0], list) else entries
+class RedisLines:
+    """See `broker_source.LinedSource`. Without a group: where to go on is what the database says."""
+
+    def __init__(self, inbox: str, stream: RedisStream) -> None:
+        self._inbox = inbox
+        self._stream = stream
+        self._client = _make_client(stream)
+
+    @property
+    def lines(self) -> list[str]:
+        return self._stream.lines
+
+    async def open(self) -> None:
+        self._client = _make_client(self._stream)
+        try:
+            await self._client.ping()
+        except _ERRORS as error:
+            raise _away(error) from error
+
+    async def begin(self, line: str, place: str | None) -> RedisFeed:
+        return RedisFeed(self._client, self._inbox, line, place or "0-0")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+class RedisFeed:
+    """See `broker_source.LineFeed`. A relay's messages have their places in the log for ids, also in a new stream."""
+
+    def __init__(self, client: Redis, inbox: str, key: str, last: str) -> None:
+        self._client = client
+        self._inbox = inbox
+        self._key = key
+        self._last = last
+
+    async def fetch(self, limit: int, wait_s: float) -> list[PlacedMessage]:
+        try:
+            answer = await self._client.xread(
+                {self._key: self._last}, count=limit, block=max(1, int(wait_s * 1000))
+            )
+        except _ERRORS as error:
+            raise _away(error) from error
+        found: list[PlacedMessage] = []
+        for key, id, fields in _entries(answer):
+            raw = _raw(self._inbox, key, id, fields)
+            self._last = id.decode()
+            found.append(PlacedMessage(raw, self._last, message_key(raw.headers)))
+        return found
+
+    async def close(self) -> None:
+        """There is nothing to close: the connection is the source's."""
+
+
+def _make_client(stream: RedisStream) -> Redis:
+    return Redis.from_url(
+        stream.url,
+        client_name="holdfast-inbox",
+        retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=ANSWER_S,
+        socket_keepalive=True,
+    )
+
+
+def _raw(inbox: str, key: str, id: bytes, fields: Mapping[bytes, bytes]) -> RawMessage:
+    texts = {name.decode("utf-8", "replace"): value for name, value in fields.items()}
+    body = texts.pop(DATA, None)
+    headers = {name.lower(): value.decode("utf-8", "replace") for name, value in texts.items()}
+    if body is None:
+        body = msgspec.json.encode(headers)
+    return RawMessage(inbox, message_id(headers, f"{key} {id.decode()}"), body, headers, key)
+
+
+def _entries(answer: Any) -> Iterator[tuple[str, bytes, Mapping[bytes, bytes]]]:
+    """Return what was read, by stream, whichever way the client nests it."""
+    for key, entries in answer.items() if isinstance(answer, dict) else answer or []:
+        flat = entries[0] if entries and isinstance(entries[0], list) else entries
+        for id, fields in flat:
+            yield key.decode(), id, fields
 
 
 def _by_key(deliveries: Sequence[BrokerDelivery]) -> dict[str, list[Any]]:

@@ -21,6 +21,7 @@ from nats.aio.client import Client
 
 from holdfast_streams.brokers import JetStream
 from holdfast_streams.errors import BrokerAway, EventRefused, SecondWriter, StreamUnfit
+from holdfast_streams.nats_wire import frame_with_headers, send_frames
 from holdfast_streams.relay.cloud_events import ID_HEADERS
 from holdfast_streams.relay.sink import (
     MAX_MESSAGES,
@@ -129,7 +130,7 @@ class JetStreamSink:
             if not creates:
                 raise StreamUnfit(
                     f"the stream {self._stream} is gone; what the log still has is sent again once it exists",
-                    help=f"create it: {self._command('add')}",
+                    help="have the relay create it: holdfast streams recreate RELAY",
                 )
             info = await self._create()
         self._raise(info)
@@ -137,7 +138,7 @@ class JetStreamSink:
         if not config.get("allow_atomic"):
             raise StreamUnfit(
                 f"the stream {self._stream} does not take atomic batches, which need NATS 2.12",
-                help=f"allow them: nats stream edit {self._stream} --allow-batch",
+                help="set allow_atomic in its configuration; in nats-py, StreamConfig(…, allow_atomic=True)",
             )
         if config.get("retention", "limits") != "limits":
             raise StreamUnfit(
@@ -164,15 +165,10 @@ class JetStreamSink:
         if "error" in made:
             raise StreamUnfit(
                 f"the stream {self._stream} could not be created: {_words(made)}",
-                help=f"create it: {self._command('add')}",
+                help="create it with a client that may, with the subjects "
+                f"{self._prefix}> and allow_atomic: in nats-py, StreamConfig(…, allow_atomic=True)",
             )
         return made
-
-    def _command(self, verb: str) -> str:
-        return (
-            f"nats stream {verb} {self._stream} --subjects '{self._prefix}>' --storage file"
-            " --retention limits --replicas 3 --allow-batch --defaults"
-        )
 
     # ---- Lines
 
@@ -199,21 +195,23 @@ class JetStreamSink:
             "Nats-Expected-Last-Subject-Sequence": str(expected.sequence),
             "Nats-Expected-Last-Subject-Sequence-Subject": wildcard,
         }
-        batch_id, last = secrets.token_hex(12), len(batch)
+        marks: dict[str, str] = {}
+        if len(batch) > 1:
+            marks = {"Nats-Batch-Id": secrets.token_hex(12), "Nats-Batch-Sequence": ""}
+        frames: list[bytes] = []
         try:
             for number, (message, subject) in enumerate(zip(batch, subjects, strict=True), 1):
-                headers = {**message.headers, _POSITION: message.position.on(line)}
+                headers = {**message.headers, _POSITION: message.position.on(line), **marks}
+                if marks:
+                    headers["Nats-Batch-Sequence"] = str(number)
                 if number == 1:
                     headers.update(first)
-                if last > 1:
-                    headers["Nats-Batch-Id"] = batch_id
-                    headers["Nats-Batch-Sequence"] = str(number)
-                if number < last:
-                    await client.publish(subject, message.data, headers=headers)
-                    continue
-                if last > 1:
-                    headers["Nats-Batch-Commit"] = "1"
-                reply = await client.request(subject, message.data, ANSWER_S, headers=headers)
+                if number < len(batch):
+                    frames.append(frame_with_headers(subject, headers, message.data))
+            if marks:
+                headers["Nats-Batch-Commit"] = "1"
+                await send_frames(client, frames)
+            reply = await client.request(subject, message.data, ANSWER_S, headers=headers)
         except nats.errors.MaxPayloadError as error:
             raise EventRefused("a message is larger than the server takes") from error
         except (nats.errors.Error, OSError) as error:

@@ -196,7 +196,7 @@ class RelayDelivery:
             raise LineLost(f"{held.mark} is read by another process")
         held.position = facts.position
         try:
-            await self.sink.open(creates=not facts.was_used)
+            await self.sink.open(not facts.was_used or facts.blocked == "recreate")
             await self._resume(held, facts)
         except (BrokerAway, StreamUnfit) as error:
             await self._block(held, error)

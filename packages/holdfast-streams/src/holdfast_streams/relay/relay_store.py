@@ -124,5 +124,10 @@ class RelayStore:
         rows = yield Statement("relay_rebase", {"reader": reader})
         return sorted(row[0] for row in rows)
 
+    def recreate(self, reader: str) -> Op[list[int]]:
+        """Let the lines create their stream that miss it; return them. One statement."""
+        rows = yield Statement("relay_recreate", {"reader": reader})
+        return sorted(row[0] for row in rows)
+
 
 RELAYS = RelayStore()

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-BlockedState = Literal["away", "no_leader", "unfit", "full", "ahead"]
-"""Why a line waits: the broker is away, its stream has no leader, is unfit, is full, or ahead of the log."""
+BlockedState = Literal["away", "no_leader", "unfit", "full", "ahead", "recreate"]
+"""Why a line waits: the broker is away, its stream has no leader, is unfit, full, ahead of the log, or to be made again."""
 
 MAX_MESSAGES = 1_000
 """How many messages a batch has at most, as JetStream allows."""

@@ -51,5 +51,6 @@ delete from holdfast.log_pattern;
 delete from holdfast.log_reader;
 delete from holdfast.inbox_seen;
 delete from holdfast.inbox_parked;
+delete from holdfast.inbox_line;
 delete from holdfast.inbox_member;
 delete from holdfast.inbox;

@@ -34,7 +34,7 @@ _STATE = (
     *("on_failed", "failing", "step", "signal"),
     *("log", "log_0", "log_part", "log_reader", "log_pattern"),
     *("log_position", "log_member", "log_parked"),
-    *("inbox", "inbox_seen", "inbox_parked", "inbox_member"),
+    *("inbox", "inbox_seen", "inbox_parked", "inbox_member", "inbox_line"),
 )
 _LINES = tuple(f"log_line_{line}" for line in range(16))
 """The sequences that places in the log are drawn from."""

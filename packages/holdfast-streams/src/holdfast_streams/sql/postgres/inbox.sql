@@ -27,18 +27,29 @@ delete from holdfast.inbox_seen s
 returning 1;
 
 -- name: inbox_park
-insert into holdfast.inbox_parked (id, inbox, message_id, state, subject, body, headers, error, attempts, received_at, parked_at)
-values (:id::uuid, :inbox, :message_id, 'failed', :subject, :body, :headers, :error, :attempts::integer,
-        holdfast.moment(:received_at::bigint), holdfast.moment(:now::bigint));
+-- Keeps a message: one that failed, or one that waits behind a parked one of its key and is due once that is gone.
+insert into holdfast.inbox_parked (id, inbox, message_id, state, subject, body, headers, error, attempts, received_at, parked_at,
+       key, turn)
+values (:id::uuid, :inbox, :message_id, :state, :subject, :body, :headers, :error, :attempts::integer,
+        holdfast.moment(:received_at::bigint), holdfast.moment(:now::bigint), :key,
+        (select coalesce(max(k.turn), 0) + 1 from holdfast.inbox_parked k where k.inbox = :inbox and k.key = :key));
+
+-- name: inbox_parked_keys
+select distinct key from holdfast.inbox_parked where inbox = :inbox and key is not null;
+
+-- fragment: is_due
+-- Of a key, only the first: the others wait until it was taken or skipped.
+p.state = 'due' and not exists (
+  select from holdfast.inbox_parked k where k.inbox = p.inbox and k.key = p.key and k.turn < p.turn)
 
 -- name: inbox_due
 -- Locks the first parked message that is due again, for the transaction that takes it.
-select id::text, message_id, subject, body, headers, attempts, holdfast.us(received_at)
-  from holdfast.inbox_parked
- where inbox = :inbox and state = 'due' order by id limit 1 for update skip locked;
+select p.id::text, p.message_id, p.subject, p.body, p.headers, p.attempts, holdfast.us(p.received_at)
+  from holdfast.inbox_parked p
+ where p.inbox = :inbox and {is_due} order by p.id limit 1 for update skip locked;
 
 -- name: inbox_has_due
-select inbox from holdfast.inbox_parked where state = 'due' group by inbox;
+select p.inbox from holdfast.inbox_parked p where {is_due} group by p.inbox;
 
 -- name: inbox_unpark
 delete from holdfast.inbox_parked where id = :id::uuid and state = 'due' returning 1;
@@ -94,3 +105,61 @@ delete from holdfast.inbox where name = :inbox returning name;
 
 -- name: inbox_remove_parked
 delete from holdfast.inbox_parked where inbox = :inbox;
+
+-- name: inbox_member_list
+select worker from holdfast.inbox_member where inbox = :inbox and expires_at > holdfast.moment(:now::bigint) order by worker;
+
+-- name: inbox_line_begin
+insert into holdfast.inbox_line (inbox, line)
+select :inbox, e from json_array_elements_text(:lines::json) e on conflict do nothing;
+
+-- name: inbox_line_claim
+-- Takes lines that nobody holds, or whose holder did not renew them; those that are locked are skipped and found the next time. With
+-- whose they were, so that what that process left open can be ended.
+with free as (
+  select l.inbox, l.line, l.token as old_token
+    from holdfast.inbox_line l
+   where l.inbox = :inbox and l.line = any (array (select e from json_array_elements_text(:lines::json) e))
+     and (l.token is null or l.expires_at <= holdfast.moment(:now::bigint))
+   order by l.line
+   limit :limit::integer
+   for update skip locked)
+update holdfast.inbox_line l
+   set token = :token::uuid, worker = :worker, expires_at = holdfast.moment(:now::bigint) + :lease_ms::bigint * interval '1 ms',
+       deaths = l.deaths + case when f.old_token is null then 0 else 1 end
+  from free f
+ where l.inbox = f.inbox and l.line = f.line
+returning l.line, l.token::text, l.place, l.deaths, f.old_token::text;
+
+-- name: inbox_line_renew
+update holdfast.inbox_line l
+   set expires_at = holdfast.moment(:now::bigint) + :lease_ms::bigint * interval '1 ms'
+  from json_to_recordset(:rows::json) as x(line text, token uuid)
+ where l.inbox = :inbox and l.line = x.line and l.token = x.token
+returning l.line;
+
+-- name: inbox_line_release
+update holdfast.inbox_line l
+   set token = null, worker = null, expires_at = null
+  from json_to_recordset(:rows::json) as x(line text, token uuid)
+ where l.inbox = :inbox and l.line = x.line and l.token = x.token;
+
+-- name: inbox_line_place
+-- Where a line is, for the holder of a token.
+select place from holdfast.inbox_line where inbox = :inbox and line = :line and token = :token::uuid;
+
+-- name: inbox_line_move
+-- Moves a line, under its token and from where it was: in the transaction of the rows that belong to it.
+update holdfast.inbox_line
+   set place = :to, deaths = 0, tries = 0
+ where inbox = :inbox and line = :line and token = :token::uuid and place is not distinct from :from
+returning 1;
+
+-- name: inbox_line_try
+-- Counts a try of the next message, before it: a process may die of it.
+update holdfast.inbox_line set tries = tries + 1
+ where inbox = :inbox and line = :line and token = :token::uuid
+returning tries;
+
+-- name: inbox_remove_lines
+delete from holdfast.inbox_line where inbox = :inbox;

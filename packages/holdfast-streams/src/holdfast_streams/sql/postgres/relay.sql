@@ -57,3 +57,10 @@ update holdfast.log_position
        failures = 0, retry_at = null, token = null, worker = null, expires_at = null
  where reader = :reader and blocked = 'ahead'
 returning line;
+
+-- name: relay_recreate
+-- Lets lines whose stream is missing create it. Whoever reads one loses it, and looks anew.
+update holdfast.log_position
+   set blocked = 'recreate', error = null, failures = 0, retry_at = null, token = null, worker = null, expires_at = null
+ where reader = :reader and blocked = 'unfit'
+returning line;

@@ -21,17 +21,28 @@ delete from holdfast_inbox_seen
 returning 1;
 
 -- name: inbox_park
-insert into holdfast_inbox_parked (id, inbox, message_id, state, subject, body, headers, error, attempts, received_at, parked_at)
-values (:id, :inbox, :message_id, 'failed', :subject, :body, :headers, :error, :attempts,
-        coalesce(:received_at, (select now from holdfast_clock)), {moment});
+-- Keeps a message: one that failed, or one that waits behind a parked one of its key and is due once that is gone.
+insert into holdfast_inbox_parked (id, inbox, message_id, state, subject, body, headers, error, attempts, received_at, parked_at,
+       key, turn)
+values (:id, :inbox, :message_id, :state, :subject, :body, :headers, :error, :attempts,
+        coalesce(:received_at, (select now from holdfast_clock)), {moment}, :key,
+        (select coalesce(max(k.turn), 0) + 1 from holdfast_inbox_parked k where k.inbox = :inbox and k.key = :key));
+
+-- name: inbox_parked_keys
+select distinct key from holdfast_inbox_parked where inbox = :inbox and key is not null;
+
+-- fragment: is_due
+-- Of a key, only the first: the others wait until it was taken or skipped.
+p.state = 'due' and not exists (
+  select 1 from holdfast_inbox_parked k where k.inbox = p.inbox and k.key = p.key and k.turn < p.turn)
 
 -- name: inbox_due
 -- The first parked message that is due again; no other writer is in between.
-select id, message_id, subject, body, headers, attempts, received_at
-  from holdfast_inbox_parked where inbox = :inbox and state = 'due' order by id limit 1;
+select p.id, p.message_id, p.subject, p.body, p.headers, p.attempts, p.received_at
+  from holdfast_inbox_parked p where p.inbox = :inbox and {is_due} order by p.id limit 1;
 
 -- name: inbox_has_due
-select inbox from holdfast_inbox_parked where state = 'due' group by inbox;
+select p.inbox from holdfast_inbox_parked p where {is_due} group by p.inbox;
 
 -- name: inbox_unpark
 delete from holdfast_inbox_parked where id = :id and state = 'due' returning 1;
@@ -81,3 +92,48 @@ delete from holdfast_inbox where name = :inbox returning name;
 
 -- name: inbox_remove_parked
 delete from holdfast_inbox_parked where inbox = :inbox;
+
+-- name: inbox_member_list
+select worker from holdfast_inbox_member where inbox = :inbox and expires_at > {moment} order by worker;
+
+-- name: inbox_line_begin
+insert into holdfast_inbox_line (inbox, line) select :inbox, value from json_each(:lines) where true on conflict do nothing;
+
+-- name: inbox_line_claim
+-- Takes lines that nobody holds, or whose holder did not renew them.
+update holdfast_inbox_line
+   set deaths = deaths + case when token is null then 0 else 1 end,
+       token = :token, worker = :worker, expires_at = {moment} + :lease_ms * 1000
+ where inbox = :inbox and line in (
+   select line from holdfast_inbox_line
+    where inbox = :inbox and line in (select value from json_each(:lines)) and (token is null or expires_at <= {moment})
+    order by line limit :limit)
+returning line, token, place, deaths, null;
+
+-- name: inbox_line_renew
+update holdfast_inbox_line set expires_at = {moment} + :lease_ms * 1000
+ where inbox = :inbox and (line, token) in (
+   select json_extract(value, '$.line'), json_extract(value, '$.token') from json_each(:rows))
+returning line;
+
+-- name: inbox_line_release
+update holdfast_inbox_line set token = null, worker = null, expires_at = null
+ where inbox = :inbox and (line, token) in (
+   select json_extract(value, '$.line'), json_extract(value, '$.token') from json_each(:rows));
+
+-- name: inbox_line_place
+-- Where a line is, for the holder of a token.
+select place from holdfast_inbox_line where inbox = :inbox and line = :line and token = :token;
+
+-- name: inbox_line_move
+-- Moves a line, under its token and from where it was: in the transaction of the rows that belong to it.
+update holdfast_inbox_line set place = :to, deaths = 0, tries = 0
+ where inbox = :inbox and line = :line and token = :token and place is :from
+returning 1;
+
+-- name: inbox_line_try
+-- Counts a try of the next message, before it: a process may die of it.
+update holdfast_inbox_line set tries = tries + 1 where inbox = :inbox and line = :line and token = :token returning tries;
+
+-- name: inbox_remove_lines
+delete from holdfast_inbox_line where inbox = :inbox;
