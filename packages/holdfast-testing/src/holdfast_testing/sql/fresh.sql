@@ -53,3 +53,5 @@ delete from holdfast.inbox_seen;
 delete from holdfast.inbox_parked;
 delete from holdfast.inbox_member;
 delete from holdfast.inbox;
+delete from holdfast.schedule_slot;
+delete from holdfast.schedule;
