@@ -1,7 +1,7 @@
 """Starts the jobs of due schedules.
 
-Taking due schedules, starting their jobs, recording the slots and moving the schedules on are one transaction: a process
-that dies in the middle leaves all of them as they were, and another one takes them.
+Taking due schedules, starting their jobs, recording the slots and moving the schedules on are one transaction: a
+process that dies in the middle leaves all of them as they were, and another one takes them.
 """
 
 from __future__ import annotations

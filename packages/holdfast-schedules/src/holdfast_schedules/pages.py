@@ -124,7 +124,8 @@ async def save(context: PageContext) -> Response:
         if error.http_status not in _CORRECTABLE:
             raise
         return await _render(context, typed, facts, error)
-    query = {"name": saved.schedule.name, "done": "set_schedule", "subject": saved.schedule.name}
+    name = saved.schedule.name
+    query = {"name": name, "done": "set_schedule", "moved": 1, "subject": name}
     return RedirectResponse(f"{context.url('/schedule')}?{urlencode(query)}", 303)
 
 

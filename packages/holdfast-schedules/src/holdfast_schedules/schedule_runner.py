@@ -37,6 +37,7 @@ TRIM_S = 60.0
 TRIM_BATCH = 5_000
 TRIM_MAX_BATCHES = 50
 AFTER_ERROR_S = 1.0
+LOCKED_S = 0.25
 COALESCE_S = 0.05
 """Hints of many commits in a row are worth one look."""
 
@@ -150,8 +151,10 @@ class ScheduleRunner:
 
     def _wait_s(self, heads: list[Head]) -> float:
         """Return how long until the next is due, at most as long as between two looks."""
-        # Those that are due now are being started by another process.
-        waits = [(each.next_at - each.now) / 1e6 for each in heads if each.next_at > each.now]
+        waits = [(each.next_at - each.now) / 1e6 for each in heads]
+        if any(each <= 0 for each in waits):
+            # Another process has locked what is due. If it dies, that is ours.
+            return min(self._poll_s, LOCKED_S)
         return max(0.001, min([self._poll_s, *waits]))
 
     async def _run(self, op: Op[T], context: RunnerContext) -> T:

@@ -165,7 +165,7 @@ class AsyncSchedules(ScheduleReads):
 
 
 class Schedules(ScheduleReads):
-    """Schedules of an application; what changes one takes the caller's transaction, and is awaited with an async one."""
+    """Schedules of an application. What changes one takes the caller's transaction; with an async one, await it."""
 
     def __init__(self, app: Holdfast) -> None:
         super().__init__(app)
