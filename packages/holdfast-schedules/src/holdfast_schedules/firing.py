@@ -144,7 +144,9 @@ def make_request(
         at=slot + jitter if jitter else None,
     )
     id = in_bucket(new_id(), bucket_of_key(key))
-    return plan.request(id, key, clear_input(schedule, sealer))
+    request = plan.request(id, key, clear_input(schedule, sealer))
+    # The key says where the job comes from. The record of the slot starts no second one, so the key need not be claimed.
+    return StartRequest(request.job, unsealed=request.unsealed)
 
 
 class SlotPlan:

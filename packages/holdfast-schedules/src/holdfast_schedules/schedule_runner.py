@@ -159,7 +159,11 @@ class ScheduleRunner:
 
     async def _run(self, op: Op[T], context: RunnerContext) -> T:
         now: Instant | None = context.now()
-        return await self._app.database.run_async(op if now is None else at(op, now))
+        timed = op if now is None else at(op, now)
+        if context.mode == "tick":
+            return await self._app.database.run_async(timed)
+        # In a thread, where the statements of a batch do not each wait for the jobs that it has just started.
+        return await asyncio.to_thread(self._app.database.run, timed)
 
     # ---- What goes on beside it
 
