@@ -9,7 +9,7 @@ from holdfast_schedules.commands import ScheduleFacts
 from holdfast_schedules.schedule_store import SchedulePage
 
 
-def _shown(request: BoundRequest, facts: ScheduleFacts) -> dict[str, object]:
+def _to_json(request: BoundRequest, facts: ScheduleFacts) -> dict[str, object]:
     sealer = request.service.app.registry.sealer
     return schedule_json(facts, sealer, not request.caller.may("job.payload"))
 
@@ -27,20 +27,20 @@ async def list_(request: BoundRequest) -> ApiResponse:
     )
     found = await request.service.of(ScheduleAdmin).list(request.caller, page)
     following = found[-1].schedule.name if len(found) == request["limit"] else None
-    return ApiResponse({"items": [_shown(request, each) for each in found], "next": following})
+    return ApiResponse({"items": [_to_json(request, each) for each in found], "next": following})
 
 
 async def set_(request: BoundRequest) -> ApiResponse:
     """Set a schedule: it is made, or changed; where nothing is different, nothing is written."""
     wanted: ScheduleRequest = request.body
     facts = await request.service.of(ScheduleAdmin).set(request.caller, wanted)
-    return ApiResponse(_shown(request, facts))
+    return ApiResponse(_to_json(request, facts))
 
 
 async def get(request: BoundRequest) -> ApiResponse:
     """Show a schedule, and why it starts nothing if that is so."""
     facts = await request.service.of(ScheduleAdmin).get(request.caller, request["name"])
-    return ApiResponse(_shown(request, facts))
+    return ApiResponse(_to_json(request, facts))
 
 
 async def list_slots(request: BoundRequest) -> ApiResponse:

@@ -107,8 +107,8 @@ def set_schedule(wanted: NewSchedule, sealer: Sealer | None) -> Op[Change[Schedu
     next_at = next_slot(wanted.schedule, wanted.zone, now)
     after = yield from SCHEDULES.put(stored_form(wanted, sealer), next_at)
     hints = [SCHEDULE_HINT] if after.next_at - now <= MAX_POLL_MS * 1000 else []
-    was = None if before is None else _audited(before)
-    return Change(after, [Effect(_target(wanted.name), was, _audited(after))], hints)
+    was = None if before is None else _audit_fields(before)
+    return Change(after, [Effect(_target(wanted.name), was, _audit_fields(after))], hints)
 
 
 def pause_schedule(name: str, paused: bool, by: str | None = None) -> Op[Change[None]]:
@@ -124,7 +124,7 @@ def delete_schedule(name: str) -> Op[Change[None]]:
     """Remove a schedule; jobs that it started stay. Raises: ScheduleNotFound."""
     found = yield from _lock(name)
     yield from SCHEDULES.delete(name)
-    return Change(None, [Effect(_target(name), _audited(found))])
+    return Change(None, [Effect(_target(name), _audit_fields(found))])
 
 
 def run_schedule(
@@ -176,7 +176,7 @@ def _chains(store: Store, ids: list[str | None]) -> Op[dict[str, ChainRecord]]:
     return {each.id: each for each in found}
 
 
-def _audited(record: ScheduleRecord) -> dict[str, Any]:
+def _audit_fields(record: ScheduleRecord) -> dict[str, Any]:
     """Return what the audit log says of a schedule, without its input."""
     fields = plain(record)
     return {

@@ -145,7 +145,7 @@ def make_request(
     )
     id = in_bucket(new_id(), bucket_of_key(key))
     request = plan.request(id, key, clear_input(schedule, sealer))
-    # The key says where the job comes from. The record of the slot starts no second one, so the key need not be claimed.
+    # The key says where the job comes from. The record of the slot starts no second one; the key need not be claimed.
     return StartRequest(request.job, unsealed=request.unsealed)
 
 

@@ -35,11 +35,9 @@ SLOT_COLOURS = {
 }
 """The colours of states, by their names among those of jobs."""
 
-_TEXTS = (
-    *("name", "type", "every", "cron", "timezone", "missed", "overlap", "jitter"),
-    *("priority", "max_attempts"),
-)
+_OPTIONAL = ("every", "cron", "timezone", "missed", "overlap", "jitter")
 _NUMBERS = ("priority", "max_attempts")
+_TEXTS = ("name", "type", *_OPTIONAL, *_NUMBERS)
 _CORRECTABLE = (400, 404, 409, 413, 422)
 
 
@@ -115,11 +113,13 @@ async def save(context: PageContext) -> Response:
     try:
         before = None if facts is None else _stored_input(context, facts)
         wanted = ScheduleRequest(
-            input=read_json_input(typed["input"] or "null", before),
-            **{name: typed[name] or None for name in _TEXTS if name not in _NUMBERS},  # type: ignore[arg-type]
+            typed["name"],
+            typed["type"],
+            read_json_input(typed["input"] or "null", before),
+            **{name: typed[name] or None for name in _OPTIONAL},  # type: ignore[arg-type]
             **{name: _number(name, typed[name]) for name in _NUMBERS},  # type: ignore[arg-type]
         )
-        saved = await admin.set(caller_with_reason(context, form), _named(wanted))
+        saved = await admin.set(caller_with_reason(context, form), wanted)
     except HoldfastError as error:
         if error.http_status not in _CORRECTABLE:
             raise
@@ -127,11 +127,6 @@ async def save(context: PageContext) -> Response:
     name = saved.schedule.name
     query = {"name": name, "done": "set_schedule", "moved": 1, "subject": name}
     return RedirectResponse(f"{context.url('/schedule')}?{urlencode(query)}", 303)
-
-
-def _named(wanted: ScheduleRequest) -> ScheduleRequest:
-    """Return a request whose missing texts are empty, so that they are refused by name."""
-    return msgspec.structs.replace(wanted, name=wanted.name or "", type=wanted.type or "")
 
 
 def _number(name: str, text: str) -> int | None:
