@@ -132,7 +132,7 @@ async def test_ten_thousand_due_in_the_same_second_are_started_within_five(
     url: str, tmp_path: Path, killed: bool
 ) -> None:
     fleet = Fleet(url, 10_000)
-    with working(tmp_path, url, "left", 500), working(tmp_path, url, "right", 500) as right:
+    with working(tmp_path, url, "left", 1_000), working(tmp_path, url, "right", 1_000) as right:
         await until(lambda: len(fleet.app.workers.list()) == 2)
         due = fleet.make_due(2)
         if killed:

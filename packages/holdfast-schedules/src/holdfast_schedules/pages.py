@@ -35,6 +35,7 @@ SLOT_COLOURS = {
 }
 """The colours of states, by their names among those of jobs."""
 
+_STATES = ("", "active", "paused", "late")
 _OPTIONAL = ("every", "cron", "timezone", "missed", "overlap", "jitter")
 _NUMBERS = ("priority", "max_attempts")
 _TEXTS = ("name", "type", *_OPTIONAL, *_NUMBERS)
@@ -44,7 +45,7 @@ _CORRECTABLE = (400, 404, 409, 413, 422)
 async def list_page(context: PageContext) -> Response:
     """Show schedules by name."""
     query, admin = context.query, context.service.of(ScheduleAdmin)
-    state = query.get("state", "")
+    state = query.get("state", "") if query.get("state") in _STATES else ""
     page = SchedulePage(
         limit=PAGE + 1,
         after=query.get("after", ""),
@@ -60,6 +61,14 @@ async def list_page(context: PageContext) -> Response:
         "colours": COLOURS,
         "prefix": page.prefix,
         "state": state,
+        "tabs": [
+            {
+                "word": (each or "all").capitalize(),
+                "href": context.here(state=each, after=None),
+                "is_current": each == state,
+            }
+            for each in _STATES
+        ],
         "total": sum(each.count for each in totals),
         "paused": sum(each.paused for each in totals),
         "late": sum(each.late for each in totals),

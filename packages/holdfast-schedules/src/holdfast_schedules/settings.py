@@ -22,7 +22,7 @@ class ScheduleSettings:
         "Longest time between two looks at the schedules; a due time and a hint come sooner.",
     )
     batch: int = setting(
-        Integer(1, 5_000), 500, "Schedules whose jobs are started in one transaction."
+        Integer(1, 5_000), 1_000, "Schedules whose jobs are started in one transaction."
     )
     keep_days: int = setting(
         Integer(1, 3_660), 7, "Days that the decided due times of schedules are kept."
