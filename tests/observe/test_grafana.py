@@ -138,10 +138,24 @@ tests:
       - eval_time: 60m
         alertname: HoldfastStreamUnread
         exp_alerts: [{unread}]
+  - interval: 1m
+    input_series:
+      - {{series: 'holdfast_schedule_lag_seconds{{type="report"}}', values: '0+0x5 61+60x20'}}
+      - {{series: 'holdfast_schedule_lag_seconds{{type="poll"}}', values: '0+5x8 0+0x20'}}
+      - {{series: 'holdfast_schedule_refused_total{{type="poll"}}', values: '0+0x10 1+0x20'}}
+    alert_rule_test:
+      - {{eval_time: 9m, alertname: HoldfastSchedulesLate}}
+      - eval_time: 20m
+        alertname: HoldfastSchedulesLate
+        exp_alerts: [{schedules_late}]
+      - eval_time: 12m
+        alertname: HoldfastScheduleRefused
+        exp_alerts: [{schedule_refused}]
 """
 """Nothing at all; a fleet that is gone at last; a reaper that counts; one that stopped, and a worker that vanished;
 a process that lost the database, and a fleet that did; a late cycle, and the first dead letter of a type; a reader
-that falls behind and is then read by nobody, beside one that parks an event."""
+that falls behind and is then read by nobody, beside one that parks an event; schedules that nobody starts, and one
+that cannot be."""
 
 
 def _expected(rules: str, alert: str, **labels: str) -> str:
@@ -179,6 +193,8 @@ def test_the_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
                 lags=_expected(text, "HoldfastStreamLags", reader="revenue"),
                 parked=_expected(text, "HoldfastStreamParked", reader="search"),
                 unread=_expected(text, "HoldfastStreamUnread", reader="revenue"),
+                schedules_late=_expected(text, "HoldfastSchedulesLate", type="report"),
+                schedule_refused=_expected(text, "HoldfastScheduleRefused", type="poll"),
             )
         )
         for words in (("check", "rules", str(rules)), ("test", "rules", str(tests))):

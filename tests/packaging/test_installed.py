@@ -30,6 +30,7 @@ EXTRAS = {
     "bench": ("holdfast_bench.command",),
     "demo": ("holdfast_demo.command", "holdfast_demo.story"),
     "otel": ("holdfast_otel", "opentelemetry.trace"),
+    "schedules": ("holdfast_schedules.schedule_runner",),
     "streams": ("holdfast_streams.reader_loop", "holdfast_streams.stream_event"),
     "prometheus": ("holdfast.observe.prometheus",),
     "testing": ("holdfast_testing.kit",),

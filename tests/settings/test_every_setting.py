@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import httpx
@@ -43,6 +44,8 @@ from holdfast.web.app import create
 from holdfast.worker.clock import SystemClock
 from holdfast_archive import add_archive
 from holdfast_calls import ServiceClient, ServiceGuard
+from holdfast_schedules import add_schedules
+from holdfast_schedules.schedule_runner import ScheduleRunner
 from holdfast_streams import StreamEvent, add_streams
 from holdfast_streams.reader_store import LINES, READERS
 from tests.client.conftest import Heard
@@ -1090,6 +1093,42 @@ def consume(app: Holdfast) -> None:
     app.migrate()
     with app.transaction() as tx:
         app.publish(tx, "order.paid", {})
+
+
+def set_hourly(app: Holdfast, *names: str) -> None:
+    """Set schedules that are due every hour."""
+    schedules = add_schedules(app)
+    app.job("report.send")(lambda job: None)
+    app.migrate()
+    with app.transaction() as tx:
+        for name in names:
+            schedules.set(tx, name, "report.send", every="1h")
+
+
+@seen("HOLDFAST_SCHEDULES_KEEP_DAYS", "30", 1, 2)
+async def slots_kept(place: Place) -> Any:
+    app = place.open(place.url)
+    set_hourly(app, "report:7")
+    await tick_streams(place, app, late_hours=2)
+    await tick_streams(place, app, late_hours=24 * 9)
+    return len(add_schedules(app).history("report:7"))
+
+
+@seen("HOLDFAST_SCHEDULES_BATCH", "1", 1, 2)
+async def schedules_at_once(place: Place) -> Any:
+    app = place.open(place.url)
+    heard: list[Any] = []
+    app.observe(SimpleNamespace(observe=heard.append))
+    set_hourly(app, "report:7", "report:8")
+    await tick_streams(place, app, late_hours=2)
+    return sum(each.name == "schedule_fired" for each in heard)
+
+
+@seen("HOLDFAST_SCHEDULES_POLL_MS", "60000", 5.0, 60.0)
+async def schedule_looks(place: Place) -> Any:
+    app = place.open(place.url)
+    set_hourly(app)
+    return ScheduleRunner(app)._wait_s([])
 
 
 @seen("HOLDFAST_STREAMS_KEEP_HOURS", "48", 0, 1)

@@ -146,6 +146,14 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast_archive.manifest.Manifest",
         "holdfast_archive.manifest.ArchivedObject",
     ),
+    "Schedules set at run time": (
+        "holdfast_schedules.add_schedules",
+        "holdfast_schedules.Schedules",
+        "holdfast_schedules.ScheduleInfo",
+        "holdfast_schedules.SlotInfo",
+        "holdfast_schedules.slot_of",
+        "holdfast_schedules.ScheduledFor",
+    ),
     "Streams": (
         "holdfast_streams.add_streams",
         "holdfast_streams.Streams",

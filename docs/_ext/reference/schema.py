@@ -45,6 +45,8 @@ PURPOSES = {
     "queue": "Live jobs: one narrow row per blocked, pending or running job, deleted when it finishes.",
     "revision": "Further inputs of debounced jobs that have not started yet.",
     "schema_version": "The applied migrations.",
+    "schedule": "Schedules set at run time: what they start, when next, and how they were last decided.",
+    "schedule_slot": "The due times of schedules that were decided, and the jobs they started.",
     "signal": "Signals to durable functions, kept until they are taken or their time is over.",
     "step": "What the steps of durable functions left behind, and what parked ones wait for.",
     "subscription": "Which handlers subscribe to which events, so producers need no handler code.",

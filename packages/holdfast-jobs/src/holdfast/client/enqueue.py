@@ -89,6 +89,16 @@ class Producer:
         self._targets = targets
         self._starter = Starter(targets)
 
+    @property
+    def client(self) -> Client:
+        """What runs commands on callers' transactions, for extensions."""
+        return self._client
+
+    @property
+    def targets(self) -> Targets:
+        """What can be started here, for extensions."""
+        return self._targets
+
     @overload
     def start(
         self,

@@ -54,3 +54,5 @@ delete from holdfast.inbox_parked;
 delete from holdfast.inbox_line;
 delete from holdfast.inbox_member;
 delete from holdfast.inbox;
+delete from holdfast.schedule_slot;
+delete from holdfast.schedule;

@@ -1,0 +1,161 @@
+"""Schedules in processes that compete and are killed: each due time starts one job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.core.instants import Instant
+from holdfast.storage.operation import Op
+from holdfast_schedules import add_schedules
+from holdfast_schedules.schedule_plan import make_schedule, make_times
+from holdfast_schedules.schedule_store import SCHEDULES, MovedSchedule
+from tests.support.until import SLOWNESS, until
+
+APPLICATION = """
+from holdfast import Holdfast, Job
+from holdfast_schedules import add_schedules
+
+app = Holdfast()
+schedules = add_schedules(app)
+
+@app.job("report.send")
+def send(job: Job[int]) -> None:
+    pass
+"""
+
+
+@contextmanager
+def working(folder: Path, url: str, name: str, batch: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a worker at work; it does not outlive the block."""
+    (folder / "shop.py").write_text(APPLICATION)
+    with (folder / name).open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "worker", "shop:app"],
+            cwd=folder,
+            env=os.environ | {"HOLDFAST_URL": url, "HOLDFAST_SCHEDULES_BATCH": str(batch)},
+            stderr=log,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+class Fleet:
+    """Schedules that are all due at one instant, and what was started for them."""
+
+    def __init__(self, url: str, count: int) -> None:
+        self.app = Holdfast(url, open_types=True)
+        self.count, self.is_postgres = count, url.startswith("postgres")
+        add_schedules(self.app)
+        self.database = self.app.database
+        self.names = [f"report:{number}" for number in range(count)]
+        self.database.run(self._set())
+
+    def _set(self) -> Op[None]:
+        times = make_times("1h", None, None)
+        for number, name in enumerate(self.names):
+            new = make_schedule(self.app.targets, name, "report.send", number, times, {})
+            yield from SCHEDULES.put(new, times.next_after(_now()))
+
+    def make_due(self, after_s: float) -> Instant:
+        """Let all of them be due at once."""
+        due = _now() + int(after_s * 1e6)
+        moved = [MovedSchedule(name, due, due, None, None) for name in self.names]
+        self.database.run(SCHEDULES.move(moved))
+        return due
+
+    def slots(self) -> int:
+        """How many slots were decided."""
+        count = "select count(*) from holdfast_schedule_slot"
+        with self.app.transaction() as tx:
+            found = tx.execute(count.replace("_", ".", 1) if self.is_postgres else count)
+            return int(found.fetchone()[0])
+
+    def took_s(self, due: Instant) -> float:
+        """How long after they were due the last one was started."""
+        found = [
+            slot for name in self.names for slot in self.database.run(SCHEDULES.slots(name, 2))
+        ]
+        assert len(found) == self.count
+        return (max(each.decided_at for each in found) - due) / 1e6
+
+    def keys(self) -> list[str | None]:
+        """The keys of the jobs that were started."""
+        page = self.app.jobs.list(limit=1_000)
+        found = [each.key for each in page]
+        while page.next is not None:
+            page = self.app.jobs.list(limit=1_000, after=page.next)
+            found += [each.key for each in page]
+        return found
+
+    def check(self) -> None:
+        """Each slot has started one job."""
+        keys = self.keys()
+        assert len(keys) == len(set(keys)) == self.count
+        assert {str(each).partition("@")[0] for each in keys} == {
+            f"schedule:{name}" for name in self.names
+        }
+
+
+def _now() -> Instant:
+    return time.time_ns() // 1000
+
+
+async def test_each_due_time_starts_one_job_though_a_process_is_killed_in_the_middle(
+    url: str, tmp_path: Path
+) -> None:
+    fleet = Fleet(url, 400)
+    with working(tmp_path, url, "left", 10), working(tmp_path, url, "right", 10) as right:
+        await until(lambda: len(fleet.app.workers.list()) == 2)
+        fleet.make_due(0.5)
+        await until(lambda: fleet.slots() > fleet.count // 8)
+        right.kill()
+        await until(lambda: fleet.slots() == fleet.count)
+    fleet.check()
+    fleet.app.close()
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("killed", [False, True])
+async def test_ten_thousand_due_in_the_same_second_are_started_within_five(
+    url: str, tmp_path: Path, killed: bool
+) -> None:
+    fleet = Fleet(url, 10_000)
+    with working(tmp_path, url, "left", 1_000), working(tmp_path, url, "right", 1_000) as right:
+        await until(lambda: len(fleet.app.workers.list()) == 2)
+        due = fleet.make_due(2)
+        if killed:
+            await until(lambda: fleet.slots() > fleet.count // 8)
+            right.kill()
+        await until(lambda: fleet.slots() == fleet.count)
+    took = fleet.took_s(due)
+    print(f"{fleet.count} schedules, killed={killed}: {took:.2f} s after they were due")
+    fleet.check()
+    fleet.app.close()
+    assert took < 5 * SLOWNESS
+
+
+@pytest.mark.torture
+async def test_a_hundred_thousand_schedules_cost_an_idle_worker_one_small_statement_per_look(
+    url: str,
+) -> None:
+    fleet = Fleet(url, 100_000)
+    began = time.perf_counter()
+    for _ in range(100):
+        (head,) = fleet.database.read(SCHEDULES.heads())
+    each_ms = (time.perf_counter() - began) * 10
+    print(f"a look at 100,000 schedules: {each_ms:.2f} ms")
+    assert head.type == "report.send"
+    assert each_ms < 20
+    fleet.app.close()
