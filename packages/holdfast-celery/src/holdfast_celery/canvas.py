@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from holdfast_celery.application import Celery
 
 
+NO_LINKS: Mapping[str, Any] = MappingProxyType({})
+
+
 class Signature:
     """Something that can be started: one task, or several that depend on each other."""
 
@@ -45,8 +49,8 @@ class Signature:
     if not TYPE_CHECKING:
         __getattr__ = refuse_attributes("signature attribute")
 
-    def steps(self, app: Celery) -> Steps:
-        """Return what runs, in order. Raises: UnknownJobType, CeleryUnsupported."""
+    def steps(self, app: Celery, over: Mapping[str, Any] = NO_LINKS) -> Steps:
+        """Return what runs, in order; links in `over` replace its own. Raises: UnknownJobType, CeleryUnsupported."""
         raise NotImplementedError
 
     def link(self, callback: Any) -> Any:
@@ -68,10 +72,10 @@ class Signature:
             self.options[option] = [*known, _canvas_of(canvas)]
         return canvas
 
-    def _with_links(self, app: Celery, steps: Steps, options: Mapping[str, Any]) -> Steps:
-        """Give the steps what is linked to them in options."""
+    def _with_links(self, app: Celery, steps: Steps, over: Mapping[str, Any]) -> Steps:
+        """Give the steps what is linked to them."""
         link, link_error = (
-            tuple(each.steps(app) for each in _canvas_list(options.get(name)))
+            tuple(each.steps(app) for each in _canvas_list((self.options | over).get(name)))
             for name in ("link", "link_error")
         )
         return add_links(steps, link, link_error) if link or link_error else steps
@@ -133,9 +137,9 @@ class Signature:
     ) -> tuple[Celery, Steps]:
         app = self.app or current_celery()
         over = app.read_call_options(options, "apply_async")
-        first, *rest = self.steps(app)
-        steps = (_begun(first, args, kwargs, over), *rest)
-        return app, self._with_links(app, steps, options)
+        links = {name: options[name] for name in ("link", "link_error") if name in options}
+        first, *rest = self.steps(app, links)
+        return app, (_begun(first, args, kwargs, over), *rest)
 
 
 class TaskSignature(Signature):
@@ -195,13 +199,13 @@ class TaskSignature(Signature):
         full = self.clone(args, kwargs)
         return app.task_of(self.task)(*full.args, **full.kwargs)
 
-    def steps(self, app: Celery) -> Steps:
+    def steps(self, app: Celery, over: Mapping[str, Any] = NO_LINKS) -> Steps:
         """Return the one step."""
         args, kwargs = tag_arguments(self.args, self.kwargs, self.task)
         defaults = app.default_options(self.task, self.args, self.kwargs, self.options)
         own = app.read_call_options(self.options, f"the signature of {self.task}")
         step = TaskStep(self.task, args, kwargs, self.immutable, defaults.merge(own))
-        found = self._with_links(app, (step,), self.options)
+        found = self._with_links(app, (step,), over)
         if found[0] is not step or self.task in (MAP, STARMAP):
             _check_sealed(app, found)
         return found
@@ -227,12 +231,12 @@ class TaskChain(Signature):
         """Its parts."""
         return self.parts
 
-    def steps(self, app: Celery) -> Steps:
+    def steps(self, app: Celery, over: Mapping[str, Any] = NO_LINKS) -> Steps:
         """Return the steps of all parts; one after another."""
         found = tuple(step for each in self.parts for step in each.steps(app))
         for step in found[1:]:
             _check_later(step)
-        found = self._with_links(app, found, self.options)
+        found = self._with_links(app, found, over)
         _check_sealed(app, found)
         return found
 
@@ -245,10 +249,10 @@ class TaskGroup(Signature):
         self.options = {}
         self.app = _app_of(self.members)
 
-    def steps(self, app: Celery) -> Steps:
+    def steps(self, app: Celery, over: Mapping[str, Any] = NO_LINKS) -> Steps:
         """Return the one step, with the steps of each member."""
         found = (GroupStep(tuple(each.steps(app) for each in self._flat())),)
-        return self._with_links(app, found, self.options)
+        return self._with_links(app, found, over)
 
     @property
     def tasks(self) -> tuple[Signature, ...]:
@@ -318,24 +322,25 @@ class TaskChord(Signature):
         chosen.options = self.options
         return chosen.apply_async(**options)
 
-    def steps(self, app: Celery) -> Steps:
+    def steps(self, app: Celery, over: Mapping[str, Any] = NO_LINKS) -> Steps:
         """Return the steps of the header, then those of the body."""
         if self.body is None:
             raise InvalidOption("the chord has no body", help="write chord(header)(body)")
         found = TaskChain((self.header, self.body)).steps(app)
-        return self._with_links(app, found, self.options)
+        return self._with_links(app, found, over)
 
 
 def signature(
     task: Any,
     args: Iterable[Any] | None = (),
     kwargs: Mapping[str, Any] | None = None,
+    app: Celery | None = None,
     **options: Any,
 ) -> TaskSignature:
     """Return the signature of a task, given by itself or by its name. Raises: CeleryUnsupported."""
     immutable = bool(options.pop("immutable", False))
     if isinstance(task, str):
-        return TaskSignature(task, args, kwargs, options, immutable=immutable)
+        return TaskSignature(task, args, kwargs, options, immutable=immutable, app=app)
     made: TaskSignature = task.signature(args, kwargs, **options)
     return made.set(immutable=immutable)
 
@@ -393,7 +398,7 @@ def start_errback(app: Celery, tx: Any, steps: Steps, failed: FailedCall) -> Non
 def add_links(steps: Steps, link: tuple[Steps, ...], link_error: tuple[Steps, ...]) -> Steps:
     """Link canvases to the last of some steps, and those for errors to all that report one of their own.
 
-    A group hands them on to its members, who know nothing of the others' results: success to the first, errors to all.
+    A group hands them on to its members: the first starts the former, without a result, and each that fails the latter.
     A group before a task does not: a failed member fails that task.
     """
     found: list[Step] = []
@@ -407,10 +412,11 @@ def add_links(steps: Steps, link: tuple[Steps, ...], link_error: tuple[Steps, ..
                 )
             )
         elif is_last or isinstance(steps[place + 1], GroupStep):
-            errors = tuple(map(_immutable, link_error))
             links = [tuple(map(_immutable, own)), *[()] * (len(step.members) - 1)]
             members = zip(step.members, links, strict=False)
-            found.append(GroupStep(tuple(add_links(each, own, errors) for each, own in members)))
+            found.append(
+                GroupStep(tuple(add_links(each, own, link_error) for each, own in members))
+            )
         else:
             found.append(step)
     return tuple(found)

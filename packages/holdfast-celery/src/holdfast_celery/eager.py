@@ -83,7 +83,7 @@ def apply_steps(
             last = GroupResult(members, app=app)  # type: ignore[arg-type]
         else:
             last = _apply_step(app, step, throw, values)
-        last.parent = before  # type: ignore[assignment]
+        last.parent = before
     assert last is not None
     return last
 
