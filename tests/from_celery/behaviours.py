@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -252,6 +253,11 @@ TRAVELLERS = {
     "a nested list": [[1, [2.5]], {"a": [True, None]}],
 }
 
+
+def _echo(value: Any, shop: Shop) -> Any:
+    return shop.echo.delay(value)
+
+
 # --- Calling tasks
 
 values(
@@ -283,10 +289,7 @@ values(
         "a priority is accepted": (lambda s: s.add.apply_async((1, 2), priority=5), 3),
         "a list of links may be empty": (lambda s: s.add.apply_async((1, 2), link=[]), 3),
         **{
-            f"{name} arrives as it was sent": (
-                lambda s, value=value: s.echo.delay(value),
-                value,
-            )
+            f"{name} arrives as it was sent": (partial(_echo, value), value)
             for name, value in TRAVELLERS.items()
         },
         "a decimal arrives within a dict": (

@@ -572,6 +572,8 @@ def home_of(name: str) -> str:
     return words[1] if words[0] == "from" else "holdfast_celery"
 
 
+OF_GROUPS = ("skew", "group", "tasks")
+
 USES: dict[str, Callable[[Celery, str], Any]] = {
     "application argument": lambda app, name: Celery(**dict[str, Any]({name: None})),
     "setting": lambda app, name: app.conf.update({name: None}),
@@ -594,8 +596,6 @@ USES: dict[str, Callable[[Celery, str], Any]] = {
     "import": lambda app, name: getattr(import_module(home_of(name)), name),
 }
 """How a program uses a feature of each kind."""
-
-OF_GROUPS = ("skew", "group", "tasks")
 
 
 @pytest.mark.parametrize(

@@ -216,23 +216,23 @@ def test_values_travel_through_a_canvas_its_links_and_its_results(app: Celery, k
 def test_a_job_waits_for_code_that_has_the_class_of_its_enum(app: Celery, kit: Kit) -> None:
     module = ModuleType("moved_enums")
     sys.modules[module.__name__] = module
-    colour = Enum("Colour", {"RED": 1}, module="moved_enums", qualname="Colour")
-    module.Colour = colour  # type: ignore[attr-defined]
+    Colour = Enum("Colour", {"RED": 1}, module="moved_enums", qualname="Colour")  # noqa: N806
+    module.Colour = Colour  # type: ignore[attr-defined]
 
     @app.task(name="same")
     def same(value: Any) -> Any:
         return value
 
-    result = same.delay(colour.RED)
+    result = same.delay(Colour.RED)
     del module.Colour
     try:
         kit.run_until_idle()
         job = kit.started("same")[0]
         assert (job.state, job.attempt) == ("pending", 0)
-        module.Colour = colour  # type: ignore[attr-defined]  # its old name, left where it was
+        module.Colour = Colour  # type: ignore[attr-defined]  # its old name, left where it was
         kit.advance("1h")
         kit.run_until_idle()
-        assert result.get(timeout=1) is colour.RED
+        assert result.get(timeout=1) is Colour.RED
         del module.Colour
         with pytest.raises(OutputInvalid, match=r"moved_enums:Colour\.RED"):
             result.get(timeout=1)

@@ -75,7 +75,7 @@ class Signature:
     def _with_links(self, app: Celery, steps: Steps, over: Mapping[str, Any]) -> Steps:
         """Give the steps what is linked to them."""
         link, link_error = (
-            tuple(each.steps(app) for each in _canvas_list((self.options | over).get(name)))
+            tuple(each.steps(app) for each in _canvas_list({**self.options, **over}.get(name)))
             for name in ("link", "link_error")
         )
         return add_links(steps, link, link_error) if link or link_error else steps
