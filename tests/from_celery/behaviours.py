@@ -205,7 +205,12 @@ def _retried_tasks(side: Side, seen: list[Any], flaws: dict[str, int]) -> list[A
             raise OSError("away")
         return int(self.request.retries)
 
-    return [flaky, hopeless, auto]
+    @side.task(name="patient", bind=True, max_retries=1)
+    def patient(self: Any) -> None:
+        seen.append(self.request.retries)
+        raise self.retry(countdown=3600)
+
+    return [flaky, hopeless, auto, patient]
 
 
 def behaviour(page: str, says: str) -> Callable[[C], C]:
@@ -1098,6 +1103,16 @@ def _(shop: Shop) -> Any:
 )
 def _(shop: Shop) -> Any:
     return _or_refused(lambda: shop.get(shop.echo.delay(Colour.RED)))
+
+
+@difference(
+    "A task that waits for its retry is `PENDING`, not `RETRY`.", celery="RETRY", here="PENDING"
+)
+def _(shop: Shop) -> Any:
+    result = shop.patient.delay()
+    shop.notes(1)
+    shop.settle()
+    return result.state
 
 
 @difference(
