@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, TypedDict, TypeVar
 from uuid import UUID
@@ -85,6 +85,7 @@ class Everything:
 
     moment: datetime
     day: date
+    hour: time
     span: timedelta
     key: UUID
     price: Decimal
@@ -105,6 +106,7 @@ class WithModel:
 EVERYTHING = Everything(
     moment=datetime(2026, 3, 29, 1, 30, tzinfo=UTC),
     day=date(2026, 3, 29),
+    hour=time(1, 30),
     span=timedelta(hours=1),
     key=UUID(int=7),
     price=Decimal("10.10"),

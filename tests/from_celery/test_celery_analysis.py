@@ -48,18 +48,18 @@ class Base(Task):
 
 @app.task(bind=True, base=Base, acks_late=False, retry_kwargs={"max_retries": 3, "queue": "x"})
 def mail(self, to):
-    self.update_state(state="PROGRESS")
+    self.send_event("progress")
     print(self.request.delivery_info, self.request.id)
     raise self.retry(max_retries=9)
 
 @shared_task(rate_limit="10/m", **options)
 def other():
     mail.apply_async((1,), queue="slow", countdown=3)
-    mail.s(1).set(link=other.s()).apply_async(shadow="x")
+    mail.s(1).set(chord=other.s()).apply_async(shadow="x")
     chain(mail.s(1), other.si()).apply_async(headers={})
     pool.apply_async(print, queue="not ours")
-    mail.map([1, 2])
-    chain(mail.s(1).on_error(other.s()), other.si()).delay()
+    mail.replace(other.s())
+    chain(mail.s(1).stamp(other.s()), other.si()).delay()
     AsyncResult("x").children
     app.send_task("mail", routing_key="k")
     app.control.purge()
@@ -84,13 +84,13 @@ TO_CHANGE = {
     "solar(…)",
     "@app.task(acks_late=…)",
     "@app.task(retry_kwargs=…)['queue']",
-    "self.update_state",
+    "self.send_event",
     "self.request.delivery_info",
     "@shared_task(**options)",
-    "mail.s(1).set(link=…)",
-    "mail.s(1).set(link=other.s()).apply_async(shadow=…)",
-    "mail.map",
-    "mail.s(1).on_error",
+    "mail.s(1).set(chord=…)",
+    "mail.s(1).set(chord=other.s()).apply_async(shadow=…)",
+    "mail.replace",
+    "mail.s(1).stamp",
     "from kombu import …",
     "AsyncResult('x').children",
     "app.send_task(routing_key=…)",
@@ -211,7 +211,7 @@ def test_tasks_of_an_application_of_another_file_are_found_and_files_without_cel
     (tmp_path / "a_tasks.py").write_text(
         "from shop import app\n@app.task(acks_late=False)\ndef mail(): ...\n"
     )
-    (tmp_path / "calls.py").write_text("from a_tasks import mail\nmail.apply_async(link=1)\n")
+    (tmp_path / "calls.py").write_text("from a_tasks import mail\nmail.apply_async(shadow=1)\n")
     (tmp_path / "other.py").write_text("this is no Python and has nothing to do with it\n")
     (tmp_path / "shop.py").write_text("import celery\napp = celery.Celery('shop')\n")
     found = analyse(tmp_path)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.settings.load import PREFIXES
-from holdfast_celery import Celery, chain, chord
+from holdfast_celery import Celery, chain, chord, group
 from holdfast_testing.kit import Kit
 from tests.docs.snippets import ROOT
 from tests.from_celery.killable import make_app
@@ -94,6 +94,54 @@ def test_what_a_killed_worker_ran_is_run_again(
     attempts = [line.split() for line in (tmp_path / "attempts").read_text().splitlines()]
     assert [(name, retries) for name, retries, _ in attempts] == [(task, "0")] * 2
     assert attempts[0][2] != attempts[1][2]
+
+
+LINKED: dict[str, tuple[str, Callable[[Celery], Any], str, str]] = {
+    "a task with a link": (
+        "completes",
+        lambda app: app.tasks["completes"].apply_async((1,), link=app.tasks["after"].s()),
+        "SUCCESS",
+        "2\n",
+    ),
+    "a task of a chain with a link": (
+        "completes",
+        lambda app: chain(
+            app.tasks["completes"].s(1).set(link=app.tasks["after"].s()), app.tasks["add"].s(1)
+        )(),
+        "SUCCESS",
+        "2\n",
+    ),
+    "a task with a group as its link": (
+        "completes",
+        lambda app: app.tasks["completes"].apply_async(
+            (1,), link=group(app.tasks["after"].s(), app.tasks["add"].s())
+        ),
+        "SUCCESS",
+        "2\n",
+    ),
+    "a task with an error link": (
+        "fails",
+        lambda app: app.tasks["fails"].apply_async((1,), link_error=app.tasks["after"].s()),
+        "FAILURE",
+        "no 1\n",
+    ),
+}
+"""What ends when the worker is killed, before the commit: its task, its status, and what the linked task leaves."""
+
+
+@pytest.mark.parametrize("what", LINKED)
+def test_what_is_linked_starts_once_if_the_worker_is_killed_at_the_end_of_the_task(
+    what: str, app: Celery, kit: Kit, any_url: str, tmp_path: Path
+) -> None:
+    task, start, status, left = LINKED[what]
+    result = start(app)
+    kill_worker_of(task, tmp_path, any_url)
+    assert not (tmp_path / "after").exists()
+    for _ in range(2):
+        kit.advance("10m")
+        kit.run_until_idle()
+    assert (result.status, (tmp_path / "after").read_text()) == (status, left)
+    assert len(kit.started("after")) == 1
 
 
 def test_the_death_of_a_worker_is_no_retry(app: Celery, kit: Kit) -> None:

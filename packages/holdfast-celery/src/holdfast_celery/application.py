@@ -21,6 +21,7 @@ from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.worker.job import Job
 from holdfast_celery.calls import (
     COLLECT,
+    GROUP,
     LEAST_URGENT,
     CallOptions,
     TaskCall,
@@ -43,7 +44,7 @@ from holdfast_celery.result import AsyncResult
 from holdfast_celery.schedules import BeatEntry, beat_entry, cycle_name, cycle_timing
 from holdfast_celery.scope import announce, share, using_transaction
 from holdfast_celery.signals import WorkerSignals
-from holdfast_celery.tasks import CeleryTask, collect_results, handler_of, make_task
+from holdfast_celery.tasks import CeleryTask, collect_results, handler_of, make_task, mapping_tasks
 
 M = TypeVar("M", bound=Callable[..., Any])
 _Decorate = Callable[[Callable[..., Any]], CeleryTask]
@@ -107,6 +108,7 @@ class Celery(Holdfast):
         super().__init__(url, schema=schema, notifier=notifier, hints=hints)
         self.main = main
         self.tasks: dict[str, CeleryTask] = {}
+        self._mapping = mapping_tasks(self)
         self.conf = CeleryConf(self)
         self.control = WorkerControl(self)
         self.on_after_configure = self.on_after_finalize = Connections(self)
@@ -161,15 +163,17 @@ class Celery(Holdfast):
         self.tasks[task.name] = task
         if self._is_loaded:
             # One in a queue that is new brings that queue for all.
-            for each in list(self.tasks.values()) if task.options.defaults.queue else [task]:
+            everything = [*self._mapping.values(), *self.tasks.values()]
+            for each in everything if task.options.defaults.queue else [task]:
                 self._register(each)
 
     def task_of(self, name: str) -> CeleryTask:
         """Return a task by its name. Raises: UnknownJobType."""
         self.registry.get(name)
-        if name not in self.tasks:
+        found = self.tasks.get(name) or self._mapping.get(name)
+        if found is None:
             raise CeleryUnsupported(f"{name} is a job type, not a task", help="use app.start")
-        return self.tasks[name]
+        return found
 
     def send_task(
         self,
@@ -283,6 +287,9 @@ class Celery(Holdfast):
     ) -> CallOptions:
         """Return what a call is started with unless it says otherwise. Raises: UnknownJobType, CeleryUnsupported."""
         self.registry.get(name)
+        if name in self._mapping:
+            # It goes where the task goes that it calls.
+            return self.default_options(kwargs["task"], args, {}, options)
         task = self.tasks.get(name)
         found = CallOptions() if task is None else task.options.defaults
         if found.queue is None:
@@ -348,7 +355,9 @@ class Celery(Holdfast):
 
         if not Registry.__contains__(self.registry, COLLECT):
             self.job(COLLECT)(collect)
-        for task in list(self.tasks.values()):
+        if not Registry.__contains__(self.registry, GROUP):
+            self.job(GROUP)(keep_group)
+        for task in [*self._mapping.values(), *self.tasks.values()]:
             self._register(task)
 
     def _register(self, task: CeleryTask) -> None:
@@ -356,6 +365,10 @@ class Celery(Holdfast):
             name = type_name(task.name, queue)
             if not Registry.__contains__(self.registry, name):
                 self.job(name, **task.job_options(self))(handler_of(task, self))
+
+
+def keep_group(job: Job[Any]) -> None:
+    """Do nothing: a group that was saved is what its job was given."""
 
 
 class Connections:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -16,9 +17,16 @@ from holdfast.core.instants import Instant, to_datetime, to_instant
 from holdfast.core.outcome import Continue
 from holdfast_celery.coverage import check_names
 from holdfast_celery.queues import check_queue, type_name
+from holdfast_celery.tagged_values import tag_value
 
 COLLECT = "holdfast.celery.collect"
 """The task that ends a group whose results nothing else takes: it returns them as a list."""
+
+MAP, STARMAP = "holdfast.celery.map", "holdfast.celery.starmap"
+"""The tasks that call another one for each item of a list, one after another."""
+
+GROUP = "holdfast.celery.group"
+"""The type of the job that keeps which results a group has that was saved."""
 
 LEAST_URGENT = 9
 
@@ -49,13 +57,15 @@ NO_OPTIONS = CallOptions()
 
 
 class TaskStep(msgspec.Struct, frozen=True, omit_defaults=True, tag="task"):
-    """One task of a canvas."""
+    """One task of a canvas, its arguments tagged, and the canvases to start once it has completed or failed."""
 
     task: str
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     immutable: bool = False
     options: CallOptions = NO_OPTIONS
+    link: tuple[tuple[TaskStep | GroupStep, ...], ...] = ()
+    link_error: tuple[tuple[TaskStep | GroupStep, ...], ...] = ()
 
 
 class GroupStep(msgspec.Struct, frozen=True, tag="group"):
@@ -69,12 +79,32 @@ Steps: TypeAlias = tuple[Step, ...]
 """A canvas in the order in which it runs."""
 
 
+class FailedCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an error callback is given of the task that failed."""
+
+    id: str
+    task: str
+    error: str
+    root_id: str
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    retries: int = 0
+    headers: dict[str, Any] | None = None
+
+
 class TaskCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The input of a task's job. With `collect`, the outputs of its blockers are its first argument."""
+    """The input of a task's job, its arguments tagged. With `collect`, the outputs of its blockers are the first.
+
+    given: the result of the task before it, where its arguments do not say. failed: of an error callback, the task.
+    """
 
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     then: Steps = ()
+    link: tuple[Steps, ...] = ()
+    link_error: tuple[Steps, ...] = ()
+    given: Any = None
+    failed: FailedCall | None = None
     collect: bool = False
     expires_ms: int | None = None
     expires_at: Instant | None = None
@@ -140,9 +170,7 @@ def _delay_ms(seconds: object) -> int:
 def _check_headers(headers: object) -> dict[str, Any]:
     if not isinstance(headers, Mapping):
         raise InvalidOption(f"headers={repr(headers)[:60]} is not a mapping")
-    found = dict(headers)
-    check_plain(found, "headers")
-    return found
+    return {str(name): tag(each, "headers") for name, each in headers.items()}
 
 
 def _check_task_id(task_id: object) -> str:
@@ -155,28 +183,30 @@ def _check_task_id(task_id: object) -> str:
     return checked
 
 
-_PLAIN = (type(None), bool, int, float, str)
+def tag_arguments(
+    args: Sequence[Any], kwargs: Mapping[str, Any], task: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call as JSON has them. Raises: PayloadNotEncodable."""
+    what = f"the arguments of {task}"
+    named = {name: tag(each, what) for name, each in kwargs.items()}
+    return tuple(tag(each, what) for each in args), named
 
 
-def check_plain(value: Any, what: str) -> None:
-    """Refuse a value that a task would receive as something else after JSON. Raises: PayloadNotEncodable."""
-    waiting = [value]
-    for each in waiting:
-        if isinstance(each, dict):
-            for key in each:
-                if not isinstance(key, str):
-                    raise _not_plain(key, f"a key of {what}")
-            waiting.extend(each.values())
-        elif isinstance(each, list | tuple):
-            waiting.extend(each)
-        elif type(each) not in _PLAIN:
-            raise _not_plain(each, what)
+def tag(value: Any, what: str) -> Any:
+    """Return a value as JSON has it; `what` names it in messages. Raises: PayloadNotEncodable."""
+    try:
+        return tag_value(value, partial(_refuse_value, what=what))
+    except RecursionError as error:
+        raise PayloadNotEncodable(f"{what} is nested too deeply") from error
 
 
-def _not_plain(value: object, what: str) -> PayloadNotEncodable:
-    kind = type(value).__name__
-    return PayloadNotEncodable(
-        f"{what} contains a {kind}, which would arrive as something else",
+def _refuse_value(value: object, what: str) -> Any:
+    """Refuse a value that a task would receive as something else. Raises: PayloadNotEncodable."""
+    if type(value) is dict:
+        value = next(key for key in value if type(key) is not str)
+        what = f"a key of {what}"
+    raise PayloadNotEncodable(
+        f"{what} contains a {type(value).__name__}, which would arrive as something else",
         help="pass an id or a text, or write an @app.job whose input has that type",
     )
 
@@ -188,6 +218,9 @@ def input_of(step: TaskStep, given: Sequence[Any], then: Steps, collect: bool = 
         args=args,
         kwargs=step.kwargs,
         then=then,
+        link=step.link,
+        link_error=step.link_error,
+        given=given[0] if step.immutable and given else None,
         collect=collect and not step.immutable,
         expires_ms=step.options.expires_ms,
         expires_at=step.options.expires_at,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -14,15 +15,18 @@ from holdfast.client.views import Chain
 from holdfast.core.errors import InvalidOption
 from holdfast_celery.calls import (
     COLLECT,
+    MAP,
+    STARMAP,
     CallOptions,
+    FailedCall,
     GroupStep,
     Step,
     Steps,
     TaskStep,
-    check_plain,
     input_of,
     read_options,
     start_of,
+    tag_arguments,
 )
 from holdfast_celery.coverage import refuse, refuse_attributes, refuse_import
 from holdfast_celery.errors import CeleryUnsupported
@@ -33,17 +37,48 @@ if TYPE_CHECKING:
     from holdfast_celery.application import Celery
 
 
+NO_LINKS: Mapping[str, Any] = MappingProxyType({})
+
+
 class Signature:
     """Something that can be started: one task, or several that depend on each other."""
 
     app: Celery | None = None
+    options: dict[str, Any]
 
     if not TYPE_CHECKING:
         __getattr__ = refuse_attributes("signature attribute")
 
-    def steps(self, app: Celery) -> Steps:
-        """Return what runs, in order. Raises: UnknownJobType, CeleryUnsupported."""
+    def steps(self, app: Celery, over: Mapping[str, Any] = NO_LINKS) -> Steps:
+        """Return what runs, in order; links in `over` replace its own. Raises: UnknownJobType, CeleryUnsupported."""
         raise NotImplementedError
+
+    def link(self, callback: Any) -> Any:
+        """Start a canvas with the result once this has completed; of a chain, its last task. Return the canvas."""
+        return self._add_link("link", callback)
+
+    def link_error(self, errback: Any) -> Any:
+        """Start a canvas once this has failed; of a chain, any of its tasks. Return the canvas."""
+        return self._add_link("link_error", errback)
+
+    def on_error(self, errback: Any) -> Self:
+        """Do as `link_error`, and return the signature itself."""
+        self.link_error(errback)
+        return self
+
+    def _add_link(self, option: str, canvas: Any) -> Any:
+        known = _canvas_list(self.options.get(option))
+        if canvas not in known:
+            self.options[option] = [*known, _canvas_of(canvas)]
+        return canvas
+
+    def _with_links(self, app: Celery, steps: Steps, over: Mapping[str, Any]) -> Steps:
+        """Give the steps what is linked to them."""
+        link, link_error = (
+            tuple(each.steps(app) for each in _canvas_list({**self.options, **over}.get(name)))
+            for name in ("link", "link_error")
+        )
+        return add_links(steps, link, link_error) if link or link_error else steps
 
     def delay(self, *args: Any, **kwargs: Any) -> Any:
         """Start it; arguments go before those of its first task."""
@@ -93,12 +128,17 @@ class Signature:
         """Return a chain of both."""
         return TaskChain((self, _canvas_of(other)))
 
+    def __invert__(self) -> Any:
+        """Start it and wait for its result: `~task.s(2, 2)`. Raises: what `get` raises."""
+        return self.apply_async().get()
+
     def _begun_with(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> tuple[Celery, Steps]:
         app = self.app or current_celery()
         over = app.read_call_options(options, "apply_async")
-        first, *rest = self.steps(app)
+        links = {name: options[name] for name in ("link", "link_error") if name in options}
+        first, *rest = self.steps(app, links)
         return app, (_begun(first, args, kwargs, over), *rest)
 
 
@@ -126,7 +166,7 @@ class TaskSignature(Signature):
     def set(self, immutable: bool | None = None, **options: Any) -> Self:
         """Change options, and return the signature. Raises: CeleryUnsupported."""
         read_options(options, f"the signature of {self.task}")
-        self.options |= options
+        self.options = self.options | options
         if immutable is not None:
             self.immutable = immutable
         return self
@@ -159,13 +199,16 @@ class TaskSignature(Signature):
         full = self.clone(args, kwargs)
         return app.task_of(self.task)(*full.args, **full.kwargs)
 
-    def steps(self, app: Celery) -> Steps:
+    def steps(self, app: Celery, over: Mapping[str, Any] = NO_LINKS) -> Steps:
         """Return the one step."""
-        check_plain([self.args, self.kwargs], f"the arguments of {self.task}")
+        args, kwargs = tag_arguments(self.args, self.kwargs, self.task)
         defaults = app.default_options(self.task, self.args, self.kwargs, self.options)
         own = app.read_call_options(self.options, f"the signature of {self.task}")
-        options = defaults.merge(own)
-        return (TaskStep(self.task, self.args, self.kwargs, self.immutable, options),)
+        step = TaskStep(self.task, args, kwargs, self.immutable, defaults.merge(own))
+        found = self._with_links(app, (step,), over)
+        if found[0] is not step or self.task in (MAP, STARMAP):
+            _check_sealed(app, found)
+        return found
 
     def __repr__(self) -> str:
         """Show the task and its arguments."""
@@ -178,15 +221,22 @@ class TaskChain(Signature):
 
     def __init__(self, parts: Iterable[Signature]) -> None:
         self.parts = tuple(parts)
+        self.options = {}
         self.app = _app_of(self.parts)
         if not self.parts:
             raise InvalidOption("a chain needs a task")
 
-    def steps(self, app: Celery) -> Steps:
+    @property
+    def tasks(self) -> tuple[Signature, ...]:
+        """Its parts."""
+        return self.parts
+
+    def steps(self, app: Celery, over: Mapping[str, Any] = NO_LINKS) -> Steps:
         """Return the steps of all parts; one after another."""
         found = tuple(step for each in self.parts for step in each.steps(app))
         for step in found[1:]:
             _check_later(step)
+        found = self._with_links(app, found, over)
         _check_sealed(app, found)
         return found
 
@@ -196,11 +246,29 @@ class TaskGroup(Signature):
 
     def __init__(self, members: Iterable[Signature]) -> None:
         self.members = tuple(members)
+        self.options = {}
         self.app = _app_of(self.members)
 
-    def steps(self, app: Celery) -> Steps:
+    def steps(self, app: Celery, over: Mapping[str, Any] = NO_LINKS) -> Steps:
         """Return the one step, with the steps of each member."""
-        return (GroupStep(tuple(each.steps(app) for each in self._flat())),)
+        found = (GroupStep(tuple(each.steps(app) for each in self._flat())),)
+        return self._with_links(app, found, over)
+
+    @property
+    def tasks(self) -> tuple[Signature, ...]:
+        """Its members."""
+        return self.members
+
+    def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> Self:
+        """Give each member a countdown: `start`, and `step` more for each, until `stop`; return the group."""
+        countdown = start
+        for each in self._flat():
+            if not isinstance(each, TaskSignature):
+                raise refuse("signature attribute", "set", "a canvas in a group")
+            each.set(countdown=countdown)
+            if stop is None or countdown + step < stop:
+                countdown += step
+        return self
 
     def apply_async(
         self,
@@ -217,7 +285,7 @@ class TaskGroup(Signature):
         members = steps[0].members
         with transaction_of(app) as tx:
             chains = start_members(app, tx, members)
-        return GroupResult(list(map(partial(_result, app), members, chains)))
+        return GroupResult(list(map(partial(_result, app), members, chains)), app=app)
 
     def __len__(self) -> int:
         """Count the members."""
@@ -231,36 +299,48 @@ class TaskGroup(Signature):
                 yield each
 
 
+class TaskChunks(TaskGroup):
+    """A group of tasks, each of which calls another task for some of the items."""
+
+    def group(self) -> TaskGroup:
+        """Return the group alone."""
+        return TaskGroup(self.members)
+
+
 class TaskChord(Signature):
     """A group, and a task that runs once with the list of its results."""
 
     def __init__(self, header: TaskGroup, body: Signature | None) -> None:
         self.header = header
         self.body = body
+        self.options = {}
         self.app = header.app or (body.app if body is not None else None)
 
     def __call__(self, body: object = None, **options: Any) -> Any:
         """Start the header, and the given body after it."""
-        chosen = self.body if body is None else _canvas_of(body)
-        return TaskChord(self.header, chosen).apply_async(**options)
+        chosen = TaskChord(self.header, self.body if body is None else _canvas_of(body))
+        chosen.options = self.options
+        return chosen.apply_async(**options)
 
-    def steps(self, app: Celery) -> Steps:
+    def steps(self, app: Celery, over: Mapping[str, Any] = NO_LINKS) -> Steps:
         """Return the steps of the header, then those of the body."""
         if self.body is None:
             raise InvalidOption("the chord has no body", help="write chord(header)(body)")
-        return TaskChain((self.header, self.body)).steps(app)
+        found = TaskChain((self.header, self.body)).steps(app)
+        return self._with_links(app, found, over)
 
 
 def signature(
     task: Any,
     args: Iterable[Any] | None = (),
     kwargs: Mapping[str, Any] | None = None,
+    app: Celery | None = None,
     **options: Any,
 ) -> TaskSignature:
     """Return the signature of a task, given by itself or by its name. Raises: CeleryUnsupported."""
     immutable = bool(options.pop("immutable", False))
     if isinstance(task, str):
-        return TaskSignature(task, args, kwargs, options, immutable=immutable)
+        return TaskSignature(task, args, kwargs, options, immutable=immutable, app=app)
     made: TaskSignature = task.signature(args, kwargs, **options)
     return made.set(immutable=immutable)
 
@@ -281,8 +361,18 @@ def chord(header: Any, body: object = None) -> TaskChord:
     return TaskChord(members, None if body is None else _canvas_of(body))
 
 
+def map_items(task: str, items: Iterable[Any], app: Celery | None) -> TaskSignature:
+    """Return the signature of a task that calls another for each item."""
+    return TaskSignature(MAP, (), {"task": task, "it": list(items)}, app=app)
+
+
+def starmap_items(task: str, items: Iterable[Iterable[Any]], app: Celery | None) -> TaskSignature:
+    """Return the signature of a task that calls another with the arguments in each item."""
+    return TaskSignature(STARMAP, (), {"task": task, "it": [[*each] for each in items]}, app=app)
+
+
 def start_steps(app: Celery, tx: Any, steps: Steps, given: Sequence[Any] = ()) -> Chain:
-    """Start a canvas and return the chain whose output is its result."""
+    """Start a canvas and return the chain whose output is its result; what it is given is tagged."""
     first, *rest = steps
     if isinstance(first, TaskStep):
         return _start(app, tx, start_of(first, input_of(first, given, tuple(rest))))
@@ -292,11 +382,71 @@ def start_steps(app: Celery, tx: Any, steps: Steps, given: Sequence[Any] = ()) -
     return _start(app, tx, start_of(body, call, blockers=members))
 
 
+def start_errback(app: Celery, tx: Any, steps: Steps, failed: FailedCall) -> None:
+    """Start what is to be started after a failure; its first task learns of that, unless it is immutable."""
+    first, *rest = steps
+    if isinstance(first, GroupStep):
+        for each in first.members:
+            start_errback(app, tx, (*each, *rest), failed)
+        return
+    call = input_of(first, (), tuple(rest))
+    if not first.immutable:
+        call = msgspec.structs.replace(call, failed=failed)
+    _start(app, tx, start_of(first, call))
+
+
+def add_links(steps: Steps, link: tuple[Steps, ...], link_error: tuple[Steps, ...]) -> Steps:
+    """Link canvases to the last of some steps, and those for errors to all that report one of their own.
+
+    A group hands them on to its members: the first starts the former, without a result, and each that fails the latter.
+    A group before a task does not: a failed member fails that task.
+    """
+    found: list[Step] = []
+    for place, step in enumerate(steps):
+        is_last = place == len(steps) - 1
+        own = link if is_last else ()
+        if isinstance(step, TaskStep):
+            found.append(
+                msgspec.structs.replace(
+                    step, link=(*step.link, *own), link_error=(*step.link_error, *link_error)
+                )
+            )
+        elif is_last or isinstance(steps[place + 1], GroupStep):
+            links = [tuple(map(_immutable, own)), *[()] * (len(step.members) - 1)]
+            members = zip(step.members, links, strict=False)
+            found.append(
+                GroupStep(tuple(add_links(each, own, link_error) for each, own in members))
+            )
+        else:
+            found.append(step)
+    return tuple(found)
+
+
+def _immutable(steps: Steps) -> Steps:
+    """Return a canvas whose first task takes nothing from what it is linked to."""
+    first, *rest = steps
+    if isinstance(first, GroupStep):
+        return (GroupStep(tuple(map(_immutable, first.members))), *rest)
+    return (msgspec.structs.replace(first, immutable=True), *rest)
+
+
 def _result(app: Celery, steps: Steps, started: Chain) -> AsyncResult:
     """Return the result of a canvas that was started, by the id that was chosen for it or that of its chain."""
     first = steps[0]
     chosen = first.options.task_id if isinstance(first, TaskStep) else None
-    return AsyncResult(chosen or started.id, app, started.id)
+    return AsyncResult(chosen or started.id, app, started.id, takes_group=_jobs_of(steps))
+
+
+def _jobs_of(steps: Steps) -> tuple[bool, ...]:
+    """Return for each job of a canvas whether it takes the results of a group: with a group it is one job."""
+    found: list[bool] = []
+    rest = list(steps)
+    while rest:
+        step = rest.pop(0)
+        found.append(isinstance(step, GroupStep))
+        if found[-1] and rest and isinstance(rest[0], TaskStep):
+            rest.pop(0)
+    return tuple(found)
 
 
 def _start(app: Celery, tx: Any, start: Start) -> Chain:
@@ -341,9 +491,9 @@ def _begun(step: Step, args: tuple[Any, ...], kwargs: Mapping[str, Any], over: C
     options = step.options.merge(over)
     if step.immutable:
         return msgspec.structs.replace(step, options=options)
-    check_plain([args, kwargs], f"the arguments of {step.task}")
+    first, named = tag_arguments(args, kwargs, step.task)
     return msgspec.structs.replace(
-        step, args=(*args, *step.args), kwargs=step.kwargs | dict(kwargs), options=options
+        step, args=(*first, *step.args), kwargs=step.kwargs | named, options=options
     )
 
 
@@ -377,15 +527,26 @@ def _task_names(steps: Steps) -> Iterator[str]:
     for step in steps:
         if isinstance(step, TaskStep):
             yield step.task
+            if step.task in (MAP, STARMAP):
+                yield step.kwargs["task"]
+            inner = (*step.link, *step.link_error)
         else:
-            for member in step.members:
-                yield from _task_names(member)
+            inner = step.members
+        for each in inner:
+            yield from _task_names(each)
 
 
 def _canvases(given: tuple[Any, ...]) -> Iterator[Signature]:
     if len(given) == 1 and not isinstance(given[0], Signature) and isinstance(given[0], Iterable):
         return map(_canvas_of, given[0])
     return map(_canvas_of, given)
+
+
+def _canvas_list(given: Any) -> list[Signature]:
+    """Return what an option such as `link` has: nothing, a canvas, or several."""
+    if given is None:
+        return []
+    return [_canvas_of(each) for each in (given if isinstance(given, list | tuple) else [given])]
 
 
 def _canvas_of(given: object) -> Signature:

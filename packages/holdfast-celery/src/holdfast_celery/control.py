@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import ChainNotFound
 from holdfast_celery.coverage import refuse_attributes
 from holdfast_celery.result import AsyncResult
+from holdfast_celery.tagged_values import untag_value
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
@@ -45,13 +46,21 @@ class WorkerInspection:
                     {
                         "id": job.input.get("task_id") or str(job.id),
                         "name": task,
-                        "args": job.input.get("args", []),
-                        "kwargs": job.input.get("kwargs", {}),
+                        "args": _untag(job.input.get("args", [])),
+                        "kwargs": _untag(job.input.get("kwargs", {})),
                         "hostname": job.worker,
                         "time_start": job.started_at and job.started_at.timestamp(),
                     }
                 )
         return found or None
+
+
+def _untag(arguments: Any) -> Any:
+    """Return arguments as they were given; as they are stored where this process does not know an enum."""
+    try:
+        return untag_value(arguments)
+    except LookupError:
+        return arguments
 
 
 class WorkerControl:

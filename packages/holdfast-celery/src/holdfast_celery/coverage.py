@@ -59,7 +59,7 @@ _TEST_KIT = "use the test kit: holdfast.run_until_idle() runs what was started, 
 _JSON = "payloads are JSON; remove it"
 _SLOTS = "set it at the worker: `holdfast worker APP --slots N`"
 _RETENTION = "results are kept with their jobs; set HOLDFAST_RETENTION_DAYS"
-_GROUP = "write group(task.s(each) for each in items)"
+_MAP = "call it of the task: task.map(items), task.starmap(items) or task.chunks(items, n)"
 _JOB = "self.request.job is the Holdfast job: it has the attempt, key, lease and blockers"
 _JOIN = "blockers do it: chord(header, body) starts the body once, after the last of the header"
 _PROGRESS = "call self.request.job.progress(0.4, note); dashboard and API show it"
@@ -68,13 +68,10 @@ _WORKERS = "use `holdfast workers` and the dashboard; cancel a task with result.
 _ROUTING = (
     "there is no broker to route in: name a queue, and run `holdfast worker APP --types 'mail:*'`"
 )
-_PER_LINK = "chain(task, callback) runs it next; to keep both results, start it from the task"
-_ON_ERROR = "catch the error in the task, or follow dead letters with an observer"
 _SOFT = (
     "threads cannot be interrupted: use time_limit, and call self.request.job.checkpoint() in loops"
 )
 _EACH = "go through results and ask each of them"
-_EACH_ID = "keep the ids of its results"
 _CHILDREN = "a chain is one record: `holdfast chains show ID` lists its jobs"
 
 FEATURES: tuple[Feature, ...] = (
@@ -164,6 +161,7 @@ FEATURES: tuple[Feature, ...] = (
         expires="the default of expires for this task",
         time_limit="the task's timeout",
         rate_limit="how many can start per second, minute or hour, across all workers",
+        throws="errors that the worker logs as information",
         serializer="json: always the case",
         sealed="Holdfast's own: True stores arguments and results encrypted",
     ),
@@ -173,7 +171,6 @@ FEATURES: tuple[Feature, ...] = (
         routing_key=_ROUTING,
         exchange=_ROUTING,
         compression="payloads are stored as they are; keep large ones in files and pass their key",
-        throws="raise holdfast.Permanent for errors that are expected and final",
         typing="arguments are always checked when a task is started; remove it",
         shared="tasks of shared_task are in every application; remove it",
         lazy="tasks are registered when their module is imported; remove it",
@@ -197,6 +194,8 @@ FEATURES: tuple[Feature, ...] = (
         task_id="the deduplication key: while the first is not finished, a second start joins it",
         queue="a queue that settings or decorators name",
         headers="values that the task finds in self.request.headers",
+        link="what to start with the result, in the transaction that completes the task",
+        link_error="what to start with the error, in the transaction that fails the task",
     ),
     *_cover("route option", queue="the queue"),
     *_refuse(
@@ -209,8 +208,6 @@ FEATURES: tuple[Feature, ...] = (
         "call option",
         routing_key=_ROUTING,
         exchange=_ROUTING,
-        link=_PER_LINK,
-        link_error=_ON_ERROR,
         retry="a start is part of your transaction; repeat that",
         retry_policy="a start is part of your transaction; repeat that",
         serializer=_JSON,
@@ -331,16 +328,16 @@ FEATURES: tuple[Feature, ...] = (
         AsyncResult="a result by its id",
         app="the application",
         run="the function",
+        map="one task that calls it for each item",
+        starmap="one task that calls it with the arguments in each item",
+        chunks="a group of such tasks, each for some of the items",
+        update_state="a state and its meta, for result.state and result.info while it runs",
     ),
     *_refuse(
         "task attribute",
-        map=_GROUP,
-        starmap=_GROUP,
-        chunks=_GROUP,
         subtask="write task.s(…)",
         replace="return holdfast.Continue(other, input): the chain goes on with it",
         add_to_chord="start a new chord, or several chains with blockers",
-        update_state=_PROGRESS,
         send_event=_OBSERVER,
         backend=_DATABASE,
     ),
@@ -378,7 +375,7 @@ FEATURES: tuple[Feature, ...] = (
         task_id="the task's id",
         get="waits for the result",
         wait="waits for the result",
-        status="PENDING, STARTED, SUCCESS, FAILURE or REVOKED",
+        status="PENDING, STARTED, SUCCESS, FAILURE, REVOKED, or what update_state said",
         state="the same",
         result="the result, or the task's exception",
         info="the same",
@@ -389,11 +386,11 @@ FEATURES: tuple[Feature, ...] = (
         failed="whether it failed",
         revoke="cancels it",
         forget="deletes it",
+        parent="the result before it in its chain",
     ),
     *_refuse(
         "result attribute",
         children=_CHILDREN,
-        parent=_CHILDREN,
         collect=_CHILDREN,
         then="write a chain, or `await app.aio.chains.wait(id)`",
         children_results=_CHILDREN,
@@ -423,19 +420,22 @@ FEATURES: tuple[Feature, ...] = (
         failed="whether one failed",
         completed_count="how many have completed",
         revoke="cancels those that have not ended",
+        id="an id to restore it by",
+        save="keeps which results it has",
+        restore="a group that was saved",
+        delete="removes what save kept",
+        join_native="waits for all of them",
+        parent="the result before it in its chain",
+        children="the same as results",
+        app="the application",
+        waiting="whether one has not ended",
+        forget="deletes all of them",
+        maybe_throw="raises the exception of one that failed",
     ),
     *_refuse(
         "group result attribute",
-        id=_EACH_ID,
-        save=_EACH_ID,
-        restore=_EACH_ID,
-        parent=_CHILDREN,
-        children=_EACH,
-        waiting="write `not ready()`",
-        forget=_EACH,
         iterate=_EACH,
         iter_native=_EACH,
-        maybe_throw="call get()",
         then="write a chord: its body is given the results",
     ),
     *_cover(
@@ -445,20 +445,22 @@ FEATURES: tuple[Feature, ...] = (
         apply="runs it in the caller",
         set="changes the options of one task's signature",
         clone="copies one task's signature",
+        link="starts another with the result",
+        link_error="starts another with the error",
+        on_error="the same, and returns the signature",
+        skew="gives each member of a group a countdown",
+        group="the group of chunks",
+        tasks="the signatures of a chain or group",
     ),
     *_refuse(
         "signature attribute",
-        on_error=_ON_ERROR,
-        link_error=_ON_ERROR,
-        link=_PER_LINK,
         replace="write the signature anew",
         freeze="give the task a task_id",
         stamp="pass it as an argument",
         reverse="write the signature anew",
-        skew="give each task a countdown",
-        map=_GROUP,
-        starmap=_GROUP,
-        chunks=_GROUP,
+        map=_MAP,
+        starmap=_MAP,
+        chunks=_MAP,
     ),
     *_cover(
         "import",
@@ -495,9 +497,9 @@ FEATURES: tuple[Feature, ...] = (
         "import",
         schedule="pass the number of seconds",
         current_app="import your application",
-        chunks=_GROUP,
-        xmap=_GROUP,
-        xstarmap=_GROUP,
+        chunks=_MAP,
+        xmap=_MAP,
+        xstarmap=_MAP,
         subtask="write task.s(…)",
         solar="there are no solar schedules: compute the time in a cycle and start the task with eta",
         before_task_publish="override apply_async in a base class",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.outcome import Cancel, Continue, Snooze
@@ -13,6 +14,8 @@ from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.exceptions import TaskRetry, without_our_frames
 from holdfast_celery.result import GroupResult
 from holdfast_celery.scope import TaskRequest
+from holdfast_celery.tagged_values import untag_value
+from holdfast_celery.tasks import untag_arguments
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
@@ -29,6 +32,7 @@ class EagerResult:
         self.result = self.info = result
         self.status = self.state = state
         self.traceback = traceback
+        self.parent: EagerResult | GroupResult | None = None
 
     if not TYPE_CHECKING:
         __getattr__ = refuse_attributes("result attribute")
@@ -73,61 +77,72 @@ def apply_steps(
     """Run a canvas in this process, one task after another. Raises: what a task raises before the last one."""
     last: EagerResult | GroupResult | None = None
     for step in steps:
-        before = given if last is None else [last.get()]
+        before, values = last, given if last is None else [last.get()]
         if isinstance(step, GroupStep):
-            last = GroupResult(
-                [apply_steps(app, member, throw, before) for member in step.members]  # type: ignore[misc]
-            )
+            members = [apply_steps(app, member, throw, values) for member in step.members]
+            last = GroupResult(members, app=app)  # type: ignore[arg-type]
         else:
-            last = _apply_step(app, step, throw, before)
+            last = _apply_step(app, step, throw, values)
+        last.parent = before
     assert last is not None
     return last
 
 
 def _apply_step(app: Celery, step: TaskStep, throw: bool, given: Sequence[Any]) -> EagerResult:
-    args = step.args if step.immutable else (*given, *step.args)
-    id = step.options.task_id or str(app.new_id())
-    given_headers = step.options.headers
-    return apply_task(app.task_of(step.task), app, id, args, step.kwargs, throw, given_headers)
+    own, kwargs = untag_value(list(step.args)), untag_arguments(step.kwargs)
+    request = TaskRequest(
+        id=step.options.task_id or str(app.new_id()),
+        task=step.task,
+        args=tuple(own) if step.immutable else (*given, *own),
+        kwargs=kwargs,
+        called_directly=False,
+        is_eager=True,
+        headers=untag_value(step.options.headers),
+        app=app,
+    )
+    result = apply_task(app.task_of(step.task), request)
+    if result.state == "SUCCESS":
+        for each in step.link:
+            apply_steps(app, each, throw, [result.result])
+        return result
+    for each in step.link_error:
+        _apply_errback(app, each, throw, request, result)
+    if throw:
+        raise result.result
+    return result
 
 
-def apply_task(
-    task: CeleryTask,
-    app: Celery,
-    id: str,
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-    throw: bool,
-    headers: dict[str, Any] | None = None,
-) -> EagerResult:
-    """Run a task with its retries, without their delays. Raises: with `throw`, what it raises."""
+def _apply_errback(
+    app: Celery, steps: Steps, throw: bool, request: TaskRequest, failed: EagerResult
+) -> None:
+    """Run what is linked to a failure; its first task learns of that, unless it is immutable."""
+    first = steps[0]
+    if isinstance(first, GroupStep):
+        for each in first.members:
+            _apply_errback(app, (*each, *steps[1:]), throw, request, failed)
+        return
+    task = app.task_of(first.task)
+    given = task.errback_arguments(request, failed.result, str(failed.traceback))
+    apply_steps(app, steps, throw, given)
+
+
+def apply_task(task: CeleryTask, first: TaskRequest) -> EagerResult:
+    """Run a task with its retries, without their delays."""
     retries = 0
     while True:
-        request = TaskRequest(
-            id=id,
-            task=task.name,
-            args=tuple(args),
-            kwargs=kwargs,
-            retries=retries,
-            root_id=id,
-            called_directly=False,
-            is_eager=True,
-            headers=headers,
-            app=app,
-        )
+        request = replace(first, retries=retries, root_id=first.id)
         try:
             value = task.call_with(request)
         except Exception as error:
             if isinstance(error, TaskRetry) or task.is_retried(error, retries):
                 retries += 1
                 continue
-            if throw:
-                raise
             error.__traceback__ = without_our_frames(error.__traceback__)
-            return EagerResult(id, error, "FAILURE", "".join(traceback.format_exception(error)))
+            text = "".join(traceback.format_exception(error))
+            return EagerResult(str(request.id), error, "FAILURE", text)
         if isinstance(value, Cancel | Continue | Snooze):
             raise CeleryUnsupported(
                 f"{task.name} returned a {type(value).__name__}, which needs a worker",
                 help="use the test kit: holdfast.run_until_idle() runs what was started",
             )
-        return EagerResult(id, value)
+        return EagerResult(str(request.id), value)

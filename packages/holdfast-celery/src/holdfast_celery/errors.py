@@ -1,8 +1,8 @@
-"""The error of the look-alikes."""
+"""The errors of the look-alikes."""
 
 from __future__ import annotations
 
-from holdfast.core.errors import InvalidOption
+from holdfast.core.errors import InputInvalid, InvalidOption
 
 
 class CeleryUnsupported(InvalidOption, code="HF079"):
@@ -12,3 +12,12 @@ class CeleryUnsupported(InvalidOption, code="HF079"):
     """
 
     fix = "run `holdfast migrate-from celery PROJECT`; it prints what to write instead"
+
+
+class ArgumentsInvalid(InputInvalid, TypeError, code="HF200"):
+    """A task was called with arguments that its function does not take.
+
+    Arguments are checked where the task is started, as Celery does with `typing=True`, so that no worker fails on them.
+    """
+
+    fix = "pass the arguments that the task's function takes"

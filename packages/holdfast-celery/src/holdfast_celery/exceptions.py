@@ -140,6 +140,14 @@ def read_error(text: str) -> Exception:
     return _make(type(name, (kind,), said), message)
 
 
+def is_recorded_as(text: str, errors: tuple[type[BaseException], ...]) -> bool:
+    """Whether a recorded error is of one of these classes, or of a class that is derived from one."""
+    path, _, _ = _split(text)
+    module, _, name = path.rpartition(".")
+    kind = _find_class(module, name)
+    return kind is not None and issubclass(kind, errors)
+
+
 def read_traceback(text: str) -> str:
     """Return a recorded error, which begins with what was raised, as a traceback, which ends with it."""
     path, message, stack = _split(text)

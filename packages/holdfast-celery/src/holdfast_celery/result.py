@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
-from holdfast.client.views import Chain
+import msgspec
+
+from holdfast.client.views import Chain, JobInfo
 from holdfast.core.errors import (
     ChainCancelled,
     ChainFailed,
     ChainNotFound,
     CircularWait,
+    OutputInvalid,
     WaitTimeout,
     WrongState,
 )
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.lifecycle import TERMINAL, ChainState
+from holdfast_celery.calls import GROUP
 from holdfast_celery.coverage import refuse, refuse_attributes, refuse_import
 from holdfast_celery.exceptions import TimeoutError, read_error, read_traceback
 from holdfast_celery.scope import current_celery, current_request, read_connection, transaction_of
+from holdfast_celery.tagged_values import untag_value
+from holdfast_celery.task_state import ReportedState, read_state
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
@@ -37,27 +44,64 @@ _STATUS: Mapping[ChainState, str] = {
 }
 
 
+_PART = re.compile(r"([0-9a-f-]{36}):([0-9]{1,9})")
+"""The id of a later task of a chain: that of the chain, and its place."""
+
 _LOOKS_EVERY_S = 0.1
 """How often a task is looked for whose start is not committed, which nothing announces."""
 
 
-def _error_of(chain: Chain) -> Exception | None:
-    """Return what a task that did not complete ended with."""
-    if chain.state not in ("failed", "cancelled"):
-        return None
-    kind = "Cancelled" if chain.state == "cancelled" else "Exception"
-    return read_error(chain.error or f"{kind}: {_STATUS[chain.state].lower()}")
+class Outcome(msgspec.Struct, frozen=True):
+    """What is known of a task: of a whole chain, or of one job of it."""
+
+    id: UUID
+    state: ChainState
+    output: Any = None
+    error: str | None = None
+
+    @property
+    def status(self) -> str:
+        """The state by Celery's name."""
+        return _STATUS[self.state]
+
+    @property
+    def value(self) -> Any:
+        """What the task returned. Raises: OutputInvalid for an enum that is not there."""
+        try:
+            return untag_value(self.output)
+        except LookupError as error:
+            raise OutputInvalid(f"the result cannot be read: {error}", help="") from error
+
+    @property
+    def exception(self) -> Exception | None:
+        """What a task that did not complete ended with."""
+        if self.state not in ("failed", "cancelled"):
+            return None
+        kind = "Cancelled" if self.state == "cancelled" else "Exception"
+        return read_error(self.error or f"{kind}: {self.status.lower()}")
 
 
 class AsyncResult:
     """A task that was started: by the id that delay() returned, or by the task_id it was given."""
 
     def __init__(
-        self, id: str | UUID, app: Celery | None = None, chain_id: UUID | None = None
+        self,
+        id: str | UUID,
+        app: Celery | None = None,
+        chain_id: UUID | None = None,
+        *,
+        takes_group: tuple[bool, ...] = (),
+        place: int | None = None,
     ) -> None:
+        """takes_group: for each job of the chain, whether a group comes before it. place: of which one this is."""
         self.id = str(id)
         self._app = app
         self._chain_id = chain_id
+        self._takes_group = takes_group
+        self._place = place
+        found = _PART.fullmatch(self.id)
+        if found is not None:
+            self._chain_id, self._place = UUID(found[1]), int(found[2])
 
     if not TYPE_CHECKING:
         __getattr__ = refuse_attributes("result attribute")
@@ -71,6 +115,33 @@ class AsyncResult:
     def app(self) -> Celery:
         """The application it was started in."""
         return self._app or current_celery()
+
+    @property
+    def parent(self) -> AsyncResult | GroupResult | None:
+        """The result of what comes before it in its chain; None for a first task, and for a result made from an id."""
+        place = len(self._takes_group) - 1 if self._place is None else self._place
+        if place < 0:
+            return None
+        if self._takes_group[place]:
+            return self._group_before(place)
+        return self._part(place - 1)
+
+    def _part(self, place: int) -> AsyncResult | None:
+        """Return the result of one job of this chain."""
+        if place < 0:
+            return None
+        id = f"{self._chain_id}:{place}" if place else self.id.partition(":")[0]
+        shape = self._takes_group
+        return AsyncResult(id, self._app, self._chain_id, takes_group=shape, place=place)
+
+    def _group_before(self, place: int) -> GroupResult | None:
+        """Return the results of the group that a job of this chain waits for; None before that has started."""
+        jobs = self._jobs()
+        if place >= len(jobs):
+            return None
+        blockers = self.app.jobs.blockers(jobs[place].id, tx=read_connection(self.app))
+        members = [AsyncResult(each.chain_id, self._app, each.chain_id) for each in blockers]
+        return GroupResult(members, app=self._app, parent=self._part(place - 1))
 
     def get(
         self,
@@ -99,11 +170,11 @@ class AsyncResult:
                 help="write a chain or a chord: the next task gets the result",
             )
         found = self._wait(timeout)
-        error = _error_of(found)
+        error = found.exception
         if error is None:
             if callback is not None:
-                callback(self.id, found.output)
-            return found.output
+                callback(self.id, found.value)
+            return found.value
         if propagate:
             raise error
         return error
@@ -119,19 +190,32 @@ class AsyncResult:
 
     @property
     def status(self) -> str:
-        """PENDING, STARTED, SUCCESS, FAILURE or REVOKED; PENDING for an id that no task has, or not yet."""
+        """PENDING, STARTED, SUCCESS, FAILURE, REVOKED, or what the task has reported with `update_state`.
+
+        PENDING for an id that no task has, or not yet.
+        """
         found = self._look()
-        return "PENDING" if found is None else _STATUS[found.state]
+        if found is None:
+            return "PENDING"
+        reported = self._reported(found)
+        return (reported.state if reported else None) or found.status
 
     state = status
 
     @property
     def result(self) -> Any:
-        """The result, the exception of a task that failed or was revoked, or None before the end."""
+        """The result, the exception of a task that failed or was revoked, or what it has reported before the end."""
         found = self._look()
-        return None if found is None else _error_of(found) or found.output
+        if found is None:
+            return None
+        reported = self._reported(found)
+        return reported.meta if reported else found.exception or found.value
 
     info = result
+
+    def _reported(self, found: Outcome) -> ReportedState | None:
+        """Return what a running task has reported with `update_state`."""
+        return read_state(self.app, str(found.id)) if found.state == "running" else None
 
     @property
     def traceback(self) -> str | None:
@@ -173,29 +257,51 @@ class AsyncResult:
         with transaction_of(self.app) as tx:
             self.app.chains.delete(tx, self._find().id)
 
-    def _wait(self, timeout: float | None) -> Chain:
+    def _wait(self, timeout: float | None) -> Outcome:
         """Wait until it has ended, also for one whose transaction is not committed yet. Raises: TimeoutError."""
         ends_at = math.inf if timeout is None else time.monotonic() + timeout
-        while (found := self._look()) is None:
+        while (found := self._look()) is None or (
+            self._place is not None and found.state not in TERMINAL
+        ):
             left = ends_at - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"no task with the id {self.id[:60]!r} was seen in {timeout} s")
+                raise TimeoutError(f"no task with the id {self.id[:60]!r} ended in {timeout} s")
             time.sleep(min(_LOOKS_EVERY_S, left))
+        if found.state in TERMINAL:
+            return found
+        assert self._chain_id is not None
         rest = None if timeout is None else max(0.0, ends_at - time.monotonic())
         try:
-            return (
-                found if found.state in TERMINAL else self.app.chains.wait(found.id, timeout=rest)
-            )
+            self.app.chains.wait(self._chain_id, timeout=rest)
         except (ChainFailed, ChainCancelled):
-            return self._find()
+            pass
         except WaitTimeout as error:
             raise TimeoutError(f"the task did not end within {timeout} s") from error
+        return self._outcome()
 
-    def _look(self) -> Chain | None:
+    def _look(self) -> Outcome | None:
         try:
-            return self._find()
+            return self._outcome()
         except ChainNotFound:
             return None
+
+    def _outcome(self) -> Outcome:
+        """Read what is known. Raises: ChainNotFound."""
+        chain = self._find()
+        is_one = chain.jobs == 1 and self._place is None
+        if is_one or (self._place is None and chain.state != "running"):
+            return Outcome(chain.id, chain.state, chain.output, chain.error)
+        jobs = self._jobs()
+        place = len(jobs) - 1 if self._place is None else self._place
+        if place >= len(jobs):
+            return Outcome(chain.id, "pending")
+        job = jobs[place]
+        output = _given_by(jobs[place + 1]) if place + 1 < len(jobs) else job.output
+        return Outcome(job.id, job.state, output, job.error)
+
+    def _jobs(self) -> Sequence[JobInfo]:
+        """Read the jobs of its chain, in order."""
+        return self.app.chains.jobs(self._find().id, tx=read_connection(self.app))
 
     def _find(self) -> Chain:
         """Read its chain, by id or by key. Raises: ChainNotFound."""
@@ -224,11 +330,29 @@ class AsyncResult:
         return f"AsyncResult({self.id})"
 
 
+def _given_by(following: JobInfo) -> Any:
+    """Return the result of a task that the next one of its chain was given."""
+    call = following.input
+    if call.get("given") is not None or not call.get("args"):
+        return call.get("given")
+    return None if call.get("collect") else call["args"][0]
+
+
 class GroupResult:
     """The results of a group, in its order."""
 
-    def __init__(self, results: Sequence[AsyncResult]) -> None:
+    def __init__(
+        self,
+        results: Sequence[AsyncResult],
+        id: str | None = None,
+        *,
+        app: Celery | None = None,
+        parent: AsyncResult | None = None,
+    ) -> None:
         self.results = list(results)
+        self.parent = parent
+        self._app = app
+        self._id = id
 
     if not TYPE_CHECKING:
         __getattr__ = refuse_attributes("group result attribute")
@@ -248,6 +372,68 @@ class GroupResult:
         return found
 
     join = get
+
+    def join_native(self, timeout: float | None = None, propagate: bool = True) -> list[Any]:
+        """The same: there is no other way to wait here."""
+        return self.get(timeout, propagate)
+
+    @property
+    def app(self) -> Celery:
+        """The application it was started in."""
+        return self._app or current_celery()
+
+    @property
+    def id(self) -> str:
+        """An id to restore it by, once it is saved."""
+        if self._id is None:
+            self._id = str(self.app.new_id())
+        return self._id
+
+    @property
+    def children(self) -> list[AsyncResult]:
+        """The same as `results`."""
+        return self.results
+
+    def save(self, backend: None = None) -> Self:
+        """Keep which results it has, in a job of its own, for `restore`; return it. Raises: errors of the database."""
+        with transaction_of(self.app) as tx:
+            ids = [each.id for each in self.results]
+            self.app.start(tx, GROUP, {"results": ids}, id=self.id)
+        return self
+
+    @classmethod
+    def restore(
+        cls, id: str, backend: None = None, app: Celery | None = None
+    ) -> GroupResult | None:
+        """Return a group that was saved, None for an unknown one."""
+        chosen = app or current_celery()
+        try:
+            found = chosen.chains.get(UUID(id), tx=read_connection(chosen))
+        except (ValueError, ChainNotFound):
+            return None
+        if found.type != GROUP:
+            return None
+        results = [AsyncResult(each, chosen) for each in found.input["results"]]
+        return cls(results, id, app=chosen)
+
+    def delete(self, backend: None = None) -> None:
+        """Remove what `save` kept; its results stay."""
+        with transaction_of(self.app) as tx, suppress(ChainNotFound):
+            self.app.chains.delete(tx, UUID(self.id))
+
+    def waiting(self) -> bool:
+        """Whether one has not ended."""
+        return not self.ready()
+
+    def maybe_throw(self, propagate: bool = True) -> None:
+        """Raise the exception of a task that has failed; before the end, do nothing."""
+        for each in self.results:
+            each.maybe_throw(propagate)
+
+    def forget(self) -> None:
+        """Delete all of them. Raises: ChainNotFound, StillReferenced."""
+        for each in self.results:
+            each.forget()
 
     def ready(self) -> bool:
         """Whether all have ended."""

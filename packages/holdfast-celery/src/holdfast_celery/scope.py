@@ -126,3 +126,9 @@ def read_connection(app: Celery) -> Any | None:
 def joins_transaction(app: Celery) -> bool:
     """Whether a start commits and rolls back with what the caller does in a transaction."""
     return read_connection(app) is not None
+
+
+def holds_lock(app: Celery) -> bool:
+    """Whether the caller has a transaction open that may have locked the file of the database for all others."""
+    tx = read_connection(app)
+    return tx is not None and app.url.startswith("sqlite") and getattr(tx, "in_atomic_block", True)

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,11 +18,10 @@ from holdfast.core.duration import milliseconds
 from holdfast.core.errors import (
     Aborted,
     Busy,
-    InputInvalid,
+    InputUnreadable,
     InvalidOption,
     LeaseLost,
     Permanent,
-    StepUnreadable,
 )
 from holdfast.core.flow import Rate
 from holdfast.core.instants import to_datetime, to_instant
@@ -31,17 +31,30 @@ from holdfast.core.retry import Retry
 from holdfast.core.signatures import check_kind, is_async
 from holdfast.worker.job import Job
 from holdfast_celery.calls import (
+    MAP,
     NO_OPTIONS,
+    STARMAP,
     CallOptions,
+    FailedCall,
     GroupStep,
     TaskCall,
     check_eta,
-    check_plain,
     continue_with,
     input_of,
     read_options,
+    tag,
 )
-from holdfast_celery.canvas import Signature, TaskSignature, after_group, start_members
+from holdfast_celery.canvas import (
+    Signature,
+    TaskChunks,
+    TaskSignature,
+    after_group,
+    map_items,
+    starmap_items,
+    start_errback,
+    start_members,
+    start_steps,
+)
 from holdfast_celery.coverage import (
     check_always_so,
     check_names,
@@ -50,15 +63,18 @@ from holdfast_celery.coverage import (
     refuse_attributes,
 )
 from holdfast_celery.django_transaction import on_django_commit
-from holdfast_celery.errors import CeleryUnsupported
+from holdfast_celery.errors import ArgumentsInvalid, CeleryUnsupported
 from holdfast_celery.exceptions import (
     ExceptionInfo,
     MaxRetriesExceededError,
     RecordedError,
     TaskRetry,
     TimeLimitExceeded,
+    read_error,
+    read_traceback,
     record_error,
 )
+from holdfast_celery.expected_errors import log_as_expected
 from holdfast_celery.result import AsyncResult
 from holdfast_celery.scope import (
     TaskRequest,
@@ -73,6 +89,8 @@ from holdfast_celery.signals import (
     task_retry,
     task_success,
 )
+from holdfast_celery.tagged_values import untag_value
+from holdfast_celery.task_state import forget_state, report_state
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
@@ -87,7 +105,7 @@ CUT_OFF_ATTEMPTS = 2
 
 Errors = tuple[type[BaseException], ...]
 
-_NOT_FAILURES = (Snooze, Busy, Aborted, LeaseLost, StepUnreadable)
+_NOT_FAILURES = (Snooze, Busy, Aborted, LeaseLost, InputUnreadable)
 """What a task may raise that the worker understands by itself."""
 
 
@@ -100,6 +118,7 @@ class TaskOptions:
     default_retry_delay: float = DEFAULT_DELAY_S
     autoretry_for: Errors = ()
     dont_autoretry_for: Errors = ()
+    throws: Errors = ()
     retry_backoff: float = 0
     retry_backoff_max: float = BACKOFF_MAX_S
     retry_jitter: bool = True
@@ -118,7 +137,7 @@ class TaskOptions:
         options |= _fold_retry_options(given.get("retry_kwargs"), task)
         call = {name: given[name] for name in sorted(_CALL_DEFAULTS) if name in given}
         _check_task_options(options)
-        for name in ("autoretry_for", "dont_autoretry_for"):
+        for name in ("autoretry_for", "dont_autoretry_for", "throws"):
             if name in options:
                 options[name] = tuple(options[name])
         if "retry_backoff" in options:
@@ -163,6 +182,7 @@ _log = logging.getLogger("holdfast.celery")
 _entering: ContextVar[CeleryTask | None] = ContextVar("holdfast_celery_entering", default=None)
 """The task whose attempt is about to call it."""
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NUMBER = (int, float)
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "bind": (bool,),
@@ -170,6 +190,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "default_retry_delay": _NUMBER,
     "autoretry_for": (tuple, list),
     "dont_autoretry_for": (tuple, list),
+    "throws": (tuple, list),
     "retry_backoff": (int, float, bool),
     "retry_backoff_max": _NUMBER,
     "retry_jitter": (bool,),
@@ -240,6 +261,7 @@ class CeleryTask:
         for name in given.keys() & vars(type(self)).keys():
             # What the decorator says of an attribute that the base class has, too.
             self.__dict__[name] = given[name]
+        log_as_expected(self.name, self.options.throws)
         self._function = function
         self._signature = inspect.signature(function)
         self._app = app
@@ -299,7 +321,7 @@ class CeleryTask:
     ) -> AsyncResult:
         """Start it in a transaction of its own, in that of an `app.using(tx)` block, or in Django's that is open.
 
-        Raises: InputInvalid, PayloadNotEncodable, CeleryUnsupported, InvalidOption, and the errors of the database.
+        Raises: ArgumentsInvalid, PayloadNotEncodable, CeleryUnsupported, InvalidOption, and the errors of the database.
         """
         given, named = tuple(args or ()), dict(kwargs or {})
         self._check_call(given, named)
@@ -383,6 +405,30 @@ class CeleryTask:
         """Return its signature with options. Raises: CeleryUnsupported."""
         return self._sign(args, kwargs).set(**options)
 
+    def map(self, it: Iterable[Any]) -> TaskSignature:
+        """Return the signature of one task that calls this one for each item, and returns the results as a list."""
+        return map_items(self.name, it, self._app)
+
+    def starmap(self, it: Iterable[Iterable[Any]]) -> TaskSignature:
+        """Return the same for items that are lists of arguments."""
+        return starmap_items(self.name, it, self._app)
+
+    def chunks(self, it: Iterable[Iterable[Any]], n: int) -> TaskChunks:
+        """Return a group of `starmap`s, each for `n` of the items."""
+        items = list(it)
+        return TaskChunks(self.starmap(items[i : i + n]) for i in range(0, len(items), n))
+
+    def update_state(
+        self, task_id: str | None = None, state: str | None = None, meta: Any = None, **more: Any
+    ) -> None:
+        """Record a state of this attempt, which `result.state` and `result.info` show while it runs.
+
+        Raises: CeleryUnsupported outside a task and for another one, PayloadNotEncodable, errors of the database.
+        """
+        for name in more:
+            raise refuse("task attribute", "update_state", f"{self.name}({name}=…)")
+        report_state(self.request, task_id, state, meta, sealed=self.options.sealed)
+
     def AsyncResult(self, task_id: str) -> AsyncResult:  # noqa: N802
         """Return a result by its id."""
         return AsyncResult(task_id, self._app)
@@ -421,7 +467,10 @@ class CeleryTask:
     def job_options(self, app: Celery) -> TypeOptions:
         """Return the options of its job type."""
         limit = self.options.time_limit or app.conf.task_time_limit
-        found: TypeOptions = {"retry": self.options.policy()}
+        found: TypeOptions = {
+            "retry": self.options.policy(),
+            "on_failed": partial(self.end_failed, app=app),
+        }
         if limit is not None:
             found["timeout"] = limit
         if self.options.rate_limit is not None:
@@ -452,29 +501,87 @@ class CeleryTask:
         expired_at = call.expired_at(job.claimed.created_at)
         if expired_at is not None and job.claimed.claimed_at > expired_at:
             return Cancel(f"expired at {to_datetime(expired_at):%Y-%m-%d %H:%M:%S} UTC")
-        args = ([each.output for each in job.blockers], *call.args) if call.collect else call.args
+        args, kwargs = self._arguments_of(job)
         retries = self._retries_of(job, app)
         request = TaskRequest(
             id=call.task_id or str(job.id),
             task=self.name,
-            args=tuple(args),
-            kwargs=dict(call.kwargs),
+            args=args,
+            kwargs=kwargs,
             retries=retries,
             root_id=str(job.chain_id),
             hostname=job.worker,
             called_directly=False,
-            headers=call.headers,
+            headers=untag_value(call.headers),
             job=job,
             app=app,
         )
-        result = self._attempt(request)
-        if isinstance(result, Cancel | Continue | Snooze):
-            return result
-        check_plain(result, f"the result of {self.name}")
-        if call.then:
-            return _go_on(job, app, call, result, began)
+        try:
+            value = self._attempt(request)
+        finally:
+            forget_state(request)
+        if isinstance(value, Cancel | Continue | Snooze):
+            return value
+        result = tag(value, f"the result of {self.name}")
+        if call.then or call.link:
+            return self._go_on(job, app, result, began)
+        return self._kept(app, result)
+
+    def _kept(self, app: Celery, result: Any) -> Any:
+        """Return what is kept of a result."""
         drop = self.options.ignore_result
         return None if (app.conf.task_ignore_result if drop is None else drop) else result
+
+    def _go_on(self, job: Job[TaskCall], app: Celery, result: Any, began: float) -> Any:
+        """Start what is linked as the job completes, or not at all, and continue the chain if that is not its end."""
+        call, tx = job.input, None
+        if call.link:
+            with job.complete() as done:
+                tx = done.tx
+                for each in call.link:
+                    start_steps(app, tx, each, [result])
+        return _go_on(job, app, call, result, began, tx) if call.then else self._kept(app, result)
+
+    def end_failed(self, job: Job[TaskCall], app: Celery) -> None:
+        """Start what is linked to the failure of a task, in the transaction in which that is recorded."""
+        call, failing = job.input, job.attempt_state.failing
+        if not call.link_error:
+            return
+        failed = FailedCall(
+            id=call.task_id or str(job.id),
+            task=self.name,
+            error=job.error or "",
+            root_id=str(job.chain_id),
+            args=call.args,
+            kwargs=call.kwargs,
+            retries=0 if failing is None else max(0, failing.attempt - 1),
+            headers=call.headers,
+        )
+        with job.complete() as done:
+            for each in call.link_error:
+                start_errback(app, done.tx, each, failed)
+
+    def _arguments_of(self, job: Job[TaskCall]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return what the function is called with. Raises: InputUnreadable for an enum that is not there."""
+        call = job.input
+        try:
+            args, kwargs = untag_value(call.args), untag_arguments(call.kwargs)
+            if call.collect:
+                args = [untag_value([each.output for each in job.blockers]), *args]
+            first = () if call.failed is None else self.errback_arguments(*_failure(call.failed))
+            return (*first, *args), kwargs
+        except LookupError as error:
+            raise InputUnreadable(str(error), job_id=str(job.id), help="") from error
+
+    def errback_arguments(
+        self, request: TaskRequest, error: Exception, traceback: str
+    ) -> tuple[Any, ...]:
+        """Return what it is given as an error callback: all of these, or the id of the failed task if it takes one."""
+        kinds = [each.kind for each in self._signature.parameters.values()]
+        places = sum(each in _POSITIONAL for each in kinds) - self.options.bind
+        if places <= 1 and inspect.Parameter.VAR_POSITIONAL not in kinds:
+            return (request.id,)
+        return request, error, traceback
 
     def _retries_of(self, job: Job[TaskCall], app: Celery) -> int:
         """Count the retries so far. A message that is delivered again has as many: the death of a worker is none.
@@ -596,7 +703,7 @@ class CeleryTask:
         try:
             self._signature.bind(*((self, *args) if self.options.bind else args), **kwargs)
         except TypeError as error:
-            raise InputInvalid(f"{self.name} cannot be called: {error}", help="") from error
+            raise ArgumentsInvalid(f"{self.name} cannot be called: {error}", help="") from error
 
     def _sign(
         self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None
@@ -647,6 +754,21 @@ def _options_of(base: type[CeleryTask]) -> dict[str, Any]:
     return found
 
 
+def mapping_tasks(app: Celery) -> dict[str, CeleryTask]:
+    """Return the tasks of an application that call another one for each item of a list."""
+
+    def call_each(task: str, it: list[Any]) -> list[Any]:
+        called = app.task_of(task)
+        return [called(each) for each in it]
+
+    def call_each_with(task: str, it: list[Any]) -> list[Any]:
+        called = app.task_of(task)
+        return [called(*each) for each in it]
+
+    made = [(MAP, call_each), (STARMAP, call_each_with)]
+    return {name: make_task(function, {"name": name}, app=app) for name, function in made}
+
+
 def handler_of(task: CeleryTask, app: Celery) -> Callable[[Job[TaskCall]], Any]:
     """Return the handler of a task's job type, with the application's sync middlewares around it."""
 
@@ -668,15 +790,40 @@ def collect_results(job: Job[TaskCall], app: Celery) -> Any:
     return _go_on(job, app, job.input, results, began) if job.input.then else results
 
 
-def _go_on(job: Job[TaskCall], app: Celery, call: TaskCall, result: Any, began: float) -> Any:
-    """Continue the chain with its next step; the members of a group start as the job completes, or not at all."""
+def _failure(failed: FailedCall) -> tuple[TaskRequest, Exception, str]:
+    """Return a task that failed, what it raised, and where."""
+    request = TaskRequest(
+        id=failed.id,
+        task=failed.task,
+        args=tuple(untag_value(failed.args)),
+        kwargs=untag_arguments(failed.kwargs),
+        retries=failed.retries,
+        root_id=failed.root_id,
+        called_directly=False,
+        headers=untag_value(failed.headers),
+    )
+    return request, read_error(failed.error), read_traceback(failed.error)
+
+
+def untag_arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments as they were given. Raises: LookupError for an enum that is not there."""
+    return {name: untag_value(each) for name, each in kwargs.items()}
+
+
+def _go_on(
+    job: Job[TaskCall], app: Celery, call: TaskCall, result: Any, began: float, tx: Any = None
+) -> Any:
+    """Continue the chain with its next step; the members of a group start as the job completes, or not at all.
+
+    tx: the transaction that completes the job, if one is open.
+    """
     step, then = call.then[0], call.then[1:]
     if not isinstance(step, GroupStep):
         spent_ms = round((time.monotonic() - began) * 1000)
         return continue_with(step, input_of(step, [result], then), spent_ms)
     body, rest = after_group(then)
-    with job.complete() as done:
-        members = start_members(app, done.tx, step.members, [result])
+    with nullcontext() if tx is not None else job.complete() as done:
+        members = start_members(app, done.tx if done else tx, step.members, [result])
         spent_ms = round((time.monotonic() - began) * 1000)
         return continue_with(body, input_of(body, (), rest, collect=True), spent_ms, members)
 

@@ -11,7 +11,8 @@ from typing import Any, cast
 from holdfast.core.errors import InvalidOption
 from holdfast.core.flow import By
 from holdfast.core.registry import TYPE_OPTIONS, TypeOptions
-from holdfast_django.tasks_api import AnyTask
+from holdfast_django.argument_values import tag_value, untag_value
+from holdfast_django.tasks_api import AnyTask, normalize_json
 
 
 def argument_names(task: AnyTask) -> list[str]:
@@ -32,6 +33,23 @@ def bound_arguments(
     return dict(list(bound.arguments.items())[len(context) :])
 
 
+def write_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a job's input that a call's arguments are. Raises: TypeError."""
+    named = {name: write_value(each) for name, each in kwargs.items()}
+    return {"args": [write_value(each) for each in args], "kwargs": named}
+
+
+def write_value(value: Any) -> Any:
+    """Return a value as JSON has it, tagged where that would make something else of it. Raises: TypeError."""
+    return tag_value(value, normalize_json)
+
+
+def read_arguments(payload: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a job's input as they were given. Raises: LookupError for an enum that is not there."""
+    named = {name: untag_value(each) for name, each in payload["kwargs"].items()}
+    return untag_value(payload["args"]), named
+
+
 @dataclass(frozen=True, slots=True)
 class ArgumentOf:
     """The key of a task's input: one of its arguments, or what a function makes of all, by name.
@@ -45,9 +63,7 @@ class ArgumentOf:
 
     def __call__(self, payload: Mapping[str, Any]) -> object:
         """Return the key of a payload. Raises: TypeError for arguments that the task does not take."""
-        found = bound_arguments(
-            self.function, self.takes_context, payload["args"], payload["kwargs"]
-        )
+        found = bound_arguments(self.function, self.takes_context, *read_arguments(payload))
         if not isinstance(self.by, str):
             return self.by(found)
         value: Any = found

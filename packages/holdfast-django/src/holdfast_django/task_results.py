@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.conf import settings
 from django.utils import timezone
@@ -14,6 +14,8 @@ from django.utils import timezone
 from holdfast.client.views import AttemptInfo, JobInfo
 from holdfast.core import errors
 from holdfast.core.records import State
+from holdfast_django.argument_values import untag_value
+from holdfast_django.task_arguments import read_arguments
 from holdfast_django.task_types import TASK_TYPES
 from holdfast_django.tasks_api import (
     DEFAULT_TASK_BACKEND_ALIAS,
@@ -27,6 +29,8 @@ from holdfast_django.tasks_api import (
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+
+T = TypeVar("T")
 
 _STATUS: Mapping[State, TaskResultStatus] = {
     "blocked": TaskResultStatus.READY,
@@ -45,8 +49,9 @@ _NO_ATTEMPT = "snooze"
 def new_result(
     task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any], backend: str
 ) -> AnyResult:
-    """Return the result of a task that is about to be enqueued. Raises: TypeError for what JSON does not have."""
-    return TaskResult(
+    """Return the result of a task that is about to be enqueued."""
+    # Django would make JSON of the arguments, which is for the database alone.
+    result: AnyResult = TaskResult(
         task=task,
         id="",
         status=TaskResultStatus.READY,
@@ -54,12 +59,14 @@ def new_result(
         started_at=None,
         last_attempted_at=None,
         finished_at=None,
-        args=cast(Any, args),
-        kwargs=cast(Any, kwargs),
+        args=[],
+        kwargs={},
         backend=backend,
         errors=[],
         worker_ids=[],
     )
+    change_result(result, args=list(args), kwargs=dict(kwargs))
+    return result
 
 
 def read_result(app: Holdfast, connection: Any, result_id: str, backend: str) -> AnyResult:
@@ -88,7 +95,7 @@ def result_of(job: JobInfo, attempts: Sequence[AttemptInfo], backend: str) -> An
         raise TaskResultDoesNotExist(f"{job.id}: its task {job.type} is gone") from error
     if job.planned_at is not None:
         task = task.using(run_after=to_local_time(job.planned_at))
-    result = new_result(task, job.input["args"], job.input["kwargs"], backend)
+    result = new_result(task, *_readable(read_arguments, job.input), backend)
     counted = [each for each in attempts if each.kind != _NO_ATTEMPT]
     first = counted[0].started_at if counted else None
     last = counted[-1].started_at if counted else None
@@ -102,9 +109,17 @@ def result_of(job: JobInfo, attempts: Sequence[AttemptInfo], backend: str) -> An
         finished_at=to_local_time(job.finished_at),
         errors=_errors(job, counted),
         worker_ids=_workers(job, counted),
-        _return_value=job.output,
+        _return_value=_readable(untag_value, job.output),
     )
     return result
+
+
+def _readable(read: Callable[[Any], T], stored: Any) -> T:
+    """Return what was stored as it was given. Raises: OutputInvalid for an enum that is not there."""
+    try:
+        return read(stored)
+    except LookupError as error:
+        raise errors.OutputInvalid(f"the result cannot be read: {error}", help="") from error
 
 
 def change_result(result: AnyResult, **values: Any) -> None:

@@ -16,6 +16,7 @@ from holdfast.core.errors import (
     Aborted,
     Busy,
     HoldfastError,
+    InputUnreadable,
     LeaseLost,
     StepUnreadable,
     words_of,
@@ -27,6 +28,7 @@ from holdfast.worker.job import Job
 from holdfast.worker.processes import ChildError, ChildFailure
 from holdfast.worker.resolve_outcome import format_places, format_stack, has_attempts_left
 from holdfast_django.application import database_alias, load_django_app
+from holdfast_django.task_arguments import read_arguments, write_value
 from holdfast_django.task_results import (
     change_result,
     new_result,
@@ -39,7 +41,6 @@ from holdfast_django.tasks_api import (
     AnyTask,
     HoldfastContext,
     TaskResultStatus,
-    normalize_json,
     task_backends,
     task_finished,
     task_started,
@@ -81,59 +82,62 @@ class TaskAttempt:
     def __init__(self, job: Job[dict[str, Any]], earlier: Sequence[AttemptInfo]) -> None:
         self._job = job
         self._task: AnyTask = TASK_TYPES.task_of(job.type, job.input)
+        try:
+            self._args, self._named = read_arguments(job.input)
+        except LookupError as error:
+            raise InputUnreadable(str(error), job_id=str(job.id), help="") from error
         self._result = self._running_result(earlier)
 
     def run(self) -> Any:
         """Call the task; an async one on a loop of its own."""
         try:
             self._send(task_started)
-            value = self._call_atomic() if getattr(self._task, "atomic", False) else self._call()
+            is_atomic = getattr(self._task, "atomic", False)
+            value, stored = self._call_atomic() if is_atomic else self._call()
         except _NOT_FAILURES:
             raise
         except (Exception, SystemExit) as error:
             raise self._on_failure(error) from error
-        return self._on_success(value)
+        self._on_success(value)
+        return stored
 
     async def run_async(self) -> Any:
         """Call an async task."""
         try:
             await sync_to_async(self._send)(task_started)
-            value = normalize_json(
-                await self._task.acall(*self._arguments(), **self._named_arguments())
-            )
+            value = await self._task.acall(*self._arguments(), **self._named)
+            stored = write_value(value)
         except _NOT_FAILURES:
             await sync_to_async(connections.close_all)()
             raise
         except (Exception, SystemExit) as error:
             raise await sync_to_async(_call_handling)(error, self._on_failure) from error
-        return await sync_to_async(_call_and_close)(self._on_success, value)
+        await sync_to_async(_call_and_close)(self._on_success, value)
+        return stored
 
-    def _call(self) -> Any:
-        return normalize_json(self._task.call(*self._arguments(), **self._named_arguments()))
+    def _call(self) -> tuple[Any, Any]:
+        """Return what the task returned, and the same as it is stored."""
+        value = self._task.call(*self._arguments(), **self._named)
+        return value, write_value(value)
 
-    def _call_atomic(self) -> Any:
+    def _call_atomic(self) -> tuple[Any, Any]:
         """Complete the job with the last statement of the task's own transaction."""
         alias = database_alias()
         with transaction.atomic(using=alias):
-            value = self._call()
-            self._job.complete(tx=connections[alias], output=value)
-        return value
+            value, stored = self._call()
+            self._job.complete(tx=connections[alias], output=stored)
+        return value, stored
 
     def _arguments(self) -> list[Any]:
-        arguments: list[Any] = self._job.input["args"]
         if not self._task.takes_context:
-            return arguments
-        return [HoldfastContext(task_result=self._result, job=self._job), *arguments]
-
-    def _named_arguments(self) -> dict[str, Any]:
-        named: dict[str, Any] = self._job.input["kwargs"]
-        return named
+            return self._args
+        return [HoldfastContext(task_result=self._result, job=self._job), *self._args]
 
     def _running_result(self, earlier: Sequence[AttemptInfo]) -> AnyResult:
         job, now = self._job, timezone.now()
         failed = [each for each in earlier if each.kind != "snooze"]
         first = failed[0].started_at if failed else None
-        result = new_result(self._task, job.input["args"], job.input["kwargs"], self._task.backend)
+        result = new_result(self._task, self._args, self._named, self._task.backend)
         change_result(
             result,
             id=str(job.id),
@@ -146,7 +150,7 @@ class TaskAttempt:
         )
         return result
 
-    def _on_success(self, value: Any) -> Any:
+    def _on_success(self, value: Any) -> None:
         change_result(
             self._result,
             status=TaskResultStatus.SUCCESSFUL,
@@ -154,7 +158,6 @@ class TaskAttempt:
             _return_value=value,
         )
         self._send(task_finished)
-        return value
 
     def _on_failure(self, error: BaseException) -> TaskRaised:
         """Return the error as it is recorded; unless there will be another attempt, the task has finished."""

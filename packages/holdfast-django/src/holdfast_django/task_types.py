@@ -6,7 +6,7 @@ makes a worker of a queue. The input is `{"args": […], "kwargs": {…}}`, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from inspect import iscoroutinefunction
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -68,11 +68,9 @@ class TaskTypes:
             return name
         return type_name(task.module_path, self._tasks[task.module_path].queue_name)
 
-    def payload_of(
-        self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the input of a task's job."""
-        payload: dict[str, Any] = {"args": args, "kwargs": kwargs}
+    def payload_of(self, task: AnyTask, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the input of a task's job, with its arguments as they are stored."""
+        payload: dict[str, Any] = dict(arguments)
         if task.priority != self._tasks[task.module_path].priority:
             payload["priority"] = task.priority
         if task.backend != DEFAULT_TASK_BACKEND_ALIAS:

@@ -33,7 +33,13 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.flow import Fair, Limit, Ordered, Rate, flow_of
 from holdfast.core.retry import Retry
 from holdfast_django.application import database_alias, load_django_app
-from holdfast_django.task_arguments import argument_names, bound_arguments, type_options
+from holdfast_django.task_arguments import (
+    argument_names,
+    bound_arguments,
+    read_arguments,
+    type_options,
+    write_arguments,
+)
 from holdfast_django.task_results import aware, change_result, new_result, read_result
 from holdfast_django.task_types import TASK_TYPES
 from holdfast_django.tasks_api import (
@@ -191,13 +197,15 @@ class HoldfastBackend(BaseTaskBackend):
         JSON does not have, SealKeyMissing for a sealed task, and the errors of `Holdfast.start`.
         """
         self.validate_task(task)
-        result = cast("TaskResult[P, R]", new_result(task, args, kwargs, self.alias))
+        arguments = write_arguments(args, kwargs)
+        given = read_arguments(arguments)
+        result = cast("TaskResult[P, R]", new_result(task, *given, self.alias))
         app, alias = load_django_app(), database_alias()
         with _in_transaction(alias):
             chain = app.start(
                 connections[alias],
                 TASK_TYPES.name_of(task),
-                TASK_TYPES.payload_of(task, result.args, result.kwargs),
+                TASK_TYPES.payload_of(task, arguments),
                 **_start_options(task, result),
             )
             if chain.deduplicated:
