@@ -34,6 +34,7 @@ from holdfast_celery.coverage import (
     check_always_so,
     check_names,
     find_feature,
+    modern_setting,
     refuse,
     refuse_attributes,
 )
@@ -203,12 +204,25 @@ class Celery(Holdfast):
         """
         return using_transaction(self, tx)
 
-    def autodiscover_tasks(self, packages: Iterable[str] = (), related_name: str = "tasks") -> None:
+    def autodiscover_tasks(
+        self,
+        packages: Iterable[str] | Callable[[], Iterable[str]] | None = None,
+        related_name: str = "tasks",
+        force: bool = False,
+    ) -> None:
         """Import the module of this name of each package, where there is one, before tasks are looked up.
 
-        Without packages they are those of Django's INSTALLED_APPS.
+        packages: names, or a function that returns them then; without any they are Django's INSTALLED_APPS.
+        force: look tasks up now.
         """
-        self._modules += [f"?{each}.{related_name}" for each in packages or ["*"]]
+
+        def discover(sender: Celery) -> None:
+            named = packages() if callable(packages) else packages
+            sender._modules += [f"?{each}.{related_name}" for each in named or ["*"]]
+
+        self.on_after_configure.connect(discover)
+        if force:
+            self.load_tasks()
 
     def config_from_object(
         self, source: Any, namespace: str = "", ignore: Iterable[str] = ()
@@ -499,7 +513,11 @@ def read_settings(source: Any, namespace: str) -> dict[str, Any]:
             for name, value in values.items()
             if name.startswith(prefix)
         }
-    return {name: value for name, value in values.items() if find_feature("setting", name)}
+    # Without a prefix, the names of before Celery 4 are settings, too.
+    modern = {name: modern_setting(name) if name.isupper() else name for name in values}
+    return {
+        new: values[name] for name, new in modern.items() if new and find_feature("setting", new)
+    }
 
 
 def _import_tasks(module: str) -> None:
@@ -511,8 +529,18 @@ def _import_tasks(module: str) -> None:
         # Its tasks are those of Django's framework, which a project need not have.
         if each == "holdfast_django":
             continue
-        if importlib.util.find_spec(f"{each}.{name}") is not None:
+        if _has_module(each, name):
             importlib.import_module(f"{each}.{name}")
+
+
+def _has_module(package: str, name: str) -> bool:
+    try:
+        return importlib.util.find_spec(f"{package}.{name}") is not None
+    except ModuleNotFoundError as error:
+        # INSTALLED_APPS also has classes, as in shop.apps.ShopConfig, which are no packages.
+        if error.name != package or "." not in package:
+            raise
+        return False
 
 
 def _django_apps() -> list[str]:
