@@ -378,6 +378,8 @@ class FileReader(ast.NodeVisitor):
         self._tasks: set[str] = set()
         self._applications: set[str] = set()
         self._bound: list[str | None] = []
+        self._results: set[str] = set()
+        self._inspections: set[str] = set()
         self._optional = 0
         """How many blocks around this place go on without Celery if it is not installed."""
 
@@ -398,8 +400,45 @@ class FileReader(ast.NodeVisitor):
                         self._tasks.add(each.asname)
                     if each.asname and each.name in self._names.applications:
                         self._applications.add(each.asname)
+        for node in file.nodes:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                names = {each.id for each in node.targets if isinstance(each, ast.Name)}
+                if self._is_result(node.value):
+                    self._results |= names
+                elif self._is_inspection(node.value):
+                    self._inspections |= names
         self._read_settings(file.tree)
         self.visit(file.tree)
+
+    def _is_result(self, node: ast.expr) -> bool:
+        """Whether an expression is the result of a task: asked for by its id, or of a start."""
+        if isinstance(node, ast.Name):
+            return node.id in self._results
+        if not isinstance(node, ast.Call):
+            return False
+        started = isinstance(node.func, ast.Attribute) and node.func.attr in (
+            "delay",
+            "apply_async",
+        )
+        return _last_name(node.func) == "AsyncResult" or (
+            started and isinstance(node.func, ast.Attribute) and self._is_signature(node.func.value)
+        )
+
+    def _is_inspection(self, node: ast.expr) -> bool:
+        """Whether an expression is `app.control` or `app.control.inspect()`."""
+        if isinstance(node, ast.Name):
+            return node.id in self._inspections
+        if isinstance(node, ast.Call):
+            return (
+                isinstance(node.func, ast.Attribute)
+                and node.func.attr == "inspect"
+                and self._is_inspection(node.func.value)
+            )
+        return (
+            isinstance(node, ast.Attribute)
+            and node.attr == "control"
+            and self._is_application(node.value)
+        )
 
     def _add(
         self, node: ast.AST, what: str, kind: Kind, name: str, removal: Removal | None = None
@@ -643,8 +682,10 @@ class FileReader(ast.NodeVisitor):
         elif isinstance(value, ast.Attribute) and value.attr == "request":
             if self._is_bound(value.value):
                 self._add(node, ast.unparse(node), "request attribute", node.attr)
-        elif isinstance(value, ast.Call) and _last_name(value.func) == "AsyncResult":
-            self._add(node, ast.unparse(node), "result attribute", node.attr)
+        elif self._is_inspection(value):
+            self._add_known(node, "control attribute")
+        elif self._is_result(value):
+            self._add_known(node, "result attribute")
         elif isinstance(value, ast.Call) and self._is_signature(value):
             found = find_feature("signature attribute", node.attr)
             if found is not None and not found.is_covered:
