@@ -224,7 +224,7 @@ MOVED_DJANGO = {
         from holdfast_django import database_url
 
         os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'proj.settings')
-        app = Celery('proj', url=database_url())
+        app = Celery('proj', url=database_url)
         app.config_from_object('django.conf:settings', namespace='CELERY', ignore=['broker_url', 'result_backend'])
         app.autodiscover_tasks()
     """,

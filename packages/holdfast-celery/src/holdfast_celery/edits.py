@@ -262,7 +262,7 @@ class FileEditor:
         if self._file == self._django.home:
             for call in self._changes.applications:
                 if all(each.arg != "url" for each in call.keywords):
-                    yield call, "url=database_url()"
+                    yield call, "url=database_url"
         for call in self._changes.settings_calls:
             given = {each.arg: each.value for each in call.keywords}
             namespace = given.get("namespace")
