@@ -462,11 +462,12 @@ def test_modules_with_tasks_are_imported_before_tasks_are_looked_up(
     package = tmp_path / "lazy_shop"
     package.mkdir()
     (package / "__init__.py").write_text("")
+    (package / "apps.py").write_text("class ShopConfig: ...")
     (package / "app.py").write_text(
         "from holdfast_celery import Celery\n"
         f"app = Celery('lazy', url={sqlite_url!r}, include=['lazy_shop.mails'])\n"
         "app.conf.include = ['lazy_shop.orders']\n"
-        "app.autodiscover_tasks(['lazy_shop', 'json'])\n"
+        "app.autodiscover_tasks(lambda: ['lazy_shop', 'json', 'lazy_shop.apps.ShopConfig'])\n"
         "@app.on_after_configure.connect\n"
         "def schedule(sender, **_):\n"
         "    sender.add_periodic_task(60, sender.signature('lazy_shop.tasks.grow'), name='grow')\n"
@@ -501,6 +502,23 @@ def test_settings_are_read_from_an_object_or_refused_together(app: Celery) -> No
     assert app.registry.get(quick.name).timeout_ms == 1_000
     with pytest.raises(CeleryUnsupported, match="set after tasks were looked up"):
         app.conf.task_time_limit = 5
+
+
+def test_settings_of_before_celery_4_are_read_where_no_prefix_is_named(app: Celery) -> None:
+    app.config_from_object(
+        {
+            "CELERYBEAT_SCHEDULE": {"nightly": {"task": "report", "schedule": 60}},
+            "CELERY_TIMEZONE": "Asia/Tokyo",
+            "CELERY_TASK_SERIALIZER": "json",
+            "CELERYD_TASK_TIME_LIMIT": 30,
+            "CELERY_BROKER_URL": "not a name that Celery had",
+            "DEBUG": True,
+        }
+    )
+    assert (app.conf.timezone, app.conf.task_time_limit) == ("Asia/Tokyo", 30)
+    assert set(app.cycle_specs) == {"nightly"}
+    with pytest.raises(CeleryUnsupported, match="broker_url"):
+        app.config_from_object({"BROKER_URL": "redis://localhost"})
 
 
 WRONG: dict[str, Any] = {

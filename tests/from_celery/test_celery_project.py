@@ -188,6 +188,21 @@ def test_the_project_runs_under_holdfast_once_it_is_edited_as_the_page_says(
 
 
 @pytest.mark.timeout(600 * SLOWNESS)
+def test_the_project_runs_under_holdfast_once_the_command_has_edited_it(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    shop = Shop(tmp_path, HOLDFAST_URL=sqlite_url)
+    shop.run("-m", "holdfast", "migrate-from", "celery", ".", "--write", "--force")
+    tasks = shop.folder / "shop" / "tasks.py"
+    by_hand = tasks.read_text(encoding="utf-8").replace("soft_time_limit=30", "time_limit=30")
+    tasks.write_text(by_hand, encoding="utf-8")
+    shop.run("-m", "holdfast", "migrate-from", "celery", ".", "--check")
+    shop.run("-m", "holdfast", "migrate", "--app", "shop.app:app")
+    with shop.worker("holdfast", "holdfast", "worker", "shop.app:app"):
+        check_order(shop, "holdfast")
+
+
+@pytest.mark.timeout(600 * SLOWNESS)
 def test_both_run_beside_each_other_while_one_task_has_moved(
     tmp_path: Path, redis: LeashedServer, sqlite_url: str
 ) -> None:

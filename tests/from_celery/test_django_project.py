@@ -16,9 +16,15 @@ APP = """
     from holdfast_celery import Celery
     from holdfast_django import database_url
 
-    app = Celery("shop", url=database_url())
+    app = Celery("shop", url=database_url)
     app.autodiscover_tasks()
 """
+SETTINGS_APP = (
+    APP
+    + """
+    app.config_from_object("django.conf:settings", namespace="CELERY")
+"""
+)
 TASKS = """
     from holdfast_celery import shared_task
     from shop.models import Order
@@ -228,6 +234,26 @@ def test_an_engine_is_known_by_the_vendor_of_its_connections(
     )
     shop = with_celery(project, tmp_path)
     assert shop.evaluate("from shop.starts import start\nanswer(start())") == KEPT
+
+
+def test_settings_may_import_the_package_that_has_the_application(shop: Project) -> None:
+    shop.write("shop/__init__.py", "from shop.celery import app as celery_app")
+    shop.write("shop/celery.py", SETTINGS_APP)
+    settings = shop.folder / "config.py"
+    own = settings.read_text(encoding="utf-8")
+    settings.write_text(f"import shop\n{own}\nCELERY_TASK_TIME_LIMIT = 30\n", encoding="utf-8")
+    assert shop.evaluate("from shop.starts import start\nanswer(start())") == KEPT
+    found = shop.evaluate(
+        """
+        from holdfast_django import database_url
+        from shop.celery import app
+        answer([app.conf.task_time_limit, app.url == database_url()])
+        """
+    )
+    assert found == [30, True]
+    shop.manage("holdfast", "worker", "--drain")
+    shop.write("shop/tests.py", TESTS.format(expected=json.dumps(KEPT)))
+    assert "Ran 5 tests" in shop.manage("test", "shop")
 
 
 def test_a_trace_has_the_frames_of_the_task_alone(shop: Project) -> None:

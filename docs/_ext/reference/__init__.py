@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from docs._ext.reference import (
     api,
+    celery,
     commands,
     errors,
     events,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 PARTS: Mapping[str, Callable[[], str]] = {
     "api": api.page,
+    "celery": celery.page,
     "commands": commands.page,
     "errors": errors.page,
     "events": events.page,

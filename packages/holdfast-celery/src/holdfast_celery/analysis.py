@@ -6,8 +6,8 @@ import ast
 import gc
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,34 @@ from holdfast_celery.coverage import (
     Kind,
     check_always_so,
     find_feature,
+    modern_setting,
     refuse,
 )
 from holdfast_celery.errors import CeleryUnsupported
 
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages", "build", "dist"})
+OURS = "holdfast_celery"
+_DJANGO_SETTINGS = "django/conf.py"
 _CANVAS = frozenset({"chain", "group", "chord"})
 _BY_HAND = "it cannot be read without running it: compare its names with the documentation"
+_BY_HAND_IMPORT = f"import what you need from {OURS}; there is no module to fall back to"
 _BROKER = "there is no broker: leave its queues and serializers out; payloads are JSON"
-_NAMING = re.compile(r"celery|config_from_object|\.task\b", re.IGNORECASE)
+_NAMING = re.compile(r"[Cc]elery|CELERY|config_from_object|@[\w.]+\.task\b")
 """What a file has that names applications, tasks or settings, or imports from Celery."""
+_CALLING = re.compile(
+    r"\.\s*(?:delay|apply|s|si|signature|subtask|retry|request|map|starmap|chunks|run|\w+_async|\w+_on_commit)\b"
+)
+"""What a file has that uses a task."""
+_MISSING = re.compile(r"\b(?:ImportError|ModuleNotFoundError|Exception)\b")
+"""What is caught by a program that goes on without Celery."""
+MODULES = frozenset({"canvas", "exceptions", "result", "schedules", "signals"})
+"""The modules of Celery's that we have, too."""
 
 _APPS = {
     "django_celery_beat": "write its schedules as beat_schedule or cycles, and remove it",
     "django_celery_results": "results are kept with their jobs; remove it",
+    "health_check.contrib.celery": "check app.control.ping() instead, and remove it",
+    "health_check.contrib.celery_ping": "check app.control.ping() instead, and remove it",
 }
 _DAYS = frozenset({"day_of_week", "day_of_month"})
 
@@ -43,6 +57,36 @@ class CeleryUse:
     what: str
     covered: bool
     instead: str
+    written: bool = False
+    """Whether `--write` makes this change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """An argument of a call, or an entry of a dict, that has nothing to change here."""
+
+    container: ast.Call | ast.Dict
+    item: ast.AST
+
+
+@dataclass(slots=True)
+class Changes:
+    """What of a file can be changed without knowing what the project is for, and what speaks against it."""
+
+    imports: list[ast.ImportFrom | ast.alias] = field(default_factory=list)
+    attributes: list[ast.Attribute] = field(default_factory=list)
+    """What is used of `celery` where the package itself is imported."""
+    removals: list[Removal] = field(default_factory=list)
+    statements: list[ast.stmt] = field(default_factory=list)
+    applications: list[ast.Call] = field(default_factory=list)
+    settings_calls: list[ast.Call] = field(default_factory=list)
+    settings: list[tuple[str, str]] = field(default_factory=list)
+    """The namespace and the name of settings that can be ignored where they are read."""
+    installed_apps: list[ast.List | ast.Tuple] = field(default_factory=list)
+    doubts: list[CeleryUse] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.imports or self.removals or self.statements)
 
 
 @dataclass(slots=True)
@@ -53,13 +97,20 @@ class ProjectNames:
     tasks: set[str] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=set)
     settings_modules: set[str] = field(default_factory=set)
+    ignored: set[str] = field(default_factory=set)
+    """Settings that config_from_object(ignore=…) leaves to Celery."""
+    has_own: bool = False
+    """Whether an application is made in these files, and not only imported."""
 
-    def pattern(self) -> re.Pattern[str]:
-        """Return what a file has that uses one of them."""
-        words = [rf"{re.escape(each)}\b" for each in (*self.tasks, "AsyncResult", "kombu")]
-        words += [rf"{re.escape(each)}(?:\.|\s+as\s)" for each in self.applications]
-        words += [rf"{re.escape(each)}_" for each in self.namespaces]
-        return re.compile(rf"\b(?:{'|'.join(sorted(words))})")
+    def are_used_in(self, text: str) -> bool:
+        """Whether a file has words that can be a use of one of them; a search for each is fast, one for all is not."""
+        if "AsyncResult" in text or "kombu" in text:
+            return True
+        if any(f"{each}_" in text for each in self.namespaces):
+            return True
+        if any(f"{each}." in text or f"{each} as " in text for each in self.applications):
+            return True
+        return _CALLING.search(text) is not None and any(each in text for each in self.tasks)
 
 
 class ParsedFile:
@@ -67,8 +118,9 @@ class ParsedFile:
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
-        self.nodes = list(ast.walk(tree))
+        self.nodes = list(_walk(tree))
         self.imported = _celery_names(self.nodes)
+        self.changes = Changes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +130,10 @@ class Analysis:
     files: int
     tasks: int
     findings: tuple[CeleryUse, ...]
+    warnings: tuple[str, ...] = ()
+    parsed: Mapping[str, ParsedFile] = field(default_factory=dict, repr=False)
+    names: tuple[str, ...] = field(default=(), repr=False)
+    """The names of all files."""
 
     @property
     def covered(self) -> tuple[CeleryUse, ...]:
@@ -90,29 +146,31 @@ class Analysis:
         return tuple(each for each in self.findings if not each.covered)
 
 
-def analyse(project: Path) -> Analysis:
+Batches = Callable[[Sequence[Path]], Iterable[Sequence[Path]]]
+"""How to go through many files: all at once, or in batches that are shown as progress."""
+
+
+def analyse(project: Path, batches: Batches = lambda paths: [paths]) -> Analysis:
     """Read all Python files below a directory, or one file. Raises: SystemRefused when there are none."""
     is_collecting = gc.isenabled()
     # Trees are many small objects that all stay; the collector would go through them again and again.
     gc.disable()
     try:
-        return _analyse(project)
+        return _analyse(project, batches)
     finally:
         if is_collecting:
             gc.enable()
 
 
-def _analyse(project: Path) -> Analysis:
-    sources = dict(_sources(project))
-    if not sources:
-        raise SystemRefused(f"{project}: no Python files found")
+def _analyse(project: Path, batches: Batches) -> Analysis:
     names = ProjectNames()
     findings: list[CeleryUse] = []
+    sources: dict[str, str] = {}
     parsed: dict[str, ParsedFile] = {}
 
-    def parse(pattern: re.Pattern[str]) -> None:
-        """Parse the files that have a word of these: few have, and parsing is what takes time."""
-        for file in [name for name, text in sources.items() if pattern.search(text)]:
+    def parse(files: Iterable[str], is_wanted: Callable[[str], object]) -> None:
+        """Parse the files that have certain words: few have, and parsing is what takes time."""
+        for file in [each for each in files if is_wanted(sources[each])]:
             try:
                 parsed[file] = ParsedFile(ast.parse(sources.pop(file)))
             except (SyntaxError, ValueError) as error:
@@ -120,54 +178,97 @@ def _analyse(project: Path) -> Analysis:
                 what = "a file that cannot be parsed"
                 findings.append(CeleryUse(file, line, what, False, str(error)))
 
-    parse(_NAMING)
+    for batch in batches(python_files(project)):
+        read = {_place(project, each): each for each in batch}
+        sources |= {name: path.read_text("utf-8-sig", "replace") for name, path in read.items()}
+        parse(read, _NAMING.search)
+    if not sources and not parsed and not findings:
+        raise SystemRefused(f"{project}: no Python files found")
     for each in parsed.values():
         _collect_applications(each, names)
     for each in parsed.values():
         _collect_names(each, names)
-    parse(names.pattern())
+    parse(list(sources), names.are_used_in)
     files = 0
     for file, each in parsed.items():
-        reader = FileReader(file, names)
+        reader = FileReader(file, names, each.changes)
         reader.read(each)
         findings += reader.findings
         files += bool(reader.findings)
-    return Analysis(files, len(names.tasks), tuple(sorted(set(findings))))
+    untouched = {file for file, each in parsed.items() if each.changes.doubts}
+    found = tuple(
+        sorted(
+            {replace(each, written=False) if each.file in untouched else each for each in findings}
+        )
+    )
+    warnings = tuple(_warnings(names, parsed))
+    return Analysis(files, len(names.tasks), found, warnings, parsed, (*parsed, *sources))
 
 
-def _sources(project: Path) -> Iterator[tuple[str, str]]:
+def _warnings(names: ProjectNames, parsed: Mapping[str, ParsedFile]) -> Iterator[str]:
+    has_tasks = names.tasks or any(each.imported for each in parsed.values())
+    if has_tasks and not names.has_own:
+        yield (
+            "no application, as in app = Celery(…), is in these files: its settings are not checked, and "
+            "tasks of @app.task may be missed; name the whole project"
+        )
+
+
+def python_files(project: Path) -> list[Path]:
+    """Return the Python files of a project, without those of environments and hidden folders."""
     if project.is_file():
-        yield project.name, project.read_text(encoding="utf-8", errors="replace")
-        return
+        return [project]
+    found: list[Path] = []
     for folder, folders, files in os.walk(project):
         folders[:] = sorted(
             each for each in folders if each not in _SKIPPED and not each.startswith(".")
         )
-        for name in sorted(files):
-            if name.endswith(".py"):
-                path = Path(folder, name)
-                where = path.relative_to(project).as_posix()
-                yield where, path.read_text(encoding="utf-8", errors="replace")
+        found += [Path(folder, name) for name in sorted(files) if name.endswith(".py")]
+    return found
+
+
+def _place(project: Path, file: Path) -> str:
+    return file.name if file == project else file.relative_to(project).as_posix()
 
 
 def _collect_applications(file: ParsedFile, names: ProjectNames) -> None:
     for node in file.nodes:
-        if isinstance(node, ast.Assign) and _is_named(node.value, "Celery", file.imported):
-            names.applications |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if _is_named(node.value, "Celery", file.imported):
+                names.has_own = True
+                names.applications |= {each.id for each in targets if isinstance(each, ast.Name)}
 
 
 def _collect_names(file: ParsedFile, names: ProjectNames) -> None:
+    outside = _outside_applications(file.nodes)
     for node in file.nodes:
         if isinstance(node, ast.Call) and _last_name(node.func) == "config_from_object":
             _note_settings(node, names)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
-            _is_task_decorator(each, file.imported, names) for each in node.decorator_list
-        ):
-            names.tasks.add(node.name)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for each in node.decorator_list:
+                owner = _task_owner(each)
+                if owner in outside:
+                    names.applications.add(owner)
+                if _is_task_decorator(each, file.imported, names):
+                    names.tasks.add(node.name)
+
+
+def _outside_applications(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the names that a file imports from a module `celery` of the project's own, where applications are."""
+    return {
+        each.asname or each.name
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").rpartition(".")[2] == "celery"
+        and (node.level or node.module != "celery")
+        for each in node.names
+    }
 
 
 def _note_settings(call: ast.Call, names: ProjectNames) -> None:
     given = {each.arg: each.value for each in call.keywords}
+    names.ignored |= set(_literal(given["ignore"]) or ()) if "ignore" in given else set()
     namespace = given.get("namespace")
     if isinstance(namespace, ast.Constant) and isinstance(namespace.value, str):
         names.namespaces.add(namespace.value)
@@ -192,7 +293,33 @@ def _celery_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 
 def _is_celery(module: str | None) -> bool:
-    return module is not None and (module == "celery" or module.startswith("celery."))
+    """Whether a module is Celery's, or ours that takes its place."""
+    return (module or "").partition(".")[0] in ("celery", OURS)
+
+
+def _is_moved(module: str | None) -> bool:
+    return (module or "").partition(".")[0] == OURS
+
+
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    """Return the nodes below one that can have something of interest below them: twice as fast as going through all."""
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            for each in value:
+                if isinstance(each, ast.AST):
+                    yield each
+        elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+            yield value
+
+
+def _walk(tree: ast.AST) -> Iterator[ast.AST]:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.Name | ast.Constant):
+            waiting.extend(_children(node))
 
 
 def _callee(node: ast.expr) -> ast.expr:
@@ -215,12 +342,14 @@ def _is_named(node: ast.expr, name: str, imported: Mapping[str, str]) -> bool:
 def _is_task_decorator(node: ast.expr, imported: Mapping[str, str], names: ProjectNames) -> bool:
     if _is_named(node, "shared_task", imported):
         return True
-    node = _callee(node)
-    return (
-        isinstance(node, ast.Attribute)
-        and node.attr == "task"
-        and _last_name(node.value) in names.applications | {"current_app"}
-    )
+    return _task_owner(node) in names.applications | {"current_app"}
+
+
+def _task_owner(decorator: ast.expr) -> str:
+    """Return what a decorator calls the application whose `task` it is."""
+    node = _callee(decorator)
+    is_task = isinstance(node, ast.Attribute) and node.attr == "task"
+    return _last_name(node.value) if isinstance(node, ast.Attribute) and is_task else ""
 
 
 def _last_name(node: ast.expr) -> str:
@@ -240,14 +369,24 @@ def _literal(node: ast.expr) -> Any:
 class FileReader(ast.NodeVisitor):
     """Finds the uses of Celery in one file."""
 
-    def __init__(self, file: str, names: ProjectNames) -> None:
+    def __init__(self, file: str, names: ProjectNames, changes: Changes) -> None:
         self.findings: list[CeleryUse] = []
+        self.changes = changes
         self._file = file
         self._names = names
         self._imported: dict[str, str] = {}
         self._tasks: set[str] = set()
         self._applications: set[str] = set()
         self._bound: list[str | None] = []
+        self._results: set[str] = set()
+        self._inspections: set[str] = set()
+        self._optional = 0
+        """How many blocks around this place go on without Celery if it is not installed."""
+
+    def generic_visit(self, node: ast.AST) -> None:
+        """Visit what is below a node."""
+        for each in _children(node):
+            self.visit(each)
 
     def read(self, file: ParsedFile) -> None:
         """Read the whole file."""
@@ -261,32 +400,115 @@ class FileReader(ast.NodeVisitor):
                         self._tasks.add(each.asname)
                     if each.asname and each.name in self._names.applications:
                         self._applications.add(each.asname)
+        for node in file.nodes:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                names = {each.id for each in node.targets if isinstance(each, ast.Name)}
+                if self._is_result(node.value):
+                    self._results |= names
+                elif self._is_inspection(node.value):
+                    self._inspections |= names
         self._read_settings(file.tree)
         self.visit(file.tree)
 
-    def _add(self, node: ast.AST, what: str, kind: Kind, name: str) -> None:
+    def _is_result(self, node: ast.expr) -> bool:
+        """Whether an expression is the result of a task: asked for by its id, or of a start."""
+        if isinstance(node, ast.Name):
+            return node.id in self._results
+        if not isinstance(node, ast.Call):
+            return False
+        started = isinstance(node.func, ast.Attribute) and node.func.attr in (
+            "delay",
+            "apply_async",
+        )
+        return _last_name(node.func) == "AsyncResult" or (
+            started and isinstance(node.func, ast.Attribute) and self._is_signature(node.func.value)
+        )
+
+    def _is_inspection(self, node: ast.expr) -> bool:
+        """Whether an expression is `app.control` or `app.control.inspect()`."""
+        if isinstance(node, ast.Name):
+            return node.id in self._inspections
+        if isinstance(node, ast.Call):
+            return (
+                isinstance(node.func, ast.Attribute)
+                and node.func.attr == "inspect"
+                and self._is_inspection(node.func.value)
+            )
+        return (
+            isinstance(node, ast.Attribute)
+            and node.attr == "control"
+            and self._is_application(node.value)
+        )
+
+    def _add(
+        self, node: ast.AST, what: str, kind: Kind, name: str, removal: Removal | None = None
+    ) -> None:
         found = find_feature(kind, name)
         if found is None:
             error = refuse(kind, name)
-            self._report(node, what, False, f"unknown: {error.help}")
-        else:
-            self._report(node, what, found.is_covered, found.text)
+            self._doubt(node, what, f"unknown: {error.help}")
+            return
+        can_write = found.is_removable and removal is not None
+        if can_write and removal is not None:
+            self.changes.removals.append(removal)
+        self._report(node, what, found.is_covered, found.text, can_write)
 
-    def _report(self, node: ast.AST, what: str, covered: bool, instead: str) -> None:
+    def _report(
+        self, node: ast.AST, what: str, covered: bool, instead: str, written: bool = False
+    ) -> None:
         line: int = getattr(node, "lineno", 1)
-        self.findings.append(CeleryUse(self._file, line, what, covered, instead))
+        self.findings.append(CeleryUse(self._file, line, what, covered, instead, written))
+
+    def _doubt(self, node: ast.AST, what: str, why: str = _BY_HAND) -> None:
+        """Report what cannot be judged by reading it; a file that has such a place is not written."""
+        self._report(node, what, False, why)
+        self.changes.doubts.append(self.findings[-1])
+
+    def visit_Try(self, node: ast.Try) -> None:
+        """Note where a program goes on if Celery is not installed: its import is a question, and not ours to answer."""
+        caught = [
+            "Exception" if each.type is None else ast.unparse(each.type) for each in node.handlers
+        ]
+        optional = any(_MISSING.search(each) for each in caught)
+        self._optional += optional
+        for each in node.body:
+            self.visit(each)
+        self._optional -= optional
+        for part in (*node.handlers, *node.orelse, *node.finalbody):
+            self.visit(part)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """Find `import celery`, which can be moved if nothing but names of the package itself are used of it."""
+        for each in node.names:
+            if _is_celery(each.name) and not _is_moved(each.name):
+                package, _, module = each.name.partition(".")
+                if self._optional or (module and module not in MODULES):
+                    self._doubt(node, f"import {each.name}", _BY_HAND_IMPORT)
+                else:
+                    instead = f"import {each.name.replace(package, OURS)}"
+                    self._report(node, f"import {each.name}", True, instead)
+                    self.changes.imports.append(each)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """Look up each name that is imported from Celery, and say that its broker library is not needed."""
         if not node.level and (node.module or "").partition(".")[0] == "kombu":
             self._report(node, f"from {node.module} import …", False, _BROKER)
-        if node.level or not _is_celery(node.module):
+        if node.level or not _is_celery(node.module) or _is_moved(node.module):
+            return
+        if self._optional or node.names[0].name == "*":
+            self._doubt(node, f"from {node.module} import {node.names[0].name}", _BY_HAND_IMPORT)
             return
         part = (node.module or "").split(".")[1:2]
         for each in node.names:
+            if not part and each.name in MODULES:
+                self._report(
+                    node, f"from celery import {each.name}", True, f"from {OURS} import {each.name}"
+                )
+                continue
             known = find_feature("import", each.name) is not None
-            name = part[0] if part and (part[0] == "signals" or not known) else each.name
+            name = part[0] if part and part[0] != "signals" and not known else each.name
             self._add(node, f"from {node.module} import {each.name}", "import", name)
+        self.changes.imports.append(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """Find tasks that are classes."""
@@ -317,21 +539,27 @@ class FileReader(ast.NodeVisitor):
             self._report(function, f"{written} async def {function.name}", False, instead)
             return False
         self._report(function, f"{written} {function.name}", True, "the task")
-        keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
-        self._read_keywords(keywords, written, "task option")
+        if not isinstance(decorator, ast.Call):
+            return False
+        keywords = decorator.keywords
+        self._read_keywords(decorator, keywords, written, "task option")
         return any(each.arg == "bind" and _literal(each.value) is True for each in keywords)
 
-    def _read_keywords(self, keywords: Sequence[ast.keyword], written: str, kind: Kind) -> None:
+    def _read_keywords(
+        self, call: ast.Call, keywords: Sequence[ast.keyword], written: str, kind: Kind
+    ) -> None:
         for each in keywords:
             if each.arg is None:
-                what = f"{written}(**{ast.unparse(each.value)})"
-                self._report(each.value, what, False, _BY_HAND)
+                self._doubt(each.value, f"{written}(**{ast.unparse(each.value)})")
                 continue
-            self._read_option(each.value, f"{written}({each.arg}=…)", kind, each.arg)
+            what = f"{written}({each.arg}=…)"
+            self._read_option(each.value, what, kind, each.arg, Removal(call, each))
             if each.arg == "retry_kwargs" and isinstance(each.value, ast.Dict):
                 self._read_dict(each.value, f"{written}(retry_kwargs=…)", "retry option")
 
-    def _read_option(self, value: ast.expr, what: str, kind: Kind, name: str) -> None:
+    def _read_option(
+        self, value: ast.expr, what: str, kind: Kind, name: str, removal: Removal | None = None
+    ) -> None:
         literal = _literal(value)
         try:
             if literal is not None:
@@ -339,17 +567,17 @@ class FileReader(ast.NodeVisitor):
         except CeleryUnsupported as error:
             self._report(value, what, False, str(error.help))
             return
-        self._add(value, what, kind, name)
+        self._add(value, what, kind, name, removal)
 
     def _read_dict(self, node: ast.Dict, what: str, kind: Kind) -> None:
         for key, value in zip(node.keys, node.values, strict=True):
             name = _literal(key) if key is not None else None
-            if not isinstance(name, str):
-                self._report(value, what, False, _BY_HAND)
+            if not isinstance(name, str) or key is None:
+                self._doubt(value, what)
             elif kind == "retry option" and name == "max_retries":
                 continue  # folded into the decorator's own
             else:
-                self._read_option(value, f"{what}[{name!r}]", kind, name)
+                self._read_option(value, f"{what}[{name!r}]", kind, name, Removal(node, key))
 
     def visit_Call(self, node: ast.Call) -> None:
         """Find applications, starts, canvases and settings."""
@@ -358,7 +586,10 @@ class FileReader(ast.NodeVisitor):
         if name == "Celery":
             written = ast.unparse(function)
             self._report(node, f"{written}(…)", True, "the application")
-            self._read_keywords(node.keywords, written, "application argument")
+            self._read_keywords(node, node.keywords, written, "application argument")
+            self.changes.applications.append(node)
+            if len(node.args) > 1:
+                self._doubt(node, f"{written}(…, …)", "name all arguments but the first")
         elif name is not None:
             self._add(node, f"{name}(…)", "import", name)
             if name == "crontab":
@@ -387,13 +618,15 @@ class FileReader(ast.NodeVisitor):
         if function.attr in ("apply_async", "set", "signature"):
             if self._is_signature(function.value):
                 options = _options_of(node, function.attr)
-                self._read_keywords(options, ast.unparse(function), "call option")
+                self._read_keywords(node, options, ast.unparse(function), "call option")
         elif function.attr == "send_task" and _last_name(function.value) in self._applications:
-            self._read_keywords(node.keywords, ast.unparse(function), "call option")
+            self._read_keywords(node, node.keywords, ast.unparse(function), "call option")
         elif function.attr == "retry" and self._is_bound(function.value):
-            self._read_keywords(node.keywords, ast.unparse(function), "retry option")
+            self._read_keywords(node, node.keywords, ast.unparse(function), "retry option")
         elif function.attr == "update" and self._is_conf(function.value):
             self._read_settings_of(node)
+        elif function.attr == "config_from_object" and self._is_application(function.value):
+            self.changes.settings_calls.append(node)
 
     def _is_signature(self, node: ast.expr) -> bool:
         """Whether an expression is a task, or a signature or canvas made in place."""
@@ -419,8 +652,27 @@ class FileReader(ast.NodeVisitor):
         )
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        """Find what is used of applications, tasks, requests and results."""
+        """Find what is used of the package, and of applications, tasks, requests and results."""
+        if not self._read_package(node):
+            self._read_attribute(node, node.value)
+        self.generic_visit(node)
+
+    def _read_package(self, node: ast.Attribute) -> bool:
+        """Look up what is used by the name of Celery's package or of a module of it."""
         value = node.value
+        if self._is_package(value):
+            self.changes.attributes.append(node)
+            if node.attr in MODULES:
+                return True
+        elif isinstance(value, ast.Attribute) and self._is_package(value.value):
+            if value.attr not in MODULES:
+                return False
+        elif not isinstance(value, ast.Name) or self._imported.get(value.id) != "signals":
+            return False
+        self._add(node, ast.unparse(node), "import", node.attr)
+        return True
+
+    def _read_attribute(self, node: ast.Attribute, value: ast.expr) -> None:
         if self._is_application(value) and node.attr != "task":
             self._add_known(node, "application attribute")
         elif self._is_bound(value) or (
@@ -430,13 +682,17 @@ class FileReader(ast.NodeVisitor):
         elif isinstance(value, ast.Attribute) and value.attr == "request":
             if self._is_bound(value.value):
                 self._add(node, ast.unparse(node), "request attribute", node.attr)
-        elif isinstance(value, ast.Call) and _last_name(value.func) == "AsyncResult":
-            self._add(node, ast.unparse(node), "result attribute", node.attr)
+        elif self._is_inspection(value):
+            self._add_known(node, "control attribute")
+        elif self._is_result(value):
+            self._add_known(node, "result attribute")
         elif isinstance(value, ast.Call) and self._is_signature(value):
             found = find_feature("signature attribute", node.attr)
             if found is not None and not found.is_covered:
                 self._add(node, ast.unparse(node), "signature attribute", node.attr)
-        self.generic_visit(node)
+
+    def _is_package(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and self._imported.get(node.id) == ""
 
     def _add_known(self, node: ast.Attribute, kind: Kind) -> None:
         if find_feature(kind, node.attr) is not None:
@@ -444,29 +700,33 @@ class FileReader(ast.NodeVisitor):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         """Find settings of an application."""
+        place = node if len(node.targets) == 1 else None
         for target in node.targets:
             if isinstance(target, ast.Attribute) and self._is_conf(target.value):
-                self._read_setting(node.value, f"conf.{target.attr}", target.attr)
+                self._read_setting(node.value, f"conf.{target.attr}", target.attr, place)
             elif isinstance(target, ast.Subscript) and self._is_conf(target.value):
                 name = _literal(target.slice)
-                self._read_setting(node.value, f"conf[{name!r}]", str(name))
+                self._read_setting(node.value, f"conf[{name!r}]", str(name), place)
         self.generic_visit(node)
 
     def _read_settings_of(self, call: ast.Call) -> None:
         for each in call.keywords:
             if each.arg is not None:
-                self._read_setting(each.value, f"conf.{each.arg}", each.arg)
+                self._read_setting(each.value, f"conf.{each.arg}", each.arg, Removal(call, each))
         for argument in [*call.args, *(each.value for each in call.keywords if each.arg is None)]:
             if not isinstance(argument, ast.Dict):
-                self._report(argument, "conf.update(…)", False, _BY_HAND)
+                self._doubt(argument, "conf.update(…)")
                 continue
             for key, value in zip(argument.keys, argument.values, strict=True):
                 name = _literal(key) if key is not None else None
-                self._read_setting(value, f"conf[{name!r}]", str(name))
+                removal = Removal(argument, key) if key is not None else None
+                self._read_setting(value, f"conf[{name!r}]", str(name), removal)
 
     def _read_settings(self, tree: ast.Module) -> None:
         """Find settings that config_from_object reads from this file."""
-        is_module = self._file.endswith(tuple(self._names.settings_modules))
+        is_module = self._file.endswith(tuple(self._names.settings_modules)) or (
+            _DJANGO_SETTINGS in self._names.settings_modules and "settings" in self._file
+        )
         for node in _module_statements(tree.body):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
@@ -478,19 +738,40 @@ class FileReader(ast.NodeVisitor):
                 for each in self._names.namespaces:
                     if name.startswith(f"{each}_"):
                         setting = name.removeprefix(f"{each}_").lower()
-                        self._read_setting(node.value, name, setting)
-                if is_module and find_feature("setting", name) is not None:
-                    self._read_setting(node.value, name, name)
+                        self._read_setting(node.value, name, setting, each)
+                modern = modern_setting(name) if name.isupper() else name
+                if is_module and modern and find_feature("setting", modern) is not None:
+                    self._read_setting(node.value, name, modern, "")
 
-    def _read_installed(self, node: ast.stmt) -> None:
+    def _read_installed(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
         for each in ast.walk(node):
             app = each.value if isinstance(each, ast.Constant) else None
-            instead = _APPS.get(app.partition(".")[0]) if isinstance(app, str) else None
-            if instead is not None:
-                self._report(each, f"INSTALLED_APPS: {app!s}", False, instead)
+            if not isinstance(app, str):
+                continue
+            for name, instead in _APPS.items():
+                if app == name or app.startswith(f"{name}."):
+                    self._report(each, f"INSTALLED_APPS: {app}", False, instead)
+        if not isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List | ast.Tuple):
+            self.changes.installed_apps.append(node.value)
 
-    def _read_setting(self, value: ast.expr, what: str, name: str) -> None:
-        self._read_option(value, what, "setting", name)
+    def _read_setting(
+        self, value: ast.expr, what: str, name: str, place: Removal | ast.stmt | str | None
+    ) -> None:
+        """Look up a setting; where it is says how it is left out: with its argument, its statement or its namespace."""
+        if isinstance(place, str) and name in self._names.ignored:
+            self._report(value, what, True, "left to Celery")
+            return
+        found = find_feature("setting", name)
+        if found is not None and found.is_removable and not isinstance(place, Removal):
+            self._report(value, what, False, found.text, place is not None)
+            if isinstance(place, str):
+                self.changes.settings.append((place, name))
+            elif place is not None:
+                self.changes.statements.append(place)
+            return
+        self._read_option(
+            value, what, "setting", name, place if isinstance(place, Removal) else None
+        )
         if name == "beat_schedule" and isinstance(value, ast.Dict):
             for key, entry in zip(value.keys, value.values, strict=True):
                 self._read_entry(str(_literal(key) if key is not None else "…"), entry)
@@ -498,7 +779,7 @@ class FileReader(ast.NodeVisitor):
     def _read_entry(self, name: str, entry: ast.expr) -> None:
         what = f"beat entry {name!r}"
         if not isinstance(entry, ast.Dict):
-            self._report(entry, what, False, _BY_HAND)
+            self._doubt(entry, what)
             return
         self._report(entry, what, True, "a cycle")
         for key, value in zip(entry.keys, entry.values, strict=True):

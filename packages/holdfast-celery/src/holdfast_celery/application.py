@@ -7,6 +7,7 @@ import importlib.util
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
@@ -18,6 +19,7 @@ from holdfast.core.registry import JobType, Registry, Target
 from holdfast.core.signatures import check_call, check_kind, is_async
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.cycle_run import CycleRun
+from holdfast.storage.database import Database
 from holdfast.worker.job import Job
 from holdfast_celery.calls import (
     COLLECT,
@@ -35,9 +37,11 @@ from holdfast_celery.coverage import (
     check_always_so,
     check_names,
     find_feature,
+    modern_setting,
     refuse,
     refuse_attributes,
 )
+from holdfast_celery.django_transaction import settings_are_being_read
 from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.queues import DEFAULT_QUEUE, Routes, read_queues, type_name
 from holdfast_celery.result import AsyncResult
@@ -46,6 +50,8 @@ from holdfast_celery.scope import announce, share, using_transaction
 from holdfast_celery.signals import WorkerSignals
 from holdfast_celery.tasks import CeleryTask, collect_results, handler_of, make_task, mapping_tasks
 
+_NO_DATABASE = "sqlite:///:memory:"
+"""Where an application leads until its database is known."""
 M = TypeVar("M", bound=Callable[..., Any])
 _Decorate = Callable[[Callable[..., Any]], CeleryTask]
 
@@ -89,7 +95,7 @@ class Celery(Holdfast):
         self,
         main: str | None = None,
         *,
-        url: str | None = None,
+        url: str | Callable[[], str] | None = None,
         include: Iterable[str] = (),
         highest_priority: int = 0,
         schema: str | None = None,
@@ -99,13 +105,16 @@ class Celery(Holdfast):
     ) -> None:
         """Take the name, and what `Holdfast` takes; what is left out comes from the settings.
 
-        include: modules with tasks, imported before tasks are looked up. highest_priority: 0 as with Redis, 9 as with
-        RabbitMQ. Raises: CeleryUnsupported for Celery's other arguments, and what `Holdfast` raises.
+        url: also a function that returns it, such as Django's `database_url`. include: modules with tasks, imported
+        before tasks are looked up. highest_priority: 0 as with Redis, 9 as with RabbitMQ. Raises: CeleryUnsupported
+        for Celery's other arguments, and what `Holdfast` raises.
         """
         check_names("application argument", refused, f"Celery({main!r})")
         if highest_priority not in (0, LEAST_URGENT):
             raise InvalidOption(f"highest_priority={highest_priority!r} is neither 0 nor 9")
-        super().__init__(url, schema=schema, notifier=notifier, hints=hints)
+        known = _NO_DATABASE if callable(url) else url
+        super().__init__(known, schema=schema, notifier=notifier, hints=hints)
+        self._deferred: list[Callable[[], object]] = []
         self.main = main
         self.tasks: dict[str, CeleryTask] = {}
         self._mapping = mapping_tasks(self)
@@ -122,6 +131,8 @@ class Celery(Holdfast):
         self.sync_middlewares: list[Callable[..., Any]] = []
         # `observe` would look the tasks up, whose modules import this application.
         self._observers.append(WorkerSignals(self))
+        if callable(url):
+            self._once_settings_are_read(partial(self._bind_to, url))
         announce(self)
 
     if not TYPE_CHECKING:
@@ -130,6 +141,35 @@ class Celery(Holdfast):
             if find_feature("application attribute", name) is None:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             raise UnsupportedAttribute.of("application attribute", name)
+
+    @property
+    def url(self) -> str:
+        """The database's URL, password included."""
+        self._settle()
+        return super().url
+
+    @property
+    def database(self) -> Database:
+        """The database, opened at its first use. Raises: MissingExtra."""
+        self._settle()
+        return super().database
+
+    def _bind_to(self, url: Callable[[], str]) -> None:
+        self.bind(url())
+
+    def _once_settings_are_read(self, action: Callable[[], object]) -> None:
+        """Do what needs Django's settings now, or at the first use of the application if they are being read just now.
+
+        A project's package imports its application, and its settings may import something of the package.
+        """
+        if settings_are_being_read():
+            self._deferred.append(action)
+        else:
+            action()
+
+    def _settle(self) -> None:
+        while self._deferred and not settings_are_being_read():
+            self._deferred.pop(0)()
 
     @overload
     def task(self, function: Callable[..., Any], /) -> CeleryTask: ...
@@ -207,12 +247,25 @@ class Celery(Holdfast):
         """
         return using_transaction(self, tx)
 
-    def autodiscover_tasks(self, packages: Iterable[str] = (), related_name: str = "tasks") -> None:
+    def autodiscover_tasks(
+        self,
+        packages: Iterable[str] | Callable[[], Iterable[str]] | None = None,
+        related_name: str = "tasks",
+        force: bool = False,
+    ) -> None:
         """Import the module of this name of each package, where there is one, before tasks are looked up.
 
-        Without packages they are those of Django's INSTALLED_APPS.
+        packages: names, or a function that returns them then; without any they are Django's INSTALLED_APPS.
+        force: look tasks up now.
         """
-        self._modules += [f"?{each}.{related_name}" for each in packages or ["*"]]
+
+        def discover(sender: Celery) -> None:
+            named = packages() if callable(packages) else packages
+            sender._modules += [f"?{each}.{related_name}" for each in named or ["*"]]
+
+        self.on_after_configure.connect(discover)
+        if force:
+            self.load_tasks()
 
     def config_from_object(
         self, source: Any, namespace: str = "", ignore: Iterable[str] = ()
@@ -222,9 +275,13 @@ class Celery(Holdfast):
         namespace: the prefix of their names in capitals. ignore: settings that are Celery's own while it still runs.
         Raises: CeleryUnsupported for those that are not covered, all in one.
         """
-        found = read_settings(source, namespace)
         ignored = set(ignore)
-        self.conf.update({name: value for name, value in found.items() if name not in ignored})
+
+        def read() -> None:
+            found = read_settings(source, namespace)
+            self.conf.update({name: value for name, value in found.items() if name not in ignored})
+
+        self._once_settings_are_read(read)
 
     def add_periodic_task(
         self,
@@ -345,6 +402,7 @@ class Celery(Holdfast):
                 self._is_loading = False
 
     def _load(self) -> None:
+        self._settle()
         self.on_after_configure.call()
         for module in [*self._modules, *self.conf.imports, *self.conf.include]:
             _import_tasks(module)
@@ -512,7 +570,11 @@ def read_settings(source: Any, namespace: str) -> dict[str, Any]:
             for name, value in values.items()
             if name.startswith(prefix)
         }
-    return {name: value for name, value in values.items() if find_feature("setting", name)}
+    # Without a prefix, the names of before Celery 4 are settings, too.
+    modern = {name: modern_setting(name) if name.isupper() else name for name in values}
+    return {
+        new: values[name] for name, new in modern.items() if new and find_feature("setting", new)
+    }
 
 
 def _import_tasks(module: str) -> None:
@@ -524,8 +586,18 @@ def _import_tasks(module: str) -> None:
         # Its tasks are those of Django's framework, which a project need not have.
         if each == "holdfast_django":
             continue
-        if importlib.util.find_spec(f"{each}.{name}") is not None:
+        if _has_module(each, name):
             importlib.import_module(f"{each}.{name}")
+
+
+def _has_module(package: str, name: str) -> bool:
+    try:
+        return importlib.util.find_spec(f"{package}.{name}") is not None
+    except ModuleNotFoundError as error:
+        # INSTALLED_APPS also has classes, as in shop.apps.ShopConfig, which are no packages.
+        if error.name != package or "." not in package:
+            raise
+        return False
 
 
 def _django_apps() -> list[str]:

@@ -32,12 +32,16 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One thing that Celery offers: covered, with what it does here, or not, with what to write instead."""
+    """One thing that Celery offers: covered, with what it does here, or not, with what to write instead.
+
+    One that is removable has nothing here that it could change: it is left out, and nothing takes its place.
+    """
 
     kind: Kind
     name: str
     is_covered: bool
     text: str
+    is_removable: bool = False
 
 
 def _cover(kind: Kind, **texts: str) -> list[Feature]:
@@ -46,6 +50,16 @@ def _cover(kind: Kind, **texts: str) -> list[Feature]:
 
 def _refuse(kind: Kind, **texts: str) -> list[Feature]:
     return [Feature(kind, name, False, text) for name, text in texts.items()]
+
+
+def _remove(kind: Kind, **texts: str) -> list[Feature]:
+    return [Feature(kind, name, False, text, is_removable=True) for name, text in texts.items()]
+
+
+def _remove_families(kind: Kind, **texts: str) -> list[Feature]:
+    return [
+        Feature(kind, f"{name}_*", False, text, is_removable=True) for name, text in texts.items()
+    ]
 
 
 _TYPES = "set it in the task's decorator, in task_routes or for the call"
@@ -72,6 +86,11 @@ _SOFT = (
     "threads cannot be interrupted: use time_limit, and call self.request.job.checkpoint() in loops"
 )
 _EACH = "go through results and ask each of them"
+_NO_BROKER = "there is no broker; remove it"
+_NO_BACKEND = "results are in your database; remove it"
+_NO_BEAT = "there is no beat process: workers run the cycles; remove it"
+_LOGGING = "the worker leaves your logging alone; remove it"
+_LEAKS = 'for leaky code, use @app.job(…, executor="process")'
 _CHILDREN = "a chain is one record: `holdfast chains show ID` lists its jobs"
 
 FEATURES: tuple[Feature, ...] = (
@@ -80,14 +99,35 @@ FEATURES: tuple[Feature, ...] = (
         main="the application's name, for tasks of a module run as __main__",
         include="modules to import before tasks are looked up",
     ),
-    *_refuse(
+    *_cover(
+        "application argument",
+        url="Holdfast's own: the database; without it, HOLDFAST_URL",
+        schema="Holdfast's own: the schema of its tables",
+        notifier="Holdfast's own: how workers are woken",
+        hints="Holdfast's own: whether they are",
+        highest_priority="Holdfast's own: 9 is RabbitMQ's order of priorities, 0 is that of Redis",
+    ),
+    *_remove(
         "application argument",
         broker=_DATABASE,
         backend=_DATABASE,
-        config_source="call app.config_from_object(…)",
-        task_cls=_MIDDLEWARE,
         set_as_current="the newest application is the current one; remove it",
+        autofinalize="there is nothing to finalize; remove it",
+        strict_typing="arguments are always checked when a task is started; remove it",
+    ),
+    *_refuse(
+        "application argument",
+        config_source="call app.config_from_object(…)",
+        changes="call app.conf.update(…)",
+        task_cls=_MIDDLEWARE,
         namespace="pass it to app.config_from_object(…)",
+        loader="write the settings in your own module, and call app.config_from_object(…)",
+        amqp=_ROUTING,
+        events=_OBSERVER,
+        log=_LOGGING,
+        control="app.control has revoke, ping and inspect()",
+        tasks="tasks are registered by their decorators",
+        fixups="Django needs no fixup here; remove it",
     ),
     *_cover(
         "setting",
@@ -118,26 +158,111 @@ FEATURES: tuple[Feature, ...] = (
         result_serializer="json: always the case",
         accept_content="['json']: always the case",
     ),
+    *_remove(
+        "setting",
+        result_backend=_DATABASE,
+        broker_transport_options="leases are renewed while a task runs: there is no visibility timeout; remove it",
+        worker_prefetch_multiplier="workers claim what they have slots for; remove it",
+        worker_disable_prefetch="workers claim what they have slots for; remove it",
+        worker_enable_prefetch_count_reduction="workers claim what they have slots for; remove it",
+        worker_cancel_long_running_tasks_on_connection_loss="tasks go on while the database is away; remove it",
+        worker_deduplicate_successful_tasks="a task that has completed is not run again; remove it",
+        worker_detect_quorum_queues=_NO_BROKER,
+        worker_direct=_NO_BROKER,
+        worker_enable_remote_control=_NO_BROKER,
+        worker_eta_task_limit="tasks with an eta wait in the database; remove it",
+        worker_log_color=_LOGGING,
+        worker_lost_wait="leases end by the database's clock; remove it",
+        worker_pool_putlocks="workers claim what they have slots for; remove it",
+        worker_pool_restarts=_NO_BROKER,
+        worker_proc_alive_timeout="tasks run in threads; remove it",
+        worker_redirect_stdouts="what tasks print goes to the worker's stdout; remove it",
+        worker_redirect_stdouts_level="what tasks print goes to the worker's stdout; remove it",
+        worker_state_db="revoked tasks are kept in the database; remove it",
+        worker_timer="there is no timer to choose; remove it",
+        worker_timer_precision="there is no timer to choose; remove it",
+        beat_schedule_filename="cycles are kept in the database; remove it",
+        beat_sync_every="cycles are kept in the database; remove it",
+        beat_max_loop_interval=_NO_BEAT,
+        task_create_missing_queues=_NO_BROKER,
+        task_create_missing_queue_type=_NO_BROKER,
+        task_create_missing_queue_exchange_type=_NO_BROKER,
+        task_default_delivery_mode=_NO_BROKER,
+        task_default_queue_type=_NO_BROKER,
+        task_default_exchange=_NO_BROKER,
+        task_default_exchange_type=_NO_BROKER,
+        task_default_routing_key=_NO_BROKER,
+        task_protocol=_NO_BROKER,
+        task_publish_retry="a start is part of your transaction; remove it",
+        task_publish_retry_policy="a start is part of your transaction; remove it",
+        task_queue_max_priority="there are ten priorities; remove it",
+        task_remote_tracebacks="result.traceback has the stack; remove it",
+        result_accept_content=_JSON,
+        result_backend_always_retry=_NO_BACKEND,
+        result_backend_base_sleep_between_retries_ms=_NO_BACKEND,
+        result_backend_max_retries=_NO_BACKEND,
+        result_backend_max_sleep_between_retries_ms=_NO_BACKEND,
+        result_backend_transport_options=_NO_BACKEND,
+        result_cache_max=_NO_BACKEND,
+        result_chord_join_timeout="a chord's body waits in the database; remove it",
+        result_chord_retry_interval="a chord's body waits in the database; remove it",
+        result_compression=_NO_BACKEND,
+        result_exchange=_NO_BACKEND,
+        result_exchange_type=_NO_BACKEND,
+        result_persistent=_NO_BACKEND,
+    ),
+    *_remove_families(
+        "setting",
+        broker=_DATABASE,
+        control=_NO_BROKER,
+        event="the dashboard and app.observe(…) get events from the database; remove it",
+        arangodb=_NO_BACKEND,
+        azureblockblob=_NO_BACKEND,
+        cache=_NO_BACKEND,
+        cassandra=_NO_BACKEND,
+        cosmosdbsql=_NO_BACKEND,
+        couchbase=_NO_BACKEND,
+        database=_NO_BACKEND,
+        dynamodb=_NO_BACKEND,
+        elasticsearch=_NO_BACKEND,
+        gcs=_NO_BACKEND,
+        mongodb=_NO_BACKEND,
+        redis=_NO_BACKEND,
+        s3=_NO_BACKEND,
+    ),
     *_refuse(
         "setting",
-        broker_url=_DATABASE,
-        broker_transport_options="leases are renewed while a task runs: there is no visibility timeout; remove it",
-        result_backend=_DATABASE,
         result_expires=_RETENTION,
-        task_create_missing_queues=_ROUTING,
         task_soft_time_limit=_SOFT,
         task_annotations="set the options in each task's decorator",
         task_compression="payloads are stored as they are; keep large ones in files and pass their key",
-        task_publish_retry="a start is part of your transaction; repeat that",
         task_default_rate_limit=_RATE,
+        task_acks_on_failure="a task that fails is final, with or without acks_late: redrive it from the dead letters",
+        task_acks_on_timeout="a task that times out fails, and is tried again if it has retries; remove it",
+        task_acks_on_failure_or_timeout="a task that fails is final: redrive it from the dead letters",
+        task_allow_error_cb_on_chord_header="give link_error to the tasks of the header",
+        task_inherit_parent_priority="set the priority of each task",
+        task_store_eager_result="eager results are with their caller; the test kit runs tasks on a real database",
         worker_concurrency=_SLOTS,
-        worker_prefetch_multiplier="workers claim what they have slots for; remove it",
-        worker_max_tasks_per_child='for leaky code, use @app.job(…, executor="process")',
-        worker_max_memory_per_child='for leaky code, use @app.job(…, executor="process")',
+        worker_max_tasks_per_child=_LEAKS,
+        worker_max_memory_per_child=_LEAKS,
         worker_pool="tasks run in threads; for CPU-bound ones use @app.job(…, executor='process')",
-        beat_scheduler="cycles are kept in the database; remove it",
-        beat_schedule_filename="cycles are kept in the database; remove it",
+        worker_agent=_WORKERS,
+        worker_autoscaler="run more or fewer workers: the depth of queues is a metric",
+        worker_consumer=_MIDDLEWARE,
+        worker_disable_rate_limits="leave rate_limit out of the decorators",
+        worker_log_format="configure logging yourself, or see `holdfast worker --help` for its log",
+        worker_task_log_format="configure logging yourself, or see `holdfast worker --help` for its log",
+        worker_soft_shutdown_timeout="set HOLDFAST_WORKER_SHUTDOWN_TIMEOUT_MS",
+        worker_enable_soft_shutdown_on_idle="a worker that stops waits for its tasks; remove it",
+        beat_scheduler="cycles are kept in the database; remove it, and write what it scheduled as beat_schedule",
+        beat_cron_starting_deadline="a cycle that was missed is caught up once; use @app.cycle(…, missed=…)",
         task_cls=_MIDDLEWARE,
+        security_certificate="seal arguments and results instead: sealed=True in the decorator",
+        security_cert_store="seal arguments and results instead: sealed=True in the decorator",
+        security_key="seal arguments and results instead: sealed=True in the decorator",
+        security_key_password="seal arguments and results instead: sealed=True in the decorator",
+        security_digest="seal arguments and results instead: sealed=True in the decorator",
     ),
     *_cover(
         "task option",
@@ -171,17 +296,24 @@ FEATURES: tuple[Feature, ...] = (
         routing_key=_ROUTING,
         exchange=_ROUTING,
         compression="payloads are stored as they are; keep large ones in files and pass their key",
-        typing="arguments are always checked when a task is started; remove it",
-        shared="tasks of shared_task are in every application; remove it",
-        lazy="tasks are registered when their module is imported; remove it",
         pydantic="take a pydantic model as the input of an @app.job; it is validated on both sides",
-        store_errors_even_if_ignored="errors are always kept; remove it",
         send_events=_OBSERVER,
+        trail=_CHILDREN,
+        acks_on_failure="a task that fails is final: redrive it from the dead letters",
+        acks_on_timeout="a task that times out fails, and is tried again if it has retries; remove it",
+        acks_on_failure_or_timeout="a task that fails is final: redrive it from the dead letters",
         backend=_DATABASE,
-        resultrepr_maxsize="the dashboard shortens what it shows; remove it",
         on_failure=_BASE,
         on_success=_BASE,
         on_retry=_BASE,
+    ),
+    *_remove(
+        "task option",
+        typing="arguments are always checked when a task is started; remove it",
+        shared="tasks of shared_task are in every application; remove it",
+        lazy="tasks are registered when their module is imported; remove it",
+        store_errors_even_if_ignored="errors are always kept; remove it",
+        resultrepr_maxsize="the dashboard shortens what it shows; remove it",
     ),
     *_cover(
         "call option",
@@ -224,6 +356,11 @@ FEATURES: tuple[Feature, ...] = (
         parent_id=_CHILDREN,
         group_id=_CHILDREN,
         stamped_headers="pass it as an argument",
+    ),
+    *_remove(
+        "call option",
+        retry="a start is part of your transaction; remove it",
+        retry_policy="a start is part of your transaction; remove it",
     ),
     *_cover(
         "retry option",
@@ -538,8 +675,47 @@ _INDEX: Mapping[tuple[str, str], Feature] = {(each.kind, each.name): each for ea
 
 
 def find_feature(kind: Kind, name: str) -> Feature | None:
-    """Return what is known of a feature."""
-    return _INDEX.get((kind, name))
+    """Return what is known of a feature, by itself or as one of a family, such as `redis_*`."""
+    return _INDEX.get((kind, name)) or _INDEX.get((kind, f"{name.partition('_')[0]}_*"))
+
+
+_OLD_SETTINGS = {
+    "CELERY_EAGER_PROPAGATES_EXCEPTIONS": "task_eager_propagates",
+    "CELERY_MAX_CACHED_RESULTS": "result_cache_max",
+    "CELERY_MESSAGE_COMPRESSION": "task_compression",
+    "CELERY_RESULT_DBURI": "database_url",
+    "CELERY_RESULT_DB_SHORT_LIVED_SESSIONS": "database_short_lived_sessions",
+    "CELERY_RESULT_DB_TABLENAMES": "database_table_names",
+    "CELERY_RESULT_ENGINE_OPTIONS": "database_engine_options",
+    "CELERY_SEND_EVENTS": "worker_send_task_events",
+    "CELERY_SEND_TASK_SENT_EVENT": "task_send_sent_event",
+    "CELERY_TASK_RESULT_EXPIRES": "result_expires",
+    "CELERYD_TASK_SOFT_TIME_LIMIT": "task_soft_time_limit",
+    "CELERYD_TASK_TIME_LIMIT": "task_time_limit",
+    "CELERYD_SOFT_TIME_LIMIT": "task_soft_time_limit",
+    "CELERYD_TIME_LIMIT": "task_time_limit",
+    "CELERYD_WORKER_LOST_WAIT": "worker_lost_wait",
+}
+_OLD_PREFIXES = (
+    *(("CELERYBEAT_", "beat_"), ("CELERYD_", "worker_"), ("BROKER_", "broker_")),
+    *(("CELERY_", "task_"), ("CELERY_", ""), ("CELERY_", "worker_")),
+)
+
+
+def modern_setting(name: str) -> str | None:
+    """Return the name that Celery 4 gave a setting of before, None for any other: CELERYBEAT_SCHEDULE, BROKER_URL."""
+    if name in _OLD_SETTINGS:
+        return _OLD_SETTINGS[name]
+    for old, new in _OLD_PREFIXES:
+        found = new + name.removeprefix(old).lower()
+        is_known = find_feature("setting", found) is not None
+        if (
+            name.startswith(old)
+            and is_known
+            and not (old == "CELERY_" and found.startswith("broker_"))
+        ):
+            return found
+    return None
 
 
 def refuse(kind: Kind, name: str, where: str = "") -> CeleryUnsupported:

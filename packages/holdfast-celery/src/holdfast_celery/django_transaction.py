@@ -6,6 +6,7 @@ It joins the transaction that is open there and commits at once where none is. D
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -49,6 +50,12 @@ def on_django_commit(function: Callable[[], object]) -> bool:
         return False
     database.transaction.on_commit(function)
     return True
+
+
+def settings_are_being_read() -> bool:
+    """Whether Django's settings are being imported just now: what they do not have yet may come below."""
+    module = sys.modules.get(os.environ.get("DJANGO_SETTINGS_MODULE", ""))
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 def _configured_django() -> Any | None:

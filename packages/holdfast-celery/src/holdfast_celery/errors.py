@@ -1,8 +1,8 @@
-"""The errors of the look-alikes."""
+"""The errors of the look-alikes, in the order of their codes."""
 
 from __future__ import annotations
 
-from holdfast.core.errors import InputInvalid, InvalidOption
+from holdfast.core.errors import CommandError, InputInvalid, InvalidOption
 
 
 class CeleryUnsupported(InvalidOption, code="HF079"):
@@ -21,3 +21,13 @@ class ArgumentsInvalid(InputInvalid, TypeError, code="HF200"):
     """
 
     fix = "pass the arguments that the task's function takes"
+
+
+class NotCommitted(CommandError, code="HF210", exit_code=4):
+    """The project has changes that are not committed, or is in no git repository.
+
+    `holdfast migrate-from celery --write` edits your files. It does so only where `git diff` then shows these edits and
+    nothing else, and `git restore` takes them back. Nothing was written.
+    """
+
+    fix = "commit or stash what you have changed, or repeat it with --force"

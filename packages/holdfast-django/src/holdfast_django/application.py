@@ -81,7 +81,8 @@ def _find() -> Holdfast:
         app = import_string(name)
     except ImportError as error:
         raise _explain_app_error(name) from error
-    if not isinstance(app, Holdfast):
+    if not isinstance(app, Holdfast) or not app.url:
+        # Asking for its URL also ends the waiting of one that was made while the settings were being read.
         raise _explain_app_error(name)
     return app
 
