@@ -340,8 +340,6 @@ FEATURES: tuple[Feature, ...] = (
         "call option",
         routing_key=_ROUTING,
         exchange=_ROUTING,
-        retry="a start is part of your transaction; repeat that",
-        retry_policy="a start is part of your transaction; repeat that",
         serializer=_JSON,
         compression="payloads are stored as they are; keep large ones in files and pass their key",
         shadow="the dashboard shows the task's name and its arguments",

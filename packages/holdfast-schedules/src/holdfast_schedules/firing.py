@@ -146,7 +146,7 @@ def make_request(
     id = in_bucket(new_id(), bucket_of_key(key))
     request = plan.request(id, key, clear_input(schedule, sealer))
     # The key says where the job comes from. The record of the slot starts no second one; the key need not be claimed.
-    return StartRequest(request.job, unsealed=request.unsealed)
+    return StartRequest(request.job, unsealed=request.unsealed, expiry=request.expiry)
 
 
 class SlotPlan:

@@ -128,7 +128,7 @@ class Holdfast(Registration, Producer):
         self.after_migrate: list[Callable[[], None]] = []
         """What extensions register in the database when handlers are subscribed."""
         self._sender = HintSender(lambda: self.notifier)
-        self._targets = Targets(self.registry, open_types, payload_limit)
+        self.targets = Targets(self.registry, open_types, payload_limit)
         self._bind(str(values["HOLDFAST_URL"]), self._options)
 
     def bind(
@@ -184,14 +184,14 @@ class Holdfast(Registration, Producer):
             self.registry.sealer,
         )
         waiting = Waiting(lambda: self.database, (lambda: self.notifier) if options.hints else None)
-        self._connect(client, self._targets)
+        self._connect(client, self.targets)
         self.jobs = Jobs(client)
-        self.chains = Chains(client, self._targets, waiting)
+        self.chains = Chains(client, self.targets, waiting)
         self.dead_letters = DeadLetters(client)
         self.cycles = Cycles(client, self.cycle_specs)
         self.workers = Workers(client)
         self.subscriptions = Subscriptions(client)
-        self.aio = Aio(client, self._targets, waiting, self.migrate, self.cycle_specs)
+        self.aio = Aio(client, self.targets, waiting, self.migrate, self.cycle_specs)
 
     def _how_to_migrate(self) -> str:
         """Name the command that migrates this database and no other."""
@@ -271,7 +271,7 @@ class Holdfast(Registration, Producer):
             notifier=self.notifier if self._bound.hints else None,
             observer=self.observer(),
             middlewares=self._middlewares,
-            targets=self._targets,
+            targets=self.targets,
             threads=threads,
         )
 

@@ -85,19 +85,9 @@ class Producer:
 
     def _connect(self, client: Client, targets: Targets) -> None:
         """Write through this client from now on."""
-        self._client = client
-        self._targets = targets
+        self.client = client
+        self.targets = targets
         self._starter = Starter(targets)
-
-    @property
-    def client(self) -> Client:
-        """What runs commands on callers' transactions, for extensions."""
-        return self._client
-
-    @property
-    def targets(self) -> Targets:
-        """What can be started here, for extensions."""
-        return self._targets
 
     @overload
     def start(
@@ -158,18 +148,18 @@ class Producer:
         """
         try:
             if not options and (made := self._new_job(target, input)) is not None:
-                return self._client.write(tx, _insert_command(*made))
+                return self.client.write(tx, _insert_command(*made))
             batch = self._starter.one(target, input, options)
         except UnknownJobType as error:
             raise _without_transaction(tx, "start", error) from error
-        return self._client.write(tx, _only(start_command(batch)))
+        return self.client.write(tx, _only(start_command(batch)))
 
     def _new_job(self, target: Target, input: Any) -> tuple[NewJob, str] | None:
         """Check a start without options; return the job and its clear input, None if it expires. Raises: as `start`."""
-        entry = self._targets.entry(target)
+        entry = self.targets.entry(target)
         if entry.expires_ms is not None:
             return None
-        text = self._targets.encode(entry, input)
+        text = self.targets.encode(entry, input)
         id = new_id()
         stored = entry.stored_input(id, text) if entry.sealed else text
         if entry.flow is None and entry.version is None:
@@ -248,7 +238,7 @@ class Producer:
     ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
         """Start a chain for each input in one round trip; `keys` match the inputs one by one."""
         batch = self._starter.many(target, inputs, keys, options)
-        return self._client.write(tx, start_command(batch))
+        return self.client.write(tx, start_command(batch))
 
     @overload
     def start_all(self, tx: SyncTx, starts: Iterable[Start]) -> list[Chain]: ...
@@ -260,7 +250,7 @@ class Producer:
         self, tx: Any, starts: Iterable[Start]
     ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
         """Start chains of different types and options in one round trip."""
-        return self._client.write(tx, start_command(self._starter.all(starts)))
+        return self.client.write(tx, start_command(self._starter.all(starts)))
 
     @overload
     def publish(
@@ -280,10 +270,10 @@ class Producer:
         """
         check_options(options, PublishOptions)
         try:
-            command = publish_command(self._targets, event, input, **options)
+            command = publish_command(self.targets, event, input, **options)
         except InvalidName as error:
             raise _without_transaction(tx, "publish", error) from error
-        return self._client.write(tx, command)
+        return self.client.write(tx, command)
 
     @overload
     def signal(
@@ -323,7 +313,7 @@ class Producer:
             signal = make_signal(name, key, data, **options)
         except InvalidName as error:
             raise _without_transaction(tx, "signal", error) from error
-        return self._client.write(tx, lambda store, conditions: send_signal(store, signal))
+        return self.client.write(tx, lambda store, conditions: send_signal(store, signal))
 
     @overload
     def use_key(self, tx: SyncTx, scope: str, key: str) -> bool: ...
@@ -335,7 +325,7 @@ class Producer:
         Another transaction with the same scope and key waits for this one to end; after a rollback the key is
         unused again. Keys are kept for HOLDFAST_KEY_DAYS. Raises: InvalidOption.
         """
-        return self._client.write(tx, use_key_command(scope, key))
+        return self.client.write(tx, use_key_command(scope, key))
 
 
 def _without_transaction(tx: Any, method: str, error: HoldfastError) -> HoldfastError:

@@ -79,16 +79,17 @@ select {schedule_columns} from holdfast_schedule
 -- Moves schedules to their next slots.
 update holdfast_schedule
    set next_at = x.next_at, last_slot = x.last_slot, last_job = coalesce(x.last_job, holdfast_schedule.last_job), error = x.error
-  from (select value ->> 'name' as name, value ->> 'next_at' as next_at, value ->> 'last_slot' as last_slot,
-               value ->> 'last_job' as last_job, value ->> 'error' as error
+  from (select json_extract(value, '$.name') as name, json_extract(value, '$.next_at') as next_at,
+               json_extract(value, '$.last_slot') as last_slot, json_extract(value, '$.last_job') as last_job,
+               json_extract(value, '$.error') as error
           from json_each(:rows)) x
  where holdfast_schedule.name = x.name;
 
 -- name: schedule_slot_put
 -- Records slots as decided, and returns those that were not before: a job is started for these alone, even if a clock was set back.
 insert into holdfast_schedule_slot (schedule, slot, state, requested, job_id, error, decided_at)
-select value ->> 'schedule', value ->> 'slot', value ->> 'state', value ->> 'requested', value ->> 'job_id', value ->> 'error',
-       {now}
+select json_extract(value, '$.schedule'), json_extract(value, '$.slot'), json_extract(value, '$.state'),
+       json_extract(value, '$.requested'), json_extract(value, '$.job_id'), json_extract(value, '$.error'), {now}
   from json_each(:rows) where true
 on conflict do nothing
 returning schedule, slot;
