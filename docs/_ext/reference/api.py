@@ -117,6 +117,12 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast_celery.TaskRetry",
         "holdfast_celery.MaxRetriesExceededError",
     ),
+    "Groups": (
+        "holdfast_groups.add_groups",
+        "holdfast_groups.Groups",
+        "holdfast_groups.AsyncGroups",
+        "holdfast_groups.GroupProgress",
+    ),
     "Leases for your own tables": (
         "holdfast_leases.LeasedTable",
         "holdfast_leases.Claimed",

@@ -1,0 +1,9 @@
+"""Groups: many jobs started together, with progress in one read, one end and one cancel; see docs/do/groups.md."""
+
+from holdfast.extensions import lazy_names
+
+__all__ = ["AsyncGroups", "GroupProgress", "Groups", "add_groups"]
+
+__getattr__ = lazy_names(
+    __name__, {"groups": ["AsyncGroups", "Groups", "add_groups"], "progress": ["GroupProgress"]}
+)

@@ -1,0 +1,116 @@
+"""`holdfast groups`: how far a group is, and its cancellation."""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.changes import ChangeOptions, change_named, change_options
+from holdfast.cli.interrupts import take_interrupts
+from holdfast.cli.lazy import HelpGroup
+from holdfast.cli.output import Format, columns, output_option, write_single, write_table
+from holdfast.cli.session import CliSession, with_database
+
+if TYPE_CHECKING:
+    from holdfast_groups.admin import GroupAdmin
+
+WIDTH = 30
+LOOK_S = 1.0
+_COLUMNS = columns("total", "waiting", "running", "completed", "failed", "cancelled")
+
+
+def _admin(session: CliSession) -> GroupAdmin:
+    # Here, because help does without it and is quicker so.
+    from holdfast_groups.admin import GroupAdmin
+
+    return session.admin.of(GroupAdmin)
+
+
+@click.group(
+    "groups",
+    cls=HelpGroup,
+    examples=(
+        "holdfast groups show 0193a6f0-7c00-7000-8000-000000000000 --watch",
+        "holdfast groups cancel 0193a6f0-7c00-7000-8000-000000000000",
+    ),
+)
+def groups() -> None:
+    """Show how far groups of jobs are, and cancel them."""
+
+
+@groups.command(
+    "show",
+    examples=(
+        "holdfast groups show 0193a6f0-7c00-7000-8000-000000000000 --watch",
+        "holdfast groups show 0193a6f0-7c00-7000-8000-000000000000 -o json",
+    ),
+)
+@click.argument("id", metavar="ID")
+@click.option("--watch", "-w", is_flag=True, help="Follow it until it has ended.")
+@output_option
+@with_database
+def show(session: CliSession, id: str, watch: bool, output: Format) -> None:
+    """Show how far a group is; ID is the chain that `groups.start` returned."""
+    group = session.find_id("chain", id)
+    row = _read(session, group)
+    if watch:
+        take_interrupts()
+        while row["ended"] < row["total"]:
+            _draw(row)
+            time.sleep(LOOK_S)
+            row = _read(session, group)
+        _draw(row, is_last=True)
+    write_single(row, output, lambda: _write(row, is_drawn=watch))
+
+
+@groups.command(
+    "cancel", examples=("holdfast groups cancel 0193a6f0-7c00-7000-8000-000000000000 --yes",)
+)
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@change_options
+@with_database
+def cancel(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> None:
+    """Cancel what has not ended of groups, and what follows them."""
+    found = [session.find_id("chain", each) for each in ids]
+    run = partial(_admin(session).cancel, session.caller(change.reason))
+    listed = ", ".join(found)
+    change_named(
+        session,
+        change,
+        found,
+        run,
+        would=f"cancel {listed}",
+        done=f"{listed}: cancelled",
+        field="id",
+    )
+
+
+def _read(session: CliSession, group: str) -> dict[str, Any]:
+    from holdfast_groups.admin import progress_json
+
+    return progress_json(group, session.run(_admin(session).get(session.caller(), group)))
+
+
+def _write(row: dict[str, Any], is_drawn: bool) -> None:
+    if not is_drawn:
+        click.echo(bar_of(row["ended"], row["total"]))
+    write_table([row], _COLUMNS)
+
+
+def _draw(row: dict[str, Any], is_last: bool = False) -> None:
+    """Draw the bar over the one before; where there is no terminal, one line each."""
+    is_terminal = sys.stderr.isatty()
+    start = "\r" if is_terminal else ""
+    end = "\n" if is_last or not is_terminal else ""
+    click.echo(f"{start}{bar_of(row['ended'], row['total'])}{end}", err=True, nl=False)
+
+
+def bar_of(ended: int, total: int) -> str:
+    """Return a bar with its figures: `██████░░░░ 60 % · 60 of 100`."""
+    filled = WIDTH * ended // total if total else WIDTH
+    percent = 100 * ended // total if total else 100
+    return f"{'█' * filled}{'░' * (WIDTH - filled)} {percent} % · {ended:,} of {total:,}"

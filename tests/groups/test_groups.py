@@ -1,0 +1,148 @@
+"""Groups: progress in one read, one end, one cancel, on both databases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast import Holdfast, Job, Permanent
+from holdfast.cli.main import cli
+from holdfast.core.errors import ChainNotFound, InvalidOption
+from holdfast_groups import GroupProgress, Groups, add_groups
+from holdfast_groups.cli import bar_of
+from holdfast_testing.kit import Kit
+from tests.support.laws import check_rows
+
+
+class GroupScene:
+    """An application with groups; its handler fails for negative numbers, and notes what followed."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.app = Holdfast(url)
+        self.groups: Groups = add_groups(self.app)
+        self.followed: list[list[str | None]] = []
+
+        @self.app.job("part")
+        def part(job: Job[int]) -> int:
+            if job.input < 0:
+                raise Permanent("negative")
+            return job.input
+
+        @self.app.job("whole")
+        def whole(job: Job[Any]) -> str:
+            self.followed.append([each.state for each in job.blockers])
+            return f"{job.input} is whole"
+
+        self.kit = Kit(self.app, url)
+
+    def start(self, inputs: list[int], **options: Any) -> Any:
+        with self.app.transaction() as tx:
+            return self.groups.start(tx, "part", inputs, **options)
+
+    def close(self) -> None:
+        check_rows(self.app.database)
+        self.kit.close()
+        self.app.close()
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+def scene(request: pytest.FixtureRequest) -> Iterator[GroupScene]:
+    """An application on either database."""
+    scene = GroupScene(request.getfixturevalue(f"{request.param}_url"))
+    yield scene
+    scene.close()
+
+
+def test_one_read_says_how_far_a_group_is_and_one_job_follows(scene: GroupScene) -> None:
+    group = scene.start([1, 2, -3], on_complete="whole", input="it")
+    before = scene.groups.progress(group)
+    assert before == GroupProgress(3, 3, 0, 0, 0, 0)
+    assert (before.ended, before.fraction) == (0, 0.0)
+    scene.kit.run_until_idle()
+    after = scene.groups.progress(group.id)
+    assert after == GroupProgress(3, 0, 0, 2, 1, 0)
+    assert after.fraction == 1.0
+    assert scene.followed == [["completed", "completed", "failed"]]
+    assert scene.app.chains.get(group).output == "it is whole"
+
+
+def test_a_group_without_a_follower_ends_by_itself(scene: GroupScene) -> None:
+    group = scene.start([1, 2])
+    scene.kit.run_until_idle()
+    assert scene.app.chains.get(group).state == "completed"
+
+
+def test_a_group_is_cancelled_with_what_follows(scene: GroupScene) -> None:
+    group = scene.start(list(range(5)), on_complete="whole")
+    with scene.app.transaction() as tx:
+        assert scene.groups.cancel(tx, group, "wrong book") == 5
+    assert scene.groups.progress(group) == GroupProgress(5, 0, 0, 0, 0, 5)
+    scene.kit.run_until_idle()
+    assert scene.followed == []
+    chain = scene.app.chains.get(group)
+    assert (chain.state, chain.error) == ("cancelled", "Cancelled: wrong book")
+    with scene.app.transaction() as tx:
+        assert scene.groups.cancel(tx, group) == 0
+
+
+def test_a_cancelled_group_keeps_what_had_ended(scene: GroupScene) -> None:
+    group = scene.start([1, 2, 3])
+    first = scene.app.chains.list("type:part")[-1]
+    with scene.app.transaction() as tx:
+        scene.app.chains.complete(tx, first.id, 7)
+    with scene.app.transaction() as tx:
+        assert scene.groups.cancel(tx, group) == 2
+    assert scene.groups.progress(group) == GroupProgress(3, 0, 0, 1, 0, 2)
+
+
+def test_parts_with_the_same_key_count_once(scene: GroupScene) -> None:
+    with scene.app.transaction() as tx:
+        parts = scene.app.start_many(tx, "part", [1, 2], keys=["a", "b"])
+    assert scene.groups.progress_of([*parts, uuid4()]).total == 2
+
+
+async def test_groups_take_async_transactions(scene: GroupScene) -> None:
+    async with scene.app.transaction() as tx:
+        group = await scene.groups.start(tx, "part", [1, 2], on_complete="whole")
+    assert (await scene.groups.aio.progress(group)).waiting == 2
+    async with scene.app.transaction() as tx:
+        assert await scene.groups.cancel(tx, group) == 2
+    assert (await scene.groups.aio.progress_of([group])).cancelled == 1
+
+
+def test_what_cannot_be_a_group_is_refused(scene: GroupScene) -> None:
+    with pytest.raises(InvalidOption):
+        scene.start([])
+    with pytest.raises(ChainNotFound):
+        scene.groups.progress(uuid4())
+    with scene.app.transaction() as tx, pytest.raises(ChainNotFound):
+        scene.groups.cancel(tx, uuid4())
+    assert not list(scene.app.chains.list())
+
+
+def test_the_command_line_draws_a_bar_and_cancels(scene: GroupScene) -> None:
+    group = scene.start([1, 2, 3, 4])
+    shown = CliRunner().invoke(cli, ["groups", "show", str(group.id), "--url", scene.url])
+    assert shown.exit_code == 0, shown.output
+    assert "0 % · 0 of 4" in shown.output
+    ended = CliRunner().invoke(
+        cli, ["groups", "cancel", str(group.id), "--yes", "--url", scene.url]
+    )
+    assert ended.exit_code == 0, ended.output
+    words = ["groups", "show", str(group.id), "--watch", "-o", "json", "--url", scene.url]
+    watched = CliRunner().invoke(cli, words)
+    row = json.loads(watched.stdout)
+    assert (row["cancelled"], row["fraction"]) == (4, 1.0)
+    assert "100 % · 4 of 4" in watched.stderr
+
+
+def test_a_bar_is_full_only_at_the_end() -> None:
+    assert bar_of(999, 1000).count("░") == 1
+    assert bar_of(1000, 1000).count("░") == 0
+    assert bar_of(0, 0).endswith("100 % · 0 of 0")
