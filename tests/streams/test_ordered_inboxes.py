@@ -1,4 +1,4 @@
-"""Inboxes that keep the order of keys: one process a line, whatever dies on the way, and a parked message holds its key."""
+"""Inboxes that keep the order of keys: one process a line, whatever dies, and a parked message holds its key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An inbox's stream in NATS JetStream: a durable pull consumer that processes share, or lines that each have one reader."""
+"""An inbox's stream in NATS JetStream: a durable consumer that processes share, or lines with one reader each."""
 
 from __future__ import annotations
 

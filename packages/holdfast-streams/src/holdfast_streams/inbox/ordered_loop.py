@@ -1,7 +1,8 @@
 """Reads the lines of an inbox that keeps the order of keys: one process a line, from where the database says.
 
 hold    `_keep_lines` renews leases, claims what is free up to this process's share, and gives back what is too much.
-read    A line's task fetches what follows its place, and takes it in one transaction that moves the place under the token.
+read    A line's task fetches what follows its place, and takes it in one transaction that moves the place, under
+        the token.
 fail    A batch that fails is taken one by one. One that fails alone holds its line up while it is tried again, and is
         parked then; those of its key that come later are parked behind it, and the line goes on.
 die     The broker counts no deliveries here. A line that processes died with is taken one by one, and each try is
@@ -134,8 +135,8 @@ class OrderedLoop:
     async def _read(self) -> None:
         """Read until stopped. Raises: BrokerAway.
 
-        A line that finds the broker away ends all of them after what they are doing: nothing is cancelled on the way, as
-        clients and transactions are not at their best then.
+        A line that finds the broker away ends all of them after what they are doing. Nothing is cancelled: clients may
+        swallow that, and go on.
         """
         self._broken = None
         async with asyncio.TaskGroup() as group:
@@ -170,16 +171,14 @@ class OrderedLoop:
                 log.warning("the inbox %s waits for the database: %s", self._inbox.name, error)
                 pause_s = ERROR_S * (0.5 + self._clock.random())
             else:
-                for name, line in self._held.items():
-                    if name not in renewed:
-                        line.ended.set()
-                for line in list(self._held.values())[-surplus:] if surplus else ():
-                    line.ended.set()
+                kept = [name for name in self._held if name in renewed]
+                for name in self._held.keys() - kept[: len(kept) - surplus]:
+                    self._held[name].ended.set()
                 for each in claimed:
                     self._begin(each, group)
                 self._has_lines = True
-            if self._is_tick and self._has_lines:
-                if all(each.is_idle for each in self._held.values()):
+            if self._is_tick:
+                if self._has_lines and all(each.is_idle for each in self._held.values()):
                     break
                 pause_s = min(pause_s, TICK_FETCH_S)
             await self._clock.wait(self._beat, pause_s)
@@ -286,7 +285,7 @@ class OrderedLoop:
     # ---- Messages
 
     async def _park_suspect(self, line: _Line, placed: PlacedMessage) -> bool:
-        """Count a try of a message that processes may have died of; park it when there were too many. Raises: LineLost."""
+        """Count a try of a message that processes may have died of; park it after too many. Raises: LineLost."""
         tries = await self._database.run_async(
             INBOXES.try_line(self._inbox.name, line.name, line.token)
         )
@@ -312,22 +311,7 @@ class OrderedLoop:
 
     async def _take_together(self, line: _Line, found: Sequence[PlacedMessage]) -> None:
         """Take messages in one transaction that moves the line. Raises: HandlerFailed, LineLost, DatabaseError."""
-        name = self._inbox.name
-        now = await self._database.run_async(resolve_now(self._intake.now()))
-        parked = await self._database.run_async(INBOXES.parked_keys(name))
-        good: list[Message[Any]] = []
-        aside: list[tuple[PlacedMessage, str | None]] = []
-        for each in found:
-            if each.key is not None and each.key in parked:
-                aside.append((each, None))
-                continue
-            read = read_message(self._inbox, each.raw, now)
-            if isinstance(read, Message):
-                good.append(read)
-                continue
-            aside.append((each, read))
-            if each.key is not None:
-                parked.add(each.key)
+        good, aside = await self._sort(found)
 
         def last() -> Op[None]:
             for each, error in aside:
@@ -348,6 +332,27 @@ class OrderedLoop:
         for each, error in aside:
             if error is not None:
                 self._intake.emit(INBOX_PARKED, message=each.raw.id, error=error)
+
+    async def _sort(
+        self, found: Sequence[PlacedMessage]
+    ) -> tuple[list[Message[Any]], list[tuple[PlacedMessage, str | None]]]:
+        """Return what the handler gets, and what is parked: with its error, or behind one of its key."""
+        now = await self._database.run_async(resolve_now(self._intake.now()))
+        parked = await self._database.run_async(INBOXES.parked_keys(self._inbox.name))
+        good: list[Message[Any]] = []
+        aside: list[tuple[PlacedMessage, str | None]] = []
+        for each in found:
+            if each.key in parked:
+                aside.append((each, None))
+                continue
+            read = read_message(self._inbox, each.raw, now)
+            if isinstance(read, Message):
+                good.append(read)
+                continue
+            aside.append((each, read))
+            if each.key is not None:
+                parked.add(each.key)
+        return good, aside
 
     def _move(self, line: _Line, end: str) -> Op[None]:
         start, name = line.place, self._inbox.name
