@@ -174,10 +174,10 @@ def rate(services: list[Service], seconds: float) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make scale", description=__doc__)
     parser.add_argument(
-        "--seconds", type=float, default=15.0, help="how long each rate is measured"
+        "--seconds", type=float, default=20.0, help="how long each rate is measured"
     )
-    parser.add_argument("--orders", type=int, default=20_000, help="how many orders there are")
-    parser.add_argument("--share", type=float, default=0.1, help="processor of each database")
+    parser.add_argument("--orders", type=int, default=8_000, help="how many orders there are")
+    parser.add_argument("--share", type=float, default=0.05, help="processor of each database")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     given = parser.parse_args()
     share = given.share if can_share() else 0.0
