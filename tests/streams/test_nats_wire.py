@@ -9,6 +9,7 @@ from pathlib import Path
 import nats
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 import holdfast_streams
 from holdfast_streams.nats_wire import FastClient, frame, frame_with_headers, send_frames
@@ -25,7 +26,7 @@ async def test_messages_in_one_write_arrive_as_those_of_the_client_do() -> None:
         await reader.connect(url)
         found: list[tuple[str, bytes, dict[str, str] | None]] = []
 
-        async def take(message: nats.aio.msg.Msg) -> None:
+        async def take(message: Msg) -> None:
             found.append((message.subject, message.data, message.headers))
 
         await reader.subscribe("a.>", cb=take)

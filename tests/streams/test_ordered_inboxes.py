@@ -1,11 +1,14 @@
-"""Inboxes that keep the order of keys: one process a line, whatever dies on the way, and a parked message holds its key."""
+"""Inboxes that keep the order of keys: one process a line, whatever dies, and a parked message holds its key."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -374,6 +377,38 @@ async def test_a_message_that_kills_its_process_is_parked_after_some_tries(
     assert "processes ended 4 times" in (failed.error or "")
     assert (failed.state, behind.state) == ("failed", "due")
     await inbox.app.aclose()
+
+
+async def test_what_a_process_wrote_that_lost_its_line_is_rolled_back_and_taken_once(
+    postgres_url: str,
+) -> None:
+    scene, broker = InboxScene(postgres_url), NatsLines()
+    began, go = threading.Event(), threading.Event()
+
+    @scene.streams.inbox(broker.source, order="key", name="paid")
+    def take(message: Message[Any], tx: Any) -> None:
+        tx.execute(scene.write, (message.data["n"], message.data["key"], None))
+        began.set()
+        go.wait(30)
+
+    try:
+        await broker.make_stream()
+        await broker.send_lines((7, {"n": 1, "key": "a"}))
+        run, thief = scene.app.database.run, "0190163d-8694-739b-aea5-966c26f8ad91"
+        async with scene.working():
+            await asyncio.to_thread(began.wait, 30)
+            later = int(time.time() * 1e6) + 3_600_000_000
+            line = ["payments.7.>"]
+            assert run(INBOXES.claim_lines("paid", line, "other", thief, 1, 1, later))
+            go.set()
+            await until(
+                lambda: scene.told("inbox_line_lost") == [{"inbox": "paid", "line": line[0]}]
+            )
+            assert scene.taken() == []
+            run(INBOXES.release_lines("paid", {line[0]: thief}))
+            await scene.until_taken(1)
+    finally:
+        broker.server.close()
 
 
 async def test_a_place_is_moved_only_under_the_token_and_from_where_it_was(

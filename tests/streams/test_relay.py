@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from zlib import crc32
 
 import nats
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from nats.js.api import StreamConfig
 from prometheus_client import CollectorRegistry
 
@@ -49,6 +50,11 @@ async def sink(to: JetStream) -> AsyncIterator[Sink]:
 def declare(scene: Scene, to: JetStream | RedisStream, **options: Any) -> None:
     scene.streams.relay("order.*", to=to, name="feed", **options)
     scene.streams.register()
+
+
+async def invoke(scene: Scene, *words: str) -> Result:
+    """Run a command, which has an event loop of its own."""
+    return await asyncio.to_thread(CliRunner().invoke, cli, [*words, "--url", scene.url])
 
 
 async def until_stored(scene: Scene, sink: Sink) -> None:
@@ -204,17 +210,14 @@ async def test_a_stream_that_is_gone_is_refilled_once_it_exists_again(
     async with scene.working():
         await until(lambda: all(each.blocked == "unfit" for each in scene.lines("feed")))
         assert "holdfast streams recreate" in (scene.lines("feed")[0].error or "")
-        recreated = CliRunner().invoke(
-            cli, ["streams", "recreate", "feed", "--reason", "disks", "--url", scene.url]
-        )
-        assert recreated.exit_code == 0, recreated.output
-        await until_stored(scene, sink)
+        words = ["streams", "recreate", "feed", "--reason", "disks"]
+        assert (await invoke(scene, *words)).exit_code == 0
         await until(lambda: not any(each.blocked for each in scene.lines("feed")))
+        await until_stored(scene, sink)
     check_once(scene, await stored(sink))
-    listed = CliRunner().invoke(cli, ["audit", "list", "-o", "json", "--url", scene.url])
-    (entry, *_) = json.loads(listed.stdout)
+    (entry, *_) = json.loads((await invoke(scene, "audit", "list", "-o", "json")).stdout)
     assert (entry["action"], entry["reason"]) == ("stream.recreate", "disks")
-    refused = CliRunner().invoke(cli, ["streams", "recreate", "feed", "--url", scene.url])
+    refused = await invoke(scene, "streams", "recreate", "feed")
     assert (refused.exit_code, "HF198" in refused.output) == (4, True)
 
 
@@ -228,7 +231,7 @@ async def test_a_stream_that_takes_no_atomic_batches_is_fed_once_it_is_changed_a
     scene.publish(*range(5), key="a")
     async with scene.working():
         await until(lambda: any(each.blocked == "unfit" for each in scene.lines("feed")))
-        (error, *_) = {each.error for each in scene.lines("feed") if each.blocked} - {None}
+        (error, *_) = [each.error or "" for each in scene.lines("feed") if each.blocked]
         assert "StreamConfig(…, allow_atomic=True)" in error
         await client.jetstream().update_stream(wanted.evolve(allow_atomic=True))
         await until(lambda: all(each.lag == 0 for each in scene.lines("feed")))

@@ -32,7 +32,7 @@ class TestJetStream(SinkConformance):
         self, make_sink: MakeSink
     ) -> None:
         sink = make_sink()
-        with pytest.raises(StreamUnfit, match="nats stream add ORDERS"):
+        with pytest.raises(StreamUnfit, match="holdfast streams recreate"):
             await sink.open(creates=False)
         await sink.close()
 
@@ -41,7 +41,7 @@ class TestJetStream(SinkConformance):
         await sink.open(creates=True)
         await ask(sink, "STREAM.UPDATE", name="ORDERS", subjects=["ORDERS.>"], allow_atomic=False)
         sink._is_fit = False
-        with pytest.raises(StreamUnfit, match="--allow-batch"):
+        with pytest.raises(StreamUnfit, match="allow_atomic=True"):
             await sink.open(creates=True)
         await sink.close()
 

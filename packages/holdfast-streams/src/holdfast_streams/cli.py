@@ -62,7 +62,7 @@ def _admin(session: CliSession) -> StreamAdmin:
     examples=("holdfast streams list", "holdfast streams lag revenue"),
 )
 def streams() -> None:
-    """Show consumers and relays of the event log and their lag; pause, rewind, retry, skip, rebase and recreate."""
+    """Show consumers and relays of the event log, and their lag; pause, rewind, retry, skip and more."""
 
 
 @streams.command("list", examples=("holdfast streams list", "holdfast streams list -o json"))

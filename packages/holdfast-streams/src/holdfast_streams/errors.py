@@ -205,7 +205,7 @@ class InboxIsRun(InboxError):
 class InboxUnfit(BrokerAway):
     """The stream of an inbox cannot be read in the order of its keys.
 
-    Such an inbox keeps itself how far it is, so the stream must keep what was read, and have a line for some of the keys.
+    Such an inbox keeps itself how far it is, so the stream must keep what was read.
     """
 
     code = "HF197"

@@ -7,7 +7,7 @@ EXTENSION = Extension(
         "Inspect and act": {
             "streams": LazyCommand(
                 "holdfast_streams.cli",
-                "Show consumers and relays of the event log and their lag; pause, rewind, retry, skip, rebase and recreate.",
+                "Show consumers and relays of the event log, and their lag; pause, rewind, retry, skip and more.",
             ),
             "inbox": LazyCommand(
                 "holdfast_streams.inbox.inbox_cli",

@@ -40,8 +40,7 @@ PAGES = (
         "POST",
         "/streams",
         tuple(
-            f"stream.{verb}"
-            for verb in ("pause", "resume", "retry", "skip", "rebase", "recreate")
+            f"stream.{verb}" for verb in ("pause", "resume", "retry", "skip", "rebase", "recreate")
         ),
         change,
     ),

@@ -24,6 +24,7 @@ from holdfast.worker.clock import Clock
 from holdfast_streams.consumer import HandlerFailed
 from holdfast_streams.errors import BrokerAway
 from holdfast_streams.inbox.broker_source import BrokerDelivery, BrokerSource
+from holdfast_streams.inbox.declaration import Inbox
 from holdfast_streams.inbox.inbox_events import (
     INBOX_AWAY,
     INBOX_BACK,
@@ -32,7 +33,6 @@ from holdfast_streams.inbox.inbox_events import (
     INBOX_PARKED,
     INBOX_RECEIVED,
 )
-from holdfast_streams.inbox.declaration import Inbox
 from holdfast_streams.inbox.intake import DATABASE_ERRORS, Intake
 from holdfast_streams.inbox.message import Message, RawMessage, check_id
 

@@ -105,14 +105,16 @@ class Inboxes:
         name: under which they are noted; by default the function's. id: returns what a message is recognised by; by
         default its place in the log it was relayed from, else its own id or its place in the stream. dedupe: how long
         it is recognised, longer than the broker may deliver it again. batch: the most messages of a transaction, up to
-        1,000. retry: how often a message is tried before it is parked; by default five times. order: with "key", messages
-        of a key are taken in their order, and those behind a parked one wait for it; each line of the stream is read by
-        one process at a time, from where the database says.
+        1,000. retry: how often a message is tried before it is parked; by default five times. order: with "key",
+        messages of a key are taken in their order, and those behind a parked one wait for it; each line of the stream
+        is read by one process at a time, from where the database says.
 
         Raises: InvalidOption, InvalidName, HandlerInvalid, DuplicateInbox.
         """
         if order not in (None, "key"):
-            raise InvalidOption(f"order={repr(order)[:40]} is not an order", help='write order="key"')
+            raise InvalidOption(
+                f"order={repr(order)[:40]} is not an order", help='write order="key"'
+            )
         if not isinstance(source, JetStream | RedisStream):
             raise InvalidOption(
                 f"{repr(source)[:60]} is not a broker's stream",

@@ -146,13 +146,17 @@ class InboxRunner:
 
     # ---- What goes on beside the brokers
 
-    async def _keep_beating(self, name: str, loop: BrokerLoop | OrderedLoop, context: RunnerContext) -> None:
+    async def _keep_beating(
+        self, name: str, loop: BrokerLoop | OrderedLoop, context: RunnerContext
+    ) -> None:
         while True:
             loop.changed.clear()
             await self._beat(name, loop, context)
             await context.clock.wait(loop.changed, BEAT_S)
 
-    async def _beat(self, name: str, loop: BrokerLoop | OrderedLoop, context: RunnerContext) -> None:
+    async def _beat(
+        self, name: str, loop: BrokerLoop | OrderedLoop, context: RunnerContext
+    ) -> None:
         beat = INBOXES.beat(name, context.worker, MEMBER_MS, loop.error, context.now())
         await self._tend("noted as read", beat)
 

@@ -178,9 +178,7 @@ class Intake:
         inbox = self.inbox
         if inbox.order is not None and inbox.id is None:
             return set(ids)
-        return (
-            yield from INBOXES.remember(inbox.name, ids, inbox.dedupe_ms, self._app.instant())
-        )
+        return (yield from INBOXES.remember(inbox.name, ids, inbox.dedupe_ms, self._app.instant()))
 
     def _message(self, due: DueMessage) -> Message[Any]:
         """Read a parked message as it was received. Raises: HandlerFailed."""

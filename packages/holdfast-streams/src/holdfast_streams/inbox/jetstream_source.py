@@ -1,4 +1,4 @@
-"""An inbox's stream in NATS JetStream: a durable pull consumer that processes share, or lines that each have one reader."""
+"""An inbox's stream in NATS JetStream: a durable consumer that processes share, or lines with one reader each."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ class JetStreamFeed:
                     await self._look()
             except _ERRORS as error:
                 raise BrokerAway(f"NATS says: {str(error) or type(error).__name__}") from error
-            new = [placed for each in found if (placed := self._placed(each)) is not None]
+            new = [placed for each in found if (placed := self._place_of(each)) is not None]
             if new or not found:
                 return new
 
@@ -345,7 +345,7 @@ class JetStreamFeed:
         if self._last is not None and not await self._has(self._last, info):
             raise BrokerAway(f"the stream {self._stream} has lost messages, and is read again")
 
-    def _placed(self, message: Msg) -> PlacedMessage | None:
+    def _place_of(self, message: Msg) -> PlacedMessage | None:
         """Return a message with its place; None if it was taken before. Raises: BrokerAway."""
         stream, sequence, _, at, delivered = read_reply(message.reply)
         if delivered != self._delivered + 1:

@@ -1,7 +1,8 @@
 """Reads the lines of an inbox that keeps the order of keys: one process a line, from where the database says.
 
 hold    `_keep_lines` renews leases, claims what is free up to this process's share, and gives back what is too much.
-read    A line's task fetches what follows its place, and takes it in one transaction that moves the place under the token.
+read    A line's task fetches what follows its place, and takes it in one transaction that moves the place, under
+        the token.
 fail    A batch that fails is taken one by one. One that fails alone holds its line up while it is tried again, and is
         parked then; those of its key that come later are parked behind it, and the line goes on.
 die     The broker counts no deliveries here. A line that processes died with is taken one by one, and each try is
@@ -52,7 +53,7 @@ from holdfast_streams.line_shares import share_of
 log = logging.getLogger("holdfast.inbox")
 
 
-class _Line:
+class _LeasedLine:
     """A line that this process holds."""
 
     def __init__(self, claimed: InboxLine) -> None:
@@ -90,7 +91,7 @@ class OrderedLoop:
         self._lease_ms = lease_ms
         self._stopping = stopping
         self._is_tick = is_tick
-        self._held: dict[str, _Line] = {}
+        self._held: dict[str, _LeasedLine] = {}
         self._beat = asyncio.Event()
         self._has_lines = False
         self._broken: BrokerAway | None = None
@@ -134,8 +135,8 @@ class OrderedLoop:
     async def _read(self) -> None:
         """Read until stopped. Raises: BrokerAway.
 
-        A line that finds the broker away ends all of them after what they are doing: nothing is cancelled on the way, as
-        clients and transactions are not at their best then.
+        A line that finds the broker away ends all of them after what they are doing. Nothing is cancelled: clients may
+        swallow that, and go on.
         """
         self._broken = None
         async with asyncio.TaskGroup() as group:
@@ -170,16 +171,14 @@ class OrderedLoop:
                 log.warning("the inbox %s waits for the database: %s", self._inbox.name, error)
                 pause_s = ERROR_S * (0.5 + self._clock.random())
             else:
-                for name, line in self._held.items():
-                    if name not in renewed:
-                        line.ended.set()
-                for line in list(self._held.values())[-surplus:] if surplus else ():
-                    line.ended.set()
+                kept = [name for name in self._held if name in renewed]
+                for name in self._held.keys() - kept[: len(kept) - surplus]:
+                    self._held[name].ended.set()
                 for each in claimed:
                     self._begin(each, group)
                 self._has_lines = True
-            if self._is_tick and self._has_lines:
-                if all(each.is_idle for each in self._held.values()):
+            if self._is_tick:
+                if self._has_lines and all(each.is_idle for each in self._held.values()):
                     break
                 pause_s = min(pause_s, TICK_FETCH_S)
             await self._clock.wait(self._beat, pause_s)
@@ -215,17 +214,17 @@ class OrderedLoop:
         return Held(f"inbox {self._inbox.name}/{line}", token)
 
     def _begin(self, claimed: InboxLine, group: asyncio.TaskGroup) -> None:
-        line = _Line(claimed)
+        line = _LeasedLine(claimed)
         self._held[line.name] = line
         task = group.create_task(self._read_line(line), name=f"holdfast inbox {line.name}")
         task.add_done_callback(lambda _: self._forget(line))
 
-    def _forget(self, line: _Line) -> None:
+    def _forget(self, line: _LeasedLine) -> None:
         if self._held.get(line.name) is line and line.ended.is_set():
             del self._held[line.name]
             self._beat.set()
 
-    async def _read_line(self, line: _Line) -> None:
+    async def _read_line(self, line: _LeasedLine) -> None:
         """Read a line until it is given up or lost, or the broker is away."""
         feed: LineFeed | None = None
         try:
@@ -260,7 +259,7 @@ class OrderedLoop:
             released = INBOXES.release_lines(self._inbox.name, {line.name: line.token})
             await self._database.run_async(released)
 
-    async def _find_place(self, line: _Line) -> None:
+    async def _find_place(self, line: _LeasedLine) -> None:
         """After an error, read whether the line is still held, and what was committed."""
         with suppress(*DATABASE_ERRORS):
             found = await self._database.run_async(
@@ -271,7 +270,7 @@ class OrderedLoop:
             else:
                 line.ended.set()
 
-    async def _read_some(self, line: _Line, feed: LineFeed) -> bool:
+    async def _read_some(self, line: _LeasedLine, feed: LineFeed) -> bool:
         """Fetch and take some messages; say whether the rest of them has to be fetched again."""
         is_suspect = line.deaths >= SUSPECTED_AFTER
         wait_s = TICK_FETCH_S if self._is_tick else FETCH_S
@@ -285,8 +284,8 @@ class OrderedLoop:
 
     # ---- Messages
 
-    async def _park_suspect(self, line: _Line, placed: PlacedMessage) -> bool:
-        """Count a try of a message that processes may have died of; park it when there were too many. Raises: LineLost."""
+    async def _park_suspect(self, line: _LeasedLine, placed: PlacedMessage) -> bool:
+        """Count a try of a message that processes may have died of; park it after too many. Raises: LineLost."""
         tries = await self._database.run_async(
             INBOXES.try_line(self._inbox.name, line.name, line.token)
         )
@@ -297,7 +296,7 @@ class OrderedLoop:
         await self._move_past(line, placed, f"processes ended {tries - 1} times while it was taken")
         return True
 
-    async def _take(self, line: _Line, found: Sequence[PlacedMessage]) -> bool:
+    async def _take(self, line: _LeasedLine, found: Sequence[PlacedMessage]) -> bool:
         """Take messages in order; say whether all of them were. Raises: LineLost, DatabaseError."""
         try:
             await self._take_together(line, found)
@@ -310,24 +309,9 @@ class OrderedLoop:
                 return True
             return await self._fail(line, found[0], str(failure))
 
-    async def _take_together(self, line: _Line, found: Sequence[PlacedMessage]) -> None:
+    async def _take_together(self, line: _LeasedLine, found: Sequence[PlacedMessage]) -> None:
         """Take messages in one transaction that moves the line. Raises: HandlerFailed, LineLost, DatabaseError."""
-        name = self._inbox.name
-        now = await self._database.run_async(resolve_now(self._intake.now()))
-        parked = await self._database.run_async(INBOXES.parked_keys(name))
-        good: list[Message[Any]] = []
-        aside: list[tuple[PlacedMessage, str | None]] = []
-        for each in found:
-            if each.key is not None and each.key in parked:
-                aside.append((each, None))
-                continue
-            read = read_message(self._inbox, each.raw, now)
-            if isinstance(read, Message):
-                good.append(read)
-                continue
-            aside.append((each, read))
-            if each.key is not None:
-                parked.add(each.key)
+        good, aside = await self._sort(found)
 
         def last() -> Op[None]:
             for each, error in aside:
@@ -339,7 +323,7 @@ class OrderedLoop:
         else:
             taken = 0
             await self._database.run_async(last())
-        self._moved(line, found[-1].place)
+        self._note_move(line, found[-1].place)
         self.messages += taken
         if taken:
             self._intake.emit(INBOX_RECEIVED, messages=taken)
@@ -349,15 +333,36 @@ class OrderedLoop:
             if error is not None:
                 self._intake.emit(INBOX_PARKED, message=each.raw.id, error=error)
 
-    def _move(self, line: _Line, end: str) -> Op[None]:
+    async def _sort(
+        self, found: Sequence[PlacedMessage]
+    ) -> tuple[list[Message[Any]], list[tuple[PlacedMessage, str | None]]]:
+        """Return what the handler gets, and what is parked: with its error, or behind one of its key."""
+        now = await self._database.run_async(resolve_now(self._intake.now()))
+        parked = await self._database.run_async(INBOXES.parked_keys(self._inbox.name))
+        good: list[Message[Any]] = []
+        aside: list[tuple[PlacedMessage, str | None]] = []
+        for each in found:
+            if each.key in parked:
+                aside.append((each, None))
+                continue
+            read = read_message(self._inbox, each.raw, now)
+            if isinstance(read, Message):
+                good.append(read)
+                continue
+            aside.append((each, read))
+            if each.key is not None:
+                parked.add(each.key)
+        return good, aside
+
+    def _move(self, line: _LeasedLine, end: str) -> Op[None]:
         start, name = line.place, self._inbox.name
         if not (yield from INBOXES.move_line(name, line.name, line.token, start, end)):
             raise LineLost(f"{line.name} is read by another process")
 
-    def _moved(self, line: _Line, end: str) -> None:
+    def _note_move(self, line: _LeasedLine, end: str) -> None:
         line.place, line.failures, line.deaths = end, 0, 0
 
-    async def _fail(self, line: _Line, placed: PlacedMessage, error: str) -> bool:
+    async def _fail(self, line: _LeasedLine, placed: PlacedMessage, error: str) -> bool:
         """Wait until a message is tried again, or park it; say whether the line has passed it."""
         line.failures += 1
         most = self._inbox.retry.max_attempts
@@ -369,7 +374,7 @@ class OrderedLoop:
         await self._clock.wait(line.ended, delay_ms / 1000)
         return False
 
-    async def _move_past(self, line: _Line, placed: PlacedMessage, error: str) -> None:
+    async def _move_past(self, line: _LeasedLine, placed: PlacedMessage, error: str) -> None:
         """Park a message, and go on behind it. Raises: LineLost."""
         attempts = max(1, line.failures)
 
@@ -378,7 +383,7 @@ class OrderedLoop:
             yield from self._move(line, placed.place)
 
         await self._database.run_async(park())
-        self._moved(line, placed.place)
+        self._note_move(line, placed.place)
         self._intake.emit(INBOX_PARKED, message=placed.raw.id, error=error)
 
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 BlockedState = Literal["away", "no_leader", "unfit", "full", "ahead", "recreate"]
-"""Why a line waits: the broker is away, its stream has no leader, is unfit, full, ahead of the log, or to be made again."""
+"""Why a line waits: the broker is away; its stream has no leader, is unfit, full, ahead, or to be made again."""
 
 MAX_MESSAGES = 1_000
 """How many messages a batch has at most, as JetStream allows."""
