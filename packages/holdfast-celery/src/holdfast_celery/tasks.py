@@ -14,6 +14,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import (
     Aborted,
@@ -825,7 +827,9 @@ def _go_on(
     with nullcontext() if tx is not None else job.complete() as done:
         members = start_members(app, done.tx if done else tx, step.members, [result])
         spent_ms = round((time.monotonic() - began) * 1000)
-        return continue_with(body, input_of(body, (), rest, collect=True), spent_ms, members)
+        # Only its members are given the result, and this job is where it is looked for.
+        taking = msgspec.structs.replace(input_of(body, (), rest, collect=True), given=result)
+        return continue_with(body, taking, spent_ms, members)
 
 
 def _name_in_celery(function: Any) -> str | None:
