@@ -171,7 +171,8 @@ def test_the_group_within_a_chain_is_a_parent_once_it_has_started(
         return sum(numbers)
 
     result = chain(add.s(1, 1), group(add.s(1), add.s(2)), total.s())()
-    assert result.parent is None
+    not_yet = result.parent
+    assert not_yet is None
     kit.run_until_idle()
     assert [each.get(timeout=1) for each in result.parent] == [3, 4]
     assert result.parent.parent.get(timeout=1) == 2
