@@ -33,6 +33,7 @@ from holdfast.core.retry import Retry
 from holdfast.core.signatures import check_kind, is_async
 from holdfast.worker.job import Job
 from holdfast_celery.calls import (
+    COLLECT,
     MAP,
     NO_OPTIONS,
     STARMAP,
@@ -827,8 +828,10 @@ def _go_on(
     with nullcontext() if tx is not None else job.complete() as done:
         members = start_members(app, done.tx if done else tx, step.members, [result])
         spent_ms = round((time.monotonic() - began) * 1000)
-        # Only its members are given the result, and this job is where it is looked for.
-        taking = msgspec.structs.replace(input_of(body, (), rest, collect=True), given=result)
+        taking = input_of(body, (), rest, collect=True)
+        if body.task != COLLECT or not job.attempt_state.sealed:
+            # Only its members are given the result, and this job is where it is looked for; but that one is not sealed.
+            taking = msgspec.structs.replace(taking, given=result)
         return continue_with(body, taking, spent_ms, members)
 
 
