@@ -648,7 +648,7 @@ def test_what_is_said_to_be_covered_is_there(feature: Feature, app: Celery) -> N
 def test_what_is_not_covered_is_no_attribute_for_those_who_ask(app: Celery) -> None:
     things = (app, _task(app), _task(app).request, AsyncResult("x", app), _task(app).s())
     assert [hasattr(each, "backend") or hasattr(each, "freeze") for each in things] == [False] * 5
-    assert getattr(celery.GroupResult([]), "id", None) is None
+    assert getattr(celery.GroupResult([]), "iterate", None) is None
     with pytest.raises(CeleryUnsupported, match="signature attribute set is not covered"):
         _ = chain(_task(app).s()).set  # type: ignore[attr-defined]
 

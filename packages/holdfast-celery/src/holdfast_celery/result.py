@@ -51,7 +51,7 @@ _LOOKS_EVERY_S = 0.1
 """How often a task is looked for whose start is not committed, which nothing announces."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class TaskOutcome(msgspec.Struct, frozen=True):
     """What is known of a task: of a whole chain, or of one job of it."""
 
     id: UUID
@@ -197,7 +197,7 @@ class AsyncResult:
         found = self._look()
         if found is None:
             return "PENDING"
-        reported = self._reported(found)
+        reported = self._read_state(found)
         return (reported.state if reported else None) or found.status
 
     state = status
@@ -208,12 +208,12 @@ class AsyncResult:
         found = self._look()
         if found is None:
             return None
-        reported = self._reported(found)
+        reported = self._read_state(found)
         return reported.meta if reported else found.exception or found.value
 
     info = result
 
-    def _reported(self, found: Outcome) -> ReportedState | None:
+    def _read_state(self, found: TaskOutcome) -> ReportedState | None:
         """Return what a running task has reported with `update_state`."""
         return read_state(self.app, str(found.id)) if found.state == "running" else None
 
@@ -257,7 +257,7 @@ class AsyncResult:
         with transaction_of(self.app) as tx:
             self.app.chains.delete(tx, self._find().id)
 
-    def _wait(self, timeout: float | None) -> Outcome:
+    def _wait(self, timeout: float | None) -> TaskOutcome:
         """Wait until it has ended, also for one whose transaction is not committed yet. Raises: TimeoutError."""
         ends_at = math.inf if timeout is None else time.monotonic() + timeout
         while (found := self._look()) is None or (
@@ -279,25 +279,25 @@ class AsyncResult:
             raise TimeoutError(f"the task did not end within {timeout} s") from error
         return self._outcome()
 
-    def _look(self) -> Outcome | None:
+    def _look(self) -> TaskOutcome | None:
         try:
             return self._outcome()
         except ChainNotFound:
             return None
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> TaskOutcome:
         """Read what is known. Raises: ChainNotFound."""
         chain = self._find()
         is_one = chain.jobs == 1 and self._place is None
         if is_one or (self._place is None and chain.state != "running"):
-            return Outcome(chain.id, chain.state, chain.output, chain.error)
+            return TaskOutcome(chain.id, chain.state, chain.output, chain.error)
         jobs = self._jobs()
         place = len(jobs) - 1 if self._place is None else self._place
         if place >= len(jobs):
-            return Outcome(chain.id, "pending")
+            return TaskOutcome(chain.id, "pending")
         job = jobs[place]
         output = _given_by(jobs[place + 1]) if place + 1 < len(jobs) else job.output
-        return Outcome(job.id, job.state, output, job.error)
+        return TaskOutcome(job.id, job.state, output, job.error)
 
     def _jobs(self) -> Sequence[JobInfo]:
         """Read the jobs of its chain, in order."""

@@ -61,8 +61,9 @@ def forget_state(request: TaskRequest) -> None:
         return
     if not job.attempt_state.progress[1].startswith(_BEGINNING):
         return
+    row, job.attempt_state.progress = _row(request), None
     with suppress(HoldfastError):
-        app.database.run(app.database.store.leases.forget([_row(request)]))
+        app.database.run(app.database.store.leases.forget([row]))
 
 
 def read_state(app: Celery, job_id: str) -> ReportedState | None:

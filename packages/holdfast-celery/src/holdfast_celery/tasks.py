@@ -14,6 +14,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import (
     Aborted,
@@ -31,6 +33,7 @@ from holdfast.core.retry import Retry
 from holdfast.core.signatures import check_kind, is_async
 from holdfast.worker.job import Job
 from holdfast_celery.calls import (
+    COLLECT,
     MAP,
     NO_OPTIONS,
     STARMAP,
@@ -825,7 +828,11 @@ def _go_on(
     with nullcontext() if tx is not None else job.complete() as done:
         members = start_members(app, done.tx if done else tx, step.members, [result])
         spent_ms = round((time.monotonic() - began) * 1000)
-        return continue_with(body, input_of(body, (), rest, collect=True), spent_ms, members)
+        taking = input_of(body, (), rest, collect=True)
+        if body.task != COLLECT or not job.attempt_state.sealed:
+            # Only its members are given the result, and this job is where it is looked for; but that one is not sealed.
+            taking = msgspec.structs.replace(taking, given=result)
+        return continue_with(body, taking, spent_ms, members)
 
 
 def _name_in_celery(function: Any) -> str | None:
