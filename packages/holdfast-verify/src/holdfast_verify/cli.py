@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,11 +26,11 @@ _COLUMNS = (
 )
 
 
-def _colour(row: dict[str, Any]) -> str:
+def _colour(row: Mapping[str, Any]) -> str:
     return "red" if row["breaches"] else "green"
 
 
-def _found(row: dict[str, Any]) -> str:
+def _found(row: Mapping[str, Any]) -> str:
     count = len(row["breaches"])
     return pluralize(count, "row") if count else "nothing that breaks it"
 
