@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from holdfast.extensions import lazy_names
 
 if TYPE_CHECKING:
+    from holdfast_streams.brokers import FastStreamTarget as FastStreamTarget
     from holdfast_streams.brokers import JetStream as JetStream
     from holdfast_streams.brokers import RedisStream as RedisStream
     from holdfast_streams.inbox.django_view import inbox_view as inbox_view
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
-        "brokers": ("JetStream", "RedisStream"),
+        "brokers": ("FastStreamTarget", "JetStream", "RedisStream"),
         "inbox.django_view": ("inbox_view",),
         "inbox.flask_blueprint": ("inbox_blueprint",),
         "inbox.message": ("Message", "WebhookRequest"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 LINES = 16
 """How many lines a relay has."""
@@ -57,3 +58,24 @@ class RedisStream:
     def lines(self) -> list[str]:
         """The streams of each line, for an inbox that keeps the order of keys: a relay's, and the one of that name."""
         return [self.stream, *(f"{self.stream}:{line}" for line in range(LINES))]
+
+
+@dataclass(frozen=True, slots=True)
+class FastStreamTarget:
+    """A publisher of FastStream, for brokers that Holdfast does not speak itself: at least once, not exactly once.
+
+    `FastStreamTarget(broker, broker.publisher("orders"), "orders")`: its name is also the relay's by default.
+    """
+
+    broker: Any
+    publisher: Any
+    stream: str
+
+    @property
+    def url(self) -> str:
+        """Which broker it is, for people."""
+        return f"faststream://{type(self.broker).__name__}"
+
+
+RelayTarget = JetStream | RedisStream | FastStreamTarget
+"""Where a relay sends events."""

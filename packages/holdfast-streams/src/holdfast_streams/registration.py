@@ -14,7 +14,7 @@ from holdfast.core.instants import Instant, parse_since
 from holdfast.core.registry import check_name
 from holdfast.core.retry import Retry
 from holdfast.core.signatures import check_call, is_async, name_of, parameter_type
-from holdfast_streams.brokers import JetStream, RedisStream
+from holdfast_streams.brokers import JetStream, RelayTarget
 from holdfast_streams.commands import stream_facts
 from holdfast_streams.consumer import CONSUMER_RETRY, Consumer, ConsumerOrder
 from holdfast_streams.errors import DuplicateReader
@@ -126,7 +126,7 @@ class Streams:
     def relay(
         self,
         *patterns: str,
-        to: JetStream | RedisStream,
+        to: RelayTarget,
         name: str | None = None,
         batch: int | None = None,
         order: ConsumerOrder | None = "key",
@@ -138,6 +138,8 @@ class Streams:
         since: datetime | Duration | None = None,
     ) -> None:
         """Append events whose names match to a stream of a broker, each once, in order per key.
+
+        With a `FastStreamTarget`, each at least once.
 
         to: the stream. name: under which its position is kept; by default the stream's. batch: the most messages of an
         append, up to 1,000, by default 500. order: with "key", as by default, later events of a parked event's key wait
@@ -152,7 +154,7 @@ class Streams:
             raise InvalidName(
                 "a relay needs the events it sends", help='write streams.relay("order.*", to=…)'
             )
-        if not isinstance(to, JetStream | RedisStream):
+        if not isinstance(to, RelayTarget):
             raise InvalidOption(
                 f"to={repr(to)[:60]} is not a stream of a broker",
                 help='write to=JetStream("nats://host:4222", stream="ORDERS"), or a RedisStream',

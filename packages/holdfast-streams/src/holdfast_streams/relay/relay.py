@@ -23,7 +23,7 @@ from holdfast.core.retry import Retry
 from holdfast.storage.database import Database
 from holdfast.storage.operation import Op
 from holdfast.worker.clock import Clock
-from holdfast_streams.brokers import JetStream, RedisStream
+from holdfast_streams.brokers import FastStreamTarget, JetStream, RedisStream, RelayTarget
 from holdfast_streams.consumer import ConsumerOrder
 from holdfast_streams.delivery import RetryLater
 from holdfast_streams.errors import (
@@ -66,7 +66,11 @@ NAMED = 3
 
 MAX_RETRIED = 100
 
-_EXTRAS = {JetStream: ("nats", "NATS", "nats-py"), RedisStream: ("redis", "Redis", "redis-py")}
+_EXTRAS: dict[type, tuple[str, str, str]] = {
+    JetStream: ("nats", "NATS", "nats-py"),
+    RedisStream: ("redis", "Redis", "redis-py"),
+    FastStreamTarget: ("faststream", "FastStream", "faststream"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Relay:
 
     name: str
     patterns: tuple[str, ...]
-    to: JetStream | RedisStream
+    to: RelayTarget
     batch: int
     order: ConsumerOrder | None
     is_raw: bool
@@ -96,7 +100,7 @@ class Relay:
         return f"{self.to.stream} at {servers[0].scheme}://{hosts}{servers[0].path}"
 
 
-def check_client(to: JetStream | RedisStream) -> None:
+def check_client(to: RelayTarget) -> None:
     """See that the client of a broker is installed. Raises: MissingExtra."""
     module, broker, package = _EXTRAS[type(to)]
     if find_spec(module) is None:
@@ -112,6 +116,10 @@ def open_sink(relay: Relay) -> Sink:
         from holdfast_streams.relay.jetstream_sink import JetStreamSink
 
         return JetStreamSink(relay.to, relay.subject)
+    if isinstance(relay.to, FastStreamTarget):
+        from holdfast_streams.relay.faststream_sink import FastStreamSink
+
+        return FastStreamSink(relay.to)
     from holdfast_streams.relay.redis_sink import RedisSink
 
     return RedisSink(relay.to)
