@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, get_args
 
-import celery
+import celery  # type: ignore[import-untyped]
 import pytest
 from celery.app import defaults  # type: ignore[import-untyped]
 from celery.app.task import Task  # type: ignore[import-untyped]

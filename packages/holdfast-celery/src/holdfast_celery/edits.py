@@ -18,7 +18,7 @@ from holdfast_celery.analysis import (
     OURS,
     Analysis,
     CeleryUse,
-    Changes,
+    FileChanges,
     ParsedFile,
     Removal,
 )
@@ -109,7 +109,7 @@ def plan_edits(project: Path, found: Analysis) -> ProjectEdits:
             continue
         before = path_of(project, file).read_bytes()
         try:
-            after = FileEditor(file, before, parsed, django).edited()
+            after = FileEditor(file, before, parsed, django).edit()
         except NotMechanical as error:
             untouched.append(CeleryUse(file, 1, "a file that is left as it is", False, str(error)))
             if file == django.home:
@@ -164,7 +164,7 @@ class DjangoProject:
         return None
 
 
-def _reads_django_settings(changes: Changes) -> bool:
+def _reads_django_settings(changes: FileChanges) -> bool:
     return (
         bool(changes.applications)
         and not changes.doubts
@@ -228,7 +228,7 @@ class FileEditor:
         self._newline = "\r\n" if b"\r\n" in source else "\n"
         self._quote = '"' if source.count(b'"') >= source.count(b"'") else "'"
 
-    def edited(self) -> bytes:
+    def edit(self) -> bytes:
         """Return the file with its edits. Raises: NotMechanical."""
         edits = sorted(self._replacements(), key=lambda each: (each.start, each.end))
         after, at = b"", 0
@@ -273,12 +273,12 @@ class FileEditor:
                 continue
             listed = given.get("ignore")
             if listed is None:
-                quoted = ", ".join(self._quoted(each) for each in names)
+                quoted = ", ".join(self._quote_text(each) for each in names)
                 yield call, f"ignore=[{quoted}]"
             elif isinstance(listed, ast.List):
-                yield listed, ", ".join(self._quoted(each) for each in names)
+                yield listed, ", ".join(self._quote_text(each) for each in names)
 
-    def _quoted(self, text: str) -> str:
+    def _quote_text(self, text: str) -> str:
         return f"{self._quote}{text}{self._quote}"
 
     def _offset(self, line: int, column: int) -> int:
@@ -464,7 +464,7 @@ class FileEditor:
             if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is apps
         )
         opening, items = self._items(apps)
-        text = self._quoted(_DJANGO)
+        text = self._quote_text(_DJANGO)
         if not items:
             yield Replacement(opening, opening, f"{text},".encode())
         else:
@@ -473,7 +473,7 @@ class FileEditor:
             between = f",{self._newline}{self._indent(first.start)}" if begins_line else ", "
             yield Replacement(first.start, first.start, f"{text}{between}".encode())
         stop = self._line_end(self._span(statement)[1])
-        line = f"{self._newline}{self._indent(self._span(statement)[0])}HOLDFAST_APP = {self._quoted(name)}"
+        line = f"{self._newline}{self._indent(self._span(statement)[0])}HOLDFAST_APP = {self._quote_text(name)}"
         yield Replacement(stop, stop, line.encode())
 
 
