@@ -289,7 +289,7 @@ def test_the_command_prints_a_diff_that_git_applies_and_writes_it(repository: Pa
     assert "0 places left to change by hand" in said
     code, written, said = run(str(repository), "--write")
     assert (code, written) == (Exit.OK, diff)
-    assert "1 file edited; review them with `git diff`" in said
+    assert "1 file edited; review with `git diff`" in said
     assert (repository / "tasks.py").read_text() == MOVED_TASKS
     git(repository, "restore", ".")
     (repository / "move.patch").write_text(diff)
