@@ -169,12 +169,23 @@ def test_names_that_are_not_covered_keep_their_import_and_are_listed(tmp_path: P
     assert move(tmp_path) == {}
 
 
+def test_modules_that_are_used_by_the_package_alone_are_imported(tmp_path: Path) -> None:
+    write(
+        tmp_path, tasks="import celery\nprint(celery.result.AsyncResult, celery.exceptions.Retry)\n"
+    )
+    assert move(tmp_path) == {
+        "tasks.py": "import holdfast_celery.exceptions, holdfast_celery.result\n"
+        "print(holdfast_celery.result.AsyncResult, holdfast_celery.exceptions.Retry)\n"
+    }
+    assert move(tmp_path) == {}
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "from celery import *",
         "import celery.worker",
-        "import celery\ncelery.result.AsyncResult",
+        "import celery as package\npackage.result.AsyncResult",
         "from celery.nowhere import something",
         "from celery import shared_task\n@shared_task(**options)\ndef f(): ...",
         "from celery import shared_task\n@shared_task(mystery=1)\ndef f(): ...",
