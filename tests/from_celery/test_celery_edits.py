@@ -170,6 +170,14 @@ def test_names_that_are_not_covered_keep_their_import_and_are_listed(tmp_path: P
 
 
 def test_modules_that_are_used_by_the_package_alone_are_imported(tmp_path: Path) -> None:
+    text = "import celery\nimport celery.result\nprint(celery.result.AsyncResult)\n"
+    write(tmp_path, both=text)
+    assert move(tmp_path) == {
+        "both.py": text.replace("celery", "holdfast_celery", 1).replace(
+            "celery\nimport celery.result\nprint(celery",
+            "celery.result\nimport holdfast_celery.result\nprint(holdfast_celery",
+        )
+    }
     write(
         tmp_path, tasks="import celery\nprint(celery.result.AsyncResult, celery.exceptions.Retry)\n"
     )
