@@ -169,12 +169,31 @@ def test_names_that_are_not_covered_keep_their_import_and_are_listed(tmp_path: P
     assert move(tmp_path) == {}
 
 
+def test_modules_that_are_used_by_the_package_alone_are_imported(tmp_path: Path) -> None:
+    text = "import celery\nimport celery.result\nprint(celery.result.AsyncResult)\n"
+    write(tmp_path, both=text)
+    assert move(tmp_path) == {
+        "both.py": text.replace("celery", "holdfast_celery", 1).replace(
+            "celery\nimport celery.result\nprint(celery",
+            "celery.result\nimport holdfast_celery.result\nprint(holdfast_celery",
+        )
+    }
+    write(
+        tmp_path, tasks="import celery\nprint(celery.result.AsyncResult, celery.exceptions.Retry)\n"
+    )
+    assert move(tmp_path) == {
+        "tasks.py": "import holdfast_celery.exceptions, holdfast_celery.result\n"
+        "print(holdfast_celery.result.AsyncResult, holdfast_celery.exceptions.Retry)\n"
+    }
+    assert move(tmp_path) == {}
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "from celery import *",
         "import celery.worker",
-        "import celery\ncelery.result.AsyncResult",
+        "import celery as package\npackage.result.AsyncResult",
         "from celery.nowhere import something",
         "from celery import shared_task\n@shared_task(**options)\ndef f(): ...",
         "from celery import shared_task\n@shared_task(mystery=1)\ndef f(): ...",
@@ -289,7 +308,7 @@ def test_the_command_prints_a_diff_that_git_applies_and_writes_it(repository: Pa
     assert "0 places left to change by hand" in said
     code, written, said = run(str(repository), "--write")
     assert (code, written) == (Exit.OK, diff)
-    assert "1 file edited; review them with `git diff`" in said
+    assert "1 file edited; review with `git diff`" in said
     assert (repository / "tasks.py").read_text() == MOVED_TASKS
     git(repository, "restore", ".")
     (repository / "move.patch").write_text(diff)

@@ -70,7 +70,7 @@ class Removal:
 
 
 @dataclass(slots=True)
-class Changes:
+class FileChanges:
     """What of a file can be changed without knowing what the project is for, and what speaks against it."""
 
     imports: list[ast.ImportFrom | ast.alias] = field(default_factory=list)
@@ -120,7 +120,7 @@ class ParsedFile:
         self.tree = tree
         self.nodes = list(_walk(tree))
         self.imported = _celery_names(self.nodes)
-        self.changes = Changes()
+        self.changes = FileChanges()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +146,11 @@ class Analysis:
         return tuple(each for each in self.findings if not each.covered)
 
 
-Batches = Callable[[Sequence[Path]], Iterable[Sequence[Path]]]
+InBatches = Callable[[Sequence[Path]], Iterable[Sequence[Path]]]
 """How to go through many files: all at once, or in batches that are shown as progress."""
 
 
-def analyse(project: Path, batches: Batches = lambda paths: [paths]) -> Analysis:
+def analyse(project: Path, batches: InBatches = lambda paths: [paths]) -> Analysis:
     """Read all Python files below a directory, or one file. Raises: SystemRefused when there are none."""
     is_collecting = gc.isenabled()
     # Trees are many small objects that all stay; the collector would go through them again and again.
@@ -162,7 +162,7 @@ def analyse(project: Path, batches: Batches = lambda paths: [paths]) -> Analysis
             gc.enable()
 
 
-def _analyse(project: Path, batches: Batches) -> Analysis:
+def _analyse(project: Path, batches: InBatches) -> Analysis:
     names = ProjectNames()
     findings: list[CeleryUse] = []
     sources: dict[str, str] = {}
@@ -369,7 +369,7 @@ def _literal(node: ast.expr) -> Any:
 class FileReader(ast.NodeVisitor):
     """Finds the uses of Celery in one file."""
 
-    def __init__(self, file: str, names: ProjectNames, changes: Changes) -> None:
+    def __init__(self, file: str, names: ProjectNames, changes: FileChanges) -> None:
         self.findings: list[CeleryUse] = []
         self.changes = changes
         self._file = file

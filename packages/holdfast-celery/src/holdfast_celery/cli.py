@@ -121,7 +121,7 @@ def _write_edits(found: Analysis, edits: ProjectEdits, dry_run: bool) -> None:
     if edits.untouched:
         names = sorted({each.file for each in edits.untouched})
         print_info(f"{pluralize(len(names), 'file')} not edited, see above: {', '.join(names)}")
-    done = "would be edited" if dry_run else "edited; review them with `git diff`"
+    done = "would be edited" if dry_run else "edited; review with `git diff`"
     print_info(f"{pluralize(len(edits.files), 'file')} {done}")
     print_info(f"{pluralize(len(left), 'place')} left to change by hand")
 

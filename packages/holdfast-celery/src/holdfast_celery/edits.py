@@ -18,7 +18,7 @@ from holdfast_celery.analysis import (
     OURS,
     Analysis,
     CeleryUse,
-    Changes,
+    FileChanges,
     ParsedFile,
     Removal,
 )
@@ -109,7 +109,7 @@ def plan_edits(project: Path, found: Analysis) -> ProjectEdits:
             continue
         before = path_of(project, file).read_bytes()
         try:
-            after = FileEditor(file, before, parsed, django).edited()
+            after = FileEditor(file, before, parsed, django).edit()
         except NotMechanical as error:
             untouched.append(CeleryUse(file, 1, "a file that is left as it is", False, str(error)))
             if file == django.home:
@@ -164,7 +164,7 @@ class DjangoProject:
         return None
 
 
-def _reads_django_settings(changes: Changes) -> bool:
+def _reads_django_settings(changes: FileChanges) -> bool:
     return (
         bool(changes.applications)
         and not changes.doubts
@@ -228,9 +228,9 @@ class FileEditor:
         self._newline = "\r\n" if b"\r\n" in source else "\n"
         self._quote = '"' if source.count(b'"') >= source.count(b"'") else "'"
 
-    def edited(self) -> bytes:
+    def edit(self) -> bytes:
         """Return the file with its edits. Raises: NotMechanical."""
-        edits = sorted(self._replacements(), key=lambda each: (each.start, each.end))
+        edits = sorted(set(self._replacements()), key=lambda each: (each.start, each.end))
         after, at = b"", 0
         for each in edits:
             if each.start < at:
@@ -273,12 +273,12 @@ class FileEditor:
                 continue
             listed = given.get("ignore")
             if listed is None:
-                quoted = ", ".join(self._quoted(each) for each in names)
+                quoted = ", ".join(self._quote_text(each) for each in names)
                 yield call, f"ignore=[{quoted}]"
             elif isinstance(listed, ast.List):
-                yield listed, ", ".join(self._quoted(each) for each in names)
+                yield listed, ", ".join(self._quote_text(each) for each in names)
 
-    def _quoted(self, text: str) -> str:
+    def _quote_text(self, text: str) -> str:
         return f"{self._quote}{text}{self._quote}"
 
     def _offset(self, line: int, column: int) -> int:
@@ -319,27 +319,29 @@ class FileEditor:
                 yield Replacement(stop, stop, line.encode())
 
     def _move_package(self, node: ast.alias, start: int) -> Iterator[Replacement]:
-        """Rename `import celery` or `import celery.result`, and the package wherever the file uses it."""
-        yield Replacement(start, start + len("celery"), OURS.encode())
-        name = node.asname or "celery"
-        for used in self._changes.attributes:
-            if not isinstance(used.value, ast.Name) or used.value.id != name:
-                continue
-            if not self._has_ours(used):
-                raise NotMechanical(
-                    f"{OURS} has no {ast.unparse(used)[7:]}, which line {used.lineno} uses"
-                )
-            if node.asname is None:
-                at, end = self._span(used.value)
-                if self._source[at:end] == b"celery":
-                    yield Replacement(at, end, OURS.encode())
+        """Rename `import celery` or `import celery.result`, and the package wherever the file uses it.
 
-    def _has_ours(self, used: ast.Attribute) -> bool:
-        """Whether ours has what is used of the package; a module is there once it was imported by its name."""
-        if used.attr in MODULES:
-            imported = [each.name for each in self._changes.imports if isinstance(each, ast.alias)]
-            return f"celery.{used.attr}" in imported
-        return _new_home("celery", used.attr) == OURS
+        Modules that are used without an import of their own get one: Celery's package imports its modules at their
+        first use, and ours does not.
+        """
+        name = node.asname or "celery"
+        uses = [
+            each
+            for each in self._changes.attributes
+            if isinstance(each.value, ast.Name) and each.value.id == name
+        ]
+        modules = sorted({each.attr for each in uses if each.attr in MODULES})
+        needs_modules = bool(modules) and node.name == "celery"
+        if needs_modules and node.asname is not None:
+            raise NotMechanical(f"{name}.{modules[0]} has to be imported by its own name")
+        text = ", ".join(f"{OURS}.{each}" for each in modules) if needs_modules else OURS
+        yield Replacement(start, start + len("celery"), text.encode())
+        for used in uses:
+            if used.attr not in MODULES and _new_home("celery", used.attr) != OURS:
+                raise NotMechanical(f"{OURS} has no {used.attr}, which line {used.lineno} uses")
+            at, end = self._span(used.value)
+            if node.asname is None and self._source[at:end] == b"celery":
+                yield Replacement(at, end, OURS.encode())
 
     def _rename_module(self, start: int, end: int, old: str, new: str) -> Iterator[Replacement]:
         if old == new:
@@ -464,7 +466,7 @@ class FileEditor:
             if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is apps
         )
         opening, items = self._items(apps)
-        text = self._quoted(_DJANGO)
+        text = self._quote_text(_DJANGO)
         if not items:
             yield Replacement(opening, opening, f"{text},".encode())
         else:
@@ -473,7 +475,7 @@ class FileEditor:
             between = f",{self._newline}{self._indent(first.start)}" if begins_line else ", "
             yield Replacement(first.start, first.start, f"{text}{between}".encode())
         stop = self._line_end(self._span(statement)[1])
-        line = f"{self._newline}{self._indent(self._span(statement)[0])}HOLDFAST_APP = {self._quoted(name)}"
+        line = f"{self._newline}{self._indent(self._span(statement)[0])}HOLDFAST_APP = {self._quote_text(name)}"
         yield Replacement(stop, stop, line.encode())
 
 

@@ -58,6 +58,11 @@ def database_url(alias: str = "default") -> str:
         return parse_url(f"sqlite:///{name}").url
     if connection.vendor == "postgresql":
         return _postgresql_url(settings, name)
+    if settings["ENGINE"] == "django.db.backends.dummy":
+        raise UnusableUrl(
+            f"DATABASES has no {alias!r}, or the settings are still being read",
+            help="add it; if the settings import the application, pass the function: Celery(…, url=database_url)",
+        )
     raise UnusableUrl(
         f"Holdfast has no store for {settings['ENGINE']}",
         help="use PostgreSQL or SQLite for this alias of DATABASES",
