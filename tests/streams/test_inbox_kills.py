@@ -219,10 +219,11 @@ async def test_a_worker_that_is_killed_on_the_way_starts_each_message_s_job_once
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize("kind", [NatsBroker, RedisBroker], ids=["nats", "redis"])
 async def test_a_message_that_kills_its_process_is_parked_after_some_tries(
-    inbox: InboxScene, tmp_path: Path
+    inbox: InboxScene, tmp_path: Path, kind: type[NatsBroker | RedisBroker]
 ) -> None:
-    broker = NatsBroker()
+    broker = kind()
     await broker.make_stream()
     await broker.send({"n": 1}, {"n": -1}, {"n": 2})
     fast = {"HOLDFAST_STREAMS_TAKEOVER_MS": "1000", "BROKER": broker.url, "POISON": "1"}

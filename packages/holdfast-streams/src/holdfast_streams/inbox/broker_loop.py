@@ -153,9 +153,14 @@ class BrokerLoop:
                 good.append((each, read))
             else:
                 await self._park(each, read)
-        if any(each.attempts >= SUSPECTED_AFTER for each, _ in good):
-            # In any order: the one that ends processes must not keep the others behind it for good.
-            random.shuffle(good)
+        most = max((each.attempts for each, _ in good), default=0)
+        if most >= SUSPECTED_AFTER:
+            # Forwards, then backwards: what is before and what is behind the one that ends processes are both taken
+            # before it is parked. If there are several such, chance has to find what is between them.
+            if most > SUSPECTED_AFTER + 1:
+                random.shuffle(good)
+            elif most > SUSPECTED_AFTER:
+                good.reverse()
             for one in good:
                 await self._take([one])
         elif good:
