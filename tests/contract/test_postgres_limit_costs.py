@@ -122,7 +122,7 @@ def test_turns_under_an_old_snapshot_cost_the_same_at_the_end(
             mark = SignalMark(*_marks(rows[0][5])[0])
             ends = [
                 Finish(
-                    str(row[6]), str(row[7]), "complete", "w", str(row[6]), 0, "null", gate=row[-2]
+                    str(row[6]), str(row[7]), "complete", "w", str(row[6]), 0, "null", gate=row[25]
                 )
                 for row in rows
                 if row[6] is not None

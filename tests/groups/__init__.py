@@ -1,1 +1,1 @@
-"""Groups of jobs."""
+"""JobGroups of jobs."""

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from holdfast import Holdfast, Job, Permanent
 from holdfast.cli.main import cli
 from holdfast.core.errors import ChainNotFound, InvalidOption
-from holdfast_groups import GroupProgress, Groups, add_groups
+from holdfast_groups import GroupProgress, JobGroups, add_groups
 from holdfast_groups.cli import bar_of
 from holdfast_testing.kit import Kit
 from tests.support.laws import check_rows
@@ -25,7 +25,7 @@ class GroupScene:
     def __init__(self, url: str) -> None:
         self.url = url
         self.app = Holdfast(url)
-        self.groups: Groups = add_groups(self.app)
+        self.groups: JobGroups = add_groups(self.app)
         self.followed: list[list[str | None]] = []
 
         @self.app.job("part")

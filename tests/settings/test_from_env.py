@@ -156,7 +156,8 @@ def test_a_default_is_checked_like_any_option(app: Holdfast) -> None:
 @pytest.mark.parametrize("option", ["atomic", "executor", "retry"])
 def test_an_option_without_a_form_for_texts_refuses_a_variable(app: Holdfast, option: str) -> None:
     with pytest.raises(
-        InvalidOption, match="from_env works for lease, timeout, concurrency, batch, batch_wait"
+        InvalidOption,
+        match="from_env works for lease, timeout, expires, concurrency, batch, batch_wait",
     ):
         register_job(app, **{option: from_env("PDF_OPTION", True)})
 

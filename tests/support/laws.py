@@ -1,10 +1,10 @@
 """The laws of rows, as the ends of other tests ask for them."""
 
 from holdfast.storage.database import Database
-from holdfast_verify.laws import Verdict, check_laws
+from holdfast_verify.laws import LawVerdict, check_laws
 
 
-def breaches_of(verdicts: list[Verdict]) -> list[str]:
+def breaches_of(verdicts: list[LawVerdict]) -> list[str]:
     """Return what breaks the laws, in words."""
     return [
         f"{each.law.name}: {breach.subject}: {breach.text}"

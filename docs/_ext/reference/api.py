@@ -119,8 +119,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     ),
     "Groups": (
         "holdfast_groups.add_groups",
-        "holdfast_groups.Groups",
-        "holdfast_groups.AsyncGroups",
+        "holdfast_groups.JobGroups",
+        "holdfast_groups.AsyncJobGroups",
         "holdfast_groups.GroupProgress",
     ),
     "Leases for your own tables": (

@@ -10,6 +10,7 @@ import pytest
 from holdfast.storage.sql_loader import dialect_statements
 from holdfast.storage.sqlite.migrations import migration_sql
 from holdfast.storage.sqlite.store import sqlite_statements
+from holdfast_verify.laws import LAWS
 
 STATEMENTS = sqlite_statements()
 # What PostgreSQL does in one statement begins with these here.
@@ -35,6 +36,8 @@ FIRST_STEPS = {
 WALKS = {
     *("figure_finished", "figure_timeouts", "job_ids_like"),
     *("signal_list", "signal_unwanted", "signal_waits", "step_waiting"),
+    # They are asked of a whole database.
+    *(each.statement for each in LAWS if each.name != "readers-within-the-log"),
 }
 # A file has no dead rows to remove.
 ONLY_POSTGRESQL = {"replication", "sweep"}

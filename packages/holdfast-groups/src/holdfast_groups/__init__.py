@@ -2,8 +2,9 @@
 
 from holdfast.extensions import lazy_names
 
-__all__ = ["AsyncGroups", "GroupProgress", "Groups", "add_groups"]
+__all__ = ["AsyncJobGroups", "GroupProgress", "JobGroups", "add_groups"]
 
 __getattr__ = lazy_names(
-    __name__, {"groups": ["AsyncGroups", "Groups", "add_groups"], "progress": ["GroupProgress"]}
+    __name__,
+    {"groups": ["AsyncJobGroups", "JobGroups", "add_groups"], "progress": ["GroupProgress"]},
 )

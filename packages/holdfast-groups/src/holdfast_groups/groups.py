@@ -26,11 +26,11 @@ END = "holdfast.group"
 """The type of the job that ends a group for which nothing else is to be done."""
 
 
-def add_groups(app: Holdfast) -> Groups:
+def add_groups(app: Holdfast) -> JobGroups:
     """Give an application groups; called again, return the same ones. Its workers run what follows them."""
-    found: Groups | None = app.attached.get(_ATTACHED)
+    found: JobGroups | None = app.attached.get(_ATTACHED)
     if found is None:
-        found = app.attached[_ATTACHED] = Groups(app)
+        found = app.attached[_ATTACHED] = JobGroups(app)
         if END not in app.registry:
             app.job(END)(_end)
     return found
@@ -40,30 +40,30 @@ async def _end(job: Job[Any]) -> None:
     """Do nothing: that it runs says that the group has ended."""
 
 
-class AsyncGroups:
-    """Async version of the reads of `Groups`."""
+class AsyncJobGroups:
+    """Async version of the reads of `JobGroups`."""
 
     def __init__(self, app: Holdfast) -> None:
         self._app = app
 
     async def progress(self, group: Id, *, tx: AsyncTx | None = None) -> GroupProgress:
-        """See `Groups.progress`."""
+        """See `JobGroups.progress`."""
         client = self._app.client
         return await client.read_async(read_progress(client.store, id_text(group)), tx)
 
     async def progress_of(
         self, chains: Iterable[Id], *, tx: AsyncTx | None = None
     ) -> GroupProgress:
-        """See `Groups.progress_of`."""
+        """See `JobGroups.progress_of`."""
         return await self._app.client.read_async(read_progress_of(id_texts(chains)), tx)
 
 
-class Groups:
+class JobGroups:
     """Groups of an application. What changes one takes the caller's transaction; with an async one, await it."""
 
     def __init__(self, app: Holdfast) -> None:
         self._app = app
-        self.aio = AsyncGroups(app)
+        self.aio = AsyncJobGroups(app)
         """The reads, for `await`."""
 
     @overload

@@ -2,6 +2,6 @@
 
 from holdfast.extensions import lazy_names
 
-__all__ = ["LAWS", "Breach", "Law", "Verdict", "check_laws"]
+__all__ = ["LAWS", "Breach", "Law", "LawVerdict", "check_laws"]
 
 __getattr__ = lazy_names(__name__, {"laws": __all__})

@@ -16,13 +16,13 @@ from holdfast.core.duration import pluralize
 
 if TYPE_CHECKING:
     from holdfast.storage.database import Database
-    from holdfast_verify.laws import Verdict
+    from holdfast_verify.laws import LawVerdict
 
 _COLUMNS = (
     Column("", lambda row: "✗" if row["breaches"] else "✓", lambda row: _colour(row)),
     *columns("law"),
     Column("must hold", lambda row: row["text"]),
-    Column("found", lambda row: _found(row)),
+    Column("found", lambda row: _words_of(row)),
 )
 
 
@@ -30,12 +30,12 @@ def _colour(row: Mapping[str, Any]) -> str:
     return "red" if row["breaches"] else "green"
 
 
-def _found(row: Mapping[str, Any]) -> str:
+def _words_of(row: Mapping[str, Any]) -> str:
     count = len(row["breaches"])
     return pluralize(count, "row") if count else "nothing that breaks it"
 
 
-async def _check(database: Database, limit: int) -> list[Verdict]:
+async def _check(database: Database, limit: int) -> list[LawVerdict]:
     from holdfast_verify.laws import LAWS, check_law
 
     # Without a limit of time: of a large database, a law may take minutes.
@@ -55,9 +55,10 @@ async def _check(database: Database, limit: int) -> list[Verdict]:
 @output_option
 @with_database
 def verify(session: CliSession, limit: int, output: Format) -> int:
-    """Check what must hold of the rows of a database; exits 6 and names the rows if something does not.
+    """Check that no row breaks a law: lost, twice, torn, waiting for ever.
 
-    Reads whole tables and changes nothing; workers and producers may go on. Of each law at most --limit rows are named.
+    Exits with 6 and names the rows if one does. Reads whole tables and changes nothing; workers and producers go on.
+    Of each law at most --limit rows are named.
     """
     verdicts = session.run(_check(session.app.database, limit))
     rows = [

@@ -56,20 +56,20 @@ class Breach(msgspec.Struct, frozen=True):
     text: str
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class LawVerdict(msgspec.Struct, frozen=True):
     """A law and what was found to break it: at most `MAX_BREACHES`, in the order of their ids."""
 
     law: Law
     breaches: Sequence[Breach]
 
 
-def check_law(law: Law, limit: int = MAX_BREACHES) -> Op[Verdict]:
+def check_law(law: Law, limit: int = MAX_BREACHES) -> Op[LawVerdict]:
     """Look for what breaks a law. One statement that reads whole tables."""
     breaches = yield from fetch(Breach, law.statement, limit=limit)
-    return Verdict(law, breaches)
+    return LawVerdict(law, breaches)
 
 
-def check_laws(laws: Sequence[Law] = LAWS, limit: int = MAX_BREACHES) -> Op[list[Verdict]]:
+def check_laws(laws: Sequence[Law] = LAWS, limit: int = MAX_BREACHES) -> Op[list[LawVerdict]]:
     """Look for what breaks any of the laws."""
     found = []
     for law in laws:

@@ -112,7 +112,7 @@ def fail_unhandled(
 
 def expire_jobs(store: Store, limit: int, now: Instant | None = None) -> Op[EndReport]:
     """Cancel waiting jobs whose time to begin is over; at most `limit`."""
-    ids = yield from store.jobs.find_expired(limit, now)
+    ids = yield from store.expiry.find_due(limit, now)
     endings = [Ending(id=each, state="cancelled", error=EXPIRED) for each in ids]
     return (yield from end_jobs(store, endings, now))
 

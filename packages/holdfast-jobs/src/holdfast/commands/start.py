@@ -97,10 +97,11 @@ def _insert(
 ) -> Op[set[str]]:
     """Write first jobs, and when they expire."""
     written = yield from store.jobs.insert([each.job for each in requests], channel, now)
-    times = {each.job.id: each.expiry for each in requests if each.expiry}
-    times = {id: time for id, time in times.items() if id in written}
+    times = {
+        each.job.id: each.expiry for each in requests if each.expiry and each.job.id in written
+    }
     if times:
-        yield from store.jobs.set_expiry(times, now)
+        yield from store.expiry.set(times, now)
     return written
 
 

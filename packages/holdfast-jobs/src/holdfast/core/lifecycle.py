@@ -16,7 +16,6 @@ STATES: tuple[State, ...] = ("blocked", "pending", "running", "completed", "fail
 TERMINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled"})
 
 EXPIRED = "Expired: no attempt began in time"
-"""Why a job was cancelled whose time was over."""
 
 Move = Literal[
     "claim",

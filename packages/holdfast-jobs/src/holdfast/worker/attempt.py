@@ -93,8 +93,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     def has_expired(self, now: float) -> bool:
         """Whether its time to begin is over: the job's own, or that of its type since the job became due."""
-        claimed, span_ms = self.claimed, self.type.expires_ms
-        until = claimed.expires_at
+        claimed, span_ms, until = self.claimed, self.type.expires_ms, self.claimed.expires_at
         if until is None and span_ms is not None and claimed.attempt == 1:
             until = claimed.available_at + span_ms * 1000
         if until is None or claimed.failing or claimed.steps:

@@ -15,6 +15,7 @@ from holdfast.storage.store.jobs import (
     DeadLetterStore,
     DebounceStore,
     EventStore,
+    ExpiryStore,
     JobStore,
     OnFailedStore,
     RedriveStore,
@@ -42,6 +43,7 @@ class Store:
         self.blockers = BlockerStore()
         self.debounce = DebounceStore()
         self.events = EventStore()
+        self.expiry = ExpiryStore()
         self.log = LogStore()
         self.workers = WorkerStore()
         self.attempts = AttemptStore()

@@ -112,15 +112,6 @@ class JobStore(Lists[JobRecord]):
             },
         )
 
-    def set_expiry(self, times: Mapping[str, Expiry], now: Instant | None = None) -> Op[None]:
-        """Note when jobs that were just inserted are given up. One statement."""
-        rows = [{"job_id": id, "at": at, "after_ms": ms} for id, (at, ms) in times.items()]
-        yield Statement("job_set_expiry", {"rows": document(rows), "now": now})
-
-    def find_expired(self, limit: int, now: Instant | None = None) -> Op[list[str]]:
-        """Lock waiting jobs whose time is over. Concurrency: what others hold is skipped. One statement."""
-        return fetch_column("job_expired", limit=limit, now=now)
-
     def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
         """Take due jobs under new leases, most urgent and oldest first. One statement.
 
@@ -307,6 +298,19 @@ def _columns(completions: Sequence[Finish]) -> dict[str, str]:
         "started_at": _numbers(each.started_at for each in completions),
         "outputs": document([each.output for each in completions]),
     }
+
+
+class ExpiryStore:
+    """When jobs are given up that have not begun."""
+
+    def set(self, times: Mapping[str, Expiry], now: Instant | None = None) -> Op[None]:
+        """Note when jobs that were just inserted are given up. One statement."""
+        rows = [{"job_id": id, "at": at, "after_ms": ms} for id, (at, ms) in times.items()]
+        yield Statement("job_set_expiry", {"rows": document(rows), "now": now})
+
+    def find_due(self, limit: int, now: Instant | None = None) -> Op[list[str]]:
+        """Lock waiting jobs whose time is over. Concurrency: what others hold is skipped. One statement."""
+        return fetch_column("job_expired", limit=limit, now=now)
 
 
 class DebounceStore:
