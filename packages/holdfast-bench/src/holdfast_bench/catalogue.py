@@ -28,8 +28,8 @@ class NeededPackages:
 
 WEB = NeededPackages(
     "the dashboard and the archive's pages",
-    ("starlette", "uvicorn", "holdfast_dashboard", "holdfast_archive"),
-    'pip install "holdfast-jobs[web,archive]"',
+    ("starlette", "uvicorn", "holdfast_dashboard", "holdfast_archive", "holdfast_schedules"),
+    'pip install "holdfast-jobs[web,archive,schedules]"',
 )
 CHECKOUT = "run `make bench` in a checkout of Holdfast's repository"
 INVOICING = NeededPackages(

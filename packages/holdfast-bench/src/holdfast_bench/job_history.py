@@ -28,6 +28,7 @@ from holdfast_archive.manifest import ArchivedObject
 from holdfast_archive.manifest_store import ARCHIVING
 from holdfast_bench.handwritten import SQL, SQLITE
 from holdfast_bench.workload import INPUT_TEXT, KEYED, OUTPUT_TEXT, make_app
+from holdfast_schedules import add_schedules
 
 if TYPE_CHECKING:
     import psycopg
@@ -64,6 +65,8 @@ KEYS, QUEUED = 500, 5_000
 CYCLE, RUNS = "cleanup", 300
 """A cycle that ran so often, once a minute."""
 
+SCHEDULE, SCHEDULES = "report", 200
+"""One of the schedules that were set at run time."""
 MANIFEST, MANIFESTS = "jobs/2026-10/0", 200
 """One of the parts that the archive has."""
 
@@ -202,6 +205,7 @@ def seed_history(url: str, count: int) -> None:
         store = app.database.store
         app.database.run(store.workers.fold_tally(count))
         _queue_jobs(app)
+        _set_schedules(app)
         for op in (_run_cycle(store), _archive(store), _stop_workers(store)):
             app.database.run(op)
 
@@ -219,6 +223,14 @@ def _queue_jobs(app: Holdfast) -> None:
         limits=encode_declared([flow]),
     )
     app.database.run(app.database.store.workers.sign(sign))
+
+
+def _set_schedules(app: Holdfast) -> None:
+    """Let there be schedules that were set at run time."""
+    schedules = add_schedules(app)
+    with app.transaction() as tx:
+        for n in range(SCHEDULES):
+            schedules.set(tx, f"{SCHEDULE}{n or ''}", KEYED, {"tenant": n % KEYS}, every="1h")
 
 
 def _run_cycle(store: Store) -> Op[None]:

@@ -13,7 +13,14 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast_bench.dashboard_process import OpenPage, ServedDashboard, visit
-from holdfast_bench.job_history import CYCLE, MANIFEST, RARE_TYPE, TYPES, seed_history
+from holdfast_bench.job_history import (
+    CYCLE,
+    MANIFEST,
+    RARE_TYPE,
+    SCHEDULE,
+    TYPES,
+    seed_history,
+)
 from holdfast_bench.measurement import Bench, Contest, Result, make_result
 from holdfast_bench.subject import WorkerCommand, drain
 from holdfast_bench.workload import KEYED, fill, migrate
@@ -47,6 +54,9 @@ WHOLE: Final = {
     "one chain as a tree": "/chains/{id}?view=tree",
     "one chain in time": "/chains/{id}?view=time",
     "streams": "/streams",
+    "schedules": "/schedules",
+    "one schedule": f"/schedule?name={SCHEDULE}",
+    "form of a schedule": f"/schedule/form?name={SCHEDULE}",
     "archive": "/archive",
     "one manifest": f"/archive/{MANIFEST}",
     "api one type": f"/api/v1/types/{TYPES[0]}/statistics",

@@ -55,7 +55,7 @@ async def _check(database: Database, limit: int) -> list[LawVerdict]:
 @output_option
 @with_database
 def verify(session: CliSession, limit: int, output: Format) -> int:
-    """Check that no row breaks a law: lost, twice, torn, waiting for ever.
+    """Check that no row breaks a law: lost, twice, torn, waiting forever.
 
     Exits with 6 and names the rows if one does. Reads whole tables and changes nothing; workers and producers go on.
     Of each law at most --limit rows are named.

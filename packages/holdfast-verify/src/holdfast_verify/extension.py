@@ -7,7 +7,7 @@ EXTENSION = Extension(
         "Inspect and act": {
             "verify": LazyCommand(
                 "holdfast_verify.cli",
-                "Check that no row breaks a law: lost, twice, torn, waiting for ever.",
+                "Check that no row breaks a law: lost, twice, torn, waiting forever.",
             )
         }
     },
