@@ -29,6 +29,7 @@ LEAST_TESTS = 85
 
 DUMMY = "tasks.test_dummy_backend.DummyBackendTestCase"
 IMMEDIATE = "tasks.test_immediate_backend.ImmediateBackendTestCase"
+TASK = "tasks.test_tasks.TaskTestCase"
 IN_TRANSACTION = "tasks.test_immediate_backend.ImmediateBackendTransactionTestCase"
 CANNOT_HOLD = {
     f"{DUMMY}.test_refresh_result": "ends the task in the memory of the dummy; ours is in the database",
@@ -40,6 +41,8 @@ CANNOT_HOLD = {
     f"{IN_TRANSACTION}.test_doesnt_wait_until_transaction_commit_by_default": (
         "ours runs a task after the commit, never before"
     ),
+    f"{TASK}.test_enqueue_with_invalid_argument": "a datetime travels with ours",
+    f"{TASK}.test_aenqueue_with_invalid_argument": "the same, async",
 }
 
 SETTINGS = """
