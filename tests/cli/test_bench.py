@@ -63,7 +63,7 @@ def test_figures_of_the_dashboard_are_skipped_without_its_packages(
     assert skipped.startswith(
         "pages_sqlite: the dashboard and the archive's pages needs holdfast_dashboard"
     )
-    assert 'pip install "holdfast-jobs[web,archive]"' in skipped
+    assert 'pip install "holdfast-jobs[web,archive,schedules]"' in skipped
 
 
 def test_what_needs_no_server_is_measured_where_there_is_none(

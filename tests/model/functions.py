@@ -24,6 +24,13 @@ FUNCTION = "function"
 KEYS = ["x", "y"]
 NIL = "00000000-0000-0000-0000-000000000000"
 WEEK_MS = 7 * 24 * 3_600_000
+# What is parked waits for something.
+WAITS = [
+    (None, 0),
+    (None, 5),
+    (None, 60),
+    *((key, until_s) for key in KEYS for until_s in (None, 0, 5, 60)),
+]
 
 
 class Functions(Machine):
@@ -63,12 +70,9 @@ class Functions(Machine):
         assert bool(written) == self.model.record_wait(claimed.id, claimed.token, nth, key)
 
     @precondition(lambda self: self.held)
-    @rule(
-        key=st.sampled_from([None, *KEYS]),
-        until_s=st.sampled_from([None, 0, 5, 60]),
-        data=st.data(),
-    )
-    def park(self, key: str | None, until_s: int | None, data: st.DataObject) -> None:
+    @rule(wait=st.sampled_from(WAITS), data=st.data())
+    def park(self, wait: tuple[str | None, int | None], data: st.DataObject) -> None:
+        key, until_s = wait
         claimed: ClaimedJob = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
         self.stale.append(claimed)
         if key is not None:

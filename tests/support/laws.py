@@ -15,4 +15,5 @@ def breaches_of(verdicts: list[LawVerdict]) -> list[str]:
 
 def check_rows(database: Database) -> None:
     """Fail if a row of this database breaks a law."""
-    assert breaches_of(database.run(check_laws())) == []
+    breaches = breaches_of(database.run(check_laws()))
+    assert not breaches, breaches

@@ -7,9 +7,13 @@ what it has made, and `_parse_header_lines`: only this module uses what is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import TypeVar
 
 from nats.aio.client import Client
+
+T = TypeVar("T")
 
 _HEADER = "%s: %s".__mod__
 
@@ -42,3 +46,14 @@ def frame_with_headers(subject: str, headers: Mapping[str, str], data: bytes) ->
 async def send_frames(client: Client, frames: Iterable[bytes]) -> None:
     """Queue messages, in order with what is published before and after; the next publish or flush sends them."""
     await client._send_command(b"".join(frames))
+
+
+async def heed_cancel(answer: Awaitable[T]) -> T:
+    """Wait for the client, which on Python 3.11 loses a cancellation that comes with the answer."""
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    found = await answer
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
+    return found

@@ -35,7 +35,7 @@ from holdfast_streams.inbox.broker_source import (
     message_key,
 )
 from holdfast_streams.inbox.message import RawMessage
-from holdfast_streams.nats_wire import FastClient, frame, send_frames
+from holdfast_streams.nats_wire import FastClient, frame, heed_cancel, send_frames
 from holdfast_streams.relay.sink import Position, read_position
 
 CONNECT_S = 5
@@ -145,7 +145,7 @@ class _Connection:
                 connect_timeout=CONNECT_S,
                 error_cb=on_error,
             )
-            await self._bind()
+            await heed_cancel(self._bind())
         except nats.js.errors.NotFoundError as error:
             raise BrokerAway(f"NATS has no stream {self._stream.stream}") from error
         except _ERRORS as error:
@@ -210,7 +210,7 @@ class JetStreamSource(_Connection):
     async def ack(self, deliveries: Sequence[BrokerDelivery]) -> None:
         try:
             await send_frames(self._client, [frame(each.handle.reply, b"") for each in deliveries])
-            await self._client.flush(CONNECT_S)
+            await heed_cancel(self._client.flush(CONNECT_S))
         except _ERRORS as error:
             raise BrokerAway(f"NATS says: {str(error) or type(error).__name__}") from error
 
@@ -260,7 +260,7 @@ class JetStreamLines(_Connection):
         known = None if place is None else msgspec.json.decode(place, type=JetPlace)
         feed = JetStreamFeed(self._client, self._inbox, self._stream.stream, line)
         try:
-            await feed.open(known)
+            await heed_cancel(feed.open(known))
         except nats.js.errors.NotFoundError as error:
             raise BrokerAway(f"NATS has no stream {self._stream.stream}") from error
         except _ERRORS as error:
@@ -327,7 +327,7 @@ class JetStreamFeed:
             try:
                 found = await self._pull.fetch(limit, wait_s)
                 if not found:
-                    await self._look()
+                    await heed_cancel(self._look())
             except _ERRORS as error:
                 raise BrokerAway(f"NATS says: {str(error) or type(error).__name__}") from error
             new = [placed for each in found if (placed := self._place_of(each)) is not None]

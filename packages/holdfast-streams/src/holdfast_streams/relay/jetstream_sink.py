@@ -21,7 +21,7 @@ from nats.aio.client import Client
 
 from holdfast_streams.brokers import JetStream
 from holdfast_streams.errors import BrokerAway, EventRefused, SecondWriter, StreamUnfit
-from holdfast_streams.nats_wire import frame_with_headers, send_frames
+from holdfast_streams.nats_wire import frame_with_headers, heed_cancel, send_frames
 from holdfast_streams.relay.cloud_events import ID_HEADERS
 from holdfast_streams.relay.sink import (
     MAX_MESSAGES,
@@ -211,7 +211,9 @@ class JetStreamSink:
             if marks:
                 headers["Nats-Batch-Commit"] = "1"
                 await send_frames(client, frames)
-            reply = await client.request(subject, message.data, ANSWER_S, headers=headers)
+            reply = await heed_cancel(
+                client.request(subject, message.data, ANSWER_S, headers=headers)
+            )
         except nats.errors.MaxPayloadError as error:
             raise EventRefused("a message is larger than the server takes") from error
         except (nats.errors.Error, OSError) as error:
@@ -290,7 +292,9 @@ class JetStreamSink:
     async def _ask(self, what: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         data = json.dumps(body).encode() if body else b""
         try:
-            reply = await self._need_client().request(f"$JS.API.{what}", data, timeout=ANSWER_S)
+            reply = await heed_cancel(
+                self._need_client().request(f"$JS.API.{what}", data, timeout=ANSWER_S)
+            )
         except (nats.errors.Error, OSError) as error:
             raise self._away(error) from error
         answer: dict[str, Any] = json.loads(reply.data)
