@@ -208,6 +208,22 @@ async def test_a_paused_consumer_reads_nothing_until_it_is_resumed_and_a_rewound
         await scene.until_taken(1, 1, 2, 2)
 
 
+async def test_commits_cost_no_heartbeat_of_the_lines(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every commit to a file is a hint to look, that of a heartbeat too.
+    monkeypatch.setenv("HOLDFAST_STREAMS_TAKEOVER_MS", "600000")
+    project(scene)
+    async with scene.working():
+        scene.publish(0)
+        await scene.until_taken(0)
+        before = len(scene.told("stream_lag"))
+        for n in range(1, 21):
+            scene.publish(n)
+            await scene.until_taken(*range(n + 1))
+        assert len(scene.told("stream_lag")) - before <= 3 * len(scene.lines("revenue"))
+
+
 async def test_a_tick_reads_what_there_is(scene: Scene) -> None:
     project(scene)
     scene.publish(1, 2, 3)

@@ -154,11 +154,9 @@ async def test_a_broker_that_is_away_costs_lag_and_no_publish(
 async def test_what_a_process_appended_before_it_died_is_taken_over(
     scene: Scene, to: JetStream, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # An error that nobody expects ends all lines of a worker, which begins again after this.
-    monkeypatch.setenv("WORKER_TICK_LOOP_ERROR_BACKOFF_MS", "100")
-    monkeypatch.setenv("WORKER_TICK_LOOP_MAX_JITTER_MS", "0")
     declare(scene, to)
-    move, dies = RelayDelivery._move, [True] * 6
+    # An error that nobody expects ends all lines of a worker, which begins again after a pause that doubles.
+    move, dies = RelayDelivery._move, [True] * 3
 
     def die(self: RelayDelivery, *args: Any) -> Any:
         if dies and args[3] is not None:

@@ -19,6 +19,13 @@ from holdfast.storage.store.params import resolve_now
 from holdfast_streams.reader_store import LINES, READERS, ClaimedLine, LineRecord, LineToken
 
 
+class Sharing(msgspec.Struct, frozen=True):
+    """Who takes part, and who holds what. A heartbeat that finds the same as the last one changes nothing."""
+
+    members: Sequence[tuple[str, str]]
+    holders: Mapping[tuple[str, int], str | None]
+
+
 class LineBeat(msgspec.Struct, frozen=True):
     """What a heartbeat brought: the lines still held, new ones, how many are too many, and when one may be free."""
 
@@ -28,6 +35,7 @@ class LineBeat(msgspec.Struct, frozen=True):
     next_expiry_ms: int | None
     lines: list[LineRecord]
     now: Instant
+    sharing: Sharing
 
 
 def share_of(worker: str, members: Sequence[str], lines: int) -> int:
@@ -72,4 +80,13 @@ def beat(
         yield from store.leases.evict(lost)
     due_ms = yield from LINES.next_expiry_ms(worker, readers, now)
     moment = yield from resolve_now(now)
-    return LineBeat(renewed, claimed, surplus, due_ms, lines, moment)
+    holders = {(each.reader, each.line): each.worker for each in lines}
+    holders.update(((each.reader, each.line), worker) for each in claimed)
+    return LineBeat(renewed, claimed, surplus, due_ms, lines, moment, Sharing(joined, holders))
+
+
+def read_sharing(now: Instant | None = None) -> Op[Sharing]:
+    """Read what a heartbeat would find, and write nothing."""
+    joined = yield from LINES.members(now)
+    lines = yield from READERS.lines(now)
+    return Sharing(joined, {(each.reader, each.line): each.worker for each in lines})

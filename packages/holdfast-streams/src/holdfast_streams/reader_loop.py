@@ -23,7 +23,7 @@ from holdfast_streams.delivery import BlockDelivery, RetryLater
 from holdfast_streams.errors import LineLost
 from holdfast_streams.events import STREAM_LAG, STREAM_REFUSED
 from holdfast_streams.line_reader import HeldLine, LineReader
-from holdfast_streams.line_shares import LineBeat, beat
+from holdfast_streams.line_shares import LineBeat, Sharing, beat, read_sharing
 from holdfast_streams.reader_store import LINES, READERS, ClaimedLine, LineToken
 
 log = logging.getLogger("holdfast.streams")
@@ -71,10 +71,14 @@ class ReaderLoop:
         self._line_reader = LineReader(self._reading, clock)
         self._handlers = asyncio.Semaphore(handlers)
         self._tasks: dict[tuple[str, int], _LineTask] = {}
+        # After an error, tasks end without giving their lines back.
+        self._unreleased: set[LineToken] = set()
         self._news = asyncio.Event()
         self._beat = asyncio.Event()
         self._stopping = asyncio.Event()
         self._has_lines = False
+        self._sharing: Sharing | None = None
+        self._may_have_changed = False
         self.events = 0
 
     def wake(self) -> None:
@@ -84,6 +88,11 @@ class ReaderLoop:
     def look(self) -> None:
         """Look now whether lines were paused, moved or left by others."""
         self._beat.set()
+        self._news.set()
+
+    def peek(self) -> None:
+        """Look for new events, and beat if others have changed something: on a file, our own beat is a hint too."""
+        self._may_have_changed = True
         self._news.set()
 
     @property
@@ -140,7 +149,7 @@ class ReaderLoop:
                 await self._rest(error)
                 continue
             self._apply(found, group)
-            self._has_lines = True
+            self._has_lines, self._sharing = True, found.sharing
             if found.next_expiry_ms is not None:
                 # One that has ended and was not ours to take is another's share: it is looked at again, not at once.
                 due_ms = found.next_expiry_ms + 5 if found.next_expiry_ms > 0 else TAKEN_SOON_MS
@@ -174,6 +183,7 @@ class ReaderLoop:
         key = claimed.reader, claimed.line
         task = _LineTask(self, held, self._deliveries[claimed.reader], claimed.wait_ms)
         self._tasks[key] = task
+        self._unreleased.add(token)
         running = group.create_task(task.run(), name=f"holdfast stream {held.mark}")
         running.add_done_callback(lambda _: self._forget(key, task))
 
@@ -193,11 +203,17 @@ class ReaderLoop:
                 for key in await self._link.run(LINES.news(self._worker)):
                     if key in self._tasks:
                         self._tasks[key].wake()
+                if self._may_have_changed:
+                    self._may_have_changed = False
+                    if await self._link.run(read_sharing(self._now())) != self._sharing:
+                        self._beat.set()
             await self._clock.wait(self._stopping, PAUSE_S)
 
     async def _close(self) -> None:
         try:
             with suppress(*_DATABASE):
+                if self._unreleased:
+                    await self._link.run(LINES.release(list(self._unreleased)))
                 await self._link.run(LINES.leave(self._worker))
         finally:
             await self._link.close()
@@ -250,6 +266,7 @@ class ReaderLoop:
         """Give a line back."""
         with suppress(*_DATABASE):
             await self._link.run(LINES.release([held.token]))
+        self._unreleased.discard(held.token)
 
 
 class _LineTask:

@@ -249,6 +249,10 @@ class LineStore:
         params: dict[str, Value] = {"worker": worker, "lease_ms": lease_ms, "now": now}
         yield Statement("member_join", {**params, "readers": texts(sorted(readers))})
         yield Statement("member_purge", {"now": now})
+        return (yield from self.members(now))
+
+    def members(self, now: Instant | None = None) -> Op[list[tuple[str, str]]]:
+        """Read which processes run which reader that is not paused. One statement."""
         return [(row[0], row[1]) for row in (yield Statement("member_list", {"now": now}))]
 
     def leave(self, worker: str) -> Op[None]:

@@ -137,8 +137,10 @@ class StreamsRunner:
         def on_hint(hint: Hint) -> None:
             if hint.type == LOG_HINT.type:
                 call_on(here, loop.wake)
-            elif is_about_log(hint):
+            elif hint.type == CONTROL_HINT.type:
                 call_on(here, loop.look)
+            elif is_about_log(hint):
+                call_on(here, loop.peek)
 
         return self._app.notifier.listen(on_hint)
 
