@@ -18,8 +18,8 @@ from psycopg import sql
 
 from holdfast import Holdfast, Job, errors
 from holdfast.settings import read_settings
-from holdfast.storage.postgres.grants import grants_sql
 from holdfast.worker.options import worker_options
+from holdfast_postgres.grants import grants_sql
 from tests.docs.newcomer import run
 from tests.docs.snippets import blocks
 from tests.support.postgres import PostgresServer

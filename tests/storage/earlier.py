@@ -17,6 +17,7 @@ from holdfast import Holdfast
 from holdfast.storage.migrations import load_migrations
 from holdfast.storage.postgres import migrations as postgres_migrations
 from holdfast.storage.sqlite import migrations as sqlite_migrations
+from holdfast_postgres.schema_upgrade import statements_of
 
 
 @dataclass(frozen=True)
@@ -129,5 +130,5 @@ def make_postgres(url: str) -> None:
     """Make the schema of that version, a statement at a time."""
     script = postgres_migrations.migration_sql("earlier")
     with psycopg.connect(url, autocommit=True) as connection:
-        for each in postgres_migrations.statements_of(script):
+        for each in statements_of(script):
             connection.execute(each.encode())

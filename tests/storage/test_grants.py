@@ -15,7 +15,7 @@ from holdfast.settings import read_settings
 from holdfast.storage.migrations import load_migrations
 from holdfast.storage.postgres import migrations
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.grants import GRANTS
+from holdfast_postgres.grants import GRANTS
 from tests.docs.test_roles import Cast, place, printed_roles, work
 
 EARLIER_GRANTS = """

@@ -22,13 +22,10 @@ from holdfast.core.errors import (
 )
 from holdfast.core.records import NewJob
 from holdfast.storage.migrations import Migration, load_migrations
-from holdfast.storage.postgres import migrations
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.migrations import (
-    PACKAGE,
-    migration_sql,
-    statements_of,
-)
+from holdfast.storage.postgres.migrations import PACKAGE, migration_sql
+from holdfast_postgres import schema_upgrade
+from holdfast_postgres.schema_upgrade import statements_of
 from tests.support.postgres import PostgresServer
 from tests.support.until import PATIENCE_S
 
@@ -202,7 +199,7 @@ def later_step(version: int, text: str) -> Migration:
 
 
 def with_step(monkeypatch: pytest.MonkeyPatch, step: Migration) -> None:
-    monkeypatch.setattr(migrations, "load_migrations", lambda _: (*KNOWN, step))
+    monkeypatch.setattr(schema_upgrade, "load_migrations", lambda _: (*KNOWN, step))
 
 
 def test_a_step_that_was_changed_is_refused_before_anything_is_done(
@@ -231,7 +228,7 @@ def test_a_step_of_a_new_schema_that_fails_leaves_nothing(
     postgres_url: str, connection: Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "create schema if not exists holdfast; select 1 / 0"
-    monkeypatch.setattr(migrations, "load_migrations", lambda _: (later_step(1, text),))
+    monkeypatch.setattr(schema_upgrade, "load_migrations", lambda _: (later_step(1, text),))
     with opened(postgres_url, ACME) as database:
         with pytest.raises(psycopg.errors.DivisionByZero):
             database.migrate()

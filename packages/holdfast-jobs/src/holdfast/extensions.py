@@ -60,6 +60,9 @@ class Extension(NamedTuple):
     server_checks: Mapping[str, str] = _NOTHING
     """Checks of a database server by dialect: functions as `scheduler.doctor.checks.CheckServer` in "module:NAME"."""
 
+    upgrades: Mapping[str, str] = _NOTHING
+    """What applies migrations to a database server by dialect: functions in "module:NAME"."""
+
     runners: str = ""
     """Runners of a tick: functions from an application and its settings to a `scheduler.runner.Runner`, or None."""
 

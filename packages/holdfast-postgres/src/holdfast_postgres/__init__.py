@@ -1,1 +1,1 @@
-"""What is checked of a PostgreSQL server: whether it suits Holdfast, and what would hurt it there."""
+"""For PostgreSQL: upgrades of a schema in use, grants of roles, and whether a server suits Holdfast."""

@@ -1,5 +1,16 @@
-"""What this package adds to the doctor."""
+"""What this package adds: upgrades of a schema in use, the grants of its roles, and the doctor's look at the server."""
 
-from holdfast.extensions import Extension
+from holdfast.extensions import Extension, LazyCommand
 
-EXTENSION = Extension(server_checks={"postgresql": "holdfast_postgres.server_checks:check_server"})
+EXTENSION = Extension(
+    commands={
+        "Set up and operate": {
+            "grants": LazyCommand(
+                "holdfast_postgres.cli",
+                "Print what each database role needs for this version, as SQL.",
+            )
+        }
+    },
+    server_checks={"postgresql": "holdfast_postgres.server_checks:check_server"},
+    upgrades={"postgresql": "holdfast_postgres.schema_upgrade:apply_migrations"},
+)

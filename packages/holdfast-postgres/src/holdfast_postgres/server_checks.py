@@ -12,11 +12,11 @@ from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.scheduler.doctor.checks import ServerFacts
 from holdfast.scheduler.doctor.declared_schema import check_indexes, check_options
 from holdfast.settings import Settings
-from holdfast.storage.postgres.grants import missing_grants
 from holdfast.storage.postgres.psycopg_internals import MISSING
 from holdfast.storage.postgres.store import JIT_ABOVE_COST, OLDEST_VERSION, TESTED_VERSION
 from holdfast.worker.worker import BACKGROUND_LINKS, LOOP_LINKS
 from holdfast_postgres.failover import check_replication
+from holdfast_postgres.grants import missing_grants
 
 OLD_TRANSACTION_S = 300
 VERY_OLD_TRANSACTION_S = 3_600

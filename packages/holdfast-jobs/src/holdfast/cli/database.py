@@ -1,4 +1,4 @@
-"""`holdfast migrate`, `grants` and `adopt`: the schema, who may use it, and allowing jobs in a copied database."""
+"""`holdfast migrate` and `adopt`: the schema, and allowing jobs in a copied database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from holdfast.cli.session import (
 from holdfast.core.duration import pluralize
 from holdfast.core.errors import (
     InvalidOption,
-    MissingExtra,
     NotConfirmed,
     SchemaTooNew,
     SchemaTooOld,
@@ -149,43 +148,6 @@ def _sql(session: CliSession) -> str:
     from holdfast.storage.postgres.migrations import migration_sql as postgres_sql
 
     return postgres_sql(session.app.schema)
-
-
-@click.command(
-    "grants",
-    cls=HelpCommand,
-    examples=(
-        "holdfast grants --url postgresql://db/shop > grants.sql",
-        "holdfast grants worker=shop_worker producer=shop_web | psql shop",
-    ),
-)
-@click.argument("roles", metavar="[ROLE=NAME]...", nargs=-1)
-@app_option
-@database_options
-def grants(roles: tuple[str, ...], spec: str | None, url: str | None, schema: str | None) -> None:
-    """Print what each database role needs for this version, as SQL.
-
-    The roles are owner, producer, worker, operator and readonly; by default they are named
-    holdfast_producer and so on. Nothing is connected to. Run it as the owner, or let
-    `holdfast migrate` repeat it for roles that had it.
-    """
-    try:
-        from holdfast.storage.postgres.grants import GRANTS, grants_sql
-    except ImportError as error:
-        raise MissingExtra(
-            "grants need psycopg", help='pip install "holdfast-jobs[postgres]"'
-        ) from error
-
-    names = dict(each.partition("=")[::2] for each in roles)
-    if not all(names.values()):
-        raise InvalidOption("a role is given as ROLE=NAME", help="as in worker=shop_worker")
-    with open_app_or_database(spec, url, schema) as session:
-        if session.store.dialect == "sqlite":
-            raise InvalidOption("SQLite has no roles", help="pass --url postgresql://…")
-        own = session.app.schema
-        click.echo(
-            grants_sql(own, names or {each: f"holdfast_{each}" for each in GRANTS}), nl=False
-        )
 
 
 @click.command(

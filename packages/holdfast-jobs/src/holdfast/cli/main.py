@@ -189,7 +189,6 @@ _COMMANDS = {
     },
     "Set up and operate": {
         "migrate": ("database", "Bring the schema up to date."),
-        "grants": ("database", "Print what each database role needs for this version, as SQL."),
         "reap": ("workers", "Recover jobs from expired leases, once."),
         "doctor": ("doctor", "Check configuration, fleet and database; exits 6 if a check fails."),
         "audit": ("access", "Show the audit log."),

@@ -21,10 +21,10 @@ import psycopg
 from psycopg import Connection, IsolationLevel
 
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.errors import DatabaseUnreachable, WrongDatabase
+from holdfast.core.errors import DatabaseUnreachable, MissingExtra, WrongDatabase
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.core.replication import Replication
-from holdfast.storage.id_generator import new_id
+from holdfast.extensions import import_name, merge
 from holdfast.storage.migrations import WAIT, Tell, check_schema, load_migrations, log_wait
 from holdfast.storage.operation import Op, run, run_async
 from holdfast.storage.postgres.connection import (
@@ -47,8 +47,7 @@ from holdfast.storage.postgres.dedicated_connection import (
     PostgresSingleton,
 )
 from holdfast.storage.postgres.hosts import connect, connect_async
-from holdfast.storage.postgres.migrations import PACKAGE, apply_migrations, read_applied
-from holdfast.storage.postgres.online_ddl import BlockerWatch, MigrationLock, Patience
+from holdfast.storage.postgres.migrations import PACKAGE, read_applied
 from holdfast.storage.postgres.pool import (
     NOTHING,
     SHORT_WAIT_S,
@@ -227,7 +226,12 @@ class PostgresDatabase:
         return [*self._pools.values(), *([] if self._pool is None else [self._pool])]
 
     def migrate(self, wait: Duration = WAIT, tell: Tell = log_wait) -> list[AppliedMigration]:
-        patience = Patience(milliseconds(wait) / 1000, tell)
+        upgrade = merge("upgrades").get(self.store.dialect)
+        if upgrade is None:
+            raise MissingExtra(
+                "the schema is created by holdfast-postgres, which is not installed",
+                help='pip install "holdfast-jobs[postgres]"',
+            )
         # No limit of the session's own: building an index waits for all older transactions, and nobody for it.
         with (
             self._direct("migrate", lock_timeout_ms=0) as connection,
@@ -235,10 +239,11 @@ class PostgresDatabase:
             self._direct("migrate watch") as third,
         ):
             check_server(connection)
-            lock = MigrationLock(second, f"holdfast:migrate:{self.schema}")
-            return apply_migrations(
-                connection, lock, BlockerWatch(third), self.schema, new_id, patience, self._place
+            connections, wait_s = (connection, second, third), milliseconds(wait) / 1000
+            applied: list[AppliedMigration] = import_name(upgrade)(
+                connections, self.schema, wait_s, tell, self._place
             )
+            return applied
 
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""
