@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli.jobs import start
 from holdfast.client.start_options import StartOptions
-from holdfast.core.registry import TYPE_OPTIONS, JobType, TypeOptions
+from holdfast.core.registry import TYPE_OPTIONS, JobOptions, JobType
 from holdfast.core.start_table import START_OPTIONS
 from holdfast.web.api.chains import NewChain
 from holdfast_dashboard.start_form import _OPTIONS as FORM_OPTIONS
@@ -39,7 +39,7 @@ def test_the_form_has_what_has_a_label() -> None:
 
 
 def test_type_checkers_know_the_options_of_a_type() -> None:
-    assert TypeOptions.__optional_keys__ == TYPE_OPTIONS.keys()
+    assert JobOptions.__optional_keys__ == TYPE_OPTIONS.keys()
 
 
 def test_a_job_type_has_a_field_for_what_it_keeps_of_an_option() -> None:

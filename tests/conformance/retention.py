@@ -8,16 +8,22 @@ from holdfast.commands.retention import (
     FIRST_ID,
     Ages,
     RetentionPage,
+    declare_keeps,
     read_progress,
+    remove_by_rule,
     remove_chains,
     remove_dead_letters,
     remove_records,
 )
 from holdfast.commands.start import Started, StartRequest, start_chains
+from holdfast.core.codec import TypeCodec
 from holdfast.core.cycle import slot_at
-from holdfast.core.records import NewBlocker, NewJob, NewKey, NewProgress, Reference
+from holdfast.core.keep import Keep
+from holdfast.core.records import Finish, Held, NewBlocker, NewJob, NewKey, NewProgress, Reference
+from holdfast.core.registry import JobType, Registry
 from holdfast.core.statistics import RetentionProgress
 from holdfast.core.worker_presence import WorkerSign
+from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from tests.conformance.cycles import CLEANUP, CycleFixture
 from tests.conformance.harness import (
@@ -76,6 +82,83 @@ class RetentionConformance(Conformance):
         assert (await self._remove(fixture)).removed == 0
         assert (await self._remove_dead(fixture)).removed == 1
         assert not await self._exists(fixture, dead)
+
+    async def _keep(self, fixture: StoreFixture, keep: Keep | None) -> None:
+        registry = Registry()
+        registry.add(JobType(MAIL, print, TypeCodec(Any), TypeCodec(Any), keep=keep))
+        await fixture.run(declare_keeps(fixture.store, registry))
+
+    async def _remove_by_rules(self, fixture: StoreFixture, limit: int = 100) -> int:
+        """Go through all rules until there is nothing more to do; return how many chains went."""
+        removed, is_done = 0, False
+        while not is_done:
+            is_done = True
+            for rule in await fixture.run(fixture.store.keeps.rules()):
+                page = await fixture.run(remove_by_rule(fixture.store, rule, limit, fixture.now))
+                removed += page.removed
+                is_done = is_done and page.seen == 0
+        await fixture.run(counters_equal_rows(fixture))
+        return removed
+
+    async def test_a_type_is_kept_for_its_own_time_by_how_its_chains_ended(
+        self, fixture: StoreFixture
+    ) -> None:
+        await self._keep(fixture, Keep(completed="1h", failed="1d", cancelled="40d"))
+        done = await self._end_one(fixture, "complete")
+        dead = await self._end_one(fixture, "fail")
+        dropped = await self._end_one(fixture, "cancel")
+        fixture.pass_time(seconds=3600)
+        assert await self._remove_by_rules(fixture) == 0
+        fixture.pass_time(seconds=120)
+        assert await self._remove_by_rules(fixture) == 1
+        assert not await self._exists(fixture, done)
+        late = await self._end_one(fixture, "complete")
+        fixture.pass_time(seconds=DAY)
+        assert await self._remove_by_rules(fixture) == 2
+        assert not await self._exists(fixture, dead)
+        assert not await self._exists(fixture, late)
+        fixture.pass_time(seconds=30 * DAY)
+        assert (await self._remove(fixture)).removed == 0, "it is kept longer than others"
+        fixture.pass_time(seconds=10 * DAY)
+        assert await self._remove_by_rules(fixture) == 1
+        assert not await self._exists(fixture, dropped)
+
+    async def test_what_ended_in_one_moment_goes_in_pages_and_what_is_needed_does_not_block_it(
+        self, fixture: StoreFixture
+    ) -> None:
+        await self._keep(fixture, Keep(completed=0))
+        jobs = [await self._end_one(fixture, "complete") for _ in range(7)]
+        fixture.pass_time(seconds=600)
+        assert await self._remove_by_rules(fixture, limit=3) == 7
+        assert not [each for each in jobs if await self._exists(fixture, each)]
+
+    async def test_a_completion_that_is_not_kept_leaves_nothing_behind(
+        self, fixture: StoreFixture
+    ) -> None:
+        job = await fixture.start()
+        (claimed,) = await fixture.claim(MAIL)
+        refused = Finish(job.id, new_id(), "complete", "w", job.id, output="1", drop=True)
+        assert await fixture.run(fixture.store.jobs.finish([refused], now=fixture.now)) == []
+        finish = Finish(job.id, claimed.token, "complete", "w", job.id, output="1", drop=True)
+        (done,) = await fixture.run(fixture.store.jobs.finish([finish], now=fixture.now))
+        assert done.id == job.id
+        assert not await self._exists(fixture, job)
+        (status,) = await fixture.run(
+            fixture.store.jobs.lease_status([Held(job.id, claimed.token)])
+        )
+        assert status.lease == "gone"
+        await fixture.run(counters_equal_rows(fixture))
+
+    async def test_a_rule_that_the_code_no_longer_has_is_forgotten(
+        self, fixture: StoreFixture
+    ) -> None:
+        await self._keep(fixture, Keep(completed="1h", failed="1d"))
+        assert len(await fixture.run(fixture.store.keeps.rules())) == 2
+        await self._keep(fixture, Keep(completed="2h"))
+        (rule,) = await fixture.run(fixture.store.keeps.rules())
+        assert (rule.state, rule.keep_ms) == ("completed", 7_200_000)
+        await self._keep(fixture, None)
+        assert await fixture.run(fixture.store.keeps.rules()) == []
 
     async def test_the_backlog_is_what_ended_and_is_old_enough_and_the_rate_what_was_removed_lately(
         self, fixture: StoreFixture

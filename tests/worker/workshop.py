@@ -18,7 +18,7 @@ from holdfast.core.records import (
     NewJob,
     Probe,
 )
-from holdfast.core.registry import JobType, TypeOptions, job_type_of
+from holdfast.core.registry import JobOptions, JobType, job_type_of
 from holdfast.core.retry import Retry
 from holdfast.notify.base import ANY, Hint, Notifier
 from holdfast.notify.local import LocalNotifier
@@ -114,7 +114,7 @@ class Workshop:
         name: str,
         handler: Callable[..., Any],
         event: str | None = None,
-        **options: Unpack[TypeOptions],
+        **options: Unpack[JobOptions],
     ) -> JobType:
         """Register a handler; a failed attempt is not repeated within a test unless told otherwise."""
         options.setdefault("retry", LATER)

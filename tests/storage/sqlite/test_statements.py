@@ -21,6 +21,7 @@ FIRST_STEPS = {
     "job_complete": "job_finish_end",
     "job_complete_limited": "limit_signal_leaving",
     "job_complete_one": "job_finish_end",
+    "job_drop": "job_finish_held",
     "job_finish": "job_finish_end",
     "job_insert_limited": "limit_insert_queue",
     "job_insert_new": "job_insert_alike",
@@ -34,7 +35,7 @@ FIRST_STEPS = {
 }
 # They walk along a key and stop at a limit.
 WALKS = {
-    *("figure_finished", "figure_timeouts", "job_ids_like"),
+    *("figure_finished", "figure_timeouts", "job_ids_like", "keep_oldest"),
     *("signal_list", "signal_unwanted", "signal_waits", "step_waiting"),
     # They are asked of a whole database.
     *(each.statement for each in LAWS if each.name != "readers-within-the-log"),

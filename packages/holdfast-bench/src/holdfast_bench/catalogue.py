@@ -124,6 +124,7 @@ FAMILIES = (
         ("retention", "drain_with_retention"),
         place="one server",
     ),
+    FigureFamily("retention_figures:measure_unkept", ("drain_unkept",), place="one server"),
     FigureFamily(
         "archive_figures:measure_archive", ("archive",), place="one server", needs=ARCHIVE
     ),
@@ -165,6 +166,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "conditions": (
         *("drain_held_snapshot", "drain_after_finished"),
         *("drain_unhandled_backlog", "drain_in_flight", "drain_standby", "drain_with_retention"),
+        "drain_unkept",
     ),
     "steps": ("steps", "step_lone", "step_replay", "parked", "signal_find"),
     "streams": ("consume", "publish_logged", "relay"),

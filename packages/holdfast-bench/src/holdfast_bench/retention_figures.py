@@ -12,7 +12,7 @@ from holdfast_bench.handwritten import SQL
 from holdfast_bench.measurement import Bench, Contest, Result
 from holdfast_bench.seeding import reset
 from holdfast_bench.subject import RunningWorker, WorkerCommand, drain
-from holdfast_bench.workload import INPUT_TEXT, fill
+from holdfast_bench.workload import INPUT_TEXT, UNKEPT, fill
 
 LOOK_S = 0.01
 PATIENCE_S = 600.0
@@ -58,6 +58,55 @@ def measure_retention(bench: Bench) -> list[Result]:
             goal=0.9,
         ),
     ]
+
+
+def measure_unkept(bench: Bench) -> list[Result]:
+    """Measure a drain of jobs of which nothing is kept, against one of jobs that leave their outcomes."""
+    jobs = bench.scale.jobs
+    with bench.server.database() as url:
+        contest = Contest(
+            bench.scale.side_rounds,
+            {
+                "unkept": lambda: _drain_queue(url, UNKEPT, jobs),
+                "kept": lambda: _drain_queue(url, "noop", jobs),
+            },
+        )
+    return [
+        contest.result(
+            "drain_unkept",
+            "jobs/s",
+            ours="unkept",
+            baseline="kept",
+            against="kept jobs",
+            floor=1.0,
+            goal=1.1,
+        )
+    ]
+
+
+def _drain_queue(url: str, type: str, jobs: int) -> float:
+    """Return how many jobs a second leave the queue, which is all that is left to see of some."""
+    reset(url)
+    fill(url, type, jobs)
+    command = WorkerCommand(url, types=(type,))
+    with (
+        psycopg.connect(url, autocommit=True) as connection,
+        RunningWorker(command) as running,
+    ):
+
+        def wait_until(left: int) -> tuple[float, int]:
+            deadline = time.monotonic() + PATIENCE_S
+            while True:
+                ((count,),) = connection.execute(SQL["queue_count"]).fetchall()
+                if count <= left:
+                    return time.monotonic(), count
+                running.check()
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{count} jobs are still there after {PATIENCE_S:.0f} s")
+                time.sleep(LOOK_S)
+
+        (began, first), (ended, _) = wait_until(jobs - 1), wait_until(0)
+        return first / (ended - began)
 
 
 def _refill(url: str, old: int) -> tuple[str, str] | None:

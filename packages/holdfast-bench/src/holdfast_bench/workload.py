@@ -37,6 +37,8 @@ AT_ONCE = 1000
 SETTLED_AFTER = 10_000
 TYPES_VARIABLE = "BENCH_TYPES"
 STAMPS_VARIABLE = "BENCH_STAMPS"
+UNKEPT = "unkept"
+"""Jobs that do nothing, and of which nothing is kept."""
 KEYED, KEYED_LIMIT = "keyed", 3
 """Jobs that do nothing too, and of which so many of one tenant run at once."""
 NUMBERED = "noop."
@@ -151,6 +153,8 @@ def make_app(url: str, types: tuple[str, ...] = ("noop", "wait", "step")) -> Hol
     for name in types:
         if name == KEYED:
             app.job(name, limits=[Limit(KEYED_LIMIT, by="tenant")])(noop)
+        elif name == UNKEPT:
+            app.job(name, keep=0)(noop)
         elif name == "stamp":
             app.job(name)(stamper(Path(os.environ[STAMPS_VARIABLE])))
         else:

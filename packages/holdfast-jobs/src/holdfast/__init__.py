@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.core.flow import Limit as Limit
     from holdfast.core.flow import Ordered as Ordered
     from holdfast.core.flow import Rate as Rate
+    from holdfast.core.keep import Keep as Keep
     from holdfast.core.lease import Lease as Lease
     from holdfast.core.outcome import Cancel as Cancel
     from holdfast.core.outcome import Continue as Continue
@@ -61,6 +62,7 @@ _NAMES = {
     "holdfast.core.flow": ("Fair", "Limit", "Ordered", "Rate"),
     "holdfast.core.lease": ("Lease",),
     "holdfast.core.outcome": ("Cancel", "Continue", "Snooze"),
+    "holdfast.core.keep": ("Keep",),
     "holdfast.core.retry": ("Retry",),
     "holdfast.core.sealing": ("Sealed", "Sealer"),
     "holdfast.errors": ("errors",),

@@ -31,7 +31,7 @@ _STATE = (
     ),
     *("subscription", "worker", "worker_runs", "cycle", "cycle_slot", "tally", "archive_manifest"),
     *("gate", "wakeup", "limit_setting", "unreadable", "redrive", "redrive_job"),
-    *("on_failed", "failing", "step", "signal"),
+    *("on_failed", "failing", "step", "signal", "keep"),
     *("log", "log_0", "log_part", "log_reader", "log_pattern"),
     *("log_position", "log_member", "log_parked"),
     *("inbox", "inbox_seen", "inbox_parked", "inbox_member", "inbox_line"),

@@ -86,3 +86,6 @@ create function public.uuidv7() returns uuid language sql volatile return
   encode(set_byte(set_byte(overlay(uuid_send(gen_random_uuid())
     placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6),
     6, 112 + (random() * 15)::int), 8, 128 + (random() * 63)::int), 'hex')::uuid;
+
+-- name: queue_count
+select count(*) from holdfast.queue;

@@ -16,6 +16,7 @@ from holdfast.core.env_options import FromEnv
 from holdfast.core.errors import DuplicateCycle, InvalidName, InvalidOption, nearest
 from holdfast.core.instants import parse_since
 from holdfast.core.registry import (
+    JobOptions,
     JobType,
     Registry,
     Target,
@@ -89,7 +90,7 @@ class Registration:
         self._voice = Outputs()
         self._wrap_cycle_run: WrapRun | None = None
 
-    def job(self, name: str, **options: Unpack[TypeOptions]) -> Callable[[H], H]:
+    def job(self, name: str, **options: Unpack[JobOptions]) -> Callable[[H], H]:
         """Register the decorated function as the handler of a job type.
 
         Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption, ConfigError.

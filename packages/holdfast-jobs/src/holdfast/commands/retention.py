@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from holdfast.core.ids import id_at, instant_of
 from holdfast.core.instants import Instant
+from holdfast.core.lifecycle import TerminalState
+from holdfast.core.registry import JobType
 from holdfast.core.statistics import RetentionProgress
 from holdfast.settings import Settings
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
+from holdfast.storage.store.retention import EndedChain, KeepRule
 
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 _DAY_US = 86_400_000_000
+_MINUTE_US = 60_000_000
 _NEVER: Instant = 0
 """Nothing ended before this."""
 
@@ -60,7 +64,8 @@ def remove_chains(
     if not found:
         return RetentionPage(0, 0, after)
     held = yield from store.retention.hold(found, before, _NEVER, now)
-    return RetentionPage(len(found), (yield from _remove(store, held, instant, now)), found[-1])
+    removed = yield from _remove(store, held, instant, ("completed", "cancelled"), now)
+    return RetentionPage(len(found), removed, found[-1])
 
 
 def remove_dead_letters(
@@ -77,24 +82,78 @@ def remove_dead_letters(
         return RetentionPage(0, 0, after)
     chains = sorted({each.chain_id for each in found})
     held = yield from store.retention.hold(chains, _NEVER, dead_before, now)
-    return RetentionPage(len(found), (yield from _remove(store, held, instant, now)), found[-1].id)
+    return RetentionPage(
+        len(found), (yield from _remove(store, held, instant, ("failed",), now)), found[-1].id
+    )
 
 
-def _remove(store: Store, held: Sequence[str], instant: Instant, now: Instant | None) -> Op[int]:
-    """Remove the held chains that nothing needs any more; return how many."""
+def declare_keeps(store: Store, types: Iterable[JobType]) -> Op[None]:
+    """Set how long chains of these types are kept, where their code says so."""
+    handled = {each.name: each.keep for each in types if each.handler is not None}
+    wanted = [KeepRule(type, *each) for type, keep in handled.items() for each in keep or ()]
+    known = yield from store.keeps.rules()
+    own = {(each.type, each.state, each.keep_ms) for each in known if each.type in handled}
+    if own != {(each.type, each.state, each.keep_ms) for each in wanted}:
+        yield from store.keeps.set(sorted(handled), wanted)
+
+
+def remove_by_rule(
+    store: Store, rule: KeepRule, limit: int, now: Instant | None = None
+) -> Op[RetentionPage]:
+    """Remove chains of a type that is kept for a time of its own, oldest end first; `seen` 0 means done.
+
+    What a job still needs then goes with the chains that no rule is about.
+    """
+    instant = yield from store.schema.clock(now)
+    # A transaction that ends a job may commit a little after the moment that it wrote.
+    end = instant - rule.keep_ms * 1000 - _MINUTE_US
+    since = rule.swept_until
+    if since is None:
+        oldest = yield from store.keeps.oldest()
+        since = end if oldest is None else instant_of(oldest) * 1000
+    if since >= end:
+        return RetentionPage(0, 0, "")
+    # A minute has few enough ends to be sorted; where there are none, the next look reaches twice as far.
+    found, span, until = list[EndedChain](), _MINUTE_US, since
+    while not found and until < end:
+        since, until, span = until, min(end, until + span), 2 * span
+        found = yield from store.keeps.ended_page(rule, since, until, limit)
+    cut = (_NEVER, until) if rule.state == "failed" else (until, _NEVER)
+    held = yield from store.retention.hold([each.id for each in found], *cut, now)
+    removed = yield from _remove(store, held, instant, (), now)
+    if len(found) == limit:
+        # Those that ended at the same moment are read again, unless all of these are needed.
+        until = found[-1].ended_at + (removed == 0)
+    yield from store.keeps.sweep(rule, until)
+    return RetentionPage(0 if until == end else 1, removed, "")
+
+
+def _remove(
+    store: Store,
+    held: Sequence[str],
+    instant: Instant,
+    states: Sequence[TerminalState],
+    now: Instant | None,
+) -> Op[int]:
+    """Remove the held chains, which ended in one of the states, that nothing needs any more; return how many."""
     if not held:
         return 0
     waited = yield from store.retention.waited(held)
-    kept = yield from _find_kept(store, held, instant)
+    kept = yield from _find_kept(store, held, instant, states)
     doomed = [each for each in held if each not in waited and each not in kept]
     if doomed:
         yield from store.chains.delete(doomed, now, keep_keys=True)
     return len(doomed)
 
 
-def _find_kept(store: Store, chains: Sequence[str], now: Instant) -> Op[set[str]]:
-    """Return those of the chains that are deliveries of an event which a handler wants to be kept longer."""
+def _find_kept(
+    store: Store, chains: Sequence[str], now: Instant, states: Sequence[TerminalState]
+) -> Op[set[str]]:
+    """Return those of the chains that are kept longer: deliveries of an event, or as their type says."""
     spans = {each.event: each.keep_ms for each in (yield from store.events.kept())}
+    for rule in (yield from store.keeps.rules()) if states else ():
+        if rule.state in states:
+            spans[rule.type] = max(rule.keep_ms, spans.get(rule.type, 0))
     if not spans:
         return set()
     types = yield from store.retention.types(chains)

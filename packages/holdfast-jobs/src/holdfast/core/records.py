@@ -220,7 +220,7 @@ class Finish(msgspec.Struct, omit_defaults=True, gc=False):
     `gate` is the one the job came through; with `rest` nothing else comes through it until the job is due again. Of a
     failure, `on_failed` says whether that function of its type is to be called first, or has been. One that parks is
     due again at `until`, if it has one, or when something happens that it waits for; `ignores` are the positions of
-    its open records that it waits for no longer.
+    its open records that it waits for no longer. With `drop`, a completion that nobody awaits leaves nothing behind.
     """
 
     id: str
@@ -240,6 +240,7 @@ class Finish(msgspec.Struct, omit_defaults=True, gc=False):
     on_failed: OnFailed | None = None
     until: Instant | None = None
     ignores: list[int] = []
+    drop: bool = False
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):

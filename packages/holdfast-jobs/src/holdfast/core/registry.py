@@ -32,6 +32,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.flow import By, Fair, Flow, Limit, Ordered, Rate, flow_of
 from holdfast.core.instants import Instant
+from holdfast.core.keep import Keep, keep_of
 from holdfast.core.lease import Lease
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
@@ -74,6 +75,7 @@ class JobType:
     """Which options come from the environment."""
     since: Instant | None = None
     keep_ms: int | None = None
+    keep: Keep | None = None
     on_failed: Callable[..., Any] | None = None
     version: int = 1
     upgrades: dict[int, Upgrade] = field(default_factory=dict)
@@ -181,6 +183,14 @@ class TypeOptions(TypedDict, total=False):
     """Whether inputs and outputs are encrypted in the database, and error texts left out; by default False."""
 
 
+class JobOptions(TypeOptions, total=False):
+    """Options of a job type, for `@app.job`."""
+
+    keep: Keep | Duration
+    """How long a chain that begins with this type is kept after its end; by default HOLDFAST_RETENTION_DAYS, or
+    HOLDFAST_DEAD_LETTER_DAYS if it failed. A single time is for what completed or was cancelled."""
+
+
 class TypeOption(NamedTuple):
     """What an option of a job type may be, how it is read from the environment, and what a `JobType` keeps of it."""
 
@@ -232,6 +242,7 @@ TYPE_OPTIONS: Mapping[str, TypeOption] = {
     "on_failed": TypeOption((Callable, NoneType), _as_given),  # type: ignore[arg-type]
     "version": TypeOption((int,), lambda _, value: check_version(value)),
     "sealed": TypeOption((bool,), _as_given),
+    "keep": TypeOption((Keep, *_SPAN), lambda _, value: keep_of(value)),
 }
 """The options of `TypeOptions`; a misspelled one must not be taken for its default."""
 
@@ -384,7 +395,11 @@ class Registry:
 
 
 def job_type_of(
-    handler: Handler, name: str, generic: type, given: TypeOptions, event: str | None = None
+    handler: Handler,
+    name: str,
+    generic: type,
+    given: TypeOptions | JobOptions,
+    event: str | None = None,
 ) -> JobType:
     """Make the type that a handler's annotations and options describe; `generic` is the job's class.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.commands.retention import ages_of
 from holdfast.core.cycle import CycleSpec
 from holdfast.core.events import Observer
+from holdfast.core.registry import JobType
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.background import Background, LoopDelays
 from holdfast.scheduler.cycle_run import Shard, WrapRun, wrap_nothing
@@ -43,6 +44,7 @@ class Assembly:
     notifier: Notifier | None = None
     observer: Observer | None = None
     leaves_chains: bool = False
+    types: Iterable[JobType] = ()
     clock: Clock = field(default_factory=SystemClock)
     now: Now = database_time
 
@@ -117,7 +119,7 @@ class Assembly:
                 outbox,
                 *self._cycles(threads),
                 *self.runners,
-                RetentionRunner(store, ages, leaves_chains=self.leaves_chains),
+                RetentionRunner(store, ages, leaves_chains=self.leaves_chains, types=self.types),
             ],
             worker_id,
             TickOptions(

@@ -170,6 +170,14 @@ class OutcomeResolver:
         )
         if claimed.gate is not None:
             finish.gate = claimed.gate
+        if attempt.type.keep is not None and attempt.type.keep.completed_ms == 0:
+            finish.drop = not (
+                claimed.chain_index
+                or claimed.blockers
+                or claimed.key
+                or claimed.gate
+                or claimed.steps
+            )
         return finish
 
     def _snooze(self, attempt: Attempt, request: Snooze | Busy) -> Finish:
@@ -308,6 +316,8 @@ def match_earlier_write(finish: Finish, status: LeaseStatus, unsure: bool) -> Fi
         if finish.kind == kind or (finish.kind == "continue" and kind == "complete"):
             return finish
         return msgspec.structs.replace(finish, kind=kind)
+    if finish.drop and unsure and status.lease == "gone":
+        return finish
     if not unsure or status.lease not in ("free", "taken"):
         return None
     if finish.on_failed == "due":

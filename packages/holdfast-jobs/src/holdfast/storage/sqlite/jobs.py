@@ -42,7 +42,7 @@ from holdfast.storage.sqlite.limits import (
 )
 from holdfast.storage.sqlite.tally import Tally, page_params
 from holdfast.storage.store.chains import BlockerStore, ChainStore
-from holdfast.storage.store.jobs import DebounceStore, JobStore, OnFailedStore
+from holdfast.storage.store.jobs import DebounceStore, JobStore, OnFailedStore, split_drops
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.storage.store.params import document, lists, records_of, resolve_now, texts
 
@@ -114,6 +114,9 @@ class SqliteJobStore(JobStore):
         now = yield from resolve_now(now)
         tally = Tally()
         done: list[Finished] = []
+        if not awaited and any(each.drop for each in finishes):
+            drops, finishes = split_drops(finishes)
+            done += yield from _drop(drops, now)
         for batch in _once_per_job(finishes):
             for alike, group in _group_alike(batch).items():
                 done += yield from _end_attempts(alike, group, awaited, now, tally)
@@ -350,6 +353,20 @@ def _end_attempts(
         ]
         yield from write_successors(successors, now, tally)
     return [Finished(row[0], row[1], row[0] in waited_for) for row in rows]
+
+
+def _drop(group: Sequence[Finish], now: Instant) -> Op[list[Finished]]:
+    """Complete chains of one job that are not kept."""
+    by_token: dict[str, list[str]] = {}
+    for each in group:
+        by_token.setdefault(each.token, []).append(each.id)
+    done: list[Finished] = []
+    for token, ids in by_token.items():
+        proof: dict[str, Value] = {"ids": texts(ids), "token": token, "awaited": False}
+        rows = lists((yield Statement("job_finish_held", proof))[0][0])
+        done += [Finished(id, type, False) for id, type, *_ in rows]
+    yield from SqliteChainStore().delete([each.id for each in done], now)
+    return done
 
 
 def _columns_of(finish: Finish, is_plain: bool) -> tuple[object, ...]:

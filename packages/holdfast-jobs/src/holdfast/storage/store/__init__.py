@@ -24,7 +24,7 @@ from holdfast.storage.store.jobs import (
 from holdfast.storage.store.leases import LeaseStore
 from holdfast.storage.store.limits import LimitStore
 from holdfast.storage.store.log import LogStore
-from holdfast.storage.store.retention import RetentionStore
+from holdfast.storage.store.retention import KeepStore, RetentionStore
 from holdfast.storage.store.schema import ANYWHERE, DatabasePlace, SchemaStore, ServerStatsStore
 from holdfast.storage.store.steps import SignalStore, StepStore
 from holdfast.storage.store.workers import StatisticsStore, WorkerStore
@@ -60,5 +60,6 @@ class Store:
         self.steps = StepStore()
         self.signals = SignalStore()
         self.retention = RetentionStore()
+        self.keeps = KeepStore()
         self.server_stats = ServerStatsStore()
         self.schema = SchemaStore(place)

@@ -155,6 +155,11 @@ class JobStore(Lists[JobRecord]):
         false. `freed` names leases whose jobs are known to have ended and that may be removed.
         """
         shared: dict[str, Value] = {"awaited": awaited, "now": now}
+        if not awaited and any(each.drop for each in finishes):
+            drops, others = split_drops(finishes)
+            rows = yield Statement("job_drop", {**_columns(drops), "freed": array(freed), **shared})
+            done = (yield from self.finish(others, (), awaited, now)) if others else []
+            return [*(Finished(*row) for row in rows), *done]
         if not _are_completions_of_one(finishes):
             parks = [each for each in finishes if each.kind == "park"]
             if parks:
@@ -246,6 +251,11 @@ def _fields_of(job: NewJob) -> dict[str, Value]:
     fields = msgspec.structs.asdict(job)
     del fields["gate"], fields["ordered"]
     return fields
+
+
+def split_drops(finishes: Sequence[Finish]) -> tuple[list[Finish], list[Finish]]:
+    """Return those that leave nothing behind, and the others."""
+    return [each for each in finishes if each.drop], [each for each in finishes if not each.drop]
 
 
 def _are_completions_of_one(finishes: Sequence[Finish]) -> bool:

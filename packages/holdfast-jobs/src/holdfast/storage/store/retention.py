@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.instants import Instant
+from holdfast.core.lifecycle import TerminalState
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import (
     count_rows,
+    document,
     fetch,
     fetch_column,
     fetch_set,
@@ -23,6 +25,22 @@ class FailedJob(msgspec.Struct, frozen=True):
 
     id: str
     chain_id: str
+
+
+class KeepRule(msgspec.Struct, frozen=True):
+    """How long chains of a type that ended in a state are kept, and up to when they were removed."""
+
+    type: str
+    state: TerminalState
+    keep_ms: int
+    swept_until: Instant | None = None
+
+
+class EndedChain(msgspec.Struct, frozen=True):
+    """A chain and when its last job ended."""
+
+    id: str
+    ended_at: Instant
 
 
 class RetentionStore:
@@ -104,3 +122,39 @@ class RetentionStore:
         """Remove redrives whose id lies before one, and what was left of them; return how many rows went."""
         jobs = yield from count_rows("retention_redrive_jobs", until=until, limit=limit)
         return jobs + (yield from count_rows("retention_redrives", until=until))
+
+
+class KeepStore:
+    """Types that are kept for a time of their own."""
+
+    def rules(self) -> Op[list[KeepRule]]:
+        """Read which types are kept for a time of their own. One statement."""
+        return fetch(KeepRule, "keep_rules")
+
+    def set(self, types: Sequence[str], rules: Sequence[KeepRule]) -> Op[None]:
+        """Set the rules of these types; those that have none any more are forgotten."""
+        rows = document(rules)
+        yield Statement("keep_forget", {"types": texts(types), "rows": rows})
+        yield Statement("keep_declare", {"rows": rows})
+
+    def oldest(self) -> Op[str | None]:
+        """Read the id of the oldest chain. One statement."""
+        return fetch_value("keep_oldest")
+
+    def ended_page(
+        self, rule: KeepRule, since: Instant, until: Instant, limit: int
+    ) -> Op[list[EndedChain]]:
+        """Read chains of a rule that ended between two instants, the first included, oldest first. One statement."""
+        return fetch(
+            EndedChain,
+            "keep_ended_page",
+            type=rule.type,
+            state=rule.state,
+            since=since,
+            until=until,
+            limit=limit,
+        )
+
+    def sweep(self, rule: KeepRule, until: Instant) -> Op[None]:
+        """Note that a rule's chains up to an instant were removed, or are needed. One statement."""
+        yield Statement("keep_swept", {"type": rule.type, "state": rule.state, "until": until})

@@ -524,6 +524,19 @@ freed as (delete from holdfast.lease where token = any (:freed::uuid[]))
 insert into holdfast.tally (at, type, completed) select holdfast.moment(:now::bigint), type, 1 from ended
 returning type;
 
+-- name: job_drop
+-- The same of jobs of which nothing is kept. Each is a whole chain without a key, which came through no partition and waited for nothing;
+-- what earlier attempts left goes with it.
+with {complete_held}
+  returning q.job_id, q.type),
+tried as (delete from holdfast.attempt where job_id = any (array (select job_id from ended))),
+told as (delete from holdfast.progress where job_id = any (array (select job_id from ended))),
+removed as (delete from holdfast.job where id = any (array (select job_id from ended))),
+freed as (delete from holdfast.lease where token = any (:freed::uuid[])),
+tallied as (
+  insert into holdfast.tally (at, type, removed) select holdfast.moment(:now::bigint), type, count(*) from ended group by type)
+select job_id::text, type, false from ended;
+
 -- name: job_complete_limited
 -- The same where some of the jobs came through partitions, which are polled again.
 with {complete_held}

@@ -1,0 +1,8 @@
+-- How long ended chains of a type are kept, where its code says so, and up to when such chains were removed.
+create table holdfast.keep (
+  type        text not null,
+  state       text not null check (state in ('completed', 'failed', 'cancelled')),
+  keep_ms     bigint not null,
+  swept_until timestamptz,
+  primary key (type, state)
+);
