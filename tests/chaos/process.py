@@ -102,7 +102,7 @@ def types_of(scene: Scene) -> dict[str, JobType]:
         "batch_wait": scene.batch_wait,
         "limits": [Limit(2 * BATCH, by="key")],
     }
-    types["gathered"] = job_type_of(gathered, "gathered", Job, {**options, **batch})  # type: ignore[typeddict-item]
+    types["gathered"] = job_type_of(gathered, "gathered", Job, {**options, **batch})  # type: ignore[arg-type]
     return types
 
 
