@@ -1045,6 +1045,16 @@ class InvalidOption(HoldfastError, code="HF073", http_status=400, exit_code=2):
     fix = "use a value in the range the message names"
 
 
+class ContextInvalid(InvalidOption, code="HF201"):
+    """A job's context is not a flat mapping of short texts.
+
+    What a job was started in is stored with it, inherited by what it starts, and found by filters
+    such as `context.tenant:acme`. It has up to 16 values of up to 200 characters.
+    """
+
+    fix = 'return texts under short names, as in {"tenant": "acme", "locale": "es"}'
+
+
 class ScheduleError(HoldfastError, http_status=400, exit_code=2):
     """A duration or schedule is invalid."""
 
