@@ -61,7 +61,9 @@ class TravelScene:
     def note(self, job: Job[Any]) -> None:
         self.seen.append((job.type, TENANT.get(), job.context))
 
-    def start(self, type: str, input: Any = None, tenant: str | None = "acme", **options: Any) -> Any:
+    def start(
+        self, type: str, input: Any = None, tenant: str | None = "acme", **options: Any
+    ) -> Any:
         with as_tenant(tenant), self.app.transaction() as tx:
             return self.app.start(tx, type, input, **options)
 
@@ -221,11 +223,11 @@ def test_children_of_a_durable_function_and_its_undos_inherit_the_context(
         async def charge() -> int:
             return 7
 
-        async def refund() -> None:
+        async def refund(charged: int) -> None:
             undone.append(TENANT.get())
 
         await job.step("charge", charge, undo=refund)
-        await job.call("part", 1)
+        await job.run("part", 1)
         raise ValueError("undo it")
 
     @scene.app.job("part")
@@ -328,9 +330,7 @@ def test_enter_may_be_async_for_async_handlers_and_is_refused_for_sync_ones(
     sqlite_url: str,
 ) -> None:
     app = Holdfast(sqlite_url)
-    add_context(
-        app, capture=capture, enter=lambda context: as_tenant_async(context["tenant"])
-    )
+    add_context(app, capture=capture, enter=lambda context: as_tenant_async(context["tenant"]))
     seen: list[str | None] = []
 
     @app.job("loop")
@@ -408,7 +408,9 @@ def test_a_context_goes_with_its_job(scene: TravelScene) -> None:
     def plain(job: Job[Any]) -> None: ...
 
     chain = scene.start("plain")
-    assert [str(each.id) for each in scene.app.jobs.list("context.tenant:acme").items] == [str(chain.id)]
+    assert [str(each.id) for each in scene.app.jobs.list("context.tenant:acme").items] == [
+        str(chain.id)
+    ]
     with scene.app.transaction() as tx:
         scene.app.chains.delete(tx, [chain.id])
     assert scene.app.jobs.list("context.tenant:acme").items == ()

@@ -147,7 +147,9 @@ class TravelContext:
         begun = begin(tx, context)
         if isinstance(begun, Coroutine):
             begun.close()
-            raise ContextNotEntered("begin() is async, and the transaction of a sync handler is not")
+            raise ContextNotEntered(
+                "begin() is async, and the transaction of a sync handler is not"
+            )
 
     @staticmethod
     async def _begin_async(begin: Begin, context: Context, tx: Any) -> None:

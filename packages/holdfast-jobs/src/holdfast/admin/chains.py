@@ -25,8 +25,8 @@ from holdfast.commands.chains import cancel_chain, delete_chains
 from holdfast.commands.change import Change, Effect, count_answer
 from holdfast.commands.debounce import with_last_input
 from holdfast.commands.rerun import copy_records, find_step
-from holdfast.core.context import decode_context
 from holdfast.core.codec import decode_any
+from holdfast.core.context import decode_context
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InputUnreadable
 from holdfast.core.ids import parse_id

@@ -408,9 +408,7 @@ class Executor:
             if attempt.abort_reason is not None:
                 raise
         function.parking.close()
-        problem = await self._run_undos(
-            attempt, function, str(failing.error if failing else "")
-        )
+        problem = await self._run_undos(attempt, function, str(failing.error if failing else ""))
         if problem is not None:
             raise UndoFailed(problem)
         job.function = None

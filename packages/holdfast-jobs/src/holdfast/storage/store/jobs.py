@@ -41,7 +41,15 @@ from holdfast.core.subscriptions import (
     WaitingEvent,
 )
 from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.store.pagination import JobQuery, Lists, Step, Walk, along, along_context, among
+from holdfast.storage.store.pagination import (
+    JobQuery,
+    Lists,
+    Step,
+    Walk,
+    along,
+    along_context,
+    among,
+)
 from holdfast.storage.store.params import (
     array,
     document,
