@@ -40,8 +40,8 @@ def add_context(
 ) -> TravelContext:
     """Give the jobs of an application a context.
 
-    capture: called at each start and publish; returns what is stored, such as `{"tenant": "acme"}`, or `{}`. In a handler,
-    names that it leaves out are those of the running job.
+    capture: called at each start and publish; returns what is stored, such as `{"tenant": "acme"}`, or `{}`. In a
+    handler, names that it leaves out are those of the running job.
     enter: called before each attempt with what was stored; returns a context manager in which the handler runs, in its
     own thread if it is a sync one. What it raises fails the attempt.
     begin: called with each transaction that Holdfast opens for a handler (`job.tx`, `job.prepare()`, `job.complete()`,

@@ -385,11 +385,14 @@ class Executor:
     ) -> str | None:
         """Undo the steps of a function; return why one could not be undone."""
         around = attempt.type.around
-        undo: Callable[..., Any] = lambda job: function.run_undos(error)
-        undo = undo if around is None else around(undo, function.is_async)
+
+        def undo(job: Job[Any]) -> Any:
+            return function.run_undos(error)
+
+        call = undo if around is None else around(undo, function.is_async)
         job: Job[Any] = Job(attempt, self._context.id, None)
         problem: str | None = await (
-            undo(job) if function.is_async else self._calls.in_thread(undo, job)
+            call(job) if function.is_async else self._calls.in_thread(call, job)
         )
         return problem
 

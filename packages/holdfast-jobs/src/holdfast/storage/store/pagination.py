@@ -201,7 +201,8 @@ def along(name: str, **given: str) -> Step:
 
 def along_context(context: tuple[ContextValue, ...]) -> Step:
     """Step through what was started in a context with the first of these values."""
-    return along("job_walk_context", name=context[0].name, value=context[0].value)
+    first = context[0]
+    return along("job_walk_context", context_name=first.name, context_value=first.value)
 
 
 def _is_known(query: JobQuery) -> Op[bool]:

@@ -848,7 +848,7 @@ select 1
 -- The same of what was started in a context with this value.
 select job_id::text
   from holdfast.job_context c
- where c.name = :name and c.value = :value
+ where c.name = :context_name and c.value = :context_value
    and c.job_id < coalesce(:before::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
  order by c.job_id desc
  limit :limit::integer;

@@ -428,7 +428,7 @@ select 1
 -- The same of what was started in a context with this value.
 select job_id
   from holdfast_job_context
- where name = :name and value = :value and job_id < coalesce(:before, 'g')
+ where name = :context_name and value = :context_value and job_id < coalesce(:before, 'g')
  order by job_id desc
  limit :limit;
 
