@@ -412,5 +412,5 @@ def test_a_context_goes_with_its_job(scene: TravelScene) -> None:
         str(chain.id)
     ]
     with scene.app.transaction() as tx:
-        scene.app.chains.delete(tx, [chain.id])
+        scene.app.chains.delete(tx, chain.id)
     assert scene.app.jobs.list("context.tenant:acme").items == ()
