@@ -13,13 +13,17 @@ from contextlib import (
 from contextvars import ContextVar
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
+from holdfast.app.registration import CycleOptions
 from holdfast.core.context import decode_context, encode_context
 from holdfast.core.errors import OutputInvalid
+from holdfast.core.registry import Target
 from holdfast.core.signatures import check_call
+from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.worker.job import Job
 from holdfast_context.errors import ContextDeclared, ContextNotEntered
+from holdfast_context.tenant_cycles import Values, check_per, start_per_value
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -75,6 +79,29 @@ class TravelContext:
     def current(self) -> dict[str, str]:
         """Return what a job would be started in now. Raises: ContextInvalid."""
         return decode_context(self.captured())
+
+    def cycle(
+        self,
+        name: str,
+        target: Target,
+        *,
+        per: Values,
+        input: Any = None,
+        value: str = "tenant",
+        **options: Unpack[CycleOptions],
+    ) -> None:
+        """Start a job on a schedule for each of several tenants: one per tenant and slot, in a context with it.
+
+        per: the tenants, or a function that returns them when a slot is due. value: their name in the context. The
+        options are those of `app.cycle`. Raises: InvalidOption, and those of `app.cycle`.
+        """
+        check_per(per)
+        encode_context({value: "tenant"})
+
+        def start(run: CycleRun) -> None:
+            start_per_value(self._app, run, target, input, value, per)
+
+        self._app.cycle(name, **options)(start)
 
     def captured(self) -> str | None:
         """Return the same as it is stored, None if it is empty. Raises: ContextInvalid."""
