@@ -391,7 +391,7 @@ def test_what_is_not_a_flat_mapping_of_short_texts_is_refused(
 
 def test_what_capture_returns_is_checked_too(sqlite_url: str) -> None:
     app = Holdfast(sqlite_url)
-    add_context(app, capture=lambda: {"tenant": 7})  # type: ignore[dict-item]
+    add_context(app, capture=lambda: {"tenant": 7})
 
     @app.job("plain")
     def plain(job: Job[Any]) -> None: ...
@@ -399,7 +399,7 @@ def test_what_capture_returns_is_checked_too(sqlite_url: str) -> None:
     with pytest.raises(ContextInvalid, match="tenant is 7"), app.transaction() as tx:
         app.start(tx, "plain")
     with pytest.raises(ContextDeclared):
-        add_context(app, capture=dict)
+        add_context(app, capture=capture)
     app.close()
 
 

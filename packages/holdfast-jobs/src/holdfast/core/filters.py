@@ -164,11 +164,14 @@ CONTEXT = "context."
 """What the terms of contexts begin with; their names are the application's."""
 
 
-def field_of(name: str) -> Field | None:
-    """Return what a term filters by, None for a name that nothing has."""
+def field_of(name: str) -> Field:
+    """Return what a term filters by. Raises: FilterError."""
     if name.startswith(CONTEXT) and is_context_name(name.removeprefix(CONTEXT)):
         return FIELDS["context"]
-    return FIELDS.get(name) if name != "context" else None
+    if name not in FIELDS or name == "context":
+        known = [CONTEXT + "NAME" if each == "context" else each for each in FIELDS]
+        raise FilterError(f"{name[:40]!r} is not a filter key", help=_help_with(name, known))
+    return FIELDS[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +264,6 @@ def _values(text: str, position: int) -> tuple[list[str], int]:
 
 def _term(name: str, operator: Operator, values: list[str]) -> Term:
     field = field_of(name)
-    if field is None:
-        known = [CONTEXT + "NAME" if each == "context" else each for each in FIELDS]
-        raise FilterError(f"{name[:40]!r} is not a filter key", help=_help_with(name, known))
     if operator not in field.operators:
         allowed = " ".join(field.operators)
         raise FilterError(
