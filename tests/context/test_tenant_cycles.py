@@ -28,7 +28,7 @@ def test_a_slot_starts_one_job_for_each_tenant(
 ) -> None:
     url = request.getfixturevalue(f"{database}_url")
     app = Holdfast(url)
-    context = add_context(app, capture=lambda: {})
+    context = add_context(app, capture=dict)
     tenants = ["acme", "globex", "acme"]
     seen: list[str] = []
 
@@ -71,7 +71,7 @@ def test_a_run_that_is_repeated_starts_only_what_is_missing(
 
 def test_what_gives_no_tenants_is_refused(sqlite_url: str) -> None:
     app = Holdfast(sqlite_url)
-    context = add_context(app, capture=lambda: {})
+    context = add_context(app, capture=dict)
 
     @app.job("report.make")
     def make(job: Job[Any]) -> None: ...
