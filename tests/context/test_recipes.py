@@ -1,4 +1,4 @@
-"""The recipes of docs/do/context.md on a real PostgreSQL: row-level security with SQLAlchemy, a schema per tenant with Django."""
+"""The recipes of docs/do/context.md on a real PostgreSQL: row-level security, SQLAlchemy, a schema per tenant with Django."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from holdfast_testing.kit import Kit
 TENANT: ContextVar[str | None] = ContextVar("tenant", default=None)
 
 TABLES = """
-create table invoice (id bigserial primary key, tenant text not null default current_setting('app.tenant'), total integer);
+create table invoice (
+  id bigserial primary key, tenant text not null default current_setting('app.tenant'), total integer);
 alter table invoice enable row level security;
 alter table invoice force row level security;
 create policy of_tenant on invoice using (tenant = current_setting('app.tenant', true));
