@@ -1,4 +1,4 @@
-"""The recipes of docs/do/context.md on a real PostgreSQL: row-level security, SQLAlchemy, a schema per tenant with Django."""
+"""The recipes of docs/do/context.md on a real PostgreSQL: row-level security, and a schema per tenant with Django."""
 
 from __future__ import annotations
 
