@@ -22,6 +22,7 @@ EXTRAS = {
     "redis": ("holdfast_brokers.redis",),
     "nats": ("holdfast_brokers.nats",),
     "files": ("holdfast_files.s3",),
+    "context": ("holdfast_context.travel",),
     "groups": ("holdfast_groups.groups",),
     "leases": ("holdfast_leases",),
     "calls": ("holdfast_calls.service_client", "holdfast_calls.service_guard"),

@@ -118,6 +118,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast_celery.MaxRetriesExceededError",
     ),
     "Groups": (
+        "holdfast_context.add_context",
+        "holdfast_context.TravelContext",
         "holdfast_groups.add_groups",
         "holdfast_groups.JobGroups",
         "holdfast_groups.AsyncJobGroups",

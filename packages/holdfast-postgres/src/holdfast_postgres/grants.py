@@ -35,7 +35,7 @@ _STATE = (
     *("log", "log_0", "log_part", "log_reader", "log_pattern"),
     *("log_position", "log_member", "log_parked"),
     *("inbox", "inbox_seen", "inbox_parked", "inbox_member", "inbox_line"),
-    *("schedule", "schedule_slot"),
+    *("schedule", "schedule_slot", "job_context"),
 )
 _LINES = tuple(f"log_line_{line}" for line in range(16))
 """The sequences that places in the log are drawn from."""
@@ -45,7 +45,7 @@ _VIEWS = ("jobs", "outbox", "archive_exports")
 GRANTS: Mapping[GrantedRole, tuple[tuple[LiteralString, tuple[str, ...]], ...]] = {
     "producer": (
         ("select, insert", ("job", "queue", "blocker", "chain_key", "revision", "signal")),
-        ("insert", ("tally", "wakeup", "log")),
+        ("insert", ("tally", "wakeup", "log", "job_context")),
         ("usage", _LINES),
         ("update", ("chain_key",)),
         ("update (awaited, expires_at)", ("queue",)),

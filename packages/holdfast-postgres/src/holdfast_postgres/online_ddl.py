@@ -43,8 +43,9 @@ QUERY_CHARS = 120
 
 _NAME = r"(?:[\w\"]+\.)?(?P<name>\w+)"
 _INDEX = r"create\s+(?:unique\s+)?index\s+(?P<index>\w+)\s+on"
+_TRIGGER = r"create\s+trigger\s+\w+\s+after\s+\w+\s+on"
 _TARGET = re.compile(
-    rf"^(?:{_INDEX}|(?P<alter>alter\s+table)|drop\s+index|update|create\s+or\s+replace\s+view)\s+{_NAME}",
+    rf"^(?:{_INDEX}|{_TRIGGER}|(?P<alter>alter\s+table)|drop\s+index|update|create\s+or\s+replace\s+view)\s+{_NAME}",
     re.IGNORECASE | re.MULTILINE,
 )
 _LITERAL = re.compile(r"'(?:[^']|'')*'?|\$(\w*)\$.*?(?:\$\1\$|\Z)", re.DOTALL)

@@ -26,6 +26,7 @@ from holdfast.commands.change import Change, Effect, count_answer
 from holdfast.commands.debounce import with_last_input
 from holdfast.commands.rerun import copy_records, find_step
 from holdfast.core.codec import decode_any
+from holdfast.core.context import decode_context
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InputUnreadable
 from holdfast.core.ids import parse_id
@@ -154,6 +155,8 @@ class ChainAdmin(NounAdmin):
         def op(store: Store) -> Op[Template]:
             job = yield from with_last_input(store, (yield from read_job(store, wanted)))
             options: StartOptions = {"priority": job.priority, "max_attempts": job.max_attempts}
+            if job.context is not None:
+                options["context"] = decode_context(job.context)
             registry = self._gateway.app.registry
             text = open_input(registry.sealer, job.input, job.id, job.type)
             known = registry.find(job.type)

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.client.views import Chain
 from holdfast.commands.health import Health, summarize
 from holdfast.core.codec import decode_any
+from holdfast.core.context import decode_context
 from holdfast.core.errors import Changed, SealError
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.instants import Instant, to_datetime
@@ -61,6 +62,8 @@ def without_payloads(record: JobRecord | ChainRecord) -> dict[str, Any]:
     """Return a job or a chain without its payloads."""
     fields = plain(record)
     del fields["input"], fields["output"]
+    if isinstance(record, JobRecord):
+        fields["context"] = decode_context(record.context)
     return fields | {"error": redact_text(record.error)}
 
 

@@ -17,6 +17,7 @@ from holdfast.core.errors import DuplicateCycle, InvalidName, InvalidOption, nea
 from holdfast.core.instants import parse_since
 from holdfast.core.registry import (
     JobOptions,
+    Around,
     JobType,
     Registry,
     Target,
@@ -29,7 +30,7 @@ from holdfast.core.signatures import at_least_one, check_call, check_kind
 from holdfast.core.upgrades import check_version, upgrade_of
 
 if TYPE_CHECKING:
-    from holdfast.client.client import SendSpans
+    from holdfast.client.client import CaptureContext, SendSpans
     from holdfast.core.events import Event, Observer
     from holdfast.scheduler.cycle_run import WrapRun
 
@@ -89,6 +90,7 @@ class Registration:
         self._observers: list[Observer] = []
         self._voice = Outputs()
         self._wrap_cycle_run: WrapRun | None = None
+        self._around: Around | None = None
 
     def job(self, name: str, **options: Unpack[JobOptions]) -> Callable[[H], H]:
         """Register the decorated function as the handler of a job type.
@@ -233,6 +235,11 @@ class Registration:
         """Trace what starts jobs with the spans of `send`, ended after the commit, and runs of cycles with `tick`."""
         self._voice.begin_spans = send
         self._wrap_cycle_run = tick
+
+    def use_context(self, capture: CaptureContext, around: Around) -> None:
+        """Store with new jobs what `capture` returns, and have `around` restore it for their handlers."""
+        self._voice.capture = capture
+        self._around = around
 
     def observer(self) -> Observer | None:
         """Return all observers as one; those that count get the names of all types and cycles."""

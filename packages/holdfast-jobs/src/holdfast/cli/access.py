@@ -67,6 +67,9 @@ def token() -> None:
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What the token allows.")
 @click.option("--name", help="Name of the holder, shown in the audit log.  [default: you]")
 @click.option("--expires", metavar="DURATION", help="Expiry, e.g. 90d.")
+@click.option(
+    "--context", metavar="NAME=VALUE", help="Only jobs started in this context, e.g. tenant=acme."
+)
 @reason_option
 @output_option
 @with_database
@@ -75,6 +78,7 @@ def create(
     role: str,
     name: str | None,
     expires: str | None,
+    context: str | None,
     reason: str | None,
     output: Format,
 ) -> None:
@@ -83,7 +87,8 @@ def create(
 
     caller = session.caller(reason)
     named = name or caller.name
-    made = session.run(session.admin.tokens.create(caller, named, Role.parse(role), expires))
+    wanted = Role.parse(role)
+    made = session.run(session.admin.tokens.create(caller, named, wanted, expires, context))
     row = {**made.token, "secret": made.secret}
     write_single(row, output, lambda: write_table([row], _SECRET_COLUMNS), id="secret")
     print_info("save the secret now: it is not stored and cannot be shown again")

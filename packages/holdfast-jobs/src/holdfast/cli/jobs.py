@@ -213,6 +213,8 @@ def job_in_full(found: JobDetail) -> Detail:
             "worker": job["worker"],
             "lease until": job["lease_expires_at"],
             "progress": progress and f"{progress['fraction']:.0%} {progress['note']}",
+            "context": ", ".join(f"{name}={value}" for name, value in job["context"].items())
+            or None,
             "trace": job["trace"],
         },
         payloads={"input": job["input"], "output": job["output"]},

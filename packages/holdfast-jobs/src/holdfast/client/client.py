@@ -42,6 +42,9 @@ log = logging.getLogger("holdfast.client")
 Trace: TypeAlias = Callable[[str], str | None]
 """Returns the W3C trace context to store with new jobs of a type."""
 
+CaptureContext: TypeAlias = Callable[[], str | None]
+"""Returns the context to store with new jobs, as `core.context` encodes it."""
+
 _PACKAGES = {"postgresql": "holdfast.storage.postgres", "sqlite": "holdfast.storage.sqlite"}
 
 
@@ -49,13 +52,15 @@ class Conditions(msgspec.Struct, frozen=True):
     """What a command needs to know of the transaction it runs in.
 
     `channel` is where hints go within the transaction, set where its commit cannot be observed; `trace` gives new jobs
-    their trace context; without observers a command need not describe its `events`; `sealer` opens payloads.
+    their trace context, and `capture` what they are started in; without observers a command need not describe its
+    `events`; `sealer` opens payloads.
     """
 
     channel: str | None = None
     trace: Trace | None = None
     has_observers: bool = True
     sealer: Sealer | None = None
+    capture: CaptureContext | None = None
 
 
 ClientCommand: TypeAlias = Callable[[Store, Conditions], Op[Change[T]]]
@@ -68,6 +73,7 @@ class Outputs(msgspec.Struct):
     channel: str | None = None
     observer: Observer | None = None
     begin_spans: Callable[[], SendSpans] | None = None
+    capture: CaptureContext | None = None
 
 
 class Client:
@@ -181,7 +187,7 @@ class Client:
         channel = outputs.channel if access.after_commit is None else None
         trace = ambient_trace() if spans is None else spans.trace
         has_observers = outputs.observer is not None or spans is not None
-        return Conditions(channel, trace, has_observers, self.sealer)
+        return Conditions(channel, trace, has_observers, self.sealer, outputs.capture)
 
     def _announce(self, access: Access[Any], change: Change[T], spans: SendSpans | None) -> None:
         """Have hints, events and spans sent after the commit."""

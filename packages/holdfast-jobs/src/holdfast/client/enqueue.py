@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from inspect import isroutine
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
@@ -65,6 +65,9 @@ class PublishOptions(TypedDict, total=False):
 
     key: str | None
     """What it is about, such as an order's id: readers of the log get events of one key in order."""
+
+    context: Mapping[str, str] | None
+    """What its deliveries are started in, such as `{"tenant": "acme"}`, instead of what `add_context` captures."""
 
 
 class SignalOptions(TypedDict, total=False):
@@ -347,6 +350,8 @@ def _insert_command(job: NewJob, input: str) -> ClientCommand[Chain]:
         new = job
         if conditions.trace is not None:
             new = msgspec.structs.replace(job, trace=conditions.trace(job.type))
+        if conditions.capture is not None:
+            new = msgspec.structs.replace(new, context=conditions.capture())
         yield from store.jobs.insert_new(new, conditions.channel)
         chain: Chain = Chain(_id=job.id, type=job.type, state="pending", key=None, _input=input)
         if conditions.channel and not conditions.has_observers:

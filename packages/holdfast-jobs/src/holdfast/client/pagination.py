@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast.client.views import Page
 from holdfast.core.errors import FilterError, InvalidCursor, InvalidId, InvalidOption
-from holdfast.core.filters import FIELDS, Operator, Term, Value, parse_filter
+from holdfast.core.filters import CONTEXT, Operator, Term, Value, field_of, parse_filter
 from holdfast.core.ids import parse_id
 from holdfast.storage.operation import Op
-from holdfast.storage.store.pagination import JobQuery, Listed, Walk
+from holdfast.storage.store.pagination import ContextValue, JobQuery, Listed, Walk
 
 MAX_PAGE = 1_000
 
@@ -28,7 +28,7 @@ def query_of(filter: str, limit: int, before: str | None) -> JobQuery:
     conditions: QueryTerms = {}
     for term in parse_filter(filter):
         for name, value in _conditions(term).items():
-            if FIELDS[term.field].match == "words":
+            if field_of(term.field).match in ("words", "context"):
                 value = (*conditions.pop(name, ()), *value)
             if name in conditions:
                 raise FilterError(f"the filter has two conditions on {term.field}")
@@ -45,7 +45,7 @@ def check_length(limit: object, name: str = "limit") -> int:
 
 def _conditions(term: Term) -> QueryTerms:
     """Return the query's parameters that a term sets, by how its field matches."""
-    field = FIELDS[term.field]
+    field = field_of(term.field)
     match field.match:
         case "any":
             return {field.params[0]: term.values}
@@ -59,6 +59,9 @@ def _conditions(term: Term) -> QueryTerms:
             return {field.params[0]: f"%{_like(str(_single(term)), '*')}%"}
         case "words":
             return {field.params[0]: (f"%{_like(str(_single(term)), '%')}%",)}
+        case "context":
+            name = term.field.removeprefix(CONTEXT)
+            return {field.params[0]: (ContextValue(name, str(_single(term))),)}
         case "range":
             # To the millisecond of a moving clock > is the same as >=.
             step = 0 if field.kind == "duration" else 1

@@ -79,6 +79,10 @@ class SharedOptions(TypedDict, total=False):
     sealed: bool
     """Encrypt the payloads of this chain's first job, for a type that is not registered here or not sealed."""
 
+    context: Mapping[str, str] | None
+    """What it is started in, such as `{"tenant": "acme"}`, instead of what `add_context` captures; continuations and
+    children inherit it."""
+
 
 class StartOptions(SharedOptions, total=False):
     """Options of `app.start` and `Start`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack, get_args
 from uuid import UUID
@@ -30,6 +30,7 @@ from holdfast.client.views import Chain, chain_of, new_chain, removed_chain
 from holdfast.commands.change import Change, due_hints
 from holdfast.commands.debounce import Unsealed
 from holdfast.commands.start import Started, StartRequest, publish_event, start_chains
+from holdfast.core.context import encode_context
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
 from holdfast.core.events import Event, event
@@ -167,6 +168,7 @@ class Starter:
         max_attempts: int | None = None,
         version: int | None = None,
         sealed: bool | None = None,
+        context: Mapping[str, str] | None = None,
     ) -> StartPlan:
         quiet = check_debounce(
             debounce,
@@ -198,6 +200,7 @@ class Starter:
             blockers=id_texts(blockers),
             on_blocker_failure=check_choice("on_blocker_failure", on_blocker_failure, POLICIES),
             max_attempts=check_attempts(max_attempts),
+            context=None if context is None else encode_context(context),
         )
 
 
@@ -221,6 +224,7 @@ class StartPlan(msgspec.Struct, frozen=True):
     max_attempts: int | None = None
     debounce: Debounce | None = None
     expiry: Expiry | None = None
+    context: str | None = None
 
     @property
     def is_about_keys(self) -> bool:
@@ -241,6 +245,7 @@ class StartPlan(msgspec.Struct, frozen=True):
             max_attempts=self.max_attempts,
             blockers=len(self.blockers),
             version=self.entry.version,
+            context=self.context,
             **self.entry.place(input),
         )
         unsealed = Unsealed(input, self.entry.stored_input) if self.entry.sealed else None
@@ -296,6 +301,14 @@ def with_job(request: StartRequest, **changes: Any) -> StartRequest:
     return msgspec.structs.replace(request, job=job)
 
 
+def with_context(requests: Sequence[StartRequest], context: str | None) -> list[StartRequest]:
+    """Return requests with a context, except those that were given one."""
+    return [
+        each if each.job.context is not None else with_job(each, context=context)
+        for each in requests
+    ]
+
+
 def start_command(batch: Batch) -> ClientCommand[list[Chain]]:
     """Return the command that starts chains."""
 
@@ -307,6 +320,8 @@ def start_command(batch: Batch) -> ClientCommand[list[Chain]]:
             requests = batch.at_times((yield from store.schema.clock()))
         if conditions.trace is not None:
             requests = _with_traces(requests, conditions.trace)
+        if conditions.capture is not None:
+            requests = with_context(requests, conditions.capture())
         started = yield from start_chains(store, requests, conditions.channel)
         earlier = sorted({each.id for each in started if each.deduplicated})
         records = (yield from store.chains.get(earlier)) if earlier else []
@@ -331,6 +346,7 @@ def publish_command(
     after: Duration | None = None,
     priority: int = DEFAULT_PRIORITY,
     key: str | None = None,
+    context: Mapping[str, str] | None = None,
 ) -> ClientCommand[list[Chain]]:
     """Return the command that publishes an event. Raises: the errors of names, payloads and options."""
     text = targets.encode_event(name, input)
@@ -339,6 +355,7 @@ def publish_command(
     after_ms = None if after is None else milliseconds(after)
     urgency = check_priority(priority)
     order_key = check_key(key)
+    given = None if context is None else encode_context(context)
 
     def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
         moment = planned
@@ -355,6 +372,7 @@ def publish_command(
             key=order_key,
             trace=None if conditions.trace is None else conditions.trace(name),
             version=entry.version,
+            context=conditions.capture() if given is None and conditions.capture else given,
         )
         published = yield from publish_event(
             store, job, conditions.channel, is_declared=targets.is_logged(name)

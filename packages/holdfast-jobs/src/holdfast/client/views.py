@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.commands.start import Started
 from holdfast.core.codec import TypeCodec, decode_any
+from holdfast.core.context import decode_context
 from holdfast.core.errors import OutputInvalid, SealError
 from holdfast.core.instants import Instant, to_datetime
 from holdfast.core.records import ChainRecord, ChainState, JobRecord, OnBlockerFailure, State
@@ -214,12 +215,18 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     _input: str
     _output: str | None
+    _context: str | None = None
     _sealer: Sealer | None = None
 
     @property
     def input(self) -> Any:
         """What was asked. Raises: SealError."""
         return decode_any(open_input(self._sealer, self._input, str(self.id), self.type))
+
+    @property
+    def context(self) -> dict[str, str]:
+        """What it was started in, such as its tenant; empty if there was nothing."""
+        return decode_context(self._context)
 
     @property
     def output(self) -> Any:

@@ -100,7 +100,7 @@ def end_chain(
         successor = None
         if next is not None:
             successor = msgspec.structs.replace(
-                next, chain_id=chain_id, chain_index=tail.chain_index + 1
+                next, chain_id=chain_id, chain_index=tail.chain_index + 1, context=tail.context
             )
         text = output
         if output is not None and seal is not None:

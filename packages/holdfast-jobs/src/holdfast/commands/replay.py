@@ -72,6 +72,7 @@ def _delivery(row: StoredEvent, subscription: Subscription) -> NewJob | None:
         priority=REPLAY_PRIORITY,
         at=row.planned_at,
         version=row.version,
+        context=row.context,
     )
 
 

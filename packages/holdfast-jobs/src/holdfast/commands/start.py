@@ -317,6 +317,7 @@ def deliver_waiting(store: Store, event: str, now: Instant | None = None) -> Op[
             at=each.planned_at,
             trace=each.trace,
             version=each.version,
+            context=each.context,
         )
         deliveries = _deliveries(published, subscriptions)
         jobs += deliveries

@@ -1045,6 +1045,16 @@ class InvalidOption(HoldfastError, code="HF073", http_status=400, exit_code=2):
     fix = "use a value in the range the message names"
 
 
+class ContextInvalid(InvalidOption, code="HF201"):
+    """A job's context is not a flat mapping of short texts.
+
+    What a job was started in is stored with it, inherited by what it starts, and found by filters
+    such as `context.tenant:acme`. It has up to 16 values of up to 200 characters.
+    """
+
+    fix = 'return texts under short names, as in {"tenant": "acme", "locale": "es"}'
+
+
 class ScheduleError(HoldfastError, http_status=400, exit_code=2):
     """A duration or schedule is invalid."""
 
@@ -1161,6 +1171,16 @@ class Refused(HoldfastError, code="HF090", http_status=403, exit_code=4):
     """
 
     fix = "use a token with a role that allows it; see `holdfast token create --role`"
+
+
+class OutsideContext(Refused, code="HF204"):
+    """The role is limited to one context.
+
+    A token made with `--context tenant=acme` sees and changes jobs that were started in that context,
+    and nothing else: no chains, workers, cycles or settings.
+    """
+
+    fix = "choose a job of that context, or use a token without `--context`"
 
 
 class Unauthenticated(HoldfastError, code="HF095", http_status=401):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
+from holdfast.core.context import is_context_name
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import FilterError, InvalidDuration, InvalidId, nearest
 from holdfast.core.ids import parse_id
@@ -24,7 +25,7 @@ LARGEST_NUMBER = 2**31 - 1
 Operator: TypeAlias = Literal[":", ">", ">=", "<", "<="]
 Kind: TypeAlias = Literal["state", "text", "id", "duration", "number"]
 Match: TypeAlias = Literal[
-    "any", "any or pattern", "equal", "equal or pattern", "contains", "words", "range"
+    "any", "any or pattern", "equal", "equal or pattern", "contains", "words", "range", "context"
 ]
 Value: TypeAlias = str | int
 
@@ -138,6 +139,14 @@ FIELDS: Mapping[str, Field] = {
             "waiting:approved",
             "Functions that wait for a signal of this name.",
         ),
+        Field(
+            "context",
+            "text",
+            "context",
+            ("context",),
+            "context.tenant:acme",
+            "What it was started in, by the names that your application gives.",
+        ),
         Field("id", "id", "any", ("ids",), "id:ID", "One job, or several by comma."),
         Field(
             "text",
@@ -150,6 +159,19 @@ FIELDS: Mapping[str, Field] = {
     )
 }
 """Every term there is, by name, in the order of the help."""
+
+CONTEXT = "context."
+"""What the terms of contexts begin with; their names are the application's."""
+
+
+def field_of(name: str) -> Field:
+    """Return what a term filters by. Raises: FilterError."""
+    if name.startswith(CONTEXT) and is_context_name(name.removeprefix(CONTEXT)):
+        return FIELDS["context"]
+    if name not in FIELDS or name == "context":
+        known = [CONTEXT + "NAME" if each == "context" else each for each in FIELDS]
+        raise FilterError(f"{name[:40]!r} is not a filter key", help=_help_with(name, known))
+    return FIELDS[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +263,7 @@ def _values(text: str, position: int) -> tuple[list[str], int]:
 
 
 def _term(name: str, operator: Operator, values: list[str]) -> Term:
-    field = FIELDS.get(name)
-    if field is None:
-        raise FilterError(f"{name[:40]!r} is not a filter key", help=_help_with(name, FIELDS))
+    field = field_of(name)
     if operator not in field.operators:
         allowed = " ".join(field.operators)
         raise FilterError(
@@ -290,7 +310,7 @@ def _help_with(name: str, known: Iterable[str]) -> str:
 
 def _format(field: str, value: Value) -> str:
     if isinstance(value, int):
-        return format_duration(value) if FIELDS[field].kind == "duration" else str(value)
+        return format_duration(value) if field == "age" else str(value)
     if _VALUE.fullmatch(value) and '"' not in value:
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')

@@ -44,6 +44,7 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     ordered: bool = False
     version: int | None = None
     debounced: bool = False
+    context: str | None = None
 
 
 class NewBlocker(msgspec.Struct, frozen=True):
@@ -195,6 +196,7 @@ class ClaimedJob(msgspec.Struct, gc=False):
     awaited: bool = False
     steps: bool | None = None
     expires_at: Instant | None = None
+    context: str | None = None
 
 
 ON_FAILED_TRIES = 5
@@ -347,6 +349,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     finished_at: Instant | None
     version: int = 1
     expires_at: Instant | None = None
+    context: str | None = None
 
 
 class UnreadableJob(msgspec.Struct, frozen=True):
@@ -461,6 +464,7 @@ class Tail(msgspec.Struct, frozen=True):
     job_id: str
     chain_index: int
     state: State
+    context: str | None = None
 
 
 class Reference(msgspec.Struct, frozen=True):

@@ -83,6 +83,8 @@ class JobType:
     sealed: bool = False
     sealer: Sealer | None = None
     """What opens payloads in this process, sealed type or not."""
+    around: Around | None = None
+    """What is put around calls of its functions."""
 
     @property
     def stored_version(self) -> int | None:
@@ -105,6 +107,9 @@ class JobType:
                 error.message, type_name=error.type_name, path=error.path
             ) from error
 
+
+Around: TypeAlias = Callable[[Callable[..., Any], bool], Callable[..., Any]]
+"""Returns a call of a job with something around it; the flag says whether the call is to be awaited."""
 
 Handler: TypeAlias = Callable[..., Any]
 Target: TypeAlias = str | Handler

@@ -52,6 +52,7 @@ class StoredEvent(msgspec.Struct, frozen=True):
     input: str | None
     version: int | None
     planned_at: Instant | None
+    context: str | None = None
 
 
 class KeptEvent(msgspec.Struct, frozen=True):
@@ -71,3 +72,4 @@ class WaitingEvent(msgspec.Struct, frozen=True):
     trace: str | None
     planned_at: Instant | None
     version: int | None = None
+    context: str | None = None

@@ -90,6 +90,7 @@ def _attempt_of(type: JobType, parked: ParkedFunction) -> Attempt:
         claimed_at=job.created_at,
         version=job.version,
         steps=True,
+        context=job.context,
     )
     lease_ms = (type.lease or Lease("60s")).duration_ms
     return Attempt(

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.client.start_plan import Batch, Starter, with_job
+from holdfast.client.start_plan import Batch, Starter, with_context, with_job
 from holdfast.client.start_targets import Targets
 from holdfast.commands.blockers import attach_blockers, refuse_circle
 from holdfast.commands.start import start_chains
@@ -158,7 +158,7 @@ class Functions(FunctionTypes):
         held = Held(attempt.claimed.id, attempt.claimed.token)
         idle_ms = attempt.policy.lease_ms // 2
         own = None if opens is None else opens()
-        return AtomicStep(self._context.database, held, idle_ms, own=own)
+        return AtomicStep(self._context.database, held, idle_ms, attempt.on_begin, own=own)
 
     def _record(self, attempt: Attempt, row: NewStep) -> Op[object]:
         held = Held(attempt.claimed.id, attempt.claimed.token)
@@ -191,6 +191,7 @@ def start_children(
     if batch.delays_ms is not None:
         requests = batch.at_times((yield from store.schema.clock()))
     requests = [with_job(each, trace=claimed.trace) for each in requests]
+    requests = with_context(requests, claimed.context)
     started = yield from start_chains(store, requests)
     ids = [each.id for each in started]
     row = record(msgspec.json.encode(ids).decode())

@@ -377,15 +377,23 @@ class Executor:
 
     async def _undo(self, attempt: Attempt, function: DurableFunction, error: str) -> Finish:
         """Undo what a function did that has failed, and fail it; what cannot be undone is tried again."""
-        problem = await self._run_undos(function, error)
+        problem = await self._run_undos(attempt, function, error)
         return self._resolver.resolve_undone(attempt, error, problem)
 
-    async def _run_undos(self, function: DurableFunction, error: str) -> str | None:
+    async def _run_undos(
+        self, attempt: Attempt, function: DurableFunction, error: str
+    ) -> str | None:
         """Undo the steps of a function; return why one could not be undone."""
-        if function.is_async:
-            problem: str | None = await function.run_undos(error)
-        else:
-            problem = await self._calls.in_thread(function.run_undos, error)
+        around = attempt.type.around
+
+        def undo(job: Job[Any]) -> Any:
+            return function.run_undos(error)
+
+        call = undo if around is None else around(undo, function.is_async)
+        job: Job[Any] = Job(attempt, self._context.id, None)
+        problem: str | None = await (
+            call(job) if function.is_async else self._calls.in_thread(call, job)
+        )
         return problem
 
     async def _undo_failed(self, attempt: Attempt, job: Job[Any]) -> None:
@@ -403,7 +411,7 @@ class Executor:
             if attempt.abort_reason is not None:
                 raise
         function.parking.close()
-        problem = await self._run_undos(function, str(failing.error if failing else ""))
+        problem = await self._run_undos(attempt, function, str(failing.error if failing else ""))
         if problem is not None:
             raise UndoFailed(problem)
         job.function = None
@@ -480,7 +488,7 @@ class HandlerCalls:
         function = job.attempt_state.type.on_failed
         if function is None:
             return None
-        call = self._with_check(function)
+        call = self._with_around(job.attempt_state.type, function)
         return await (call(job) if is_async(function) else self.in_thread(call, job))
 
     def _call(self, type: JobType) -> Call:
@@ -496,9 +504,13 @@ class HandlerCalls:
             case "process":
                 return self._with_check(self._processes.call(type))
             case "thread":
-                return partial(self.in_thread, self._with_check(handler))
+                return partial(self.in_thread, self._with_around(type, handler))
             case "loop":
-                return self._with_check(handler)
+                return self._with_around(type, handler)
+
+    def _with_around(self, type: JobType, function: Callable[..., Any]) -> Callable[..., Any]:
+        call = self._with_check(function)
+        return call if type.around is None else type.around(call, is_async(function))
 
     def _with_check(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         """Check, as the last step before a handler, that it may begin: what came before it may have taken long."""

@@ -41,6 +41,7 @@ class _HandlerTransaction:
         database: Database,
         held: Held,
         idle_ms: int,
+        on_begin: Callable[[Any], Any] | None = None,
         is_first: bool = False,
         own: Any = None,
     ) -> None:
@@ -51,6 +52,7 @@ class _HandlerTransaction:
         self._database = database
         self._own = own
         self._held = held
+        self._on_begin = on_begin
         self._idle_ms = idle_ms
         self._is_first = is_first
         self._is_begun = False
@@ -73,12 +75,24 @@ class _HandlerTransaction:
         opening = self._own or self._database.transaction(self._held, self._is_first)
         self.tx = opening.__enter__()
         self._sync = opening
+        if self._on_begin is not None:
+            try:
+                self._on_begin(self.tx)
+            except BaseException as error:
+                self.roll_back(error)
+                raise
 
     async def _open_async(self, method: str) -> None:
         self._begin(method)
         opening = self._own or self._database.transaction_async(self._held, self._is_first)
         self.tx = await opening.__aenter__()
         self._async = opening
+        if self._on_begin is not None:
+            try:
+                await self._on_begin(self.tx)
+            except BaseException as error:
+                await self.roll_back_async(error)
+                raise
 
     def _commit(self, last: Op[T]) -> T:
         """Run the last statements and commit. Raises: LeaseLost, with everything rolled back."""

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.core.codec import decode_any
+from holdfast.core.context import decode_context
 from holdfast.core.errors import (
     Aborted,
     AlreadyCompleting,
@@ -172,6 +173,11 @@ class Job(JobSteps, Generic[T]):
         return self._attempt.claimed.trace
 
     @property
+    def context(self) -> dict[str, str]:
+        """What the job was started in, such as its tenant; empty unless the application has a context."""
+        return decode_context(self._attempt.claimed.context)
+
+    @property
     def created_at(self) -> datetime:
         """When the job was written."""
         return to_datetime(self._attempt.claimed.created_at)
@@ -232,7 +238,7 @@ class Job(JobSteps, Generic[T]):
         if self._preparation is not None:
             raise AlreadyCompleting("prepare() was called twice")
         self._preparation = Preparation(
-            self._require_database(), self._held, self._idle_ms, is_first=True
+            self._require_database(), self._held, self._idle_ms, self._attempt.on_begin, True
         )
         return self._preparation
 
@@ -266,7 +272,8 @@ class Job(JobSteps, Generic[T]):
 
     def new_completion(self, is_first: bool = False) -> Completion:
         """Make the transaction that ends this attempt; it may be idle for half a lease."""
-        return Completion(self._require_database(), self._held, self._idle_ms, is_first)
+        begin = self._attempt.on_begin
+        return Completion(self._require_database(), self._held, self._idle_ms, begin, is_first)
 
     @property
     def _held(self) -> Held:

@@ -268,6 +268,7 @@ class OutcomeResolver:
             else successor.check_priority(priority),
             at=self._planned_at(attempt, answer),
             trace=claimed.trace,
+            context=claimed.context,
             blockers=len(blockers),
             version=successor.version,
             **successor.place(text),

@@ -10,24 +10,32 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from holdfast.core.errors import FilterError, nearest
 from holdfast.core.ids import id_at
 from holdfast.core.instants import Instant
 from holdfast.core.records import ChainRecord, JobRecord, JobRef
 from holdfast.core.statistics import TypeTotals
 from holdfast.storage.operation import Op, Value
 from holdfast.storage.store.params import (
+    document,
     fetch,
     fetch_column,
     fetch_value,
     has_rows,
     resolve_now,
-    texts,
 )
 
 _RUNNING = frozenset(("running",))
 _BLOCKED = frozenset(("blocked",))
 _LIVE = frozenset(("blocked", "pending", "running"))
 _NOT_COMPLETED = frozenset(("failed", "cancelled"))
+
+
+class ContextValue(msgspec.Struct, frozen=True):
+    """A value that the contexts of jobs are filtered by."""
+
+    name: str
+    value: str
 
 
 class JobQuery(msgspec.Struct, frozen=True):
@@ -53,6 +61,7 @@ class JobQuery(msgspec.Struct, frozen=True):
     age_min_ms: int | None = None
     age_max_ms: int | None = None
     words: tuple[str, ...] | None = None
+    context: tuple[ContextValue, ...] | None = None
 
     @property
     def is_bare(self) -> bool:
@@ -103,8 +112,8 @@ class Walk(msgspec.Struct, Generic[Listed], frozen=True):
     end: str | None
 
 
-def _wire(value: Value | tuple[str, ...]) -> Value:
-    return texts(value) if isinstance(value, tuple) else value
+def _wire(value: Value | tuple[str, ...] | tuple[ContextValue, ...]) -> Value:
+    return document(list(value)) if isinstance(value, tuple) else value
 
 
 FIRST_LOOK = 250
@@ -190,8 +199,24 @@ def along(name: str, **given: str) -> Step:
     return lambda before, limit: fetch_column(name, **given, before=before, limit=limit)
 
 
+def along_context(context: tuple[ContextValue, ...]) -> Step:
+    """Step through what was started in a context with the first of these values."""
+    first = context[0]
+    return along("job_walk_context", context_name=first.name, context_value=first.value)
+
+
 def _is_known(query: JobQuery) -> Op[bool]:
-    """Say whether anything of the types asked for was ever started."""
+    """Say whether anything of the types and contexts asked for was ever started. Raises: FilterError."""
+    if query.context is not None:
+        names = yield from fetch_column("job_context_names")
+        for each in query.context if names else ():
+            if each.name not in names:
+                raise FilterError(
+                    f"no job has a context with the name {each.name!r}",
+                    help=nearest(each.name, names) or f"use one of {', '.join(names)}",
+                )
+        if not names:
+            return False
     if query.types is None and query.type_like is None:
         return True
     return (yield from has_rows("job_type_known", **query.type_params()))

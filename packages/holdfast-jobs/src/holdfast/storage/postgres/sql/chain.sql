@@ -53,7 +53,7 @@ returning 1;
 
 -- name: chain_tail
 -- The last job of each chain and its state.
-select t.chain_id::text, t.id::text, t.chain_index, t.state
+select t.chain_id::text, t.id::text, t.chain_index, t.state, t.context
   from json_array_elements_text(:ids::json) c(id)
  cross join lateral (
    select v.* from holdfast.jobs v where v.chain_id = c.id::uuid order by v.chain_index desc limit 1) t;
@@ -105,6 +105,10 @@ select {chain_columns}
    and (:fingerprint::text is null or t.fingerprint = :fingerprint)
    and (:worker::text is null or t.locked_by = :worker)
    and (:step::text is null or exists (select from holdfast.step s where s.job_id = t.id and s.name = :step))
+   and (:context::json is null or not exists (
+         select from json_to_recordset(:context::json) as e(name text, value text)
+          where not exists (
+            select from holdfast.job_context c where c.name = e.name and c.value = e.value and c.job_id = f.id)))
    and (:waiting::text is null or exists (
          select from holdfast.step s join holdfast.queue w on w.job_id = s.job_id
           where s.job_id = t.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))

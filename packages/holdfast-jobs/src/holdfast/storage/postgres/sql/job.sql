@@ -13,7 +13,7 @@ coalesce(q.ordered, q.rests_until is not null)
 -- fragment: new_job_fields
 -- What a start says of a job: the fields of `NewJob`. A new column of the job is added to the next five fragments.
 id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, key text, trace text,
-    max_attempts integer, blockers integer, version smallint, debounced boolean
+    max_attempts integer, blockers integer, version smallint, debounced boolean, context text
 
 -- fragment: limited_job_fields
 -- The same of jobs that may wait in a partition.
@@ -42,26 +42,26 @@ insert into holdfast.wakeup (type, priority, at, gate, since)
 
 -- fragment: new_job_columns
 id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at,
-    version, debounced
+    version, debounced, context
 
 -- fragment: new_job_values
 id, chain_id, coalesce(chain_index, 0), type, input, coalesce(priority, 5),
          case when debounced then {debounced_blockers} else coalesce(blockers, 0) end, max_attempts,
-         to_timestamp(at / 1000000.0), key, trace, holdfast.moment(:now::bigint), version, debounced
+         to_timestamp(at / 1000000.0), key, trace, holdfast.moment(:now::bigint), version, debounced, context
 
 -- fragment: new_job_params
 -- The same of a single job, whose fields are parameters.
 :id::uuid, :chain_id::uuid, :chain_index::integer, :type, :input, :priority::smallint,
           case when :debounced::boolean then {debounced_blockers} else :blockers::integer end,
           :max_attempts::integer, to_timestamp(:at::bigint / 1000000.0), :key, :trace, holdfast.moment(:now::bigint),
-          :version::smallint, :debounced::boolean
+          :version::smallint, :debounced::boolean, :context
 
 -- fragment: job_columns
 -- A job as people see it, of the view `jobs`: the fields of `JobRecord`, in their order.
 id::text, chain_id::text, chain_index, type, state, priority, input, key, trace, holdfast.us(created_at),
        holdfast.us(planned_at), holdfast.us(available_at), attempt, max_attempts, crashes, fence, locked_by,
        holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at),
-       version, holdfast.us(expires_at)
+       version, holdfast.us(expires_at), context
 
 -- fragment: attempt_columns
 job_id, fence, attempt, kind, worker, started_at, ended_at, error
@@ -193,13 +193,13 @@ from (
 
 -- fragment: claim_answer
 asked as (
-  select id, chain_id, chain_index, input, blockers, trace, key, version, {is_debounced} as debounced, holdfast.us(created_at) as created_us
+  select id, chain_id, chain_index, input, blockers, trace, key, version, {is_debounced} as debounced, holdfast.us(created_at) as created_us, context
     from holdfast.job j
    where id = any (array (select job_id from claimed))
   offset 0)
 select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
        a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock),
-       a.version, a.debounced, null, c.failing, c.awaited, c.steps, holdfast.us(c.expires_at)
+       a.version, a.debounced, null, c.failing, c.awaited, c.steps, holdfast.us(c.expires_at), a.context
   from claimed c full join asked a on a.id = c.job_id
  order by c.priority, c.available_at, c.job_id
 
@@ -857,6 +857,24 @@ select 1
    and (:type_like::text is null or type like :type_like)
  limit 1;
 
+-- name: job_walk_context
+-- The same of what was started in a context with this value.
+select job_id::text
+  from holdfast.job_context c
+ where c.name = :context_name and c.value = :context_value
+   and c.job_id < coalesce(:before::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+ order by c.job_id desc
+ limit :limit::integer;
+
+-- name: job_context_names
+-- The names that contexts have, by one seek each.
+with recursive known as (
+  (select name from holdfast.job_context order by name limit 1)
+  union all
+  select (select c.name from holdfast.job_context c where c.name > k.name order by c.name limit 1)
+    from known k where k.name is not null)
+select name from known where name is not null limit 100;
+
 -- fragment: job_conditions
 -- Every filter is optional. A word may be anywhere in what people know a job by: jobs without it are left out before the rest is
 -- read of them. Lower case is compared because ILIKE would turn the words into it again for every row.
@@ -879,6 +897,10 @@ j.id = any (case when :words::json is null
    and (:fingerprint::text is null or fingerprint = :fingerprint)
    and (:worker::text is null or locked_by = :worker)
    and (:step::text is null or exists (select from holdfast.step s where s.job_id = j.id and s.name = :step))
+   and (:context::json is null or not exists (
+         select from json_to_recordset(:context::json) as e(name text, value text)
+          where not exists (
+            select from holdfast.job_context c where c.name = e.name and c.value = e.value and c.job_id = j.id)))
    and (:waiting::text is null or exists (
          select from holdfast.step s join holdfast.queue w on w.job_id = s.job_id
           where s.job_id = j.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))

@@ -337,7 +337,7 @@ repeated as (
   -- The first of an ordered queue may be parked for as long as nobody wakes it.
   select :type, next_priority, again, id from judged where again < 'infinity' and not is_kept),
 asked_job as (
-  select id, chain_id, chain_index, input, blockers, trace, key, version, {is_debounced} as debounced, holdfast.us(created_at) as created_us
+  select id, chain_id, chain_index, input, blockers, trace, key, version, {is_debounced} as debounced, holdfast.us(created_at) as created_us, context
     from holdfast.job j
    where id = any (array (select job_id from claimed))
   offset 0),
@@ -369,7 +369,7 @@ summary as (
 select s.called, s.gates, s.more, s.room, s.next_us, s.marks,
        c.job_id, c.token, c.type, c.priority, holdfast.us(c.gate_at), c.attempt, c.max_attempts, c.crashes, c.fence,
        a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock),
-       a.version, a.debounced, c.gate, c.failing, c.awaited, c.steps, holdfast.us(c.expires_at)
+       a.version, a.debounced, c.gate, c.failing, c.awaited, c.steps, holdfast.us(c.expires_at), a.context
   from summary s left join (claimed c full join asked_job a on a.id = c.job_id) on true
  order by c.priority, c.gate_at, c.job_id;
 

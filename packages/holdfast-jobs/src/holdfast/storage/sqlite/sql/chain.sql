@@ -54,7 +54,7 @@ returning 1;
 
 -- name: chain_tail
 -- The last job of each chain and its state.
-select t.chain_id, t.id, t.chain_index, t.state
+select t.chain_id, t.id, t.chain_index, t.state, t.context
   from json_each(:ids) c
  cross join holdfast_job_state t
     on t.id = (select j.id from holdfast_job j where j.chain_id = c.value order by j.chain_index desc limit 1);
@@ -103,6 +103,11 @@ select {chain_columns}
    and (:fingerprint is null or t.fingerprint = :fingerprint)
    and (:worker is null or t.locked_by = :worker)
    and (:step is null or exists (select 1 from holdfast_step s where s.job_id = t.id and s.name = :step))
+   and (:context is null or not exists (
+         select 1 from json_each(:context) e
+          where not exists (
+            select 1 from holdfast_job_context c
+             where c.name = json_extract(e.value, '$.name') and c.value = json_extract(e.value, '$.value') and c.job_id = f.id)))
    and (:waiting is null or exists (
          select 1 from holdfast_step s cross join holdfast_queue w on w.job_id = s.job_id
           where s.job_id = t.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))

@@ -43,23 +43,23 @@ update holdfast_subscription set replay_after = :after where event = :event and 
 -- name: event_stored
 -- A walk along the ids, which are the order of publishing; a bounded number is looked at, whatever there is between the events.
 with looked as materialized (
-  select j.id, j.type, j.chain_index, j.input, j.version, j.planned_at
+  select j.id, j.type, j.chain_index, j.input, j.version, j.planned_at, j.context
     from holdfast_job j
    where j.id > :after and j.id < :until
    order by j.id
    limit :look),
 found as materialized (
-  select id, type, input, version, planned_at from looked
+  select id, type, input, version, planned_at, context from looked
    where (type = :event or substr(type, 1, length(:event) + 1) = :event || '/') and chain_index = 0)
-select id, type, input, version, planned_at from found
+select id, type, input, version, planned_at, context from found
 union all
-select id, type, null, null, null from (select id, type from looked order by id desc limit 1) last
+select id, type, null, null, null, null from (select id, type from looked order by id desc limit 1) last
  where not exists (select 1 from found f where f.id = last.id)
  order by 1;
 
 -- name: event_waiting
 -- Events that were published before anybody subscribed: one pending row under the event's own name.
-select q.job_id, j.type, j.input, j.priority, j.trace, j.planned_at, j.version
+select q.job_id, j.type, j.input, j.priority, j.trace, j.planned_at, j.version, j.context
   from holdfast_queue q cross join holdfast_job j on j.id = q.job_id
  where q.type = :event and q.token is null
  order by q.job_id

@@ -13,7 +13,7 @@ coalesce(ordered, rests_until is not null)
 -- fragment: new_job_columns
 -- A new column of the job is added to the next three fragments.
 id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at,
-    version, debounced
+    version, debounced, context
 
 -- fragment: new_job_values
 -- What a start says of a job, in the same order: the fields of `NewJob`.
@@ -22,13 +22,14 @@ json_extract(value, '$.id'), json_extract(value, '$.chain_id'), coalesce(json_ex
        case when json_extract(value, '$.debounced') then {debounced_blockers} else coalesce(json_extract(value, '$.blockers'), 0) end,
        json_extract(value, '$.max_attempts'), json_extract(value, '$.at'),
        json_extract(value, '$.key'), json_extract(value, '$.trace'),
-       {now}, json_extract(value, '$.version'), json_extract(value, '$.debounced')
+       {now}, json_extract(value, '$.version'), json_extract(value, '$.debounced'),
+       json_extract(value, '$.context')
 
 -- fragment: job_columns
 -- A job as people see it, of the view `holdfast_job_state`: the fields of `JobRecord`, in their order.
 id, chain_id, chain_index, type, state, priority, input, key, trace, created_at, planned_at, available_at, attempt,
        max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at,
-       version, expires_at
+       version, expires_at, context
 
 -- name: job_insert
 -- Writes jobs. One whose id exists already is left alone and not returned, so that a start repeated after an unknown commit
@@ -104,7 +105,7 @@ values (:token, :worker, :now, :now + :lease_ms * 1000, :lease_ms, :max_attempts
 select json_group_array(json_array(
          q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence,
          j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now, j.version,
-         {is_debounced}, null, q.failing, q.awaited, q.steps, q.expires_at))
+         {is_debounced}, null, q.failing, q.awaited, q.steps, q.expires_at, j.context))
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
   left join holdfast_job j on j.id = x.value;
@@ -423,6 +424,22 @@ select 1
    and (:type_like is null or type like :type_like escape '\')
  limit 1;
 
+-- name: job_walk_context
+-- The same of what was started in a context with this value.
+select job_id
+  from holdfast_job_context
+ where name = :context_name and value = :context_value and job_id < coalesce(:before, 'g')
+ order by job_id desc
+ limit :limit;
+
+-- name: job_context_names
+-- The names that contexts have, by one seek each.
+with recursive known (name) as (
+  select min(name) from holdfast_job_context
+  union all
+  select (select min(c.name) from holdfast_job_context c where c.name > k.name) from known k where k.name is not null)
+select name from known where name is not null limit 100;
+
 -- fragment: job_conditions
 -- Every filter is optional. Types are matched by a glob because LIKE does not tell upper from lower case here. A word may be
 -- anywhere in what people know a job by.
@@ -438,6 +455,11 @@ id in (select value from json_each(:ids))
    and (:fingerprint is null or fingerprint = :fingerprint)
    and (:worker is null or locked_by = :worker)
    and (:step is null or exists (select 1 from holdfast_step s where s.job_id = holdfast_job_state.id and s.name = :step))
+   and (:context is null or not exists (
+         select 1 from json_each(:context) e
+          where not exists (
+            select 1 from holdfast_job_context c
+             where c.name = json_extract(e.value, '$.name') and c.value = json_extract(e.value, '$.value') and c.job_id = holdfast_job_state.id)))
    and (:waiting is null or exists (
          select 1 from holdfast_step s cross join holdfast_queue w on w.job_id = s.job_id
           where s.job_id = holdfast_job_state.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))

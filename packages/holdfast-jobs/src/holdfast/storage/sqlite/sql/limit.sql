@@ -100,7 +100,7 @@ select min((
 select json_group_array(json_array(
          q.job_id, q.token, q.type, q.priority, q.gate_at, q.attempt, q.max_attempts, q.crashes, q.fence,
          j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now,
-         j.version, {is_debounced}, q.gate, q.failing, q.awaited, q.steps, q.expires_at))
+         j.version, {is_debounced}, q.gate, q.failing, q.awaited, q.steps, q.expires_at, j.context))
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
   left join holdfast_job j on j.id = x.value;
