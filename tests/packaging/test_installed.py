@@ -23,6 +23,7 @@ EXTRAS = {
     "nats": ("holdfast_brokers.nats",),
     "files": ("holdfast_files.s3",),
     "groups": ("holdfast_groups.groups",),
+    "output": ("holdfast_output.output",),
     "leases": ("holdfast_leases",),
     "calls": ("holdfast_calls.service_client", "holdfast_calls.service_guard"),
     "django": ("django", "holdfast_django"),

@@ -1,0 +1,3 @@
+"""Output over HTTP."""
+
+ROUTES = ()
