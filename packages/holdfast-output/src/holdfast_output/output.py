@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -13,9 +14,9 @@ from holdfast.client.start_options import Id, id_text
 from holdfast.commands.blockers import no_such_chain
 from holdfast.core.codec import decode_any
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.errors import InvalidOption, WaitTimeout
+from holdfast.core.errors import InvalidOption, SealError, WaitTimeout
 from holdfast.core.records import State
-from holdfast.core.sealing import open_output
+from holdfast.core.sealing import open_output, sealed_marker
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast_output.emission import OutputLimits
@@ -28,11 +29,16 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 _ATTACHED = "output"
+_READER = "output.reader"
 
 MAX_ITEMS = 100_000
 MAX_BYTES = 16 * 1024 * 1024
 FLUSH_MS = 50
 MAX_POSITION = 2**63 - 1
+
+
+Show = Callable[[Any], Any]
+"""What is shown of an item's data to those who may not see all of it."""
 
 
 class OutputItem(msgspec.Struct, frozen=True):
@@ -72,7 +78,15 @@ def add_output(
             raise InvalidOption("max_items and max_bytes are at least 1")
         writer = EmissionWriter(app, milliseconds(flush) / 1000, OutputLimits(max_items, max_bytes))
         app.targets.open_emission = writer.open
-        found = app.attached[_ATTACHED] = ChainOutput(app)
+        found = app.attached[_ATTACHED] = reader_of(app)
+    return found
+
+
+def reader_of(app: Holdfast) -> ChainOutput:
+    """Return what reads output, in a process whose own handlers may not emit: a dashboard, a command."""
+    found: ChainOutput | None = app.attached.get(_READER)
+    if found is None:
+        found = app.attached[_READER] = ChainOutput(app)
     return found
 
 
@@ -88,9 +102,10 @@ def check_position(after: object) -> int:
 class OutputReader:
     """Turns batches into items, for one reader; what a job said before its newest epoch is left out."""
 
-    def __init__(self, app: Holdfast, chain: Id, after: object) -> None:
-        """Raises: InvalidId, OutputPositionInvalid."""
+    def __init__(self, app: Holdfast, chain: Id, after: object, show: Show | None = None) -> None:
+        """Raises: InvalidId, OutputPositionInvalid. With `show`, what has no key here is only said to be sealed."""
         self._sealer = app.registry.sealer
+        self._show = show
         self._epochs: Mapping[str, int] | None = None
         self.chain = id_text(chain)
         self.after = check_position(after)
@@ -104,7 +119,7 @@ class OutputReader:
         items: list[OutputItem] = []
         for batch in batches:
             if batch.epoch >= (self._epochs or {}).get(batch.job_id, 0):
-                values = decode_any(open_output(self._sealer, batch.data, batch.chain_id))
+                values = self._values_of(batch)
                 job = UUID(batch.job_id)
                 items += [
                     OutputItem(number, job, batch.epoch, value)
@@ -113,6 +128,16 @@ class OutputReader:
                 ]
             self.after = max(self.after, batch.last)
         return items
+
+    def _values_of(self, batch: BatchRecord) -> Sequence[Any]:
+        count = batch.last - batch.first + 1
+        try:
+            values: list[Any] = decode_any(open_output(self._sealer, batch.data, batch.chain_id))
+        except SealError:
+            if self._show is None:
+                raise
+            return [sealed_marker(batch.data)] * count
+        return values if self._show is None else [self._show(each) for each in values]
 
     def read_all(self, store: Store) -> Op[list[OutputItem]]:
         """Read all there is. Raises: ChainNotFound."""
@@ -143,22 +168,29 @@ class AsyncChainOutput:
 
     async def follow(
         self, chain: Id, *, after: int = 0, timeout: Duration | None = None
-    ) -> AsyncIterator[OutputItem]:
+    ) -> AsyncGenerator[OutputItem, None]:
         """See `ChainOutput.follow`; leave the loop with `aclosing` around it, or to its end."""
         seconds = None if timeout is None else milliseconds(timeout) / 1000
-        async for some in self.follow_batches(chain, after=after, within_s=seconds):
-            if isinstance(some, OutputEnd):
-                return
-            if not some:
-                raise _too_long(chain, timeout)
-            for item in some:
-                yield item
+        async with aclosing(self.follow_batches(chain, after=after, within_s=seconds)) as batches:
+            async for some in batches:
+                if isinstance(some, OutputEnd):
+                    return
+                if not some:
+                    raise _too_long(chain, timeout)
+                for item in some:
+                    yield item
 
     async def follow_batches(
-        self, chain: Id, *, after: object = 0, within_s: float | None = None
-    ) -> AsyncIterator[Sequence[OutputItem] | OutputEnd]:
+        self,
+        chain: Id,
+        *,
+        after: object = 0,
+        within_s: float | None = None,
+        show: Show | None = None,
+    ) -> AsyncGenerator[Sequence[OutputItem] | OutputEnd, None]:
         """Yield items as they come, several at a time, an empty list when none came for so long, and the end last."""
-        reader, following = OutputReader(self._app, chain, after), self._following
+        reader = OutputReader(self._app, chain, after, show)
+        following = self._following
         await self._app.database.read_async(reader.begin())
         following.enter(reader.chain)
         try:
@@ -219,10 +251,16 @@ class ChainOutput:
             yield from some
 
     def follow_batches(
-        self, chain: Id, *, after: object = 0, within_s: float | None = None
+        self,
+        chain: Id,
+        *,
+        after: object = 0,
+        within_s: float | None = None,
+        show: Show | None = None,
     ) -> Iterator[Sequence[OutputItem] | OutputEnd]:
         """Yield items as they come, several at a time, an empty list when none came for so long, and the end last."""
-        reader, following = OutputReader(self._app, chain, after), self._following
+        reader = OutputReader(self._app, chain, after, show)
+        following = self._following
         self._app.database.read(reader.begin())
         following.enter(reader.chain)
         try:

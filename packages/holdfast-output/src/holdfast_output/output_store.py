@@ -80,17 +80,17 @@ def read_said(held: HeldJob, epoch: int) -> Op[list[SaidByStep]]:
 
 def trim(held: HeldJob, epoch: int) -> Op[None]:
     """Remove the epochs of a job before the one that came before this. One statement."""
-    yield Statement("output_trim", _given(held, epoch))
+    yield Statement("output_trim", _params(held, epoch))
 
 
 def void_step(held: HeldJob, epoch: int, step: str, last: int) -> Op[None]:
     """Begin the next epoch with all that this one has but what a step said; `last` is the chain's last number."""
-    given = _given(held, epoch)
+    given = _params(held, epoch)
     yield Statement("output_void", {**given, "step": step})
     yield Statement("output_carry", {**given, "shift": last})
 
 
-def _given(held: HeldJob, epoch: int) -> dict[str, Value]:
+def _params(held: HeldJob, epoch: int) -> dict[str, Value]:
     return {"chain": held.chain, "job": held.job, "token": held.token, "epoch": epoch}
 
 

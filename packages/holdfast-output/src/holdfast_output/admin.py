@@ -1,0 +1,44 @@
+"""Output for HTTP, pages and the command line: payloads, shown as those of jobs are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+
+from holdfast.admin.access import Caller, NounAdmin, check
+from holdfast.core.redaction import redact_value
+from holdfast_output.output import OutputEnd, OutputItem, OutputReader, Show, reader_of
+
+_ACTION = "output.read"
+
+
+class OutputAdmin(NounAdmin):
+    """What can be asked about output."""
+
+    async def read(
+        self, caller: Caller, chain: str, after: object = 0, raw: bool = False
+    ) -> list[OutputItem]:
+        """Read what a chain has emitted. Raises: ChainNotFound, OutputPositionInvalid, Refused."""
+        reader = OutputReader(self._gateway.app, chain, after, shown_to(caller, raw))
+        return await self._gateway.read(caller, _ACTION, reader.read_all)
+
+    def follow(
+        self,
+        caller: Caller,
+        chain: str,
+        after: object = 0,
+        raw: bool = False,
+        within_s: float = 1.0,
+    ) -> AsyncGenerator[Sequence[OutputItem] | OutputEnd, None]:
+        """Follow what a chain emits. Raises: ChainNotFound, OutputPositionInvalid, Refused."""
+        check(caller.principal, _ACTION)
+        return reader_of(self._gateway.app).aio.follow_batches(
+            chain, after=after, within_s=within_s, show=shown_to(caller, raw)
+        )
+
+
+def shown_to(caller: Caller, raw: bool = False) -> Show:
+    """Return what is shown of payloads: redacted, raw, or nothing to those who may not see them. Raises: Refused."""
+    if raw:
+        check(caller.principal, "job.payload")
+        return lambda data: data
+    return redact_value if caller.may("job.payload") else lambda _: None
