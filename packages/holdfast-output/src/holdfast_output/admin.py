@@ -6,9 +6,15 @@ from collections.abc import AsyncGenerator, Sequence
 
 from holdfast.admin.access import Caller, NounAdmin, check
 from holdfast.core.redaction import redact_value
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
 from holdfast_output.output import OutputEnd, OutputItem, OutputReader, Show, reader_of
+from holdfast_output.output_store import read_recent
 
 _ACTION = "output.read"
+RECENT_BATCHES = 20
+RECENT_ITEMS = 1_000
+"""What a page shows: the end of it."""
 
 
 class OutputAdmin(NounAdmin):
@@ -34,6 +40,17 @@ class OutputAdmin(NounAdmin):
         return reader_of(self._gateway.app).aio.follow_batches(
             chain, after=after, within_s=within_s, show=shown_to(caller, raw)
         )
+
+    async def recent(self, caller: Caller, chain: str, job: str) -> list[OutputItem]:
+        """Read the last items of a job's newest epoch."""
+        reader = OutputReader(self._gateway.app, chain, 0, shown_to(caller))
+
+        def read(store: Store) -> Op[list[OutputItem]]:
+            found = yield from read_recent(chain, job, RECENT_BATCHES)
+            newest = [each for each in found if each.epoch == found[0].epoch]
+            return reader.take(newest[::-1])[-RECENT_ITEMS:]
+
+        return await self._gateway.read(caller, _ACTION, read)
 
 
 def shown_to(caller: Caller, raw: bool = False) -> Show:

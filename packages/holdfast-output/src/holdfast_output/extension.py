@@ -10,6 +10,8 @@ EXTENSION = Extension(
     },
     actions={"output.read": "viewer"},
     routes="holdfast_output.api:ROUTES",
+    job_cards="holdfast_output.pages:CARDS",
+    templates="holdfast_output",
     errors="holdfast_output.errors",
     events="holdfast_output.events:EVENTS",
     metrics="holdfast_output.events:METRICS",

@@ -99,6 +99,11 @@ def read_epochs(chains: Sequence[str]) -> Op[Mapping[str, int]]:
     return dict((yield Statement("output_epochs", {"chains": texts(chains)})))
 
 
+def read_recent(chain: str, job: str, limit: int) -> Op[list[BatchRecord]]:
+    """Read the last batches of a job, newest first. One statement."""
+    return fetch(BatchRecord, "output_recent", chain=chain, job=job, limit=limit)
+
+
 def read_batches(
     after: Mapping[str, int], limit: int = READ_ROWS
 ) -> Op[Mapping[str, list[BatchRecord]]]:

@@ -98,9 +98,8 @@ class Job(JobSteps, Generic[T]):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the worker writes its outcome as it is: in no transaction of the handler's, and after nothing else."""
-        has_transaction = self.completion is not None or self.own_transaction is not None
-        return not has_transaction and self.function is None and self.emission is None
+        """Whether the worker writes its outcome as it is: in no transaction of the handler's, after no steps."""
+        return not (self.completion or self.own_transaction or self.function or self.emission)
 
     @property
     def id(self) -> UUID:
@@ -214,14 +213,11 @@ class Job(JobSteps, Generic[T]):
         self._attempt.progress = check_progress(fraction, note)
 
     def emit(self, data: Any) -> None:
-        """Append to the chain's output, for those who follow it meanwhile. Raises: WrongState without holdfast-output."""
+        """Append to the chain's output, for those who follow it. Raises: WrongState without holdfast-output."""
         if self.emission is None:
-            opening = None if self._functions is None else self._functions.open_emission
+            opening = getattr(self._functions, "open_emission", None)
             if opening is None:
-                raise WrongState(
-                    f"{self.type} cannot emit: call add_output(app) of holdfast-output",
-                    help="batch handlers and handlers in their own process cannot emit at all",
-                )
+                raise WrongState(f"{self.type} cannot emit", help="call add_output(app) first")
             self.emission = opening(self)
         self.emission.add(data)
 

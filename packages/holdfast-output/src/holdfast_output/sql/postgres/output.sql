@@ -70,3 +70,11 @@ select o.chain_id::text, o.last, o.first, o.job_id::text, o.epoch, o.data
     order by r.last
     limit :limit::integer) o
  order by o.chain_id, o.last;
+
+-- name: output_recent
+-- The last batches of a job, newest first.
+select o.chain_id::text, o.last, o.first, o.job_id::text, o.epoch, o.data
+  from holdfast.output o
+ where o.chain_id = :chain::uuid and o.job_id = :job::uuid
+ order by o.last desc
+ limit :limit::integer;

@@ -56,3 +56,11 @@ select o.chain_id, o.last, o.first, o.job_id, o.epoch, o.data
  cross join holdfast_output o on o.chain_id = json_extract(w.value, '$[0]') and o.last > json_extract(w.value, '$[1]')
  order by o.chain_id, o.last
  limit :limit;
+
+-- name: output_recent
+-- The last batches of a job, newest first.
+select o.chain_id, o.last, o.first, o.job_id, o.epoch, o.data
+  from holdfast_output o
+ where o.chain_id = :chain and o.job_id = :job
+ order by o.last desc
+ limit :limit;
