@@ -99,3 +99,14 @@ async def test_a_job_that_said_nothing_has_no_card(scene: OutputScene) -> None:
     page = (await Api(served, scene.app).call(Role.DEVELOPER, "GET", f"/jobs/{job.id}")).text
     assert "Emitted" not in page
     await served.state.site.close()
+
+
+async def test_a_page_shows_the_end_of_a_long_output(scene: OutputScene) -> None:
+    chain = await asyncio.to_thread(speak, scene, *(f"line {number}\n" for number in range(9_000)))
+    job = scene.output.read(chain)[0].job_id
+    served = create(scene.app, settings=read_settings({}))
+    page = (await Api(served, scene.app).call(Role.DEVELOPER, "GET", f"/jobs/{job}")).text
+    assert "line 8999\n" in page
+    assert "line 10\n" not in page
+    assert " items, the last of them" in page
+    await served.state.site.close()

@@ -9,11 +9,11 @@ from holdfast.core.redaction import redact_value
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast_output.output import OutputEnd, OutputItem, OutputReader, Show, reader_of
-from holdfast_output.output_store import read_recent
+from holdfast_output.output_store import HeldJob, read_recent, read_said
 
 _ACTION = "output.read"
-RECENT_BATCHES = 20
-RECENT_ITEMS = 1_000
+RECENT_BATCHES = 1_000
+RECENT_BYTES = 64 * 1024
 """What a page shows: the end of it."""
 
 
@@ -41,14 +41,17 @@ class OutputAdmin(NounAdmin):
             chain, after=after, within_s=within_s, show=shown_to(caller, raw)
         )
 
-    async def recent(self, caller: Caller, chain: str, job: str) -> list[OutputItem]:
-        """Read the last items of a job's newest epoch."""
+    async def recent(self, caller: Caller, chain: str, job: str) -> tuple[list[OutputItem], int]:
+        """Read the last items of a job's newest epoch, and how many items that has."""
         reader = OutputReader(self._gateway.app, chain, 0, shown_to(caller))
+        held = HeldJob(chain, job, "")
 
-        def read(store: Store) -> Op[list[OutputItem]]:
-            found = yield from read_recent(chain, job, RECENT_BATCHES)
-            newest = [each for each in found if each.epoch == found[0].epoch]
-            return reader.take(newest[::-1])[-RECENT_ITEMS:]
+        def read(store: Store) -> Op[tuple[list[OutputItem], int]]:
+            found = yield from read_recent(held, RECENT_BATCHES, RECENT_BYTES)
+            if not found:
+                return [], 0
+            said = yield from read_said(held, found[0].epoch)
+            return reader.take(found[::-1]), sum(each.items for each in said)
 
         return await self._gateway.read(caller, _ACTION, read)
 

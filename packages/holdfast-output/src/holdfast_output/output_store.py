@@ -99,9 +99,10 @@ def read_epochs(chains: Sequence[str]) -> Op[Mapping[str, int]]:
     return dict((yield Statement("output_epochs", {"chains": texts(chains)})))
 
 
-def read_recent(chain: str, job: str, limit: int) -> Op[list[BatchRecord]]:
-    """Read the last batches of a job, newest first. One statement."""
-    return fetch(BatchRecord, "output_recent", chain=chain, job=job, limit=limit)
+def read_recent(held: HeldJob, limit: int, bytes: int) -> Op[list[BatchRecord]]:
+    """Read the last batches of a job's newest epoch, newest first. One statement."""
+    given = {"chain": held.chain, "job": held.job}
+    return fetch(BatchRecord, "output_recent", **given, limit=limit, bytes=bytes)
 
 
 def read_batches(

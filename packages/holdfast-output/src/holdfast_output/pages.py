@@ -15,16 +15,18 @@ async def output_card(
     context: PageContext, job: dict[str, Any]
 ) -> tuple[str, dict[str, Any]] | None:
     """Return the card with the end of what a job has emitted, if it has emitted anything."""
-    items = await context.service.of(OutputAdmin).recent(context.caller, job["chain_id"], job["id"])
+    items, total = await context.service.of(OutputAdmin).recent(
+        context.caller, job["chain_id"], job["id"]
+    )
     if not items:
         return None
     text = text_of([each.data for each in items])
     return "output_card.html", {
         "text": text[-SHOWN_CHARACTERS:],
-        "last": items[-1].id,
+        "total": total,
         "epoch": items[0].epoch,
         "withheld": not context.caller.may("job.payload"),
-        "is_cut": items[0].id > 1 or len(text) > SHOWN_CHARACTERS,
+        "is_cut": len(items) < total or len(text) > SHOWN_CHARACTERS,
     }
 
 

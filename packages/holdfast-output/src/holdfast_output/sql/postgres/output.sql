@@ -72,9 +72,15 @@ select o.chain_id::text, o.last, o.first, o.job_id::text, o.epoch, o.data
  order by o.chain_id, o.last;
 
 -- name: output_recent
--- The last batches of a job, newest first.
-select o.chain_id::text, o.last, o.first, o.job_id::text, o.epoch, o.data
-  from holdfast.output o
- where o.chain_id = :chain::uuid and o.job_id = :job::uuid
- order by o.last desc
- limit :limit::integer;
+-- The last batches of a job's newest epoch, newest first, up to some bytes and one batch more.
+select r.chain_id::text, r.last, r.first, r.job_id::text, r.epoch, r.data
+  from (
+    select o.*, sum(octet_length(o.data)) over (order by o.last desc) - octet_length(o.data) as newer
+      from (
+        select * from holdfast.output b
+         where b.chain_id = :chain::uuid and b.job_id = :job::uuid
+           and b.epoch = (select max(e.epoch) from holdfast.output e where e.chain_id = :chain::uuid and e.job_id = :job::uuid)
+         order by b.last desc
+         limit :limit::integer) o) r
+ where r.newer < :bytes::integer
+ order by r.last desc;

@@ -58,9 +58,15 @@ select o.chain_id, o.last, o.first, o.job_id, o.epoch, o.data
  limit :limit;
 
 -- name: output_recent
--- The last batches of a job, newest first.
-select o.chain_id, o.last, o.first, o.job_id, o.epoch, o.data
-  from holdfast_output o
- where o.chain_id = :chain and o.job_id = :job
- order by o.last desc
- limit :limit;
+-- The last batches of a job's newest epoch, newest first, up to some bytes and one batch more.
+select r.chain_id, r.last, r.first, r.job_id, r.epoch, r.data
+  from (
+    select o.*, sum(length(cast(o.data as blob))) over (order by o.last desc) - length(cast(o.data as blob)) as newer
+      from (
+        select * from holdfast_output b
+         where b.chain_id = :chain and b.job_id = :job
+           and b.epoch = (select max(e.epoch) from holdfast_output e where e.chain_id = :chain and e.job_id = :job)
+         order by b.last desc
+         limit :limit) o) r
+ where r.newer < :bytes
+ order by r.last desc;
