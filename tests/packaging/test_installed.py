@@ -24,6 +24,7 @@ EXTRAS = {
     "files": ("holdfast_files.s3",),
     "context": ("holdfast_context.travel",),
     "groups": ("holdfast_groups.groups",),
+    "output": ("holdfast_output.output",),
     "leases": ("holdfast_leases",),
     "calls": ("holdfast_calls.service_client", "holdfast_calls.service_guard"),
     "django": ("django", "holdfast_django"),

@@ -125,6 +125,15 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast_groups.AsyncJobGroups",
         "holdfast_groups.GroupProgress",
     ),
+    "Output": (
+        "holdfast_output.add_output",
+        "holdfast_output.ChainOutput",
+        "holdfast_output.AsyncChainOutput",
+        "holdfast_output.OutputItem",
+        "holdfast_output.starlette.stream_response",
+        "holdfast_output.django.stream_response",
+        "holdfast_output.flask.stream_response",
+    ),
     "Leases for your own tables": (
         "holdfast_leases.LeasedTable",
         "holdfast_leases.Claimed",

@@ -17,6 +17,7 @@ from holdfast.core.errors import InvalidOption, JobNotFound, WrongState
 from holdfast.core.filters import FIELDS
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import JOB_COMMANDS, STATES, TERMINAL
+from holdfast.extensions import rows
 from holdfast_dashboard.drawing import step_bars, time_breakdown
 from holdfast_dashboard.forms import (
     FormFields,
@@ -104,6 +105,7 @@ async def get(context: PageContext) -> Response:
         "steps": _step_rows(detail),
         "steps_cut": detail.steps_cut,
         "progress": detail.progress,
+        "cards": [card for make in rows("job_cards") if (card := await make(context, job))],
         "trace_url": trace_link(context.service.settings.holdfast.trace_url, job["trace"]),
     }
     return render_page(context, "job.html", job["type"], "jobs", values, detail.now)

@@ -45,6 +45,9 @@ class Extension(NamedTuple):
     pages: str = ""
     """Pages of the dashboard: method, path, actions of which one is required, and handler."""
 
+    job_cards: str = ""
+    """Cards on a job's page: functions from its context and the job to a template and its values, or None."""
+
     menu: Sequence[tuple[str, str, str, str]] = ()
     """Entries of its menu: name, word, path, and the letter of its shortcut."""
 

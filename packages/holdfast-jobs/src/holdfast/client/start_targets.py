@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import Any, TypedDict
 
@@ -89,6 +89,7 @@ class Targets:
         self._open_types = open_types
         self._limit = payload_limit
         self._entries: dict[str, tuple[JobType, StartableType]] = {}
+        self.open_emission: Callable[[Any], Any] | None = None  # set by what keeps what jobs emit
 
     def entry(self, target: Target, version: int | None = None) -> StartableType:
         """Return the type to be started; a version is that of an input whose type is not registered here.

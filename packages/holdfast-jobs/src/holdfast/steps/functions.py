@@ -46,6 +46,7 @@ class FunctionTypes:
 
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
+        self.open_emission = targets.open_emission
 
     def until_ms(self, time: datetime, now: Instant) -> int:
         """How long it is until a time. Raises: InvalidOption for one without a zone."""

@@ -245,6 +245,8 @@ class Executor:
             raise LeaseLost(str(reason), "the result came too late")
         if reason not in (None, "shutdown"):
             raise Aborted(str(reason))
+        if job.emission is not None:
+            await job.emission.end()
         ended = None if job.function is None else await self._end_function(attempt, job.function)
         if ended is not None:
             return ended
@@ -296,6 +298,8 @@ class Executor:
         if _is_discarded(error):
             raise error
         try:
+            if job.emission is not None:
+                await job.emission.end(error)
             ended = None
             failing = attempt.claimed.failing
             if job.function is not None and attempt.abort_reason is None and not failing:

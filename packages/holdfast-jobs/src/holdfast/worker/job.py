@@ -67,6 +67,7 @@ class Job(JobSteps, Generic[T]):
         "_resolve_output",
         "blocker_records",
         "completion",
+        "emission",
         "function",
         "own_transaction",
         "transaction",
@@ -94,11 +95,12 @@ class Job(JobSteps, Generic[T]):
         self.completion: Completion | None = None
         self.own_transaction: CompleteInTransaction | None = None
         self.function: DurableFunction | None = None
+        self.emission: Any = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether the worker writes its outcome as it is: in no transaction of the handler's, and after no steps."""
-        return self.completion is None and self.own_transaction is None and self.function is None
+        """Whether the worker writes its outcome as it is: in no transaction of the handler's, after no steps."""
+        return not (self.completion or self.own_transaction or self.function or self.emission)
 
     @property
     def id(self) -> UUID:
@@ -216,6 +218,15 @@ class Job(JobSteps, Generic[T]):
         """Report progress; recorded with the next heartbeat. Raises: InvalidOption."""
         self._attempt.progress = check_progress(fraction, note)
 
+    def emit(self, data: Any) -> None:
+        """Append to the chain's output, for those who follow it. Raises: WrongState without holdfast-output."""
+        if self.emission is None:
+            opening = getattr(self._functions, "open_emission", None)
+            if opening is None:
+                raise WrongState(f"{self.type} cannot emit", help="call add_output(app) first")
+            self.emission = opening(self)
+        self.emission.add(data)
+
     @property
     def tx(self) -> Any:
         """The transaction of an atomic handler, which also completes the job."""
@@ -267,7 +278,10 @@ class Job(JobSteps, Generic[T]):
             return self.completion
         database = self._require_database()
         assert self._resolve_output is not None
-        self.own_transaction = CompleteInTransaction(database, self._resolve_output, self._attempt)
+        resolve = self._resolve_output
+        if self.emission is not None:
+            resolve = self.emission.write_before(resolve)
+        self.own_transaction = CompleteInTransaction(database, resolve, self._attempt)
         return self.own_transaction.write(tx, output)
 
     def new_completion(self, is_first: bool = False) -> Completion:

@@ -486,6 +486,7 @@ class SqliteChainStore(ChainStore):
         yield Statement("chain_delete_progress", given)
         yield Statement("chain_delete_revisions", given)
         yield Statement("chain_delete_steps", given)
+        yield Statement("chain_delete_output", given)
         yield Statement("chain_delete_blockers", given)
         yield Statement("chain_delete_keys", {**given, "keep_keys": keep_keys})
         if keep_keys:

@@ -169,14 +169,14 @@ async def live(request: BoundRequest) -> Response:
     """Stream hints that something may have changed, as server-sent events."""
 
     async def hints() -> AsyncIterator[bytes]:
-        access = _Access(request)
+        access = StreamAccess(request)
         async with request.site.broadcaster.subscribe() as subscriber:
             yield _OPENING
             while not request.site.broadcaster.is_closing and await access.is_valid():
                 yield _event("hint", await subscriber.next_hint())
                 await asyncio.sleep(MIN_INTERVAL_S)
 
-    return _stream(request, hints())
+    return stream_response(request, hints())
 
 
 async def tail(request: BoundRequest) -> Response:
@@ -191,7 +191,7 @@ async def tail(request: BoundRequest) -> Response:
     earlier = await read_changes()
 
     async def changes() -> AsyncIterator[bytes]:
-        access = _Access(request)
+        access = StreamAccess(request)
         async with request.site.broadcaster.subscribe() as subscriber:
             yield _OPENING
             for job in earlier[max(0, len(earlier) - request["lines"]) :]:
@@ -203,10 +203,10 @@ async def tail(request: BoundRequest) -> Response:
                 yield b": alive\n\n"
                 await asyncio.sleep(MIN_INTERVAL_S)
 
-    return _stream(request, changes())
+    return stream_response(request, changes())
 
 
-class _Access:
+class StreamAccess:
     """Whether the caller may still read a stream; streams outlive tokens."""
 
     def __init__(self, request: BoundRequest) -> None:
@@ -230,7 +230,8 @@ def _event(event: str, value: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event.encode(), msgspec.json.encode(value))
 
 
-def _stream(request: BoundRequest, events: AsyncIterator[bytes]) -> Response:
+def stream_response(request: BoundRequest, events: AsyncIterator[bytes]) -> Response:
+    """Return events as a stream that counts among the caller's. Raises: TooManyStreams, StreamsFull."""
     headers = {"X-Accel-Buffering": "no"}
     if request.http.method == "HEAD":
         # Nothing reads the body, so nothing would ever end it.

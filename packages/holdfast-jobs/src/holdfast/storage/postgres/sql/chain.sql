@@ -165,6 +165,9 @@ told as (delete from holdfast.progress where job_id = any (array (select id from
 undone as (delete from holdfast.failing where job_id = any (array (select id from gone))),
 revised as (delete from holdfast.revision where job_id = any (array (select id from gone))),
 recorded as (delete from holdfast.step where job_id = any (array (select id from gone))),
+emitted as (
+  delete from holdfast.output
+   where chain_id = any (array (select c::uuid from json_array_elements_text(:chains::json) c))),
 edges as (delete from holdfast.blocker where job_id = any (array (select id from gone))),
 keys as (
   delete from holdfast.chain_key k using holdfast.job j

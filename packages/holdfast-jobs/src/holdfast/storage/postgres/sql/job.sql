@@ -531,6 +531,7 @@ with {complete_held}
   returning q.job_id, q.type),
 tried as (delete from holdfast.attempt where job_id = any (array (select job_id from ended))),
 told as (delete from holdfast.progress where job_id = any (array (select job_id from ended))),
+emitted as (delete from holdfast.output where chain_id = any (array (select job_id from ended))),
 removed as (delete from holdfast.job where id = any (array (select job_id from ended))),
 freed as (delete from holdfast.lease where token = any (:freed::uuid[])),
 tallied as (

@@ -174,6 +174,9 @@ delete from holdfast_revision
 delete from holdfast_step
  where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
 
+-- name: chain_delete_output
+delete from holdfast_output where chain_id in (select value from json_each(:chains));
+
 -- name: chain_delete_blockers
 delete from holdfast_blocker
  where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
