@@ -35,7 +35,7 @@ from holdfast.core.instants import Instant
 from holdfast.core.lease import Lease
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
-from holdfast.core.sealing import Sealer
+from holdfast.core.sealing import PayloadStore, Sealer
 from holdfast.core.signatures import (
     Kinds,
     at_least_one,
@@ -81,6 +81,11 @@ class JobType:
     sealed: bool = False
     sealer: Sealer | None = None
     """What opens payloads in this process, sealed type or not."""
+
+    @property
+    def payloads(self) -> PayloadStore | None:
+        """What keeps its large payloads."""
+        return self.sealer if isinstance(self.sealer, PayloadStore) else None
 
     @property
     def stored_version(self) -> int | None:
