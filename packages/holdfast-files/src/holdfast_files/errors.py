@@ -135,3 +135,13 @@ class LargeValuesUnreachable(SealError, code="HF213", http_status=503):
     """
 
     fix = "check the disk, or the endpoint, the network and the credentials of the object store"
+
+
+class LargeValuesShared(FilesError, code="HF214", exit_code=4):
+    """The files of large values belong to another database.
+
+    Files that no row of a database names are removed, so two databases cannot have their large values
+    in one place: each would remove the other's. The first database that looked there is the owner.
+    """
+
+    fix = "give each database a prefix= of its own; a copied database needs files of its own, and copies of them"

@@ -1,5 +1,8 @@
-"""What files add to Holdfast: their errors."""
+"""What files add to Holdfast."""
 
 from holdfast.extensions import Extension
 
-EXTENSION = Extension(errors="holdfast_files.errors")
+EXTENSION = Extension(
+    errors="holdfast_files.errors",
+    statements="holdfast_files",
+)

@@ -13,12 +13,13 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
 from holdfast.commands.debounce import Unsealed
 from holdfast.commands.start import StartRequest
+from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidOption, SealError
 from holdfast.core.records import ClaimedJob, Finish, NewJob
 from holdfast.core.sealing import (
@@ -45,11 +46,15 @@ from holdfast_files.keys import check_prefix
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+    from holdfast.app.registration import CycleOptions
 
 ATTACHED = "large_values"
 DEFAULT_OVER = "256KB"
 DEFAULT_UP_TO = "100MB"
-DEFAULT_PREFIX = "large-values"
+DEFAULT_PREFIX = CYCLE = "large-values"
+DEFAULT_GRACE = "1d"
+SHORTEST_GRACE_S = 3_600
+UPKEEP_EVERY, UPKEEP_TIMEOUT = "6h", "1h"
 SMALLEST = 1024
 """A reference takes some two hundred bytes itself."""
 LARGEST = 1024**3
@@ -92,7 +97,12 @@ def read_reference(text: str | None) -> ValueReference | None:
         found = _decoder.decode(text).large
     except msgspec.MsgspecError:
         return None
-    return found if _FILE.fullmatch(found.file) else None
+    return found if is_value_file(found.file) else None
+
+
+def is_value_file(file: str) -> bool:
+    """Whether this is the place of a large value below its prefix."""
+    return _FILE.fullmatch(file) is not None
 
 
 class LargeValues(PayloadStore):
@@ -194,7 +204,7 @@ class LargeValues(PayloadStore):
         return record
 
     def _kept_start(self, start: StartRequest, store: Callable[[str], str]) -> StartRequest:
-        """Return a start with a reference; a debounced one may become that of another job, for which it is sealed anew."""
+        """Return a start with a reference; a debounced one may become that of another job, and is sealed anew then."""
         job = msgspec.structs.replace(start.job, input=store(start.job.input))
         seal = None if start.unsealed is None else start.unsealed.seal
 
@@ -260,15 +270,22 @@ def add_large_values(
     over: int | str = DEFAULT_OVER,
     up_to: int | str = DEFAULT_UP_TO,
     prefix: str = DEFAULT_PREFIX,
+    grace: Duration = DEFAULT_GRACE,
+    **upkeep: Unpack[CycleOptions],
 ) -> LargeValues:
     """Keep inputs and results over a size in files. Call it before the first handler is registered.
 
     files: a file store or its URL, the same in every process of the application. over: from which size on, in bytes or
     as in "256KB"; at most the limit of an input, which remains that of values in rows. up_to: how large they may be.
-    prefix: the folder of the files, which belongs to this application's database alone.
+    prefix: the folder of the files, which belongs to this application's database alone. grace: how long a file that no
+    row names is kept after its day, an hour or more; longer than any transaction that starts jobs. The options of a
+    cycle say when unused files are removed; by default every six hours.
 
-    Raises: InvalidOption, ConfigError, InvalidObjectKey, CredentialsMissing, MissingExtra.
+    Raises: InvalidOption, InvalidDuration, InvalidSchedule, ConfigError, InvalidObjectKey, CredentialsMissing,
+    MissingExtra, DuplicateCycle.
     """
+    from holdfast_files.value_upkeep import ValueUpkeep
+
     if ATTACHED in app.attached:
         raise InvalidOption("the application already has large values", help="call it once")
     if len(app.registry):
@@ -291,15 +308,23 @@ def add_large_values(
     if not folder:
         raise InvalidOption("large values need a folder of their own", help="omit prefix=")
 
+    grace_s = milliseconds(grace) / 1000
+    if grace_s < SHORTEST_GRACE_S:
+        raise InvalidOption(f"grace= is {grace_s:g} seconds", help="use an hour or more")
+
     def now() -> float:
         instant = app.instant()
         return time.time() if instant is None else instant / 1_000_000
 
     store = files if isinstance(files, Files) else open_files(files)
+    if upkeep.get("every") is None and upkeep.get("cron") is None:
+        upkeep["every"] = UPKEEP_EVERY
+    upkeep.setdefault("timeout", UPKEEP_TIMEOUT)
     values = LargeValues(store, least, folder, app.registry.sealer, now)
     app.registry.sealer = app.client.sealer = values
     app.targets.limit = app.targets.output_limit = most
     app.attached[ATTACHED] = values
+    app.cycle(CYCLE, **upkeep)(ValueUpkeep(values, lambda: app.database, grace_s).handle)
     return values
 
 
