@@ -161,7 +161,7 @@ class Functions(FunctionTypes):
         own = None if opens is None else opens()
         return AtomicStep(self._context.database, held, idle_ms, own=own)
 
-    def _record(self, attempt: Attempt, row: NewStep) -> Op[object]:
+    def _record(self, attempt: Attempt, row: NewStep) -> Op[None]:
         held = Held(attempt.claimed.id, attempt.claimed.token)
         yield from keep_large(attempt.type.sealer, rows := [row])
         yield from write_once(self._context.store, held, rows[0])
