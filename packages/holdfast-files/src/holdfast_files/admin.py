@@ -22,9 +22,7 @@ class LargeValueAdmin(NounAdmin):
         Raises: JobNotFound, Refused, SealError.
         """
         wanted = str(parse_id(id))
-        job = await self._gateway.read(
-            caller, "job.payload", lambda store: read_job(store, wanted)
-        )
+        job = await self._gateway.read(caller, "job.payload", lambda store: read_job(store, wanted))
         sealer = self._gateway.app.registry.sealer
         # In a thread: the file may be far away.
         if payload == "input":
