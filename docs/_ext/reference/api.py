@@ -152,6 +152,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast_files.ListedFile",
         "holdfast_files.content_key",
         "holdfast_files.check_key",
+        "holdfast_files.add_large_values",
+        "holdfast_files.LargeValues",
     ),
     "Archive": (
         "holdfast_archive.add_archive",

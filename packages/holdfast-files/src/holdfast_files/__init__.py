@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from holdfast_files.files import Files as Files
     from holdfast_files.keys import check_key as check_key
     from holdfast_files.keys import content_key as content_key
+    from holdfast_files.large_values import LargeValues as LargeValues
+    from holdfast_files.large_values import add_large_values as add_large_values
 
 __getattr__ = lazy_names(
     __name__,
@@ -21,6 +23,7 @@ __getattr__ = lazy_names(
         "content": ("Data",),
         "files": ("AsyncFiles", "Files"),
         "keys": ("check_key", "content_key"),
+        "large_values": ("LargeValues", "add_large_values"),
         "file_stores": ("open_files",),
     },
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, SealError
 
 
 class FilesError(HoldfastError):
@@ -104,3 +104,44 @@ class LinkInvalid(FilesError, code="HF109", http_status=403, exit_code=4):
     """
 
     fix = "ask for a new link"
+
+
+class LargeValueMissing(SealError, code="HF211", http_status=404, exit_code=3):
+    """The file of a large value is missing.
+
+    A row names a file that is not where this process looks for it: the file was deleted by something
+    other than Holdfast, or this process has other files or another prefix than the one that wrote it.
+    A job with such an input waits, without using up an attempt, and is tried again later.
+    """
+
+    fix = "compare files= and prefix= of add_large_values with the writer's; else restore the file from a backup"
+
+
+class LargeValueChanged(SealError, code="HF212"):
+    """The file of a large value does not have the content that was stored.
+
+    Its SHA-256 is in the row and compared whenever the value is read. A job with such an input waits,
+    without using up an attempt, and is tried again later.
+    """
+
+    fix = "restore the file from a backup; if there is none, cancel the job and start another"
+
+
+class LargeValuesUnreachable(SealError, code="HF213", http_status=503):
+    """The files with large values cannot be read.
+
+    The disk or the object store does not answer, or denies access. A job with such an input waits,
+    without using up an attempt, and is tried again later.
+    """
+
+    fix = "check the disk, or the endpoint, the network and the credentials of the object store"
+
+
+class LargeValuesShared(FilesError, code="HF214", exit_code=4):
+    """The files of large values belong to another database.
+
+    Files that no row of a database names are removed, so two databases cannot have their large values
+    in one place: each would remove the other's. The first database that looked there is the owner.
+    """
+
+    fix = "give each database a prefix= of its own; a copied database needs files of its own, and copies of them"

@@ -1,5 +1,16 @@
-"""What files add to Holdfast: their errors."""
+"""What files add to Holdfast."""
 
-from holdfast.extensions import Extension
+from holdfast.extensions import Extension, LazyCommand
 
-EXTENSION = Extension(errors="holdfast_files.errors")
+EXTENSION = Extension(
+    commands={
+        "Inspect and act": {
+            "large-values": LazyCommand(
+                "holdfast_files.cli", "Read inputs and results that are in files."
+            )
+        }
+    },
+    routes="holdfast_files.api:ROUTES",
+    errors="holdfast_files.errors",
+    statements="holdfast_files",
+)

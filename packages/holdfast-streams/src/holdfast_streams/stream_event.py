@@ -55,7 +55,7 @@ class EventDecoder:
 
     def decode(self, text: str) -> Sequence[StreamEvent[Any] | UnreadableEvent]:
         """Return the events of a block, those that cannot be read as such."""
-        if self._sealer is None and '{"$sealed":' not in text:
+        if self._sealer is None and '{"$sealed":' not in text and '{"$large":' not in text:
             try:
                 return self._block.decode(text)
             except msgspec.ValidationError:

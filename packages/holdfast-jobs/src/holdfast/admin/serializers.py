@@ -24,7 +24,7 @@ from holdfast.core.records import (
     ProgressRecord,
 )
 from holdfast.core.redaction import redact, redact_value
-from holdfast.core.sealing import Sealer, key_id, open_input, open_output, sealed_marker
+from holdfast.core.sealing import Sealer, is_large, key_id, open_input, open_output, sealed_marker
 from holdfast.core.statistics import STEPS_MS, DeadGroup, Window
 
 
@@ -92,6 +92,8 @@ def shown_payload(text: str | None, raw: bool, open: Callable[[str], str]) -> tu
     """Return a payload as it is shown, and whether it is sealed and this process cannot open it."""
     if text is None:
         return None, False
+    if is_large(text):
+        return {"large": decode_any(text)["$large"]}, False
     try:
         value = decode_any(open(text))
     except SealError:

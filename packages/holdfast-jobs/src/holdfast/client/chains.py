@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 from collections.abc import Coroutine
 from functools import partial
@@ -37,12 +38,14 @@ from holdfast.commands.chains import (
     run_chain_now,
 )
 from holdfast.commands.change import Change, count_answer
+from holdfast.commands.start import keep_large
 from holdfast.core.codec import encode_output
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InvalidOption
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import ChainRecord, NewJob
 from holdfast.core.registry import Target
+from holdfast.core.sealing import is_large
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -96,7 +99,8 @@ class ChainCommands(Resource):
             id = new_id()
             stored = entry.stored_input(id, text)
             next = NewJob(id, chain, entry.name, stored, trace=trace, version=version, **place)
-            return continue_chain(store, chain, next)
+            yield from keep_large(conditions.sealer, jobs := [next])
+            return (yield from continue_chain(store, chain, jobs[0]))
 
         return self._write(tx, chain, command)
 
@@ -258,7 +262,10 @@ class AsyncChains(ChainCommands):
     async def wait(self, id: Id, timeout: Duration | None = None) -> CompletedChain[Any]: ...
     async def wait(self, id: Id, timeout: Duration | None = None) -> CompletedChain[Any]:
         """See `Chains.wait`."""
-        return self._completed_chain(id, await self._waiting.wait_async(id, timeout))
+        record = await self._waiting.wait_async(id, timeout)
+        if is_large(record.output or ""):
+            return await asyncio.to_thread(self._completed_chain, id, record)
+        return self._completed_chain(id, record)
 
     async def get(self, id: Id, *, tx: AsyncTx | None = None) -> Chain:
         """See `Chains.get`."""

@@ -24,6 +24,7 @@ from holdfast.client.start_targets import Targets
 from holdfast.client.views import Chain, OutputT
 from holdfast.commands.change import Change, due_hints
 from holdfast.commands.signals import make_signal, send_signal
+from holdfast.commands.start import keep_large
 from holdfast.core.duration import Duration
 from holdfast.core.errors import (
     HoldfastError,
@@ -352,6 +353,9 @@ def _insert_command(job: NewJob, input: str) -> ClientCommand[Chain]:
             new = msgspec.structs.replace(job, trace=conditions.trace(job.type))
         if conditions.capture is not None:
             new = msgspec.structs.replace(new, context=conditions.capture())
+        if conditions.sealer is not None:
+            yield from keep_large(conditions.sealer, jobs := [new])
+            new = jobs[0]
         yield from store.jobs.insert_new(new, conditions.channel)
         chain: Chain = Chain(_id=job.id, type=job.type, state="pending", key=None, _input=input)
         if conditions.channel and not conditions.has_observers:

@@ -29,7 +29,7 @@ from holdfast.client.start_targets import StartableType, Targets
 from holdfast.client.views import Chain, chain_of, new_chain, removed_chain
 from holdfast.commands.change import Change, due_hints
 from holdfast.commands.debounce import Unsealed
-from holdfast.commands.start import Started, StartRequest, publish_event, start_chains
+from holdfast.commands.start import Started, StartRequest, keep_large, publish_event, start_chains
 from holdfast.core.context import encode_context
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
@@ -316,6 +316,7 @@ def start_command(batch: Batch) -> ClientCommand[list[Chain]]:
         requests = batch.requests
         if not requests:
             return Change([])
+        yield from keep_large(conditions.sealer, requests)
         if batch.delays_ms is not None:
             requests = batch.at_times((yield from store.schema.clock()))
         if conditions.trace is not None:
@@ -362,7 +363,7 @@ def publish_command(
         if after_ms is not None:
             moment = (yield from store.schema.clock()) + after_ms * 1000
         job_id = new_id()
-        job = NewJob(
+        new = NewJob(
             id=job_id,
             chain_id=job_id,
             type=name,
@@ -374,8 +375,9 @@ def publish_command(
             version=entry.version,
             context=conditions.capture() if given is None and conditions.capture else given,
         )
+        yield from keep_large(conditions.sealer, jobs := [new])
         published = yield from publish_event(
-            store, job, conditions.channel, is_declared=targets.is_logged(name)
+            store, jobs[0], conditions.channel, is_declared=targets.is_logged(name)
         )
         started = [Started(each.id, each.type, "pending", False) for each in published.deliveries]
         chains = [new_chain(each, None, text) for each in started]

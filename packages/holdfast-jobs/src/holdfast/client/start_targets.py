@@ -87,7 +87,7 @@ class Targets:
     def __init__(self, registry: Registry, open_types: bool, payload_limit: int) -> None:
         self._registry = registry
         self._open_types = open_types
-        self._limit = payload_limit
+        self.limit, self.output_limit = payload_limit, SIZE_LIMIT
         self._entries: dict[str, tuple[JobType, StartableType]] = {}
         self.open_emission: Callable[[Any], Any] | None = None  # set by what keeps what jobs emit
 
@@ -135,7 +135,7 @@ class Targets:
 
     def encode(self, entry: StartableType, input: Any) -> str:
         """Return an input as text. Raises: InputInvalid, PayloadTooLarge, PayloadNotEncodable."""
-        return entry.codec.encode(input, self._limit)
+        return entry.codec.encode(input, self.limit)
 
     def encode_event(self, event: str, input: Any) -> str:
         """Return an event's input as text that fits the input type of every handler known here.
@@ -145,7 +145,7 @@ class Targets:
         declared = self._registry.find(check_name(event))
         known = [declared] if declared is not None else []
         codecs = [each.input for each in (*known, *self._registry.of_event(event))]
-        texts = [each.encode(input, self._limit) for each in codecs or [_ANYTHING]]
+        texts = [each.encode(input, self.limit) for each in codecs or [_ANYTHING]]
         return texts[0]
 
     def is_logged(self, event: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 import msgspec
 
@@ -20,9 +21,10 @@ from holdfast.core.ids import delivery_id, id_at
 from holdfast.core.instants import Expiry, Instant
 from holdfast.core.records import ChainState, Debounce, Ending, NewBlocker, NewJob, NewKey, State
 from holdfast.core.registry import JobType
+from holdfast.core.sealing import PayloadStore, Sealer
 from holdfast.core.subscriptions import NewSubscription, Subscription
 from holdfast.notify.base import Hint
-from holdfast.storage.operation import Op
+from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store import Store
 
 
@@ -50,6 +52,13 @@ class Started(msgspec.Struct, frozen=True):
     type: str
     state: ChainState
     deduplicated: bool
+
+
+def keep_large(sealer: Sealer | None, records: list[Any]) -> Op[None]:
+    """Keep large payloads elsewhere before these records are written, which it replaces in the list."""
+    keep = sealer.find_large(records) if isinstance(sealer, PayloadStore) else None
+    if keep is not None:
+        yield Statement("", {}, keep)
 
 
 def start_chains(

@@ -29,10 +29,11 @@ DEPTH_LIMIT = 200
 SMALLEST_INT = -(2**63)
 LARGEST_INT = 2**63 - 1
 SEALED_PREFIX = '{"$sealed":'
-"""What a sealed payload begins with in the database; no payload in clear may."""
+LARGE_PREFIX = '{"$large":'
+"""What a sealed payload, and a reference to one that is kept elsewhere, begin with; no payload in clear may."""
 
 _BACKSLASH = ord("\\")
-_SEALED = SEALED_PREFIX.encode()
+_RESERVED = (SEALED_PREFIX.encode(), LARGE_PREFIX.encode())
 _NUL = b"\\u0000"
 # An even number of backslashes before it would mean the six characters themselves, not a NUL.
 _EXACT_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -54,8 +55,8 @@ def checked_text(raw: bytes, limit: int = SIZE_LIMIT) -> str:
         "latin-1"
     ):
         _check_ints(raw)
-    if raw.startswith(_SEALED):
-        raise PayloadNotEncodable("the payload begins like a sealed one, with the key $sealed")
+    if raw.startswith(_RESERVED):
+        raise PayloadNotEncodable("the payload begins like a sealed one, or with the key $large")
     if len(raw) > 2 * DEPTH_LIMIT and raw.count(b"[") + raw.count(b"{") > DEPTH_LIMIT:
         _check_depth(raw)
     return raw.decode()
@@ -255,9 +256,9 @@ def encode_any(value: Any, limit: int = SIZE_LIMIT) -> str:
     return _ANY.encode(value, limit)
 
 
-def encode_output(value: Any) -> str:
+def encode_output(value: Any, limit: int = SIZE_LIMIT) -> str:
     """Return an output of any type as JSON text; what is wrong with it is said of the output."""
-    return _ANY_OUTPUT.encode(value)
+    return _ANY_OUTPUT.encode(value, limit)
 
 
 def decode_any(text: str | bytes) -> Any:

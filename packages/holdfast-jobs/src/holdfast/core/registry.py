@@ -36,7 +36,7 @@ from holdfast.core.keep import Keep, keep_of
 from holdfast.core.lease import Lease
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
-from holdfast.core.sealing import Sealer
+from holdfast.core.sealing import PayloadStore, Sealer
 from holdfast.core.signatures import (
     Kinds,
     at_least_one,
@@ -85,6 +85,11 @@ class JobType:
     """What opens payloads in this process, sealed type or not."""
     around: Around | None = None
     """What is put around calls of its functions."""
+
+    @property
+    def payloads(self) -> PayloadStore | None:
+        """What keeps its large payloads."""
+        return self.sealer if isinstance(self.sealer, PayloadStore) else None
 
     @property
     def stored_version(self) -> int | None:

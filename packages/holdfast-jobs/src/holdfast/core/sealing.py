@@ -5,14 +5,16 @@ An input is bound to its job's id and type, an output to its chain: copied to an
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.core.codec import SEALED_PREFIX
+from holdfast.core.codec import LARGE_PREFIX, SEALED_PREFIX
 from holdfast.core.errors import SealBroken, SealKeyMissing
 from holdfast.core.ids import delivery_id
 
+_ADD_VALUES = "call add_large_values(app, files=…) in this process too"
 SEALED_TEXT = "(the text is sealed)"
 """Instead of what an error of a sealed job says: it may repeat the payload."""
 
@@ -37,6 +39,20 @@ class Sealer(Protocol):
         """Decrypt a payload. Raises: SealKeyMissing, SealBroken."""
 
 
+class PayloadStore(Sealer):
+    """A sealer of an extension that keeps large payloads elsewhere: records get references in their place.
+
+    `find_large` returns what does that to a list of records, and blocks; `keep` does it in a thread. `restore` puts the
+    payloads back in a thread, and `fetch` returns the one of a reference, and blocks. Both raise SealError.
+    """
+
+    sealer: Sealer | None
+    find_large: Callable[[list[Any]], Callable[[], list[Any]] | None]
+    keep: Callable[[list[Any]], Awaitable[None]]
+    restore: Callable[[list[Any]], Awaitable[None]]
+    fetch: Callable[[str], str]
+
+
 class _Envelope(msgspec.Struct, frozen=True, rename={"sealed": "$sealed"}):
     sealed: Sealed
 
@@ -48,6 +64,16 @@ _decoder = msgspec.json.Decoder(_Envelope)
 def is_sealed(text: str) -> bool:
     """Whether a stored payload is sealed."""
     return text.startswith(SEALED_PREFIX)
+
+
+def is_large(text: str) -> bool:
+    """Whether a stored payload is a reference to a large one, which may be sealed."""
+    return text.startswith(LARGE_PREFIX) or (is_sealed(text) and LARGE_PREFIX[1:] in text[:300])
+
+
+def is_clear(text: str) -> bool:
+    """Whether a payload is stored as it is."""
+    return not text.startswith((SEALED_PREFIX, LARGE_PREFIX))
 
 
 def key_id(text: str | None) -> str | None:
@@ -67,7 +93,7 @@ def seal_input(sealer: Sealer | None, text: str, id: str, type: str) -> str:
 
 def open_input(sealer: Sealer | None, text: str, id: str, type: str) -> str:
     """Return the stored input of a job in clear; one that is not sealed as it is. Raises: SealError."""
-    return text if not is_sealed(text) else _open(sealer, text, _input_of(id, type))
+    return text if is_clear(text) else _open(sealer, text, _input_of(id, type))
 
 
 def seal_output(sealer: Sealer | None, text: str, chain_id: str, type: str) -> str:
@@ -77,7 +103,7 @@ def seal_output(sealer: Sealer | None, text: str, chain_id: str, type: str) -> s
 
 def open_output(sealer: Sealer | None, text: str, chain_id: str) -> str:
     """Return the stored output of a chain in clear; one that is not sealed as it is. Raises: SealError."""
-    return text if not is_sealed(text) else _open(sealer, text, _output_of(chain_id))
+    return text if is_clear(text) else _open(sealer, text, _output_of(chain_id))
 
 
 def sealed_marker(text: str) -> dict[str, Any]:
@@ -98,7 +124,7 @@ def _output_of(chain_id: str) -> bytes:
 
 def check_sealer(sealer: Sealer | None, type: str) -> Sealer:
     """Return what seals payloads of a type. Raises: SealKeyMissing without one."""
-    if sealer is None:
+    if sealer is None or (isinstance(sealer, PayloadStore) and sealer.sealer is None):
         raise SealKeyMissing(f"job type {type} is sealed, but this process has no key to seal with")
     return sealer
 
@@ -108,6 +134,12 @@ def _seal(sealer: Sealer, text: str, bound_to: bytes) -> str:
 
 
 def _open(sealer: Sealer | None, text: str, bound_to: bytes) -> str:
+    if is_large(text):
+        if not isinstance(sealer, PayloadStore):
+            raise SealKeyMissing("the payload is in a file of large values", help=_ADD_VALUES)
+        text = sealer.fetch(text)
+        if not is_sealed(text):
+            return text
     try:
         sealed = _decoder.decode(text).sealed
     except msgspec.MsgspecError:

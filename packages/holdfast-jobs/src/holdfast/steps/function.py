@@ -620,7 +620,7 @@ class DurableFunction:
             self.reach("after {} was recorded", id)
 
     def _encode(self, codec: TypeCodec, value: Any) -> str:
-        return self._seal(codec.encode(value))
+        return self._seal(codec.encode(value, self._functions.output_limit))
 
     def _seal(self, text: str) -> str:
         attempt = self._attempt
@@ -631,10 +631,7 @@ class DurableFunction:
         )
 
     def _open(self, record: StepRecord) -> str:
-        text = record.output or "null"
-        if not is_sealed(text):
-            return text
-        claimed = self._attempt.claimed
+        text, claimed = record.output or "null", self._attempt.claimed
         try:
             return open_output(self._attempt.type.sealer, text, claimed.chain_id)
         except SealError as error:
@@ -784,7 +781,10 @@ class DurableFunction:
 
     async def _write_rows(self, rows: Sequence[NewStep | ClosedStep]) -> None:
         """Write records. A caller that is cancelled meanwhile hears of it after the commit, unless the attempt ends."""
-        written = self._functions.recorder.write(self._attempt, rows)
+        stored, payloads = list(rows), self._attempt.type.payloads
+        if payloads is not None:
+            await payloads.keep(stored)
+        written = self._functions.recorder.write(self._attempt, stored)
         try:
             await asyncio.shield(written)
         except asyncio.CancelledError:

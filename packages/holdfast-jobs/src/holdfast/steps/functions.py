@@ -13,7 +13,7 @@ import msgspec
 from holdfast.client.start_plan import Batch, Starter, with_context, with_job
 from holdfast.client.start_targets import Targets
 from holdfast.commands.blockers import attach_blockers, refuse_circle
-from holdfast.commands.start import start_chains
+from holdfast.commands.start import keep_large, start_chains
 from holdfast.core.codec import TypeCodec
 from holdfast.core.errors import InvalidOption
 from holdfast.core.instants import Instant, to_instant
@@ -45,7 +45,7 @@ class FunctionTypes:
     """Whether the worker dies at a boundary that a function reaches; for tests."""
 
     def __init__(self, targets: Targets) -> None:
-        self._targets = targets
+        self._targets, self.output_limit = targets, targets.output_limit
         self.open_emission = targets.open_emission
 
     def until_ms(self, time: datetime, now: Instant) -> int:
@@ -64,9 +64,7 @@ class FunctionTypes:
     def open_child(self, child: BlockerRecord, attempt: Attempt) -> str:
         """Return the output of a chain that a function called, in clear. Raises: SealError."""
         text = child.output or "null"
-        if not is_sealed(text):
-            return text
-        attempt.sealed = True
+        attempt.sealed |= is_sealed(text)
         return open_output(attempt.type.sealer, text, child.chain_id)
 
 
@@ -116,6 +114,9 @@ class Functions(FunctionTypes):
         children: list[BlockerRecord] = []
         if any(each.kind == "run" and each.state == "open" for each in records):
             children = await database.read_async(store.blockers.of_jobs([id]))
+        if attempt.type.payloads is not None:
+            await attempt.type.payloads.restore(records)
+            await attempt.type.payloads.restore(children)
         return DurableFunction(self, attempt, records, children)
 
     def now(self, attempt: Attempt) -> Instant:
@@ -161,15 +162,18 @@ class Functions(FunctionTypes):
         own = None if opens is None else opens()
         return AtomicStep(self._context.database, held, idle_ms, attempt.on_begin, own=own)
 
-    def _record(self, attempt: Attempt, row: NewStep) -> Op[object]:
+    def _record(self, attempt: Attempt, row: NewStep) -> Op[None]:
         held = Held(attempt.claimed.id, attempt.claimed.token)
-        return write_once(self._context.store, held, row)
+        yield from keep_large(attempt.type.sealer, rows := [row])
+        yield from write_once(self._context.store, held, rows[0])
 
     async def start_children(
         self, function: DurableFunction, attempt: Attempt, action: StartChildren
     ) -> NewStep:
         """Start chains, and record them as what the function waits for. Raises: LeaseLost, and those of starts."""
         batch = self._starter.many(action.target, action.inputs, action.keys, action.options)  # type: ignore[arg-type]
+        if attempt.type.payloads is not None:
+            await attempt.type.payloads.keep(batch.requests)
         started = start_children(self._context.store, attempt, batch, function, action.record)
         row = await self._context.database.run_async(started)
         if batch.requests:

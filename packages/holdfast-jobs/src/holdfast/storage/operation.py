@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -12,10 +13,11 @@ Row = tuple[Any, ...]
 
 
 class Statement(NamedTuple):
-    """One named statement of a dialect's catalogue with its parameters."""
+    """One named statement of a dialect's catalogue with its parameters; or a call that blocks, made instead of it."""
 
     name: str
     params: Mapping[str, Value]
+    call: Callable[[], list[Row]] | None = None
 
 
 Op = Generator[Statement, list[Row], T]
@@ -39,7 +41,7 @@ def run(op: Op[T], on: SyncExecutor) -> T:
         statement = next(op)
         while True:
             try:
-                rows = on.execute(statement)
+                rows = statement.call() if statement.call else on.execute(statement)
             except Exception as error:
                 statement = op.throw(error)
             else:
@@ -59,7 +61,8 @@ async def run_async(op: Op[T], on: AsyncExecutor) -> T:
         statement = next(op)
         while True:
             try:
-                rows = await on.execute(statement)
+                call = statement.call
+                rows = await (asyncio.to_thread(call) if call else on.execute(statement))
             except Exception as error:
                 statement = op.throw(error)
             else:

@@ -15,7 +15,7 @@ from holdfast.core.instants import Instant
 from holdfast.core.records import ClaimedJob, FailingJob, LeaseStatus
 from holdfast.core.registry import JobType
 from holdfast.core.retry import Retry
-from holdfast.core.sealing import check_sealer, is_sealed, open_input
+from holdfast.core.sealing import check_sealer, is_clear, is_sealed, open_input
 from holdfast.worker.clock import Clock
 
 if TYPE_CHECKING:
@@ -143,10 +143,11 @@ class Attempt(msgspec.Struct, eq=False):
         """Open a sealed input, in memory only. Raises: SealError."""
         claimed = self.claimed
         self.sealed = self.sealed or self.type.sealed or is_sealed(claimed.input)
-        if not self.sealed:
+        if not self.sealed and is_clear(claimed.input):
             return
         try:
-            check_sealer(self.type.sealer, claimed.type)
+            if self.sealed:
+                check_sealer(self.type.sealer, claimed.type)
             claimed.input = open_input(self.type.sealer, claimed.input, claimed.id, claimed.type)
         except SealError as error:
             error.job_id = claimed.id

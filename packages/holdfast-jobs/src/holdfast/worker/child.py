@@ -218,7 +218,7 @@ def _make_result(type: JobType, value: Any) -> ChildResult:
                 raise TypeError("a handler in a process must name the next job type as a string")
             return ChildResult(
                 "continue",
-                encode_any(value.input),
+                encode_any(value.input, sys.maxsize),
                 name,
                 delay_ms=None if value.after is None else milliseconds(value.after),
                 at=check_time(value.at, value.after),
@@ -227,7 +227,9 @@ def _make_result(type: JobType, value: Any) -> ChildResult:
                 options=dict(value.options),
             )
         case _:
-            return ChildResult("value", "null" if value is None else type.output.encode(value))
+            return ChildResult(
+                "value", "null" if value is None else type.output.encode(value, sys.maxsize)
+            )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.commands.attempts import FinishReport
+from holdfast.commands.start import keep_large
 from holdfast.commands.unreadable import next_try_ms
 from holdfast.core.codec import encode_output
 from holdfast.core.errors import (
@@ -109,6 +110,8 @@ class Executor:
             )
         )
         try:
+            if (payloads := attempt.type.payloads) is not None:
+                await payloads.restore([claimed])
             attempt.open_seal()
             if claimed.blockers > 0 or attempt.type.atomic or claimed.failing or claimed.steps:
                 postponed = await self._set_up(attempt, job)
@@ -118,7 +121,7 @@ class Executor:
                 value = await self._calls.by_type[claimed.type](job)
             else:
                 value = await self._call_specially(attempt, job)
-            if attempt.abort_reason is None and job.is_plain:
+            if attempt.abort_reason is None and job.is_plain and payloads is None:
                 finish = self._resolve(attempt, value)
                 if not finish.next_blockers:
                     return AttemptResult(finish)
@@ -181,6 +184,8 @@ class Executor:
             ]
         jobs: list[Job[Any]] = [Job(each, self._context.id, None) for each in attempts]
         try:
+            if (payloads := attempts[0].type.payloads) is not None:
+                await payloads.restore([each.claimed for each in attempts])
             _open_seals(attempts)
             await self._read_blockers(jobs)
             values = await self._calls.by_type[attempts[0].type.name](jobs)  # type: ignore[arg-type]
@@ -226,6 +231,9 @@ class Executor:
             return
         database = self._context.database
         records = await database.read_async(database.store.blockers.of_jobs(sorted(waited)))
+        payloads = jobs[0].attempt_state.type.payloads
+        if payloads is not None:
+            await payloads.restore(records)
         for job_id, job in waited.items():
             job.set_blockers([each for each in records if each.job_id == job_id])
 
@@ -265,6 +273,8 @@ class Executor:
 
     async def _resolve_value(self, attempt: Attempt, job: Job[Any], value: Any) -> Finish:
         finish = self._resolve(attempt, value)
+        if attempt.type.payloads is not None:
+            await attempt.type.payloads.keep([finish])
         if job.function is not None:
             if finish.kind == "snooze":
                 await job.function.save()
@@ -278,6 +288,7 @@ class Executor:
     def _resolve_in_transaction(self, attempt: Attempt, output: Any) -> Op[Finish]:
         # What is given to complete(tx=…) is not what the handler is annotated to return.
         finish = self._resolve(attempt, output, encode_output)
+        yield from keep_large(attempt.type.sealer, [finish])
         yield from self._resolver.check_waits(self._context.database.store, finish)
         return finish
 

@@ -23,7 +23,7 @@ from holdfast.core.errors import (
 from holdfast.core.instants import to_datetime
 from holdfast.core.records import BlockerRecord, ClaimedJob, Held, State
 from holdfast.core.redaction import printable
-from holdfast.core.sealing import is_sealed, open_output
+from holdfast.core.sealing import is_clear, is_sealed, open_output
 from holdfast.steps.job_steps import JobSteps
 from holdfast.storage.database import Database
 from holdfast.worker.attempt import AbortReason, Attempt
@@ -350,14 +350,14 @@ class Job(JobSteps, Generic[T]):
         )
 
     def _open_output(self, record: BlockerRecord) -> BlockerRecord:
-        if record.output is None or not is_sealed(record.output):
+        if record.output is None or is_clear(record.output):
             return record
         try:
             text = open_output(self._attempt.type.sealer, record.output, record.chain_id)
         except SealError as error:
             error.job_id = self._attempt.claimed.id
             raise
-        self._attempt.sealed = True
+        self._attempt.sealed |= is_sealed(record.output)
         return msgspec.structs.replace(record, output=text)
 
 

@@ -80,7 +80,7 @@ class OutcomeResolver:
         self._targets = targets
 
     def resolve(
-        self, attempt: Attempt, value: Any, encode: Callable[[Any], str] | None = None
+        self, attempt: Attempt, value: Any, encode: Callable[[Any, int], str] | None = None
     ) -> Finish:
         """A value completes, Continue, Snooze and Cancel do what they say.
 
@@ -97,7 +97,7 @@ class OutcomeResolver:
         if isinstance(value, Cancel):
             error = clean_error("Cancelled", value.reason)
             return make_finish(attempt, self._worker, "cancel", error=error)
-        text = (encode or attempt.type.output.encode)(value)
+        text = (encode or attempt.type.output.encode)(value, self._targets.output_limit)
         if attempt.sealed:
             claimed = attempt.claimed
             text = seal_output(attempt.type.sealer, text, claimed.chain_id, claimed.type)

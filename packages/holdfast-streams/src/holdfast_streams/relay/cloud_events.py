@@ -57,7 +57,7 @@ class EventEncoder:
 
     def _data(self, event: RawEvent) -> bytes:
         data = bytes(event.data)
-        if data.startswith(b'{"$sealed":'):
+        if data.startswith((b'{"$sealed":', b'{"$large":')):
             data = open_input(self._sealer, data.decode(), event.id, event.name).encode()
         if data == b"null":
             # A tombstone: what the key means is gone.
