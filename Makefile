@@ -98,6 +98,10 @@ scale: setup ## Send the same events through one database and through four, with
 failover: setup ## Test failover of a Patroni cluster, once per failure mode; needs root and Linux.
 	@$(BIN)/python -m pytest -s --timeout 600 tests/failover $(ARGS)
 
+.PHONY: formal
+formal: setup ## Check the formal model and its broken variants with TLC; needs Java.
+	@$(BIN)/python -m tests.formal $(ARGS)
+
 # The wheel is 18, and Debian's package is another one; `make test` runs on both.
 VERSIONS ?= 14 15 16 17
 CONTRACT := tests/contract tests/storage/test_migrate_postgres.py tests/storage/test_fences.py tests/notify/test_postgres.py
