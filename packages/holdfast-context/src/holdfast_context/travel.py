@@ -19,7 +19,6 @@ from holdfast.app.registration import CycleOptions
 from holdfast.core.context import decode_context, encode_context
 from holdfast.core.errors import OutputInvalid
 from holdfast.core.registry import Target
-from holdfast.core.signatures import check_call
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.worker.job import Job
 from holdfast_context.errors import ContextDeclared, ContextNotEntered
@@ -50,11 +49,10 @@ def add_context(
     own thread if it is a sync one. What it raises fails the attempt.
     begin: called with each transaction that Holdfast opens for a handler (`job.tx`, `job.prepare()`, `job.complete()`,
     atomic steps) and the context, to set what holds until its end; in an async handler, what it returns is awaited.
-    Raises: ContextDeclared, HandlerInvalid.
+    Raises: ContextDeclared.
     """
     if _ATTACHED in app.attached:
         raise ContextDeclared("add_context was called twice for one application")
-    check_call(capture)
     made = app.attached[_ATTACHED] = TravelContext(app, capture, enter, begin)
     app.use_context(made.captured, made.around)
     return made
