@@ -49,7 +49,7 @@ class Conditions(msgspec.Struct, frozen=True):
     """What a command needs to know of the transaction it runs in.
 
     `channel` is where hints go within the transaction, set where its commit cannot be observed; `trace` gives new jobs
-    their trace, `capture` their context; without observers a command need not describe `events`; `sealer` opens payloads.
+    their trace, `capture` their context; without observers no command need describe `events`; `sealer` opens payloads.
     """
 
     channel: str | None = None
