@@ -16,9 +16,9 @@ import msgspec
 
 from holdfast.commands.start import Started
 from holdfast.core.codec import TypeCodec, decode_any
-from holdfast.core.context import decode_context
 from holdfast.core.errors import OutputInvalid, SealError
 from holdfast.core.instants import Instant, to_datetime
+from holdfast.core.job_context import decode_context
 from holdfast.core.records import ChainRecord, ChainState, JobRecord, OnBlockerFailure, State
 from holdfast.core.sealing import Sealer, open_input, open_output
 from holdfast.core.steps import StepId, StepKind, StepState

@@ -31,6 +31,7 @@ __all__ = [
     "CommandUsage",
     "ConfigError",
     "ConnectionClosed",
+    "ContextInvalid",
     "CopiedDatabase",
     "CrossSite",
     "CycleError",

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
-from holdfast.core.context import is_context_name
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import FilterError, InvalidDuration, InvalidId, nearest
 from holdfast.core.ids import parse_id
+from holdfast.core.job_context import is_context_name
 from holdfast.core.lifecycle import STATES
 
 MAX_FILTER_LENGTH = 1_000
