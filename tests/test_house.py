@@ -356,6 +356,7 @@ GIVEN = {
     "Middleware",
     "Next",
     "Now",
+    "PrepareTx",
     "ResolveOutput",
     "WrapRun",
 }

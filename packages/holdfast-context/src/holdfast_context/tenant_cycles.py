@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.client.start_plan import Start
-from holdfast.core.context import encode_context
 from holdfast.core.errors import InvalidOption
+from holdfast.core.job_context import encode_context
 from holdfast.core.registry import Target
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from holdfast.app.registration import CycleOptions
-from holdfast.core.context import decode_context, encode_context
 from holdfast.core.errors import OutputInvalid
+from holdfast.core.job_context import decode_context, encode_context
 from holdfast.core.registry import Target
-from holdfast.core.signatures import check_call
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.worker.job import Job
 from holdfast_context.errors import ContextDeclared, ContextNotEntered
@@ -50,13 +49,12 @@ def add_context(
     own thread if it is a sync one. What it raises fails the attempt.
     begin: called with each transaction that Holdfast opens for a handler (`job.tx`, `job.prepare()`, `job.complete()`,
     atomic steps) and the context, to set what holds until its end; in an async handler, what it returns is awaited.
-    Raises: ContextDeclared, HandlerInvalid.
+    Raises: ContextDeclared.
     """
     if _ATTACHED in app.attached:
         raise ContextDeclared("add_context was called twice for one application")
-    check_call(capture)
     made = app.attached[_ATTACHED] = TravelContext(app, capture, enter, begin)
-    app.use_context(made.captured, made.around)
+    app.use_context(made.capture_text, made.around)
     return made
 
 
@@ -78,7 +76,7 @@ class TravelContext:
 
     def current(self) -> dict[str, str]:
         """Return what a job would be started in now. Raises: ContextInvalid."""
-        return decode_context(self.captured())
+        return decode_context(self.capture_text())
 
     def cycle(
         self,
@@ -103,7 +101,7 @@ class TravelContext:
 
         self._app.cycle(name, **options)(start)
 
-    def captured(self) -> str | None:
+    def capture_text(self) -> str | None:
         """Return the same as it is stored, None if it is empty. Raises: ContextInvalid."""
         captured, running = self._capture(), self._running.get()
         if running is not None and isinstance(captured, Mapping):
@@ -134,7 +132,7 @@ class TravelContext:
         with self._run(job), manager:
             if self._begin is not None and context:
                 begin = partial(self._begin_sync, self._begin, context)
-                job.attempt_state.on_begin = begin
+                job.attempt_state.prepare_tx = begin
                 if job.transaction is not None:
                     begin(job.transaction)
             return call(jobs)
@@ -151,7 +149,7 @@ class TravelContext:
                 await stack.enter_async_context(manager)
             if self._begin is not None and context:
                 begin = partial(self._begin_async, self._begin, context)
-                job.attempt_state.on_begin = begin
+                job.attempt_state.prepare_tx = begin
                 if job.transaction is not None:
                     await begin(job.transaction)
             return await call(jobs)

@@ -8,7 +8,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -22,18 +22,11 @@ from holdfast.client.pagination import check_length
 from holdfast.commands.change import Change, Effect, with_audit
 from holdfast.commands.tokens import create_token, revoke_token
 from holdfast.core.codec import decode_any
-from holdfast.core.context import decode_context, encode_context
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.errors import (
-    InvalidCursor,
-    InvalidId,
-    InvalidOption,
-    OutsideContext,
-    Refused,
-)
+from holdfast.core.errors import InvalidCursor, InvalidId, InvalidOption, Refused
 from holdfast.core.ids import parse_id
 from holdfast.core.instants import Instant
-from holdfast.core.records import AuditRecord, JobRecord, NewToken, TokenRecord
+from holdfast.core.records import AuditRecord, NewToken, TokenRecord
 from holdfast.core.redaction import printable
 from holdfast.extensions import merge
 from holdfast.storage.id_generator import new_id
@@ -88,11 +81,10 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated caller; with a `context`, such as ("tenant", "acme"), only for jobs that were started in it."""
+    """An authenticated caller."""
 
     name: str
     role: Role
-    context: tuple[str, str] | None = None
 
 
 LOCAL = Principal("local", Role.DEVELOPER)
@@ -122,16 +114,9 @@ POLICY: dict[str, Role] = {
 """The lowest role that may do each action; an action that is not listed is forbidden."""
 
 
-WITHIN_CONTEXT = frozenset(
-    ["job.list", "job.get", "job.payload", "job.cancel", "job.retry", "job.run_now"]
-)
-"""What callers who are limited to a context may do; `admin.jobs` keeps them to its jobs."""
-
-
 def may(principal: Principal, action: str) -> bool:
     """Whether a principal may do this."""
-    is_within = principal.context is None or action in WITHIN_CONTEXT
-    return is_within and principal.role >= POLICY[action]
+    return principal.role >= POLICY[action]
 
 
 def least_of(actions: Sequence[str]) -> str:
@@ -141,8 +126,6 @@ def least_of(actions: Sequence[str]) -> str:
 
 def check(principal: Principal, action: str) -> None:
     """Refuse an action to those who may not do it. Raises: Refused."""
-    if principal.context is not None and action not in WITHIN_CONTEXT:
-        raise OutsideContext(f"{principal.name} may not {action}: {_words_of(principal.context)}")
     if not may(principal, action):
         raise Refused(
             f"{principal.name} has the role {principal.role.word}, which does not allow {action}",
@@ -262,18 +245,11 @@ class TokenAdmin(NounAdmin):
     """API tokens: 256 random bits, shown once and stored as a hash."""
 
     async def create(
-        self,
-        caller: Caller,
-        name: str,
-        role: Role,
-        lasts: Duration | None = None,
-        context: str | None = None,
+        self, caller: Caller, name: str, role: Role, lasts: Duration | None = None
     ) -> MadeToken:
-        """Make a token, with a context such as "tenant=acme" for its jobs only. Raises: InvalidOption, InvalidDuration."""
+        """Make a token. Raises: InvalidOption, InvalidDuration."""
         secret = new_secret()
         token = new_token(name, role, secret, lasts)
-        if context is not None:
-            token = msgspec.structs.replace(token, role=_limited_role(role, context))
         record = await self._gateway.run(
             caller, "token.create", lambda store: create_token(store, token)
         )
@@ -307,38 +283,7 @@ class TokenAdmin(NounAdmin):
         if used_at is None or time.time_ns() // 1000 - used_at > TOUCH_EVERY_US:
             # The statement checks again by the database's clock; this saves the write.
             await database.run_async(database.store.tokens.touch(record.id))
-        word, _, context = record.role.partition(_LIMITED)
-        limit = _read_context(context) if context else None
-        return Principal(record.name, Role.parse(word), limit)
-
-
-_LIMITED = " of "
-"""Between a role and its context in a token: code that does not know of contexts finds no such role, and refuses it."""
-
-
-def _limited_role(role: Role, context: str) -> str:
-    name, value = _read_context(context)
-    encode_context({name: value})
-    return f"{role.word}{_LIMITED}{name}={value}"
-
-
-def _read_context(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value
-
-
-def _words_of(context: tuple[str, str]) -> str:
-    return f"only jobs with {context[0]}={context[1]}"
-
-
-def check_context(principal: Principal, jobs: Iterable[JobRecord]) -> None:
-    """Refuse jobs that were not started in the context a caller is limited to. Raises: OutsideContext."""
-    if principal.context is None:
-        return
-    name, value = principal.context
-    for job in jobs:
-        if decode_context(job.context).get(name) != value:
-            raise OutsideContext(f"{principal.name} may see {_words_of(principal.context)}")
+        return Principal(record.name, Role.parse(record.role))
 
 
 def new_secret() -> str:

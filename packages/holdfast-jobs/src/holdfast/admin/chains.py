@@ -26,10 +26,10 @@ from holdfast.commands.change import Change, Effect, count_answer
 from holdfast.commands.debounce import with_last_input
 from holdfast.commands.rerun import copy_records, find_step
 from holdfast.core.codec import decode_any
-from holdfast.core.context import decode_context
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InputUnreadable
 from holdfast.core.ids import parse_id
+from holdfast.core.job_context import decode_context
 from holdfast.core.lifecycle import TERMINAL
 from holdfast.core.records import ChainRecord, JobRecord, State
 from holdfast.core.sealing import is_sealed, open_input

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.access import Caller, NounAdmin, check, check_context
+from holdfast.admin.access import Caller, NounAdmin, check
 from holdfast.admin.bulk_audit import new_bulk
 from holdfast.admin.serializers import (
     job_version,
@@ -34,7 +34,7 @@ from holdfast.commands.explain import explain, look_around
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now, spacing_us
 from holdfast.commands.redrives import rate_text, redrive_dead_letters
 from holdfast.core.errors import InvalidId, InvalidOption, JobNotFound
-from holdfast.core.filters import CONTEXT, Term, format_filter, parse_filter
+from holdfast.core.filters import parse_filter
 from holdfast.core.ids import digits_of_part, parse_id
 from holdfast.core.instants import Instant
 from holdfast.core.records import JobRecord
@@ -126,9 +126,8 @@ class JobAdmin(NounAdmin):
 
         Raises: FilterError, InvalidCursor, InvalidOption.
         """
-        within = _within_context(caller, filter)
         return await self._gateway.read(
-            caller, "job.list", lambda store: _page(store, within, limit, after)
+            caller, "job.list", lambda store: _page(store, filter, limit, after)
         )
 
     async def get(self, caller: Caller, id: str, raw: bool = False) -> JobDetail:
@@ -138,7 +137,7 @@ class JobAdmin(NounAdmin):
             check(caller.principal, "job.payload")
         withheld, sealer = not caller.may("job.payload"), self._gateway.app.registry.sealer
         return await self._gateway.read(
-            caller, "job.get", lambda store: _detail(store, caller, wanted, sealer, raw, withheld)
+            caller, "job.get", lambda store: _detail(store, wanted, sealer, raw, withheld)
         )
 
     async def steps(
@@ -152,7 +151,6 @@ class JobAdmin(NounAdmin):
 
         def op(store: Store) -> Op[list[dict[str, Any]]]:
             job = yield from read_job(store, wanted)
-            check_context(caller.principal, [job])
             blockers = yield from store.blockers.of_jobs([wanted])
             found = yield from store.steps.latest(wanted, limit)
             return shown_steps(found, blockers, job.chain_id, sealer, raw, withheld)
@@ -161,8 +159,7 @@ class JobAdmin(NounAdmin):
 
     async def count(self, caller: Caller, filter: str) -> Matches:
         """Count the jobs that match a filter, up to COUNTED among the newest SCANNED. Raises: FilterError."""
-        query = query_of(_within_context(caller, filter), 1, None)
-        query = msgspec.structs.replace(query, limit=COUNTED)
+        query = msgspec.structs.replace(query_of(filter, 1, None), limit=COUNTED)
         found = await self._gateway.read(
             caller, "job.list", lambda store: store.jobs.matching(query, SCANNED)
         )
@@ -170,14 +167,7 @@ class JobAdmin(NounAdmin):
 
     async def find(self, caller: Caller, text: str) -> str | None:
         """Return the job that has this id, or the only one whose id begins or ends so."""
-
-        def op(store: Store) -> Op[str | None]:
-            found = yield from _find_id(store, text)
-            if found is not None and caller.principal.context is not None:
-                check_context(caller.principal, [(yield from read_job(store, found))])
-            return found
-
-        return await self._gateway.read(caller, "job.get", op)
+        return await self._gateway.read(caller, "job.get", lambda store: _find_id(store, text))
 
     async def changes(
         self, caller: Caller, filter: str, watch: Watch, look: int
@@ -213,8 +203,6 @@ class JobAdmin(NounAdmin):
         wanted = checked_ids(ids)
 
         def op(store: Store) -> Op[Change[Moved]]:
-            if caller.principal.context is not None:
-                check_context(caller.principal, (yield from store.jobs.get(wanted)))
             if len(wanted) == 1:
                 yield from _check_one(store, wanted[0], expected)
             change = yield from command(store, wanted)
@@ -222,14 +210,6 @@ class JobAdmin(NounAdmin):
             return change.with_answer(Moved(change.answer, left))
 
         return await self._gateway.run(caller, action, op)
-
-
-def _within_context(caller: Caller, filter: str) -> str:
-    """Return a filter that finds nothing outside of the context that a caller is limited to."""
-    if caller.principal.context is None:
-        return filter
-    name, value = caller.principal.context
-    return f"{filter} {format_filter([Term(CONTEXT + name, ':', (value,))])}"
 
 
 def _page(store: Store, filter: str, limit: int, after: str | None) -> Op[Page[dict[str, Any]]]:
@@ -253,10 +233,9 @@ def checked_ids(ids: Sequence[str]) -> list[str]:
 
 
 def _detail(
-    store: Store, caller: Caller, id: str, sealer: Sealer | None, raw: bool, withheld: bool
+    store: Store, id: str, sealer: Sealer | None, raw: bool, withheld: bool
 ) -> Op[JobDetail]:
     record = yield from read_job(store, id)
-    check_context(caller.principal, [record])
     asked = yield from with_last_input(store, record)
     around = yield from look_around(store, record)
     attempts = yield from store.attempts.of(id)

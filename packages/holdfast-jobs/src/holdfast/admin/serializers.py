@@ -12,10 +12,10 @@ import msgspec
 from holdfast.client.views import Chain
 from holdfast.commands.health import Health, summarize
 from holdfast.core.codec import decode_any
-from holdfast.core.context import decode_context
 from holdfast.core.errors import Changed, SealError
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.instants import Instant, to_datetime
+from holdfast.core.job_context import decode_context
 from holdfast.core.records import (
     AttemptRecord,
     BlockerRecord,

@@ -35,7 +35,6 @@ from holdfast.core.duration import Duration
 from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.instants import Instant
 from holdfast.core.records import AppliedMigration
-from holdfast.core.registry import JobType
 from holdfast.core.schemes import POSTGRES_SCHEMES
 from holdfast.core.sealing import Sealer
 from holdfast.extensions import rows
@@ -268,7 +267,7 @@ class Holdfast(Registration, Producer):
         names = [each.name for each in self.registry] if types is None else list(types)
         return Worker(
             database or self.database,
-            {name: self._type(name) for name in names},
+            {name: replace(self.registry.get(name), around=self._around) for name in names},
             options,
             notifier=self.notifier if self._bound.hints else None,
             observer=self.observer(),
@@ -276,10 +275,6 @@ class Holdfast(Registration, Producer):
             targets=self.targets,
             threads=threads,
         )
-
-    def _type(self, name: str) -> JobType:
-        found = self.registry.get(name)
-        return found if self._around is None else replace(found, around=self._around)
 
     def assembly(self, settings: Settings, types: Iterable[str] | None = None) -> Assembly:
         """Return everything a tick or a background mode is made of; `types` limits what its worker runs."""

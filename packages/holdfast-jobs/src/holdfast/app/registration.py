@@ -30,7 +30,7 @@ from holdfast.core.signatures import at_least_one, check_call, check_kind
 from holdfast.core.upgrades import check_version, upgrade_of
 
 if TYPE_CHECKING:
-    from holdfast.client.client import CaptureContext, SendSpans
+    from holdfast.client.client import SendSpans
     from holdfast.core.events import Event, Observer
     from holdfast.scheduler.cycle_run import WrapRun
 
@@ -236,7 +236,7 @@ class Registration:
         self._voice.begin_spans = send
         self._wrap_cycle_run = tick
 
-    def use_context(self, capture: CaptureContext, around: Around) -> None:
+    def use_context(self, capture: Callable[[], str | None], around: Around) -> None:
         """Store with new jobs what `capture` returns, and have `around` restore it for their handlers."""
         self._voice.capture = capture
         self._around = around

@@ -67,9 +67,6 @@ def token() -> None:
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What the token allows.")
 @click.option("--name", help="Name of the holder, shown in the audit log.  [default: you]")
 @click.option("--expires", metavar="DURATION", help="Expiry, e.g. 90d.")
-@click.option(
-    "--context", metavar="NAME=VALUE", help="Only jobs started in this context, e.g. tenant=acme."
-)
 @reason_option
 @output_option
 @with_database
@@ -78,7 +75,6 @@ def create(
     role: str,
     name: str | None,
     expires: str | None,
-    context: str | None,
     reason: str | None,
     output: Format,
 ) -> None:
@@ -87,8 +83,7 @@ def create(
 
     caller = session.caller(reason)
     named = name or caller.name
-    wanted = Role.parse(role)
-    made = session.run(session.admin.tokens.create(caller, named, wanted, expires, context))
+    made = session.run(session.admin.tokens.create(caller, named, Role.parse(role), expires))
     row = {**made.token, "secret": made.secret}
     write_single(row, output, lambda: write_table([row], _SECRET_COLUMNS), id="secret")
     print_info("save the secret now: it is not stored and cannot be shown again")

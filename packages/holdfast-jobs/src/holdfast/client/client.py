@@ -42,9 +42,6 @@ log = logging.getLogger("holdfast.client")
 Trace: TypeAlias = Callable[[str], str | None]
 """Returns the W3C trace context to store with new jobs of a type."""
 
-CaptureContext: TypeAlias = Callable[[], str | None]
-"""Returns the context to store with new jobs, as `core.context` encodes it."""
-
 _PACKAGES = {"postgresql": "holdfast.storage.postgres", "sqlite": "holdfast.storage.sqlite"}
 
 
@@ -52,15 +49,14 @@ class Conditions(msgspec.Struct, frozen=True):
     """What a command needs to know of the transaction it runs in.
 
     `channel` is where hints go within the transaction, set where its commit cannot be observed; `trace` gives new jobs
-    their trace context, and `capture` what they are started in; without observers a command need not describe its
-    `events`; `sealer` opens payloads.
+    their trace, `capture` their context; without observers no command need describe `events`; `sealer` opens payloads.
     """
 
     channel: str | None = None
     trace: Trace | None = None
     has_observers: bool = True
     sealer: Sealer | None = None
-    capture: CaptureContext | None = None
+    capture: Callable[[], str | None] | None = None
 
 
 ClientCommand: TypeAlias = Callable[[Store, Conditions], Op[Change[T]]]
@@ -73,7 +69,7 @@ class Outputs(msgspec.Struct):
     channel: str | None = None
     observer: Observer | None = None
     begin_spans: Callable[[], SendSpans] | None = None
-    capture: CaptureContext | None = None
+    capture: Callable[[], str | None] | None = None
 
 
 class Client:

@@ -15,7 +15,7 @@ from holdfast.core.errors import FilterError, InvalidCursor, InvalidId, InvalidO
 from holdfast.core.filters import CONTEXT, Operator, Term, Value, field_of, parse_filter
 from holdfast.core.ids import parse_id
 from holdfast.storage.operation import Op
-from holdfast.storage.store.pagination import ContextValue, JobQuery, Listed, Walk
+from holdfast.storage.store.pagination import JobQuery, Listed, Walk
 
 MAX_PAGE = 1_000
 
@@ -28,8 +28,10 @@ def query_of(filter: str, limit: int, before: str | None) -> JobQuery:
     conditions: QueryTerms = {}
     for term in parse_filter(filter):
         for name, value in _conditions(term).items():
-            if field_of(term.field).match in ("words", "context"):
+            if field_of(term.field).match == "words":
                 value = (*conditions.pop(name, ()), *value)
+            if name == "context" and not value.keys() & conditions.get(name, {}).keys():
+                value |= conditions.pop(name, {})
             if name in conditions:
                 raise FilterError(f"the filter has two conditions on {term.field}")
             conditions[name] = value
@@ -60,8 +62,7 @@ def _conditions(term: Term) -> QueryTerms:
         case "words":
             return {field.params[0]: (f"%{_like(str(_single(term)), '%')}%",)}
         case "context":
-            name = term.field.removeprefix(CONTEXT)
-            return {field.params[0]: (ContextValue(name, str(_single(term))),)}
+            return {field.params[0]: {term.field.removeprefix(CONTEXT): _single(term)}}
         case "range":
             # To the millisecond of a moving clock > is the same as >=.
             step = 0 if field.kind == "duration" else 1

@@ -30,12 +30,12 @@ from holdfast.client.views import Chain, chain_of, new_chain, removed_chain
 from holdfast.commands.change import Change, due_hints
 from holdfast.commands.debounce import Unsealed
 from holdfast.commands.start import Started, StartRequest, keep_large, publish_event, start_chains
-from holdfast.core.context import encode_context
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
 from holdfast.core.events import Event, event
 from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.instants import Expiry, Instant
+from holdfast.core.job_context import encode_context
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
     ChainRecord,

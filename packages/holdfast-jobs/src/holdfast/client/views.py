@@ -16,9 +16,9 @@ import msgspec
 
 from holdfast.commands.start import Started
 from holdfast.core.codec import TypeCodec, decode_any
-from holdfast.core.context import decode_context
 from holdfast.core.errors import OutputInvalid, SealError
 from holdfast.core.instants import Instant, to_datetime
+from holdfast.core.job_context import decode_context
 from holdfast.core.records import ChainRecord, ChainState, JobRecord, OnBlockerFailure, State
 from holdfast.core.sealing import Sealer, open_input, open_output
 from holdfast.core.steps import StepId, StepKind, StepState
@@ -213,20 +213,15 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None
     version: int = 1
     expires_at: datetime | None = None
+    context: dict[str, str] = {}
     _input: str
     _output: str | None
-    _context: str | None = None
     _sealer: Sealer | None = None
 
     @property
     def input(self) -> Any:
         """What was asked. Raises: SealError."""
         return decode_any(open_input(self._sealer, self._input, str(self.id), self.type))
-
-    @property
-    def context(self) -> dict[str, str]:
-        """What it was started in, such as its tenant; empty if there was nothing."""
-        return decode_context(self._context)
 
     @property
     def output(self) -> Any:
@@ -243,7 +238,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 def job_of(record: JobRecord, sealer: Sealer | None) -> JobInfo:
     """Return a job's public view."""
-    return view_of(JobInfo, record, _sealer=sealer)
+    return view_of(JobInfo, record, context=decode_context(record.context), _sealer=sealer)
 
 
 class BlockerInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ __all__ = [
     "CommandUsage",
     "ConfigError",
     "ConnectionClosed",
+    "ContextInvalid",
     "CopiedDatabase",
     "CrossSite",
     "CycleError",
@@ -1171,16 +1172,6 @@ class Refused(HoldfastError, code="HF090", http_status=403, exit_code=4):
     """
 
     fix = "use a token with a role that allows it; see `holdfast token create --role`"
-
-
-class OutsideContext(Refused, code="HF204"):
-    """The role is limited to one context.
-
-    A token made with `--context tenant=acme` sees and changes jobs that were started in that context,
-    and nothing else: no chains, workers, cycles or settings.
-    """
-
-    fix = "choose a job of that context, or use a token without `--context`"
 
 
 class Unauthenticated(HoldfastError, code="HF095", http_status=401):

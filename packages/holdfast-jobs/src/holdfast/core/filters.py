@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
-from holdfast.core.context import is_context_name
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import FilterError, InvalidDuration, InvalidId, nearest
 from holdfast.core.ids import parse_id
+from holdfast.core.job_context import is_context_name
 from holdfast.core.lifecycle import STATES
 
 MAX_FILTER_LENGTH = 1_000
@@ -140,7 +140,7 @@ FIELDS: Mapping[str, Field] = {
             "Functions that wait for a signal of this name.",
         ),
         Field(
-            "context",
+            "context.NAME",
             "text",
             "context",
             ("context",),
@@ -166,12 +166,11 @@ CONTEXT = "context."
 
 def field_of(name: str) -> Field:
     """Return what a term filters by. Raises: FilterError."""
-    if name.startswith(CONTEXT) and is_context_name(name.removeprefix(CONTEXT)):
-        return FIELDS["context"]
-    if name not in FIELDS or name == "context":
-        known = [CONTEXT + "NAME" if each == "context" else each for each in FIELDS]
-        raise FilterError(f"{name[:40]!r} is not a filter key", help=_help_with(name, known))
-    return FIELDS[name]
+    is_context = name.startswith(CONTEXT) and is_context_name(name.removeprefix(CONTEXT))
+    found = FIELDS.get("context.NAME" if is_context else name)
+    if found is None:
+        raise FilterError(f"{name[:40]!r} is not a filter key", help=_help_with(name, FIELDS))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

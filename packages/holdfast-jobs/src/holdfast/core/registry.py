@@ -113,10 +113,9 @@ class JobType:
             ) from error
 
 
-Around: TypeAlias = Callable[[Callable[..., Any], bool], Callable[..., Any]]
-"""Returns a call of a job with something around it; the flag says whether the call is to be awaited."""
-
 Handler: TypeAlias = Callable[..., Any]
+Around: TypeAlias = Callable[[Handler, bool], Handler]
+"""Returns a call of a job with something around it; the flag says whether the call is to be awaited."""
 Target: TypeAlias = str | Handler
 """A job type, said by its name or by its handler."""
 

@@ -160,7 +160,7 @@ class Functions(FunctionTypes):
         held = Held(attempt.claimed.id, attempt.claimed.token)
         idle_ms = attempt.policy.lease_ms // 2
         own = None if opens is None else opens()
-        return AtomicStep(self._context.database, held, idle_ms, attempt.on_begin, own=own)
+        return AtomicStep(self._context.database, held, idle_ms, attempt.prepare_tx, own=own)
 
     def _record(self, attempt: Attempt, row: NewStep) -> Op[None]:
         held = Held(attempt.claimed.id, attempt.claimed.token)

@@ -34,6 +34,7 @@ AbortReason = Literal[
     "shutdown",
 ]
 
+PrepareTx = Callable[[Any], Any]
 EndedBy = Literal["slot", "heartbeat"]
 
 LOST: frozenset[AbortReason] = frozenset(
@@ -80,7 +81,7 @@ class Attempt(msgspec.Struct, eq=False):
     """Whether steps of it are to be undone if it fails."""
     sealed: bool = False
     """Whether its payloads are sealed, so that nothing of them may be written in clear."""
-    on_begin: Callable[[Any], Any] | None = None
+    prepare_tx: PrepareTx | None = None
     """Called with each transaction that is opened for its handler; awaited in an async one."""
     unused_steps: Sequence[str] = ()
     """Records that a durable function did not ask for, though it has ended."""

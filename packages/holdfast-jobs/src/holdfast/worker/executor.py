@@ -27,7 +27,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.outcome import Snooze
 from holdfast.core.records import Finish
-from holdfast.core.registry import JobType
+from holdfast.core.registry import Handler, JobType
 from holdfast.core.signatures import is_async
 from holdfast.observe.context import JobContext, current_job
 from holdfast.steps.parking import Killed, Parked
@@ -399,15 +399,12 @@ class Executor:
         self, attempt: Attempt, function: DurableFunction, error: str
     ) -> str | None:
         """Undo the steps of a function; return why one could not be undone."""
-        around = attempt.type.around
-
-        def undo(job: Job[Any]) -> Any:
-            return function.run_undos(error)
-
-        call = undo if around is None else around(undo, function.is_async)
+        undo = self._calls.with_around(
+            attempt.type, lambda job: function.run_undos(error), function.is_async
+        )
         job: Job[Any] = Job(attempt, self._context.id, None)
         problem: str | None = await (
-            call(job) if function.is_async else self._calls.in_thread(call, job)
+            undo(job) if function.is_async else self._calls.in_thread(undo, job)
         )
         return problem
 
@@ -503,7 +500,9 @@ class HandlerCalls:
         function = job.attempt_state.type.on_failed
         if function is None:
             return None
-        call = self._with_around(job.attempt_state.type, function)
+        call = self.with_around(
+            job.attempt_state.type, self._with_check(function), is_async(function)
+        )
         return await (call(job) if is_async(function) else self.in_thread(call, job))
 
     def _call(self, type: JobType) -> Call:
@@ -515,17 +514,18 @@ class HandlerCalls:
                 f"the batch handler of {type.name} can neither be atomic nor run in a process",
                 help="omit batch, or use a plain handler on the loop or in a thread",
             )
+        call = self.with_around(type, self._with_check(handler), is_async(handler))
         match type.executor:
             case "process":
                 return self._with_check(self._processes.call(type))
             case "thread":
-                return partial(self.in_thread, self._with_around(type, handler))
+                return partial(self.in_thread, call)
             case "loop":
-                return self._with_around(type, handler)
+                return call
 
-    def _with_around(self, type: JobType, function: Callable[..., Any]) -> Callable[..., Any]:
-        call = self._with_check(function)
-        return call if type.around is None else type.around(call, is_async(function))
+    def with_around(self, type: JobType, call: Handler, is_async: bool) -> Handler:
+        """Return a call with what its type has around it."""
+        return call if type.around is None else type.around(call, is_async)
 
     def _with_check(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         """Check, as the last step before a handler, that it may begin: what came before it may have taken long."""

@@ -20,7 +20,7 @@ from holdfast.core.records import Finish, Held
 from holdfast.storage.database import Database, Raised
 from holdfast.storage.operation import Op, run, run_async
 from holdfast.storage.store import Store
-from holdfast.worker.attempt import Attempt, lost_reason
+from holdfast.worker.attempt import Attempt, PrepareTx, lost_reason
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class _HandlerTransaction:
         database: Database,
         held: Held,
         idle_ms: int,
-        on_begin: Callable[[Any], Any] | None = None,
+        prepare_tx: PrepareTx | None = None,
         is_first: bool = False,
         own: Any = None,
     ) -> None:
@@ -52,7 +52,7 @@ class _HandlerTransaction:
         self._database = database
         self._own = own
         self._held = held
-        self._on_begin = on_begin
+        self._prepare_tx = prepare_tx
         self._idle_ms = idle_ms
         self._is_first = is_first
         self._is_begun = False
@@ -75,9 +75,9 @@ class _HandlerTransaction:
         opening = self._own or self._database.transaction(self._held, self._is_first)
         self.tx = opening.__enter__()
         self._sync = opening
-        if self._on_begin is not None:
+        if self._prepare_tx is not None:
             try:
-                self._on_begin(self.tx)
+                self._prepare_tx(self.tx)
             except BaseException as error:
                 self.roll_back(error)
                 raise
@@ -87,9 +87,9 @@ class _HandlerTransaction:
         opening = self._own or self._database.transaction_async(self._held, self._is_first)
         self.tx = await opening.__aenter__()
         self._async = opening
-        if self._on_begin is not None:
+        if self._prepare_tx is not None:
             try:
-                await self._on_begin(self.tx)
+                await self._prepare_tx(self.tx)
             except BaseException as error:
                 await self.roll_back_async(error)
                 raise

@@ -10,7 +10,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast.core.codec import decode_any
-from holdfast.core.context import decode_context
 from holdfast.core.errors import (
     Aborted,
     AlreadyCompleting,
@@ -21,6 +20,7 @@ from holdfast.core.errors import (
     WrongState,
 )
 from holdfast.core.instants import to_datetime
+from holdfast.core.job_context import decode_context
 from holdfast.core.records import BlockerRecord, ClaimedJob, Held, State
 from holdfast.core.redaction import printable
 from holdfast.core.sealing import is_clear, is_sealed, open_output
@@ -249,7 +249,7 @@ class Job(JobSteps, Generic[T]):
         if self._preparation is not None:
             raise AlreadyCompleting("prepare() was called twice")
         self._preparation = Preparation(
-            self._require_database(), self._held, self._idle_ms, self._attempt.on_begin, True
+            self._require_database(), self._held, self._idle_ms, self._attempt.prepare_tx, True
         )
         return self._preparation
 
@@ -286,7 +286,7 @@ class Job(JobSteps, Generic[T]):
 
     def new_completion(self, is_first: bool = False) -> Completion:
         """Make the transaction that ends this attempt; it may be idle for half a lease."""
-        begin = self._attempt.on_begin
+        begin = self._attempt.prepare_tx
         return Completion(self._require_database(), self._held, self._idle_ms, begin, is_first)
 
     @property

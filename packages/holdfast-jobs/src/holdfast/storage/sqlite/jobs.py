@@ -42,13 +42,7 @@ from holdfast.storage.sqlite.limits import (
 )
 from holdfast.storage.sqlite.tally import Tally, page_params
 from holdfast.storage.store.chains import BlockerStore, ChainStore
-from holdfast.storage.store.jobs import (
-    DebounceStore,
-    JobStore,
-    OnFailedStore,
-    is_bare,
-    split_drops,
-)
+from holdfast.storage.store.jobs import DebounceStore, JobStore, OnFailedStore, split_drops
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.storage.store.params import document, lists, records_of, resolve_now, texts
 
@@ -84,7 +78,7 @@ class SqliteJobStore(JobStore):
 
     def insert_new(self, job: NewJob, channel: str | None = None) -> Op[None]:
         yield from super().insert_new(job)
-        if is_bare(job):
+        if job.gate is None and job.version is None and job.context is None:
             yield Statement("job_insert_new_queue", {"id": job.id})
             yield Statement("tally_add_started", {"type": job.type, "now": None})
 

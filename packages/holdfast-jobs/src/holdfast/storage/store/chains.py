@@ -20,7 +20,7 @@ from holdfast.core.records import (
     TakenKey,
 )
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.store.pagination import JobQuery, Lists, Step, along, along_context, among
+from holdfast.storage.store.pagination import JobQuery, Lists, Step, along, among, within
 from holdfast.storage.store.params import document, fetch, fetch_column, fetch_set, has_rows, texts
 
 
@@ -40,7 +40,7 @@ class ChainStore(Lists[ChainRecord]):
         if query.key is not None:
             return along("job_walk_key", key=query.key)
         if query.context is not None:
-            return along_context(query.context)
+            return within(query.context)
         return along("chain_walk")
 
     def claim_keys(self, keys: Sequence[NewKey], now: Instant | None = None) -> Op[set[str]]:

@@ -41,15 +41,7 @@ from holdfast.core.subscriptions import (
     WaitingEvent,
 )
 from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.store.pagination import (
-    JobQuery,
-    Lists,
-    Step,
-    Walk,
-    along,
-    along_context,
-    among,
-)
+from holdfast.storage.store.pagination import JobQuery, Lists, Step, Walk, along, among, within
 from holdfast.storage.store.params import (
     array,
     document,
@@ -86,7 +78,7 @@ class JobStore(Lists[JobRecord]):
         if query.key is not None:
             return along("job_walk_key", key=query.key)
         if query.context is not None:
-            return along_context(query.context)
+            return within(query.context)
         return along(query.source)
 
     def insert(
@@ -107,7 +99,7 @@ class JobStore(Lists[JobRecord]):
 
     def insert_new(self, job: NewJob, channel: str | None = None) -> Op[None]:
         """Write a job that begins a chain and has no options, under an id just made. One statement."""
-        if not is_bare(job):
+        if job.gate is not None or job.version is not None or job.context is not None:
             yield from self.insert([job], channel)
             return
         yield Statement(
@@ -254,11 +246,6 @@ class JobStore(Lists[JobRecord]):
     def crashed_before(self, job_id: str) -> Op[int]:
         """Count the jobs whose worker died before a waiting one in its queue, among the nearest. One statement."""
         return fetch_value("job_crashed_before", id=job_id)
-
-
-def is_bare(job: NewJob) -> bool:
-    """Whether a job without options needs no more columns than its trace."""
-    return job.gate is None and job.version is None and job.context is None
 
 
 def _fields_of(job: NewJob) -> dict[str, Value]:

@@ -31,13 +31,6 @@ _LIVE = frozenset(("blocked", "pending", "running"))
 _NOT_COMPLETED = frozenset(("failed", "cancelled"))
 
 
-class ContextValue(msgspec.Struct, frozen=True):
-    """A value that the contexts of jobs are filtered by."""
-
-    name: str
-    value: str
-
-
 class JobQuery(msgspec.Struct, frozen=True):
     """Optional conditions, all of which must hold. `before` is the id where the previous page ended."""
 
@@ -61,7 +54,7 @@ class JobQuery(msgspec.Struct, frozen=True):
     age_min_ms: int | None = None
     age_max_ms: int | None = None
     words: tuple[str, ...] | None = None
-    context: tuple[ContextValue, ...] | None = None
+    context: dict[str, str] | None = None
 
     @property
     def is_bare(self) -> bool:
@@ -112,8 +105,8 @@ class Walk(msgspec.Struct, Generic[Listed], frozen=True):
     end: str | None
 
 
-def _wire(value: Value | tuple[str, ...] | tuple[ContextValue, ...]) -> Value:
-    return document(list(value)) if isinstance(value, tuple) else value
+def _wire(value: Value | tuple[str, ...] | dict[str, str]) -> Value:
+    return document(value) if isinstance(value, tuple | dict) else value
 
 
 FIRST_LOOK = 250
@@ -199,24 +192,21 @@ def along(name: str, **given: str) -> Step:
     return lambda before, limit: fetch_column(name, **given, before=before, limit=limit)
 
 
-def along_context(context: tuple[ContextValue, ...]) -> Step:
+def within(context: dict[str, str]) -> Step:
     """Step through what was started in a context with the first of these values."""
-    first = context[0]
-    return along("job_walk_context", context_name=first.name, context_value=first.value)
+    name, value = next(iter(context.items()))
+    return along("job_walk_context", context_name=name, context_value=value)
 
 
 def _is_known(query: JobQuery) -> Op[bool]:
     """Say whether anything of the types and contexts asked for was ever started. Raises: FilterError."""
     if query.context is not None:
         names = yield from fetch_column("job_context_names")
-        for each in query.context if names else ():
-            if each.name not in names:
-                raise FilterError(
-                    f"no job has a context with the name {each.name!r}",
-                    help=nearest(each.name, names) or f"use one of {', '.join(names)}",
-                )
         if not names:
             return False
+        for each in query.context.keys() - set(names):
+            near = nearest(each, names) or f"use one of {', '.join(names)}"
+            raise FilterError(f"no job has a context with the name {each!r}", help=near)
     if query.types is None and query.type_like is None:
         return True
     return (yield from has_rows("job_type_known", **query.type_params()))

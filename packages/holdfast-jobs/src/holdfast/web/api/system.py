@@ -21,7 +21,6 @@ class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: str
     expires: str | None = None
     reason: str | None = None
-    context: str | None = None
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,9 +90,7 @@ async def create_token(request: BoundRequest) -> ApiResponse:
     """Create a token; the secret is only in this response."""
     wanted: TokenRequest = request.body
     role = Role.parse(wanted.role)
-    created = await request.service.tokens.create(
-        request.caller, wanted.name, role, wanted.expires, wanted.context
-    )
+    created = await request.service.tokens.create(request.caller, wanted.name, role, wanted.expires)
     return ApiResponse(created, 201)
 
 

@@ -899,9 +899,9 @@ j.id = any (case when :words::json is null
    and (:worker::text is null or locked_by = :worker)
    and (:step::text is null or exists (select from holdfast.step s where s.job_id = j.id and s.name = :step))
    and (:context::json is null or not exists (
-         select from json_to_recordset(:context::json) as e(name text, value text)
+         select from json_each_text(:context::json) e
           where not exists (
-            select from holdfast.job_context c where c.name = e.name and c.value = e.value and c.job_id = j.id)))
+            select from holdfast.job_context c where c.name = e.key and c.value = e.value and c.job_id = j.id)))
    and (:waiting::text is null or exists (
          select from holdfast.step s join holdfast.queue w on w.job_id = s.job_id
           where s.job_id = j.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))

@@ -107,7 +107,7 @@ select {chain_columns}
          select 1 from json_each(:context) e
           where not exists (
             select 1 from holdfast_job_context c
-             where c.name = json_extract(e.value, '$.name') and c.value = json_extract(e.value, '$.value') and c.job_id = f.id)))
+             where c.name = e.key and c.value = e.value and c.job_id = f.id)))
    and (:waiting is null or exists (
          select 1 from holdfast_step s cross join holdfast_queue w on w.job_id = s.job_id
           where s.job_id = t.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))

@@ -459,7 +459,7 @@ id in (select value from json_each(:ids))
          select 1 from json_each(:context) e
           where not exists (
             select 1 from holdfast_job_context c
-             where c.name = json_extract(e.value, '$.name') and c.value = json_extract(e.value, '$.value') and c.job_id = holdfast_job_state.id)))
+             where c.name = e.key and c.value = e.value and c.job_id = holdfast_job_state.id)))
    and (:waiting is null or exists (
          select 1 from holdfast_step s cross join holdfast_queue w on w.job_id = s.job_id
           where s.job_id = holdfast_job_state.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))
