@@ -30,10 +30,11 @@ SMALLEST_INT = -(2**63)
 LARGEST_INT = 2**63 - 1
 SEALED_PREFIX = '{"$sealed":'
 LARGE_PREFIX = '{"$large":'
+RESERVED = (SEALED_PREFIX, LARGE_PREFIX)
 """What a sealed payload, and a reference to one that is kept elsewhere, begin with; no payload in clear may."""
 
 _BACKSLASH = ord("\\")
-_RESERVED = (SEALED_PREFIX.encode(), LARGE_PREFIX.encode())
+_RESERVED = tuple(map(str.encode, RESERVED))
 _NUL = b"\\u0000"
 # An even number of backslashes before it would mean the six characters themselves, not a NUL.
 _EXACT_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.core.codec import LARGE_PREFIX, SEALED_PREFIX
+from holdfast.core.codec import LARGE_PREFIX, RESERVED, SEALED_PREFIX
 from holdfast.core.errors import SealBroken, SealKeyMissing
 from holdfast.core.ids import delivery_id
 
@@ -71,11 +71,6 @@ def is_large(text: str) -> bool:
     return text.startswith(LARGE_PREFIX) or (is_sealed(text) and LARGE_PREFIX[1:] in text[:300])
 
 
-def is_clear(text: str) -> bool:
-    """Whether a payload is stored as it is."""
-    return not text.startswith((SEALED_PREFIX, LARGE_PREFIX))
-
-
 def key_id(text: str | None) -> str | None:
     """Return the id of the key that a stored payload is sealed with, None for one in clear."""
     if text is None or not is_sealed(text):
@@ -93,7 +88,7 @@ def seal_input(sealer: Sealer | None, text: str, id: str, type: str) -> str:
 
 def open_input(sealer: Sealer | None, text: str, id: str, type: str) -> str:
     """Return the stored input of a job in clear; one that is not sealed as it is. Raises: SealError."""
-    return text if is_clear(text) else _open(sealer, text, _input_of(id, type))
+    return text if not text.startswith(RESERVED) else _open(sealer, text, _input_of(id, type))
 
 
 def seal_output(sealer: Sealer | None, text: str, chain_id: str, type: str) -> str:
@@ -103,7 +98,7 @@ def seal_output(sealer: Sealer | None, text: str, chain_id: str, type: str) -> s
 
 def open_output(sealer: Sealer | None, text: str, chain_id: str) -> str:
     """Return the stored output of a chain in clear; one that is not sealed as it is. Raises: SealError."""
-    return text if is_clear(text) else _open(sealer, text, _output_of(chain_id))
+    return text if not text.startswith(RESERVED) else _open(sealer, text, _output_of(chain_id))
 
 
 def sealed_marker(text: str) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, assert_never
 
 import msgspec
 
+from holdfast.core.codec import RESERVED
 from holdfast.core.errors import SealError
 from holdfast.core.instants import Instant
 from holdfast.core.records import ClaimedJob, FailingJob, LeaseStatus
 from holdfast.core.registry import JobType
 from holdfast.core.retry import Retry
-from holdfast.core.sealing import check_sealer, is_clear, is_sealed, open_input
+from holdfast.core.sealing import check_sealer, is_sealed, open_input
 from holdfast.worker.clock import Clock
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Attempt(msgspec.Struct, eq=False):
         """Open a sealed input, in memory only. Raises: SealError."""
         claimed = self.claimed
         self.sealed = self.sealed or self.type.sealed or is_sealed(claimed.input)
-        if not self.sealed and is_clear(claimed.input):
+        if not self.sealed and not claimed.input.startswith(RESERVED):
             return
         try:
             if self.sealed:

@@ -231,8 +231,7 @@ class Executor:
             return
         database = self._context.database
         records = await database.read_async(database.store.blockers.of_jobs(sorted(waited)))
-        payloads = jobs[0].attempt_state.type.payloads
-        if payloads is not None:
+        if (payloads := jobs[0].attempt_state.type.payloads) is not None:
             await payloads.restore(records)
         for job_id, job in waited.items():
             job.set_blockers([each for each in records if each.job_id == job_id])

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.core.codec import decode_any
+from holdfast.core.codec import RESERVED, decode_any
 from holdfast.core.errors import (
     Aborted,
     AlreadyCompleting,
@@ -23,7 +23,7 @@ from holdfast.core.instants import to_datetime
 from holdfast.core.job_context import decode_context
 from holdfast.core.records import BlockerRecord, ClaimedJob, Held, State
 from holdfast.core.redaction import printable
-from holdfast.core.sealing import is_clear, is_sealed, open_output
+from holdfast.core.sealing import is_sealed, open_output
 from holdfast.steps.job_steps import JobSteps
 from holdfast.storage.database import Database
 from holdfast.worker.attempt import AbortReason, Attempt
@@ -350,7 +350,7 @@ class Job(JobSteps, Generic[T]):
         )
 
     def _open_output(self, record: BlockerRecord) -> BlockerRecord:
-        if record.output is None or is_clear(record.output):
+        if record.output is None or not record.output.startswith(RESERVED):
             return record
         try:
             text = open_output(self._attempt.type.sealer, record.output, record.chain_id)
