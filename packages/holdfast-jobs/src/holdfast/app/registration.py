@@ -16,8 +16,8 @@ from holdfast.core.env_options import FromEnv
 from holdfast.core.errors import DuplicateCycle, InvalidName, InvalidOption, nearest
 from holdfast.core.instants import parse_since
 from holdfast.core.registry import (
-    JobOptions,
     Around,
+    JobOptions,
     JobType,
     Registry,
     Target,
