@@ -14,7 +14,7 @@ from holdfast.web.api.chains import NewChain
 from holdfast_dashboard.start_form import _OPTIONS as FORM_OPTIONS
 from holdfast_django.tasks import DjangoTaskOptions, HoldfastTask
 
-ONLY_PYTHON = {"blockers", "exclude", "id", "on_blocker_failure"}
+ONLY_PYTHON = {"context", "blockers", "exclude", "id", "on_blocker_failure"}
 """What takes ids of other chains; the command line and HTTP start one chain at a time."""
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
 
 from holdfast.core.errors import ContextInvalid
+from holdfast.core.filters import is_context_name
 
 MAX_NAMES, MAX_LENGTH = 16, 200
-
-is_context_name = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII).fullmatch
 
 
 def encode_context(context: object) -> str:
