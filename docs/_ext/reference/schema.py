@@ -29,6 +29,7 @@ PURPOSES = {
     "inbox_parked": "Messages that could not be taken, with the error.",
     "inbox_seen": "The messages that were received, so that one sent again is recognised.",
     "job": "The request: type, input and options. Written once, except a debounced job's input.",
+    "job_context": "What jobs were started in, by name and value, so that lists find them.",
     "lease": "Which worker holds which jobs until when: one row per claim, for any number of jobs.",
     "limit_setting": "Limits changed at run time, and keys that pause.",
     "log": "Published events that consumers read, by line and place. Kept for a day, and until all have passed.",

@@ -15,7 +15,6 @@ from typing import Literal, TypeAlias, cast
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import FilterError, InvalidDuration, InvalidId, nearest
 from holdfast.core.ids import parse_id
-from holdfast.core.job_context import is_context_name
 from holdfast.core.lifecycle import STATES
 
 MAX_FILTER_LENGTH = 1_000
@@ -161,7 +160,7 @@ FIELDS: Mapping[str, Field] = {
 """Every term there is, by name, in the order of the help."""
 
 CONTEXT = "context."
-"""What the terms of contexts begin with; their names are the application's."""
+is_context_name = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII).fullmatch
 
 
 def field_of(name: str) -> Field:

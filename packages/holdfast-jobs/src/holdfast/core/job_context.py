@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
 
 from holdfast.core.errors import ContextInvalid
-
-MAX_NAMES, MAX_LENGTH = 16, 200
-
-is_context_name = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII).fullmatch
+from holdfast.core.filters import is_context_name
 
 
 def encode_context(context: object) -> str:
-    """Return a context as it is stored. Raises: ContextInvalid."""
-    if not isinstance(context, Mapping) or len(context) > MAX_NAMES:
-        raise ContextInvalid(f"{repr(context)[:60]} is no mapping of up to {MAX_NAMES} names")
+    """Return a context as it is stored, equal ones as equal texts. Raises: ContextInvalid."""
+    if not isinstance(context, Mapping) or len(context) > 16:
+        raise ContextInvalid(f"{repr(context)[:60]} is no mapping of up to 16 names")
     for name, value in context.items():
         if not isinstance(name, str) or not is_context_name(name):
             raise ContextInvalid(f"{repr(name)[:60]} is not a name of letters, digits, _ and -")
         if not isinstance(value, str):
             raise ContextInvalid(f"{name} is {repr(value)[:60]}, which is not a text")
-        if not 1 <= len(value) <= MAX_LENGTH or not value.isprintable():
-            raise ContextInvalid(f"{name} has not 1 to {MAX_LENGTH} printable characters")
-    # Sorted, so that equal contexts are equal texts.
+        if not 1 <= len(value) <= 200 or not value.isprintable():
+            raise ContextInvalid(f"{name} has not 1 to 200 printable characters")
     return msgspec.json.encode(dict(sorted(context.items()))).decode()
 
 
