@@ -29,7 +29,7 @@
 (*                is open                                                  *)
 (*   Opens        it is opened in the end, whatever waits for whatever     *)
 (***************************************************************************)
-EXTENDS Naturals
+EXTENDS Naturals, TLC
 
 CONSTANTS Chains,
           Lengths,     \* how many jobs a chain can have
@@ -263,6 +263,9 @@ Next ==
         \/ End(c) \/ EndLock(c) \/ EndOpenJobs(c) \/ EndCommit(c) \/ EndUndo(c)
         \/ RedriveLock(c) \/ Redrive(c)
         \/ \E how \in Hows : Flush(c, how) \/ EndOpen(c, how)
+
+(* Chains are alike; for liveness TLC must tell them apart. *)
+Alike == Permutations(Chains)
 
 Safety == Init /\ [][Next]_vars
 

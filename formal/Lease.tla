@@ -228,7 +228,7 @@ Next ==
     \/ \E r \in runs : Start(r) \/ Complete(r) \/ Retry(r) \/ Release(r)
     \/ \E t \in Tokens :
         \/ ReleaseUnanswered(t) \/ FreeLease(t) \/ Renew(t) \/ Expire(t) \/ See(t)
-        \/ \E reaped \in SUBSET Jobs : Reap(t, reaped)
+        \/ \E reaped \in SUBSET lease[t].jobs : Reap(t, reaped)
     \/ \E w \in Workers : Die(w)
 
 (* Living workers claim, run and end what they hold; leases that nobody renews end, and are reaped. *)

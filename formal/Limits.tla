@@ -195,7 +195,9 @@ SweepWrite ==
 Next ==
     \/ \E j \in Jobs : Insert(j)
     \/ \E r \in runs : Complete(r) \/ Retry(r) \/ Reap(r)
-    \/ \E c \in Claimers : PollLook(c) \/ PollLock(c) \/ \E chosen, locked \in SUBSET Jobs : PollWrite(c, chosen, locked)
+    \/ \E c \in Claimers :
+        \/ PollLook(c) \/ PollLock(c)
+        \/ \E chosen \in SUBSET poll[c].waiting : \E locked \in SUBSET chosen : PollWrite(c, chosen, locked)
     \/ SweepLook \/ SweepWrite
 
 (* Jobs and claimers are alike; for liveness TLC must tell them apart. *)
@@ -207,7 +209,7 @@ Fairness ==
     /\ \A j \in Jobs : WF_vars(Insert(j))
     /\ WF_vars(\E r \in runs : Complete(r))
     /\ \A c \in Claimers :
-        WF_vars(PollLook(c)) /\ WF_vars(PollLock(c)) /\ SF_vars(\E chosen \in SUBSET Jobs : PollWrite(c, chosen, {}))
+        WF_vars(PollLook(c)) /\ WF_vars(PollLock(c)) /\ SF_vars(\E chosen \in SUBSET poll[c].waiting : PollWrite(c, chosen, {}))
 
 Spec == Safety /\ Fairness
 

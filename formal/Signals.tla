@@ -32,7 +32,7 @@
 (*   NotHurried    a signal does not shorten the delay of a retry          *)
 (*   Wakes         a function whose signal came goes on                    *)
 (***************************************************************************)
-EXTENDS Naturals, FiniteSets
+EXTENDS Naturals, FiniteSets, TLC
 
 CONSTANTS Functions, Signals,
           HasTimeout,    \* whether waits have a time limit
@@ -271,6 +271,9 @@ Next ==
         \/ \E dead \in BOOLEAN : Reap(r, dead)
     \/ \E s \in Signals : Send(s)
     \/ RouteLook \/ \E free \in SUBSET Functions : Route(free)
+
+(* Functions are alike; for liveness TLC must tell them apart. *)
+Alike == Permutations(Functions)
 
 Safety == Init /\ [][Next]_vars
 

@@ -15,6 +15,7 @@ select r.job_id::text, 'there is no such job, but a row of ' || r.source
     union all select job_id, 'outcome' from holdfast.outcome
     union all select job_id, 'attempt' from holdfast.attempt
     union all select job_id, 'blocker' from holdfast.blocker
+    union all select job_id, 'context' from holdfast.job_context
     union all select job_id, 'step' from holdfast.step
     union all select job_id, 'output' from holdfast.output
     union all select job_id, 'failing' from holdfast.failing

@@ -16,6 +16,7 @@ select r.job_id, 'there is no such job, but a row of ' || r.source
     union all select job_id, 'attempt' from holdfast_attempt
     union all select job_id, 'blocker' from holdfast_blocker
     union all select job_id, 'step' from holdfast_step
+    union all select job_id, 'context' from holdfast_job_context
     union all select job_id, 'output' from holdfast_output
     union all select job_id, 'failing' from holdfast_failing
     union all select job_id, 'revision' from holdfast_revision
