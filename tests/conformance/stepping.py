@@ -19,7 +19,7 @@ from holdfast.core.steps import (
     WrittenStep,
 )
 from holdfast.storage.store.pagination import JobQuery
-from tests.conformance.harness import MAIL, MILLISECOND, SECOND, Conformance, Harness
+from tests.conformance.harness import LEASE_MS, MAIL, MILLISECOND, SECOND, Conformance, Harness
 from tests.conformance.limiting import LimitFixture
 
 HOUR_MS = 3_600_000
@@ -539,6 +539,33 @@ class SignalConformance(FunctionConformance):
         assert await fixture.due() == []
         fixture.pass_time(seconds=5)
         assert await fixture.due() == [job.id]
+
+    async def test_a_retry_of_a_function_that_was_parked_is_not_hurried_by_a_signal(
+        self, fixture: StepFixture
+    ) -> None:
+        job, _ = await fixture.parked(lasts_ms=1_000)
+        fixture.pass_time(seconds=1)
+        (again,) = await fixture.claim()
+        assert again.id == job.id
+        await fixture.finish_as(again, "retry", delay_ms=5_000)
+        await fixture.send(fixture.signal())
+        assert await fixture.due() == []
+        fixture.pass_time(seconds=5)
+        assert await fixture.due() == [job.id]
+
+    async def test_the_backoff_of_a_function_that_was_parked_and_reaped_twice_is_not_hurried_by_a_signal(
+        self, fixture: StepFixture
+    ) -> None:
+        job, _ = await fixture.parked(lasts_ms=1_000)
+        fixture.pass_time(seconds=1)
+        await fixture.claim()
+        await fixture.lose_all()
+        await fixture.claim()
+        fixture.pass_time(ms=LEASE_MS)
+        await fixture.reap(poison=100)
+        later = (await fixture.read(job.id)).available_at
+        await fixture.send(fixture.signal())
+        assert (await fixture.read(job.id)).available_at == later
 
     async def test_a_function_whose_worker_dies_before_it_parks_finds_its_signal(
         self, fixture: StepFixture

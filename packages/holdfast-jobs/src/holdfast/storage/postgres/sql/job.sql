@@ -356,7 +356,7 @@ back as materialized (
 -- Looked up by place: a join beside `= any (array (…))` would look for every row of the flush once per row of the flush.
 returned as (
   update holdfast.queue q
-     set token = null,
+     set token = null, woken = null,
          (attempt, crashes, available_at, gate_at, rests_until) = (
            -- An attempt that came to an end of its own killed nobody.
            select q.attempt - (back.kinds[place] <> 'retry')::integer,

@@ -72,7 +72,7 @@ ended as (
             {is_ordered} as ordered),
 freed as (
   update holdfast.queue q
-     set token = null, crashes = q.crashes + 1,
+     set token = null, woken = null, crashes = q.crashes + 1,
          (available_at, gate_at, rests_until) = (
            select case when q.gate is null then coalesce(n.at, q.available_at) end,
                   case when q.gate is null or {is_ordered} then q.gate_at else coalesce(n.at, q.gate_at) end,

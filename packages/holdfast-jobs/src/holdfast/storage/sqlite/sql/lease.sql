@@ -122,7 +122,7 @@ select q.job_id, q.type, 'failed', json_extract(x.value, '$[4]'), json_extract(x
 -- name: lease_reap_return
 -- Takes jobs back into the queue; rows are [id, crashes, available_at].
 update holdfast_queue
-   set token = null, crashes = x.crashes,
+   set token = null, woken = null, crashes = x.crashes,
        available_at = case when gate is null then x.available_at end,
        gate_at = case when gate is null or {is_ordered} then gate_at else x.available_at end,
        rests_until = case when {is_ordered} then x.available_at end
