@@ -43,6 +43,7 @@ PURPOSES = {
     "on_failed": "Which types have an `on_failed`, so that it is called whichever process finds the failure.",
     "outcome": "The result of a job. Appended when it finishes.",
     "progress": "The progress that running attempts report.",
+    "keep": "How long ended chains of a type are kept, where its code says so, and up to when they were removed.",
     "output": "What handlers emitted for those who follow a chain, in numbered batches, kept as long as the chain.",
     "queue": "Live jobs: one narrow row per blocked, pending or running job, deleted when it finishes.",
     "revision": "Further inputs of debounced jobs that have not started yet.",
