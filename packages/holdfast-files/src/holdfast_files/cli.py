@@ -31,9 +31,9 @@ def large_values() -> None:
 @with_database
 def get(session: CliSession, id: str, result: bool) -> None:
     """Write the input of a job as JSON, in clear and with its secrets; its file is checked against its digest."""
-    from holdfast_files.admin import LargeValueAdmin
+    from holdfast_files.admin import LargeValueAdmin, Payload
 
     job = session.find_id("job", id)
     admin = session.admin.of(LargeValueAdmin)
-    text = session.run(admin.get(session.caller(), job, "output" if result else "input"))
-    click.echo(text)
+    payload: Payload = "output" if result else "input"
+    click.echo(session.run(admin.get(session.caller(), job, payload, raw=True)))

@@ -33,6 +33,7 @@ delete from holdfast.signal;
 delete from holdfast.blocker;
 delete from holdfast.chain_key;
 delete from holdfast.output;
+delete from holdfast.keep;
 delete from holdfast.job;
 delete from holdfast.job_context;
 delete from holdfast.subscription;

@@ -1,5 +1,6 @@
 -- What a job was started in, such as its tenant, user and locale: an object of strings. Jobs without one have none.
 alter table holdfast.job add column context text;
+alter table holdfast.job alter column context set statistics 25;
 
 -- The same by name and value, so that lists find the jobs of a tenant, the newest first. Triggers write it: jobs are written by
 -- many statements, and for those without a context none of them does more than look at a null.
