@@ -57,7 +57,10 @@ class Proxy:
         """End every connection as a machine does that was switched off and on; accept others."""
         for writer in list(self._writers):
             linger = struct.pack("ii", 1, 0)
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            with contextlib.suppress(OSError):  # it may be closed already
+                writer.get_extra_info("socket").setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, linger
+                )
         self.cut()
         self.pass_all()
 
