@@ -5,6 +5,7 @@ a second version of PostgreSQL and private servers are started by the worker tha
 """
 
 import gc
+import logging
 import shutil
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
@@ -89,6 +90,14 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name what could not be tested here."""
     report_absent(terminalreporter)
+
+
+@pytest.fixture(autouse=True)
+def enabled_loggers() -> None:
+    """Loggers that the logging configuration of an earlier test, such as Alembic's, has disabled."""
+    for name, each in logging.root.manager.loggerDict.items():
+        if name.startswith("holdfast") and isinstance(each, logging.Logger):
+            each.disabled = False
 
 
 @pytest.fixture(scope="session")
