@@ -1,0 +1,201 @@
+"""A simulated process: a real worker with its loop and its heartbeat's, which can be paused, killed and asked to end."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import contextmanager
+from typing import Any, Iterator
+
+from holdfast.core.lease import Lease
+from holdfast.notify.base import Hint, OnHint, SendCounts
+from holdfast.worker import worker_context
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.wakes import WorkerThreads
+from holdfast.worker.worker import Worker
+from tests.simulation import workload
+from tests.simulation.history import History
+from tests.simulation.server import Server, SimulatedDatabase
+from tests.simulation.world import SimulatedClock, SimulatedLoop, World
+
+LEASE_S = 2.0
+SLOTS = 4
+OPTIONS = dict(
+    lease=Lease(LEASE_S),
+    slots=SLOTS,
+    idle_min_ms=200,
+    idle_max_ms=1_500,
+    idle_jitter_ms=100,
+    poll_ms=2_000,
+    shutdown_ms=1_500,
+)
+
+
+class SimulatedThreads(WorkerThreads):
+    """The background is a loop of the world's, not a thread."""
+
+    loop: SimulatedLoop | None = None
+    """That of the process whose worker is being made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        assert SimulatedThreads.loop is not None
+        self._given = SimulatedThreads.loop
+
+    def start(self, main: Coroutine[Any, Any, None]) -> None:
+        self._background = self._given
+        self._main = self._given.create_task(self._run_there(main))
+
+    async def _run_there(self, main: Coroutine[Any, Any, None]) -> None:
+        try:
+            await main
+        except BaseException as error:
+            self._error = error
+        finally:
+            self.to_loop(self._ended.set)
+
+    async def wait_ended(self) -> None:
+        await self._ended.wait()
+        if self._error is not None:
+            raise self._error
+
+
+@contextmanager
+def threads_on(loop: SimulatedLoop) -> Iterator[None]:
+    """Have workers that are made in this block use a loop of the world for their background."""
+    real = worker_context.WorkerThreads
+    SimulatedThreads.loop = loop
+    worker_context.WorkerThreads = SimulatedThreads  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        worker_context.WorkerThreads = real  # type: ignore[misc]
+        SimulatedThreads.loop = None
+
+
+class Hints:
+    """Carries hints between processes: late, out of order, or not at all."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = random.Random(f"hints {world.seed}")
+        self._loop = world.loop("hints")
+        self._listeners: dict[int, tuple[SimulatedLoop, OnHint]] = {}
+        self._next = 0
+        self.deaf_until = 0.0
+
+    counts = SendCounts()
+
+    def send(self, hints: Sequence[Hint]) -> None:
+        for loop, on_hint in self._listeners.values():
+            for hint in hints:
+                if self._world.now >= self.deaf_until and self._random.random() > 0.02:
+                    delay = self._random.expovariate(500)
+                    self._loop.call_later(delay, loop.call_soon_threadsafe, on_hint, hint)
+
+    def listen(self, on_hint: OnHint) -> "HintListener":
+        loop: Any = asyncio.get_running_loop()
+        self._next += 1
+        self._listeners[self._next] = (loop, on_hint)
+        return HintListener(self, self._next)
+
+    def close(self) -> None: ...
+
+    def forget(self, number: int) -> None:
+        """Call a listener no more."""
+        self._listeners.pop(number, None)
+
+    def forget_loop(self, loop: SimulatedLoop) -> None:
+        """Call nobody on a loop any more."""
+        gone = [number for number, (each, _) in self._listeners.items() if each is loop]
+        for number in gone:
+            self.forget(number)
+
+
+class HintListener:
+    """See `notify.base.Listener`."""
+
+    alive = True
+    reconnects = 0
+
+    def __init__(self, hints: Hints, number: int) -> None:
+        self._hints = hints
+        self._number = number
+
+    def wait_until_alive(self, timeout: float) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._hints.forget(self._number)
+
+
+class Process:
+    """One life of a process, from its start to its end."""
+
+    def __init__(
+        self, world: World, server: Server, hints: Hints, history: History, name: str
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.is_over = False
+        self.error: BaseException | None = None
+        self._server = server
+        self._hints = hints
+        self.database = SimulatedDatabase(server, name)
+        self._loop = world.loop(name)
+        self._background = world.loop(f"{name} heartbeat")
+        with threads_on(self._background):
+            self.worker = Worker(
+                self.database,  # type: ignore[arg-type]
+                {each.name: each for each in workload.app.registry},
+                WorkerOptions(name=name, **OPTIONS),  # type: ignore[arg-type]
+                notifier=hints,
+                observer=history.observer(name),
+                targets=workload.app.targets,
+                clock=SimulatedClock(world, name),
+            )
+        self._task = self._loop.create_task(self.worker.run())
+        self._task.add_done_callback(self._note_end)
+        world.note(f"{name} starts")
+
+    def _note_end(self, task: asyncio.Task[Any]) -> None:
+        self.is_over = True
+        self.world.note(f"{self.name} ends")
+        if not task.cancelled() and task.exception() is not None:
+            self.error = task.exception()
+
+    def pause(self) -> None:
+        """Stop it where it is, as SIGSTOP does."""
+        self._loop.is_paused = self._background.is_paused = True
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._loop.is_paused = self._background.is_paused = False
+        self.world.note(f"{self.name} goes on")
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is stopped."""
+        return self._loop.is_paused
+
+    def kill(self) -> None:
+        """End it as SIGKILL does."""
+        self.is_over = True
+        for loop in (self._loop, self._background):
+            self.world.retire(loop)
+        self._hints.forget_loop(self._loop)
+        self._server.disconnect(self.name)
+        self.world.note(f"{self.name} is killed")
+
+    def stop(self) -> None:
+        """Ask it to end, as SIGTERM does."""
+        self._loop.call_soon_threadsafe(self.worker.stop)
+
+    @property
+    def errors(self) -> list[BaseException]:
+        """Defects: what no handler and no fault explains."""
+        found = [*self._loop.errors, *self._background.errors]
+        return [*found, self.error] if self.error is not None else found
+
+    def call_later(self, delay: float, act: Callable[[], None]) -> None:
+        """Have something done on its loop."""
+        self._loop.call_later(delay, act)
