@@ -64,6 +64,7 @@ class Findings:
         self.is_drained = is_drained
         self.defects = [
             *simulation.defects,
+            *simulation.world.spins,
             *(
                 f"{process.name}: {error!r}"
                 for process in simulation.processes
@@ -271,7 +272,7 @@ def rows_keep_the_laws(found: Findings) -> Iterator[str]:
 
 
 def no_defects(found: Findings) -> Iterator[str]:
-    """No loop of a worker ends by an error, and a worker ends when it is asked to."""
+    """No loop of a worker ends by an error or spins, and a worker ends when it is asked to."""
     yield from found.defects
 
 

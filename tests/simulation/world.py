@@ -18,10 +18,9 @@ EPOCH_US = 1_800_000_000_000_000
 """What the database's clock says at the beginning: microseconds since 1970."""
 TURN_S = 0.000_02
 """How long a turn of a loop takes."""
-
-
-class Stalled(Exception):
-    """Nothing is left that could ever happen, or too much happens without end."""
+LOOK_S = 0.000_000_5
+MOST_LOOKS = 2_000
+"""So often a loop may look at the clock in one turn."""
 
 
 class _NoSelector:
@@ -105,6 +104,10 @@ class World:
         self.turns = 0
         self.loops: list[SimulatedLoop] = []
         self._retired: list[SimulatedLoop] = []
+        self.spins: list[str] = []
+        """Turns in which a loop did nothing but look at its clock."""
+        self._looks = 0
+        self._running = ""
         self.trace: list[str] = []
 
     def loop(self, name: str) -> SimulatedLoop:
@@ -124,6 +127,13 @@ class World:
         """The database's clock: microseconds since 1970, in whole milliseconds as SQLite has them."""
         return EPOCH_US + int((self.now - 1_000.0) * 1_000) * 1_000
 
+    def look(self) -> None:
+        """Let the moment pass that it takes to look at a clock."""
+        self.now += LOOK_S
+        self._looks += 1
+        if self._looks == MOST_LOOKS:
+            self.spins.append(f"{self._running} spins at {self.now - 1_000.0:.3f}")
+
     def note(self, text: str) -> None:
         """Write a line of the trace."""
         self.trace.append(f"{self.now - 1_000.0:.6f} {text}")
@@ -140,6 +150,7 @@ class World:
             loop = ready[0] if len(ready) == 1 else self.random.choice(ready)
             self.turns += 1
             self.now += TURN_S
+            self._looks, self._running = 0, loop.name
             loop.turn()
         return True
 
@@ -173,4 +184,6 @@ class SimulatedClock(SystemClock):
         self.random = own.random  # type: ignore[assignment]
 
     def monotonic(self) -> float:  # type: ignore[override]
+        """A little later each time: who asks in a loop until it is late enough gets there, and is noticed."""
+        self._world.look()
         return self._world.now + self._offset
