@@ -17,6 +17,7 @@ import msgspec
 from holdfast_verify.laws import check_laws
 from tests.simulation import workload
 from tests.simulation.history import Begun, Outcome, Trouble
+from tests.simulation.process import SHUTDOWN_S
 from tests.simulation.world import EPOCH_US
 from tests.support.laws import breaches_of
 
@@ -182,7 +183,7 @@ def no_repetition_without_cause(found: Findings) -> Iterator[str]:
         if is_over and (earlier.how == "Flaw" or earlier.type == "function"):
             continue
         causes = found.troubles(earlier.process, earlier.at - 1, later.at)
-        if not [each for each in causes if each.kind != "stop" or is_over]:
+        if not any(_explains(each, earlier, later) for each in causes):
             yield f"{_name(later)}: called again at {later.process}, though {earlier.process} met no fault"
 
 
@@ -313,6 +314,16 @@ def _all_begun(found: Findings, type: str) -> list[Begun]:
 def _is_sound(found: Findings, begun: Begun) -> bool:
     ends = begun.ended_at if begun.ended_at is not None else begun.at + 60
     return begun.how != "runs" and not found.troubles(begun.process, begun.at - 1, ends)
+
+
+def _explains(trouble: Trouble, earlier: Begun, later: Begun) -> bool:
+    """Whether a fault can be why a handler was called again; a drain lets handlers end, and interrupts them late."""
+    if trouble.kind != "stop":
+        return True
+    ended_at = earlier.ended_at
+    if ended_at is None or ended_at > later.at or earlier.how == "returned":
+        return False
+    return ended_at >= trouble.begins_at + SHUTDOWN_S * 0.75 - 0.05
 
 
 def _crowded(what: str, begun: Sequence[Begun], allowed: int) -> Iterator[str]:

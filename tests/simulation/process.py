@@ -18,6 +18,7 @@ from tests.simulation.server import Server, SimulatedDatabase
 from tests.simulation.world import SimulatedClock, SimulatedLoop, World
 
 LEASE_S = 2.0
+SHUTDOWN_S = 2.0
 SLOTS = 4
 OPTIONS = dict(
     lease=Lease(LEASE_S),
@@ -26,7 +27,7 @@ OPTIONS = dict(
     idle_max_ms=1_500,
     idle_jitter_ms=100,
     poll_ms=2_000,
-    shutdown_ms=1_500,
+    shutdown_ms=int(SHUTDOWN_S * 1_000),
 )
 
 

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 MEMORY = Path("/dev/shm")
 LOCK_WAIT_S = 5.0
-IDLE_S = 3.0
+IDLE_S = 0.4
 """So long may a transaction be idle before the server ends it."""
 
 Weather = Literal["cut", "lost_answers", "swallow", "slow"]

@@ -78,8 +78,8 @@ async def doomed(job: Job[dict[str, Any]]) -> None:
 @app.job("paid", retry=SOON, atomic=True)
 async def paid(job: Job[dict[str, Any]]) -> None:
     async with Running(job):
-        await job.tx.execute(EFFECT, (str(job.id), job.fence, "paid"))
         await work_on(job)
+        await job.tx.execute(EFFECT, (str(job.id), job.fence, "paid"))
 
 
 @app.job("staged", retry=SOON)
