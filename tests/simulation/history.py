@@ -61,7 +61,8 @@ class History:
         self.outcomes: list[Outcome] = []
         self.troubles: list[Trouble] = []
         self.steps: list[tuple[str, str]] = []
-        self.cycles: list[tuple[str, str, str]] = []
+        self.slots: defaultdict[str, list[Begun]] = defaultdict(list)
+        """The runs of each slot of a cycle."""
         self.refused = 0
         self.events: dict[str, int] = {}
 
@@ -74,6 +75,13 @@ class History:
         self.world.note(
             f"{process} begins {begun.type} {begun.job_id[-6:]} attempt {begun.attempt} fence {begun.fence}"
         )
+        return begun
+
+    def begin_slot(self, run: Any, process: str) -> Begun:
+        """Note that a slot of a cycle runs."""
+        begun = Begun(run.key, run.name, run.attempt, 0, process, self.world.now)
+        self.slots[run.key].append(begun)
+        self.world.note(f"{process} begins {run.key} run {run.attempt}")
         return begun
 
     def trouble(self, kind: str, process: str, seconds: float) -> Trouble:

@@ -73,11 +73,11 @@ class Findings:
             ),
         ]
         self.verdicts = simulation.server.run(check_laws())
-        self.rows = {
-            row[0]: Row(*row) for row in simulation.server.query(_ROWS)
-        }
+        self.rows = {row[0]: Row(*row) for row in simulation.server.query(_ROWS)}
         self.effects: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-        for job_id, fence, name in simulation.server.query("select job_id, fence, name from effect"):
+        for job_id, fence, name in simulation.server.query(
+            "select job_id, fence, name from effect"
+        ):
             self.effects[job_id].append((fence, name))
 
     @cached_property
@@ -232,6 +232,22 @@ def steps_are_kept(found: Findings) -> Iterator[str]:
             yield f"step {name} of {job_id[-6:]} was called {count} times without a fault"
 
 
+def slots_run_once(found: Findings) -> Iterator[str]:
+    """A slot of a cycle runs again only after it failed, or after a fault; and one runs at a time."""
+    for key, runs in found.history.slots.items():
+        for earlier, later in pairwise(runs):
+            if earlier.how != "returned" and earlier.ended_at is not None:
+                continue
+            causes = found.troubles(earlier.process, earlier.at - 1, later.at)
+            if not any(_explains(each, earlier, later) for each in causes):
+                yield f"{key} runs again at {later.process}, though {earlier.process} met no fault"
+            if later.attempt <= earlier.attempt and not found.server_crashed(later.at):
+                yield f"{key}: run {later.attempt} after {earlier.attempt}"
+    every = sorted((each for all in found.history.slots.values() for each in all), key=_began)
+    sound = [each for each in every if _is_sound(found, each)]
+    yield from _crowded("sweep", sound, 1)
+
+
 def limits_hold(found: Findings) -> Iterator[str]:
     """No more handlers run at once than allowed, of those whose process met no fault."""
     running = [each for each in _all_begun(found, "limited") if _is_sound(found, each)]
@@ -288,6 +304,7 @@ LAWS: Sequence[Law] = (
     one_end,
     one_effect,
     steps_are_kept,
+    slots_run_once,
     limits_hold,
     rates_hold,
     order_holds,
@@ -336,6 +353,10 @@ def _crowded(what: str, begun: Sequence[Begun], allowed: int) -> Iterator[str]:
         if running > allowed:
             yield f"{running} run at once of {what}, which allows {allowed}, at {at - 1000:.3f}"
             return
+
+
+def _began(begun: Begun) -> float:
+    return begun.at
 
 
 def _name(begun: Begun) -> str:

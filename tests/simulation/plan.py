@@ -5,9 +5,7 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal[
-    "kill", "pause", "stop", "cut", "lost_answers", "swallow", "slow", "crash", "deaf"
-]
+Kind = Literal["kill", "pause", "stop", "cut", "lost_answers", "swallow", "slow", "crash", "deaf"]
 """A process dies, sleeps past its lease, is asked to end; its line is cut, answers are lost, requests vanish, are slow;
 the server dies; hints are lost."""
 
@@ -47,21 +45,23 @@ class Plan(msgspec.Struct, frozen=True):
     processes: int
     jobs: list[PlannedJob]
     faults: list[PlannedFault]
+    has_cycles: bool = False
 
 
 def make_plan(seed: int, jobs: int = 50) -> Plan:
     """Return the plan of a seed."""
     draw = random.Random(f"plan {seed}")
-    spread_s = draw.choice((0.5, 2, 5))
+    spread_s = draw.choice((0.5, 2, 4))
     planned = [_job(draw, number, draw.uniform(0, spread_s)) for number in range(jobs)]
     processes = draw.choice((2, 3, 3))
-    ends = spread_s + 3
+    ends = spread_s + 2
     faults = [_fault(draw, draw.uniform(0.1, ends), processes) for _ in range(draw.randint(3, 8))]
     return Plan(
         seed,
         processes,
         sorted(planned, key=lambda each: each.at),
         sorted(faults, key=lambda each: each.at),
+        has_cycles=seed % 3 == 0,
     )
 
 
@@ -97,10 +97,10 @@ def _fault(draw: random.Random, at: float, processes: int) -> PlannedFault:
         )
     )
     seconds = {
-        "kill": draw.uniform(0.05, 4),
-        "pause": draw.choice((draw.uniform(0.01, 1.5), draw.uniform(2, 9))),
+        "kill": draw.uniform(0.05, 2),
+        "pause": draw.choice((draw.uniform(0.01, 1.5), draw.uniform(2, 5), draw.uniform(2, 5))),
         "stop": draw.uniform(0.05, 2),
         "crash": draw.uniform(0.05, 1.5),
-    }.get(kind) or draw.choice((draw.uniform(0.005, 0.3), draw.uniform(0.3, 6)))
+    }.get(kind) or draw.choice((draw.uniform(0.005, 0.3), draw.uniform(0.3, 4)))
     purpose = draw.choice(PURPOSES) if kind in ("cut", "lost_answers", "swallow", "slow") else ""
     return PlannedFault(at, kind, draw.randrange(processes), seconds, purpose)

@@ -31,6 +31,8 @@ class Defect(msgspec.Struct, frozen=True):
 
     text: str
     planted: Plant
+    is_rare: bool = False
+    """Whether it takes more seeds to be found than there is time for in every run of the tests."""
 
 
 def edited(*edits: tuple[str, str, str]) -> Plant:
@@ -125,7 +127,9 @@ class Later:
         _execute(self, request)
         left, Later.waiting = Later.waiting, []
         for each in left:
-            request._loop.call_soon_threadsafe(request._loop.call_later, 0.03, Later.write, self, each)
+            request._loop.call_soon_threadsafe(
+                request._loop.call_later, 0.03, Later.write, self, each
+            )
 
     @staticmethod
     def write(server: Server, left: Any) -> None:
@@ -212,7 +216,11 @@ DEFECTS: Mapping[str, Defect] = {
         "an attempt counts when it fails, not when it begins",
         edited(
             ("job_claim_take", "attempt = attempt + 1", "attempt = max(attempt, 1)"),
-            ("job_finish_return", "attempt = attempt - x.refund", "attempt = attempt + 1 - x.refund"),
+            (
+                "job_finish_return",
+                "attempt = attempt - x.refund",
+                "attempt = attempt + 1 - x.refund",
+            ),
             ("lease_release", "attempt = attempt - 1", "attempt = attempt"),
         ),
     ),
@@ -246,6 +254,17 @@ DEFECTS: Mapping[str, Defect] = {
         "leases are not renewed any more once a worker is to end",
         patched(worker.Worker, "_end_work", _end_work_without_heartbeat),
     ),
+    "slot-without-record": Defect(
+        "a slot of a cycle is taken by everyone who looks",
+        edited(
+            (
+                "slot_claim",
+                "or (s.state in ('running', 'failed') and s.expires_at <=",
+                "or (true or s.expires_at <=",
+            ),
+            ("slot_claim", "and (:requested or (not c.paused and c.last_slot < :due_at))", ""),
+        ),
+    ),
     "hints-only": Defect(
         "jobs are looked for only after a hint",
         patched(PollBackoff, "poll_s", lambda self, random: 1e6),
@@ -262,7 +281,13 @@ DEFECTS: Mapping[str, Defect] = {
     ),
     "ended-and-queued": Defect(
         "a job that has ended stays in the queue",
-        edited(("queue_drop", "delete from holdfast_queue where", "delete from holdfast_queue where false and")),
+        edited(
+            (
+                "queue_drop",
+                "delete from holdfast_queue where",
+                "delete from holdfast_queue where false and",
+            )
+        ),
     ),
     "effects-of-the-lost": Defect(
         "a transaction commits though its job was lost",

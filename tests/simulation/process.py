@@ -8,6 +8,9 @@ from typing import Any, Iterator
 
 from holdfast.core.lease import Lease
 from holdfast.notify.base import Hint, OnHint, SendCounts
+from holdfast.scheduler.assembly import Assembly
+from holdfast.scheduler.background import Background
+from holdfast.settings import load_settings
 from holdfast.worker import worker_context
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.wakes import WorkerThreads
@@ -29,6 +32,9 @@ OPTIONS = dict(
     poll_ms=2_000,
     shutdown_ms=int(SHUTDOWN_S * 1_000),
 )
+
+
+SETTINGS = load_settings({})
 
 
 class SimulatedThreads(WorkerThreads):
@@ -133,28 +139,53 @@ class Process:
     """One life of a process, from its start to its end."""
 
     def __init__(
-        self, world: World, server: Server, hints: Hints, history: History, name: str
+        self,
+        world: World,
+        server: Server,
+        hints: Hints,
+        history: History,
+        name: str,
+        has_cycles: bool,
     ) -> None:
         self.world = world
         self.name = name
         self.is_over = False
+        self.is_stopping = False
         self.error: BaseException | None = None
         self._server = server
         self._hints = hints
         self.database = SimulatedDatabase(server, name)
         self._loop = world.loop(name)
         self._background = world.loop(f"{name} heartbeat")
-        with threads_on(self._background):
-            self.worker = Worker(
+        clock, observer = SimulatedClock(world, name), history.observer(name)
+
+        def make_worker(*_: Any) -> Worker:
+            return Worker(
                 self.database,  # type: ignore[arg-type]
                 {each.name: each for each in workload.app.registry},
                 WorkerOptions(name=name, **OPTIONS),  # type: ignore[arg-type]
                 notifier=hints,
-                observer=history.observer(name),
+                observer=observer,
                 targets=workload.app.targets,
-                clock=SimulatedClock(world, name),
+                clock=clock,
             )
-        self._task = self._loop.create_task(self.worker.run())
+
+        self._work: Worker | Background
+        with threads_on(self._background):
+            if has_cycles:
+                self._work = Assembly(
+                    self.database,  # type: ignore[arg-type]
+                    SETTINGS,
+                    make_worker,
+                    tuple(workload.app.cycle_specs.values()),
+                    notifier=hints,
+                    observer=observer,
+                    types=workload.app.registry,
+                    clock=clock,
+                ).background()
+            else:
+                self._work = make_worker()
+        self._task: asyncio.Task[Any] = self._loop.create_task(self._work.run())
         self._task.add_done_callback(self._note_end)
         world.note(f"{name} starts")
 
@@ -189,7 +220,8 @@ class Process:
 
     def stop(self) -> None:
         """Ask it to end, as SIGTERM does."""
-        self._loop.call_soon_threadsafe(self.worker.stop)
+        self.is_stopping = True
+        self._loop.call_soon_threadsafe(self._work.stop)
 
     @property
     def errors(self) -> list[BaseException]:

@@ -120,7 +120,9 @@ class Simulation:
         for fault in plan.faults:
             self._driver.call_later(fault.at, self._break, fault)
         self._driver.call_later(1.0, self._signal)
-        last = max([each.at for each in plan.jobs] + [each.at + each.seconds for each in plan.faults])
+        last = max(
+            [each.at for each in plan.jobs] + [each.at + each.seconds for each in plan.faults]
+        )
         world.run_until(lambda: False, world.now + last + 0.5)
         world.note("quiet")
         is_drained, until = False, world.now + QUIET_S
@@ -153,7 +155,9 @@ class Simulation:
     def _start(self, number: int) -> None:
         name = f"w{number}.{self._lives[number]}"
         self._lives[number] += 1
-        made = Process(self.world, self.server, self.hints, self.history, name)
+        made = Process(
+            self.world, self.server, self.hints, self.history, name, self.plan.has_cycles
+        )
         self._processes[number] = made
         self._all.append(made)
 
@@ -282,7 +286,7 @@ class Simulation:
             history.trouble(kind, process.name, seconds)
             process.kill()
             self._driver.call_later(seconds, self._start, fault.process)
-        else:
+        elif not process.is_stopping:
             history.trouble(kind, process.name, seconds)
             process.stop()
             self._driver.call_later(seconds, self._start_after, fault.process)

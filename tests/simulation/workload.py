@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Protocol
 
-from holdfast import Continue, Holdfast, Job, Limit, Ordered, Permanent, Rate, Retry
+from holdfast import Continue, CycleRun, Holdfast, Job, Limit, Ordered, Permanent, Rate, Retry
 from tests.simulation.history import Begun, History
 
 SOON = Retry(base="200ms", cap="1s", max_attempts=20)
@@ -23,8 +23,8 @@ class Scene(Protocol):
     def process_of(self, worker: str) -> str: ...
 
 
-scene: Scene
-"""The run that is under way; there is one at a time."""
+scene: Any = None
+"""The `Scene` of the run that is under way; there is one at a time."""
 
 
 class Flaw(Exception):
@@ -165,3 +165,12 @@ async def _pay(tx: Any, job_id: str) -> None:
     await tx.execute(EFFECT, (job_id, 0, "paid"))
 
 
+@app.cycle("sweep", every="1s", timeout="20s", missed="last")
+async def sweep(run: CycleRun) -> int:
+    begun = scene.history.begin_slot(run, scene.process_of(run.worker))
+    begun.how = "raised"
+    await asyncio.sleep(0.15)
+    async with run.transaction() as tx:
+        await tx.execute(EFFECT, (run.key, run.attempt, "swept"))
+    begun.ended_at, begun.how = scene.history.world.now, "returned"
+    return 1
