@@ -249,8 +249,12 @@ def slots_run_once(found: Findings) -> Iterator[str]:
 
 
 def limits_hold(found: Findings) -> Iterator[str]:
-    """No more handlers run at once than allowed, of those whose process met no fault."""
-    running = [each for each in _all_begun(found, "limited") if _is_sound(found, each)]
+    """No more handlers run at once than allowed, of those whose process met no fault and whose job was not cancelled."""
+    running = [
+        each
+        for each in _all_begun(found, "limited")
+        if _is_sound(found, each) and found.rows[each.job_id].state != "cancelled"
+    ]
     yield from _crowded("all", running, workload.ALL_LIMITED)
     for key in sorted({each.key for each in running}):
         mine = [each for each in running if each.key == key]
