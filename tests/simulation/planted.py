@@ -5,17 +5,23 @@ Most change one statement; a defect that no longer fits the text it changes fail
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
+from unittest import mock
 
 import msgspec
 
-from holdfast.commands import blockers
+from holdfast.commands import attempts, blockers
+from holdfast.commands.attempts import finish_attempts
 from holdfast.core.instants import Instant
 from holdfast.core.records import Finish, Finished
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.sqlite import jobs, transaction
 from holdfast.storage.sqlite.limits import OpenPartition
 from holdfast.storage.sqlite.steps import SqliteSignalStore
+from holdfast.storage.sqlite.store import sqlite_statements
+from holdfast.storage.sqlite.tally import Tally
+from holdfast.storage.store.params import document
 from holdfast.worker import handler_transactions, worker
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.heartbeat import Heartbeat
@@ -23,7 +29,7 @@ from holdfast.worker.options import PollBackoff
 from holdfast.worker.worker_context import WorkerContext
 from tests.simulation.server import Request, Server
 
-Plant = Callable[[], AbstractContextManager[None]]
+Plant = Callable[[], AbstractContextManager[Any]]
 
 
 class Defect(msgspec.Struct, frozen=True):
@@ -40,8 +46,7 @@ def edited(*edits: tuple[str, str, str]) -> Plant:
 
     @contextmanager
     def plant() -> Iterator[None]:
-        real = transaction.sqlite_statements
-        statements = dict(real())
+        statements = dict(sqlite_statements())
         for name, old, new in edits:
             assert old in statements[name], f"{name} does not say {old!r} any more"
             statements[name] = statements[name].replace(old, new)
@@ -53,17 +58,7 @@ def edited(*edits: tuple[str, str, str]) -> Plant:
 
 def patched(owner: Any, name: str, replacement: Any) -> Plant:
     """Have something done by other code."""
-
-    @contextmanager
-    def plant() -> Iterator[None]:
-        real = getattr(owner, name)
-        setattr(owner, name, replacement)
-        try:
-            yield
-        finally:
-            setattr(owner, name, real)
-
-    return plant
+    return partial(mock.patch.object, owner, name, replacement)
 
 
 _finish = jobs.SqliteJobStore.finish
@@ -95,7 +90,7 @@ async def _end_work_without_heartbeat(self: worker.Worker, claiming: Any) -> Non
 
 def _finish_unfenced(store: Any, finish: Finish, idle_ms: int) -> Op[Any]:
     yield from store.leases.guard(idle_ms)
-    return (yield from handler_transactions.finish_attempts(store, [finish]))
+    return (yield from finish_attempts(store, [finish]))
 
 
 def _write_successors_later(successors: Any, now: Instant, tally: Any) -> Op[None]:
@@ -118,7 +113,7 @@ _execute = Server._execute
 class Later:
     """Writes that belong to a transaction and are sent after it."""
 
-    waiting: list[Any] = []
+    waiting: ClassVar[list[Any]] = []
 
     @staticmethod
     def execute(self: Server, request: Request) -> None:
@@ -138,7 +133,7 @@ class Later:
         if left[0] == "fan-in":
             server.run(_close_chains(left[1], left[2]))
             return
-        tally = jobs.Tally()
+        tally = Tally()
 
         def op() -> Op[None]:
             yield from _write_successors(left[1], left[2], tally)
@@ -158,8 +153,6 @@ def _continue_later() -> Iterator[None]:
 
 @contextmanager
 def _fan_in_later() -> Iterator[None]:
-    from holdfast.commands import attempts
-
     with (
         patched(attempts, "close_chains", _close_chains_later)(),
         patched(Server, "_execute", Later.execute)(),
@@ -193,7 +186,7 @@ def _begin_always(self: WorkerContext, attempt: Attempt, now: float) -> bool:
 
 
 def _append_only(self: Any, signals: Any, channel: Any = None, now: Any = None) -> Op[set[str]]:
-    rows = yield Statement("signal_append", {"rows": jobs.document(signals), "now": now})
+    rows = yield Statement("signal_append", {"rows": document(signals), "now": now})
     return {row[0] for row in rows}
 
 

@@ -1,10 +1,12 @@
-"""A simulated process: a real worker with its loop and its heartbeat's, which can be paused, killed and asked to end."""
+"""A simulated process: a real worker with its loop and its heartbeat's, to be paused, killed or asked to end."""
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Iterator
+from dataclasses import replace
+from typing import Any
+from unittest import mock
 
 from holdfast.core.lease import Lease
 from holdfast.notify.base import Hint, OnHint, SendCounts
@@ -23,7 +25,7 @@ from tests.simulation.world import SimulatedClock, SimulatedLoop, World
 LEASE_S = 2.0
 SHUTDOWN_S = 2.0
 SLOTS = 4
-OPTIONS = dict(
+OPTIONS = WorkerOptions(
     lease=Lease(LEASE_S),
     slots=SLOTS,
     idle_min_ms=200,
@@ -32,8 +34,6 @@ OPTIONS = dict(
     poll_ms=2_000,
     shutdown_ms=int(SHUTDOWN_S * 1_000),
 )
-
-
 SETTINGS = load_settings({})
 
 
@@ -69,14 +69,10 @@ class SimulatedThreads(WorkerThreads):
 @contextmanager
 def threads_on(loop: SimulatedLoop) -> Iterator[None]:
     """Have workers that are made in this block use a loop of the world for their background."""
-    real = worker_context.WorkerThreads
     SimulatedThreads.loop = loop
-    worker_context.WorkerThreads = SimulatedThreads  # type: ignore[misc]
-    try:
+    with mock.patch.object(worker_context, "WorkerThreads", SimulatedThreads):
         yield
-    finally:
-        worker_context.WorkerThreads = real  # type: ignore[misc]
-        SimulatedThreads.loop = None
+    SimulatedThreads.loop = None
 
 
 class Hints:
@@ -163,7 +159,7 @@ class Process:
             return Worker(
                 self.database,  # type: ignore[arg-type]
                 {each.name: each for each in workload.app.registry},
-                WorkerOptions(name=name, **OPTIONS),  # type: ignore[arg-type]
+                replace(OPTIONS, name=name),
                 notifier=hints,
                 observer=observer,
                 targets=workload.app.targets,
@@ -228,7 +224,3 @@ class Process:
         """Defects: what no handler and no fault explains."""
         found = [*self._loop.errors, *self._background.errors]
         return [*found, self.error] if self.error is not None else found
-
-    def call_later(self, delay: float, act: Callable[[], None]) -> None:
-        """Have something done on its loop."""
-        self._loop.call_later(delay, act)

@@ -23,7 +23,7 @@ from tests.simulation.process import Hints, Process
 from tests.simulation.server import Server, SimulatedDatabase
 from tests.simulation.world import World
 
-QUIET_S = 240.0
+QUIET_S = 120.0
 """By then everything must have ended that was started, once nothing goes wrong any more."""
 WEATHER = ("cut", "lost_answers", "swallow", "slow")
 
@@ -193,8 +193,8 @@ class Simulation:
         id = app.new_id()
         if job.undone:
             history.undone[job.number] = str(id)
-        while not await self._try_to_start(job, input, id):
-            # Nobody knows whether it was started; with the same id, that does not matter.
+        # Nobody knows whether one that failed was started; with the same id, that does not matter.
+        while not await self._try_to_start(job, input, id):  # noqa: ASYNC110
             await asyncio.sleep(0.3)
         self._left -= 1
         if job.undone:

@@ -256,6 +256,11 @@ class Server:
 
     def give(self, connection: SqliteConnection, broken: bool = False) -> None: ...
 
+    def freeze(self) -> bool:
+        return True
+
+    def thaw(self) -> None: ...
+
 
 class Request:
     """Work on its way to the server and back."""

@@ -37,7 +37,7 @@ class Running:
     def __init__(self, job: Job[dict[str, Any]]) -> None:
         self._job = job
         process = scene.process_of(job.worker)
-        self._begun = scene.history.begin(job, process, job.input.get("key", ""))
+        self._begun: Begun = scene.history.begin(job, process, job.input.get("key", ""))
 
     async def __aenter__(self) -> Begun:
         return self._begun

@@ -52,7 +52,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None: ...
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
         """There are no threads here: a call that blocks takes no time."""
         future = self.create_future()
         try:
@@ -75,7 +77,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         scheduled: Any = self._scheduled  # type: ignore[attr-defined]
         while scheduled and scheduled[0]._cancelled:
             heapq.heappop(scheduled)._scheduled = False
-            self._timer_cancelled_count = max(0, self._timer_cancelled_count - 1)
         return scheduled[0]._when if scheduled else None
 
     def turn(self) -> None:
@@ -86,12 +87,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         finally:
             events._set_running_loop(None)
 
-    def call_soon(self, *args: Any, **options: Any) -> Any:
+    def call_soon(self, *args: Any, **options: Any) -> Any:  # type: ignore[override]
         if self.is_dead:
             return events.Handle(args[0], args[1:], self)
         return super().call_soon(*args, **options)
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
 
 class World:
@@ -181,9 +182,9 @@ class SimulatedClock(SystemClock):
         self._world = world
         own = random.Random(f"clock {world.seed} {name}")
         self._offset = own.uniform(0, 100_000)
-        self.random = own.random  # type: ignore[assignment]
+        self.random = own.random
 
-    def monotonic(self) -> float:  # type: ignore[override]
+    def monotonic(self) -> float:
         """A little later each time: who asks in a loop until it is late enough gets there, and is noticed."""
         self._world.look()
         return self._world.now + self._offset
