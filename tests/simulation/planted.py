@@ -217,10 +217,6 @@ DEFECTS: Mapping[str, Defect] = {
             ("lease_release", "attempt = attempt - 1", "attempt = attempt"),
         ),
     ),
-    "attempt-refunded": Defect(
-        "an attempt that failed does not count",
-        edited(("job_finish_return", "attempt = attempt - x.refund", "attempt = attempt - 1")),
-    ),
     "reap-without-recheck": Defect(
         "the reaper takes back what others have claimed since",
         edited(("lease_reap_jobs", " and q.token = l.token", "")),
