@@ -204,6 +204,7 @@ DEFECTS: Mapping[str, Defect] = {
     "fence-by-worker": Defect(
         "a worker may end a job that it has claimed again",
         patched(jobs.SqliteJobStore, "finish", _finish_by_worker),
+        is_rare=True,
     ),
     "attempt-counted-late": Defect(
         "an attempt counts when it fails, not when it begins",
