@@ -86,7 +86,7 @@ acceptance: setup ## Test whole programs: killed workers, dashboard, documentati
 torture: setup ## Run deeper and longer tests: timing, interleavings, random moves.
 	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1200 \
 		-m "torture or not torture" tests/worker tests/contract/test_interleavings.py tests/model $(ARGS)
-	@$(BIN)/python -m pytest -s --timeout 7200 -m torture tests/failover tests/chaos/test_failover.py tests/output tests/schedules tests/streams $(ARGS)
+	@$(BIN)/python -m pytest -s --timeout 7200 -m torture tests/failover tests/chaos/test_failover.py tests/output tests/schedules tests/streams tests/simulation $(ARGS)
 	@HOLDFAST_SATURATED_JOBS=1000000 HOLDFAST_TURNS=20000 $(BIN)/python -m pytest --timeout 3600 -m "torture or not torture" \
 		tests/contract/test_postgres_limit_costs.py tests/contract/test_sqlite_limit_costs.py tests/chaos/test_limit_race.py $(ARGS)
 
@@ -97,6 +97,10 @@ scale: setup ## Send the same events through one database and through four, with
 .PHONY: failover
 failover: setup ## Test failover of a Patroni cluster, once per failure mode; needs root and Linux.
 	@$(BIN)/python -m pytest -s --timeout 600 tests/failover $(ARGS)
+
+.PHONY: simulation
+simulation: setup ## Simulate workers on a virtual clock, with faults; a seed that fails is made smaller.
+	@$(BIN)/python -m tests.simulation $(ARGS)
 
 .PHONY: formal
 formal: setup ## Check the formal model and its broken variants with TLC; needs Java.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Limit
+from holdfast import Job, Limit, Rate
 from holdfast.core.codec import TypeCodec
 from holdfast.core.flow import flow_of
 from holdfast.core.partitions import LimitedAnswer, LimitedClaim
@@ -16,6 +16,7 @@ from holdfast.worker.limited_claims import (
     TypePolls,
 )
 from holdfast.worker.options import PollBackoff, WorkerOptions
+from tests.worker.workshop import Workshop
 
 WANTED = 100
 TYPE = "mail"
@@ -96,3 +97,22 @@ def test_a_poll_that_was_hinted_at_waits_for_its_time_once_it_was_made(claims: T
     claims.hint()
     poll(claims, 0, 0)
     assert claims.next_at > 0
+
+
+async def test_a_slot_that_plain_jobs_want_too_goes_to_limited_ones_every_other_time(
+    sqlite_workshop: Workshop,
+) -> None:
+    async def handle(job: Job[Any]) -> None: ...
+
+    workshop = sqlite_workshop
+    for name, limited in (
+        ("first", {"limits": [Limit(1)]}),
+        ("second", {"rates": [Rate(1, "1s")]}),
+    ):
+        workshop.handle(name, handle, **limited)
+    worker = workshop.worker(slots=1)
+    claims, room = worker._claimer._limited, worker._claimer._room
+    room.is_contended = True
+    # Nothing of the second type fits, which is due as well.
+    room.pause_type("second", 60)
+    assert [len(list(claims.plan(False))) for _ in range(4)].count(1) == 2

@@ -274,6 +274,8 @@ class LimitedClaims:
         """
         if not self._polls:
             return
+        # Not with each type: of an even number, the same ones would have the turn in every round.
+        self._is_own_turn = not self._is_own_turn
         now = self._clock.monotonic()
         for polls in [each for each in self._by_time() if is_last or each.next_at <= now]:
             now = self._clock.monotonic()
@@ -281,7 +283,6 @@ class LimitedClaims:
             if slots <= 0:
                 return
             if self._room.is_contended:
-                self._is_own_turn = not self._is_own_turn
                 slots = slots / 2 if slots > 1 else slots * self._is_own_turn
             limit = self._room_of(polls, slots, now)
             if limit > 0:

@@ -1,0 +1,121 @@
+"""Runs seeds: `python -m tests.simulation --seeds 1:500`, or one with its trace: `--seed 17 --trace`.
+
+A failing seed is made smaller and printed with its trace. Exit 1 if one has failed.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+from tests.simulation import planted
+from tests.simulation.plan import make_plan
+from tests.simulation.run import Result, simulate
+from tests.simulation.shrink import shrink
+
+MOST_SEEDS = 2_000
+"""By then every planted defect is to be found."""
+
+
+def main() -> int:
+    """Do what the command line says."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # The order of a set is a part of what a seed decides.
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", default="1:501", help="first:end")
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--jobs", type=int, default=50, help="jobs of each seed")
+    parser.add_argument("--trace", action="store_true", help="print all that happened in it")
+    parser.add_argument(
+        "--planted", nargs="?", const="all", help="find the planted defects, or one"
+    )
+    parser.add_argument(
+        "--most", type=int, default=MOST_SEEDS, help="seeds to look for a defect in"
+    )
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args()
+    if given.seed is not None:
+        return show(simulate(make_plan(given.seed, given.jobs)), given.trace)
+    if given.planted is not None:
+        names = list(planted.DEFECTS) if given.planted == "all" else given.planted.split(",")
+        return find_planted(names, given.most, given.processes)
+    first, end = (int(each) for each in given.seeds.split(":"))
+    return run_seeds(range(first, end), given.jobs, given.processes)
+
+
+def show(result: Result, trace: bool) -> int:
+    """Print one run."""
+    if trace:
+        print("\n".join(result.trace))
+    print(f"seed {result.seed}: {result.begun} handlers, {result.faults} faults, {result.digest}")
+    print("\n".join(result.breaches))
+    return 1 if result.breaches else 0
+
+
+def results_of(seeds: range, jobs: int, processes: int) -> Iterator[Result]:
+    """Run seeds, several at a time."""
+    with ProcessPoolExecutor(processes) as pool:
+        yield from pool.map(partial(run_seed, jobs), seeds, chunksize=8)
+
+
+def run_seed(jobs: int, seed: int) -> Result:
+    """Run one seed, and return its trace only if it has failed."""
+    result = simulate(make_plan(seed, jobs))
+    return result if result.breaches else result.without_trace()
+
+
+def run_seeds(seeds: range, jobs: int, processes: int) -> int:
+    """Run seeds and sum them up; the first that fails is made smaller."""
+    began = time.monotonic()
+    count = started = faults = begun = refused = 0
+    failed: list[Result] = []
+    for each in results_of(seeds, jobs, processes):
+        count, started, faults = count + 1, started + each.jobs, faults + each.faults
+        begun, refused = begun + each.begun, refused + each.refused
+        if each.breaches:
+            failed.append(each)
+            print(f"seed {each.seed}: {each.breaches[0]}", flush=True)
+    print(
+        f"{count} seeds, {started} jobs, {begun} handlers called, {faults} faults, {refused} writes refused,"
+        f" {len(failed)} failed, in {time.monotonic() - began:.0f} s"
+    )
+    if failed:
+        smaller = shrink(make_plan(failed[0].seed, jobs))
+        print(f"seed {failed[0].seed}, made smaller:\n{smaller.text}")
+    return 1 if failed else 0
+
+
+def find_planted(names: list[str], most: int, processes: int) -> int:
+    """Look for each defect from seed 1 on, and print how many seeds it took."""
+    missed = 0
+    with ProcessPoolExecutor(processes) as pool:
+        for name, (seed, breach) in zip(
+            names, pool.map(partial(find_one, most), names), strict=True
+        ):
+            missed += seed is None
+            print(
+                f"{name}: {f'not in {most}' if seed is None else seed} seeds · {breach}", flush=True
+            )
+    return 1 if missed else 0
+
+
+def find_one(most: int, name: str) -> tuple[int | None, str]:
+    """Return the first seed that finds a defect, and how."""
+    for seed in range(1, most + 1):
+        plan = make_plan(seed)
+        with planted.DEFECTS[name].planted():
+            result = simulate(plan)
+        if result.breaches:
+            sound = simulate(plan)
+            assert not sound.breaches, f"seed {seed} fails without a defect: {sound.breaches[0]}"
+            return seed, result.breaches[0]
+    return None, ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The plan of a run: which jobs are started when, and what goes wrong when. All of it follows from the seed."""
+
+import random
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["kill", "pause", "stop", "cut", "lost_answers", "swallow", "slow", "crash", "deaf"]
+"""A process dies, sleeps past its lease, is asked to end; its line is cut, answers are lost, requests vanish, are slow;
+the server dies; hints are lost."""
+
+PURPOSES = ("", "", "claim", "complete", "heartbeat", "reaper", "transaction", "steps", "fan-in")
+
+
+class PlannedJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job to be started; what its handler does follows from its numbers."""
+
+    number: int
+    at: float
+    type: str
+    ms: int = 0
+    fails: int = 0
+    links: int = 0
+    key: str = ""
+    parts: int = 0
+    undone: bool = False
+    """Whether the transaction that starts it is rolled back."""
+    cancel_after: float = 0.0
+
+
+class PlannedFault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What goes wrong, when, for which process, and for how long."""
+
+    at: float
+    kind: Kind
+    process: int = 0
+    seconds: float = 0.0
+    purpose: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All of a run but its randomness, which is the seed's."""
+
+    seed: int
+    processes: int
+    jobs: list[PlannedJob]
+    faults: list[PlannedFault]
+    has_cycles: bool = False
+
+
+def make_plan(seed: int, jobs: int = 50) -> Plan:
+    """Return the plan of a seed."""
+    draw = random.Random(f"plan {seed}")
+    spread_s = draw.choice((0.5, 2, 4))
+    planned = [_job(draw, number, draw.uniform(0, spread_s)) for number in range(jobs)]
+    processes = draw.choice((2, 3, 3))
+    ends = spread_s + 2
+    faults = [_fault(draw, draw.uniform(0.1, ends), processes) for _ in range(draw.randint(3, 8))]
+    return Plan(
+        seed,
+        processes,
+        sorted(planned, key=lambda each: each.at),
+        sorted(faults, key=lambda each: each.at),
+        has_cycles=seed % 3 == 0,
+    )
+
+
+def _job(draw: random.Random, number: int, at: float) -> PlannedJob:
+    type = draw.choice(
+        (
+            *("work", "work", "paid", "paid", "staged", "chain", "chain", "join", "spread"),
+            *("limited", "limited", "rated", "ordered", "ordered", "function", "long", "doomed"),
+        )
+    )
+    ms = draw.choice((0, 1, 5, 20, 100, 400, 900))
+    fails = draw.choice((0, 0, 0, 0, 1, 2)) if type != "long" else 0
+    is_cancelled = draw.random() < 0.05
+    return PlannedJob(
+        number,
+        at,
+        type,
+        ms=draw.choice((2_500, 4_000)) if type == "long" else ms,
+        fails=fails,
+        links=draw.randint(1, 3) if type == "chain" else 0,
+        key=draw.choice("abc") if type in ("limited", "ordered", "function") else "",
+        parts=draw.randint(1, 4) if type in ("join", "spread") else 0,
+        undone=draw.random() < 0.06,
+        cancel_after=draw.uniform(0.01, 3) if is_cancelled else 0.0,
+    )
+
+
+def _fault(draw: random.Random, at: float, processes: int) -> PlannedFault:
+    kind: Kind = draw.choice(
+        (
+            *("kill", "kill", "pause", "pause", "stop", "cut", "lost_answers", "lost_answers"),
+            *("swallow", "slow", "crash", "deaf"),
+        )
+    )
+    seconds = {
+        "kill": draw.uniform(0.05, 2),
+        "pause": draw.choice((draw.uniform(0.01, 1.5), draw.uniform(2, 5), draw.uniform(2, 5))),
+        "stop": draw.uniform(0.05, 2),
+        "crash": draw.uniform(0.05, 1.5),
+    }.get(kind) or draw.choice((draw.uniform(0.005, 0.3), draw.uniform(0.3, 4)))
+    purpose = draw.choice(PURPOSES) if kind in ("cut", "lost_answers", "swallow", "slow") else ""
+    return PlannedFault(at, kind, draw.randrange(processes), seconds, purpose)

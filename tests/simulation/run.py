@@ -1,0 +1,303 @@
+"""One run: the plan's jobs and faults, then quiet until everything has ended, then the laws."""
+
+import asyncio
+import gc
+import hashlib
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable, HoldfastError
+from holdfast.notify.base import Hint
+from holdfast.storage import id_generator
+from tests.simulation import workload
+from tests.simulation.history import History
+from tests.simulation.laws import check
+from tests.simulation.plan import Plan, PlannedFault, PlannedJob
+from tests.simulation.process import Hints, Process
+from tests.simulation.server import Server, SimulatedDatabase
+from tests.simulation.world import World
+
+QUIET_S = 120.0
+"""By then everything must have ended that was started, once nothing goes wrong any more."""
+WEATHER = ("cut", "lost_answers", "swallow", "slow")
+
+
+class Result(msgspec.Struct, frozen=True):
+    """How a run ended."""
+
+    seed: int
+    breaches: list[str]
+    digest: str
+    jobs: int
+    faults: int
+    begun: int
+    refused: int
+    turns: int
+    trace: list[str]
+
+    def without_trace(self) -> "Result":
+        """The same without what happened."""
+        return msgspec.structs.replace(self, trace=[])
+
+
+@contextmanager
+def ids_of(world: World) -> Iterator[None]:
+    """Have ids made from the seed and the world's clock."""
+    maker, draw = id_generator._maker, random.Random(f"ids {world.seed}")
+    kept = maker._clock_ms, maker._random_bytes
+    maker._ms, maker._counter = -1, 0
+    maker._clock_ms = lambda: world.instant // 1_000
+    maker._random_bytes = draw.randbytes
+    try:
+        yield
+    finally:
+        maker._clock_ms, maker._random_bytes = kept
+        maker._ms, maker._counter = -1, 0
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect what a run has left behind after it, not in it: a coroutine that is thrown away runs its last lines."""
+    gc.disable()
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        yield
+    finally:
+        gc.collect()
+        sys.unraisablehook = hook
+        gc.enable()
+
+
+def simulate(plan: Plan) -> Result:
+    """Run a plan."""
+    world = World(plan.seed)
+    with without_collections(), ids_of(world):
+        simulation = Simulation(plan, world)
+        try:
+            return simulation.run()
+        finally:
+            simulation.close()
+
+
+class Simulation:
+    """The world of one run, and what its handlers can reach of it."""
+
+    def __init__(self, plan: Plan, world: World) -> None:
+        self.plan = plan
+        self.world = world
+        self.history = History(world)
+        self.server = Server(world)
+        self.server.forgets = any(each.kind == "crash" for each in plan.faults)
+        self.hints = Hints(world)
+        self._driver = world.loop("driver")
+        self._producers = world.loop("producers")
+        self._database = SimulatedDatabase(self.server, "producer")
+        workload.app.bind("sqlite:///:memory:", database=self._database)  # type: ignore[arg-type]
+        workload.scene = self
+        self._lives = [0] * plan.processes
+        self._processes: dict[int, Process] = {}
+        self._all: list[Process] = []
+        self._left = len(plan.jobs)
+        self._signalled: set[str] = set()
+        self.defects: list[str] = []
+
+    def process_of(self, worker: str) -> str:
+        return worker.rpartition("-")[0]
+
+    def run(self) -> Result:
+        """Let everything happen, then hold it against the laws."""
+        plan, world = self.plan, self.world
+        for number in range(plan.processes):
+            self._start(number)
+        for job in plan.jobs:
+            self._driver.call_later(job.at, self._begin_start, job)
+        for fault in plan.faults:
+            self._driver.call_later(fault.at, self._break, fault)
+        self._driver.call_later(1.0, self._signal)
+        last = max(
+            [each.at for each in plan.jobs] + [each.at + each.seconds for each in plan.faults]
+        )
+        world.run_until(lambda: False, world.now + last + 0.5)
+        world.note("quiet")
+        is_drained, until = False, world.now + QUIET_S
+        while not is_drained and world.now < until:
+            world.run_until(lambda: False, world.now + 0.2)
+            is_drained = self._is_drained()
+        world.note("drained" if is_drained else "not drained")
+        self._end_processes()
+        breaches = check(self, is_drained)
+        return Result(
+            seed=plan.seed,
+            breaches=breaches,
+            digest=hashlib.sha256("\n".join(world.trace).encode()).hexdigest(),
+            jobs=len(plan.jobs),
+            faults=len(self.history.troubles),
+            begun=sum(len(each) for each in self.history.begun.values()),
+            refused=self.history.refused,
+            turns=world.turns,
+            trace=world.trace,
+        )
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        for loop in list(self.world.loops):
+            self.world.retire(loop)
+        self.server.close()
+
+    # ---- Processes
+
+    def _start(self, number: int) -> None:
+        name = f"w{number}.{self._lives[number]}"
+        self._lives[number] += 1
+        made = Process(
+            self.world, self.server, self.hints, self.history, name, self.plan.has_cycles
+        )
+        self._processes[number] = made
+        self._all.append(made)
+
+    @property
+    def processes(self) -> list[Process]:
+        """All that there were."""
+        return self._all
+
+    def _end_processes(self) -> None:
+        """Ask all to end, which they must do in time."""
+        for each in self._processes.values():
+            if not each.is_over:
+                each.stop()
+        living = self._processes.values()
+        if not self.world.run_until(
+            lambda: all(each.is_over for each in living), self.world.now + 30
+        ):
+            self.defects.append("a worker did not end within 30 s of being asked")
+
+    # ---- Jobs
+
+    def _begin_start(self, job: PlannedJob) -> None:
+        self._producers.create_task(self._start_job(job))
+
+    async def _start_job(self, job: PlannedJob) -> None:
+        app, history = workload.app, self.history
+        input = {
+            name: value
+            for name, value in msgspec.structs.asdict(job).items()
+            if name in ("ms", "fails", "links", "key", "parts")
+        }
+        input["number"] = job.number
+        id = app.new_id()
+        if job.undone:
+            history.undone[job.number] = str(id)
+        # Nobody knows whether one that failed was started; with the same id, that does not matter.
+        while not await self._try_to_start(job, input, id):  # noqa: ASYNC110
+            await asyncio.sleep(0.3)
+        self._left -= 1
+        if job.undone:
+            return
+        history.acknowledged[job.number] = str(id)
+        self.world.note(f"started {job.type} {str(id)[-6:]}")
+        self.hints.send([Hint("due", job.type)])
+        if job.cancel_after:
+            self._driver.call_later(job.cancel_after, self._begin_cancel, str(id))
+
+    async def _try_to_start(self, job: PlannedJob, input: dict[str, Any], id: UUID) -> bool:
+        app = workload.app
+        try:
+            async with app.transaction() as tx:
+                options: dict[str, Any] = {"id": id}
+                if job.type == "join":
+                    parts = [{"part": each, "ms": job.ms} for each in range(job.parts)]
+                    options["blockers"] = await app.start_many(tx, workload.part, parts)
+                await app.start(tx, job.type, input, **options)
+                if job.undone:
+                    raise ZeroDivisionError
+        except ZeroDivisionError:
+            return True
+        except (DatabaseUnreachable, DatabaseBusy):
+            return False
+        return True
+
+    def _begin_cancel(self, id: str) -> None:
+        self._producers.create_task(self._cancel(id))
+
+    async def _cancel(self, id: str) -> None:
+        self.world.note(f"cancel {id[-6:]}")
+        try:
+            async with workload.app.transaction() as tx:
+                await workload.app.chains.cancel(tx, id, "as planned")
+        except HoldfastError as error:
+            self.world.note(f"cancel {id[-6:]}: {type(error).__name__}")
+
+    def _signal(self) -> None:
+        """Send every function the signal that it waits for, a while after its start."""
+        self._producers.create_task(self._signal_all())
+        self._driver.call_later(1.0, self._signal)
+
+    async def _signal_all(self) -> None:
+        app = workload.app
+        for job in self.plan.jobs:
+            id = self.history.acknowledged.get(job.number)
+            if job.type != "function" or id is None or id in self._signalled:
+                continue
+            try:
+                async with app.transaction() as tx:
+                    await app.signal(tx, "go", key=id)
+            except (DatabaseUnreachable, DatabaseBusy):
+                continue
+            self._signalled.add(id)
+
+    def _is_drained(self) -> bool:
+        if self._left:
+            return False
+        ((left,),) = self.server.query("select exists (select 1 from holdfast_queue)")
+        return not left
+
+    # ---- Faults
+
+    def _break(self, fault: PlannedFault) -> None:
+        kind, seconds, history = fault.kind, fault.seconds, self.history
+        if kind == "crash":
+            history.trouble(kind, "", seconds)
+            self.server.crash(seconds)
+            return
+        if kind == "deaf":
+            history.trouble(kind, "", seconds)
+            self.hints.deaf_until = self.world.now + seconds
+            return
+        process = self._processes[fault.process]
+        if process.is_over:
+            return
+        if kind in WEATHER:
+            trouble = history.trouble(kind, process.name, seconds)
+            # A request on its way may still arrive long after.
+            trouble.ends_at += 15
+            process.database.network.set(kind, seconds, fault.purpose)  # type: ignore[arg-type]
+        elif kind == "pause":
+            if not process.is_paused:
+                history.trouble(kind, process.name, seconds)
+                process.pause()
+                self._driver.call_later(seconds, self._resume, process)
+        elif kind == "kill":
+            history.trouble(kind, process.name, seconds)
+            process.kill()
+            self._driver.call_later(seconds, self._start, fault.process)
+        elif not process.is_stopping:
+            history.trouble(kind, process.name, seconds)
+            process.stop()
+            self._driver.call_later(seconds, self._start_after, fault.process)
+
+    def _resume(self, process: Process) -> None:
+        if not process.is_over:
+            process.resume()
+
+    def _start_after(self, number: int) -> None:
+        """Start the next life of a process once its last one has ended."""
+        if self._processes[number].is_over:
+            self._start(number)
+        else:
+            self._driver.call_later(0.2, self._start_after, number)

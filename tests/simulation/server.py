@@ -1,0 +1,467 @@
+"""The simulated database: the real SQLite store, one statement at a time, behind a network with faults.
+
+A request travels to the server, is executed there, and its answer travels back, each on its own: a process that is
+paused or killed on the way leaves its statement to be executed all the same. A transaction of several requests holds
+the write lock, as it does in SQLite; the server ends one that is idle for too long, as PostgreSQL does.
+
+Claims are committed lazily (docs/adr/0006): a server that crashes may forget those since the last other commit.
+"""
+
+import asyncio
+import random
+import sqlite3
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, TypeVar
+
+from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
+from holdfast.core.records import Held
+from holdfast.storage.database import EnoughConnections, FreeSingleton
+from holdfast.storage.operation import Op, run
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA
+from holdfast.storage.sqlite.connection import SqliteConnection, SqliteOptions, open_writer
+from holdfast.storage.sqlite.database import SqliteDatabase
+from holdfast.storage.sqlite.store import SqliteStore
+from holdfast.storage.sqlite.transaction import (
+    SqliteAsyncTransaction,
+    SqliteExecutor,
+    SqliteTransaction,
+)
+from tests.simulation.world import World
+
+T = TypeVar("T")
+
+MEMORY = Path("/dev/shm")
+LOCK_WAIT_S = 5.0
+IDLE_S = 0.4
+"""So long may a transaction be idle before the server ends it."""
+
+Weather = Literal["cut", "lost_answers", "swallow", "slow"]
+"""What happens to a process's requests: an error at once, an error after the commit, silence, or a long way."""
+
+TABLES = """
+create table effect (job_id text not null, fence integer not null, name text not null);
+drop view holdfast_clock;
+create view holdfast_clock as select simulated_now() as now;
+-- It is a copy of the template, and is to run.
+update holdfast_identity
+   set database_name = (select coalesce(nullif(file, ''), ':memory:') from pragma_database_list where name = 'main');
+"""
+
+
+@cache
+def template() -> bytes:
+    """A migrated database, made once."""
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "holdfast.db"
+        database = SqliteDatabase(path)
+        database.migrate()
+        database.close()
+        return path.read_bytes()
+
+
+class Session:
+    """A transaction of several requests, as the server has it."""
+
+    def __init__(self, owner: str, inner: SqliteTransaction) -> None:
+        self.owner = owner
+        self.inner = inner
+        self.is_over = False
+        self.used_at = 0.0
+
+
+class Server:
+    """Executes what arrives, in its order."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.store = SqliteStore()
+        self._loop = world.loop("server")
+        self._directory = TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
+        path = Path(self._directory.name) / "holdfast.db"
+        path.write_bytes(template())
+        options = SqliteOptions(str(path))
+        self._connection, self._reading = open_writer(options), open_writer(options)
+        for each in (self._connection, self._reading):
+            each.create_function("simulated_now", 0, lambda: world.instant)
+            # Nothing but the simulation itself crashes.
+            each.execute("pragma synchronous = off")
+        self._connection.executescript(TABLES)
+        self._executor = SqliteExecutor(self._connection)
+        self._reader = SqliteExecutor(self._reading)
+        self._holder: Session | None = None
+        self._waiting: deque[tuple[float, Request]] = deque()
+        self._before_lazy: sqlite3.Connection | None = None
+        self.down_until = 0.0
+        self.era = 0
+        """Counts its starts: what was sent to the server before its crash is not for the next one."""
+        self.forgets = False
+        """Whether a crash is to come, so that what it forgets must be known."""
+
+    # ---- What the network calls
+
+    def receive(self, delay: float, request: "Request") -> None:
+        """Execute a request once it has arrived."""
+        self._loop.call_later(delay, self._arrive, request)
+
+    def _arrive(self, request: "Request") -> None:
+        if request.era != self.era or self.world.now < self.down_until:
+            request.answer(None, DatabaseUnreachable("the server is down"))
+        elif request.purpose == "read":
+            self._read(request)
+        elif self._holder is not None and request.session is not self._holder:
+            self._waiting.append((self.world.now + LOCK_WAIT_S, request))
+            self._loop.call_later(LOCK_WAIT_S, self._give_up_waiting)
+        else:
+            self._execute(request)
+
+    def _read(self, request: "Request") -> None:
+        """Readers see what is committed and wait for nobody."""
+        try:
+            self._reading.execute("begin")
+            result = request.work(self._reader)
+        except Exception as error:
+            request.answer(None, error)
+        else:
+            request.answer(result, None)
+        finally:
+            self._reading.execute("rollback")
+
+    def _execute(self, request: "Request") -> None:
+        session = request.session
+        if session is not None:
+            self._execute_in(session, request)
+            return
+        if self.forgets and request.is_lazy:
+            self._before_lazy = self._before_lazy or self._copy()
+        try:
+            self._connection.execute("begin immediate")
+            result = request.work(self._executor)
+            self._connection.execute("commit")
+        except Exception as error:
+            self._roll_back()
+            request.answer(None, error)
+            return
+        if not request.is_lazy:
+            self._before_lazy = None
+        request.answer(result, None)
+
+    def _execute_in(self, session: Session, request: "Request") -> None:
+        if session.is_over:
+            request.answer(None, DatabaseUnreachable("the server has ended this transaction"))
+            return
+        session.used_at = self.world.now
+        try:
+            result = request.work(self._executor)
+        except Exception as error:
+            request.answer(None, error)
+        else:
+            request.answer(result, None)
+        if session.inner._lent is not None and self._holder is None:
+            self._holder = session
+            self._loop.call_later(IDLE_S, self._end_idle, session)
+        elif session.inner._lent is None and self._holder is session:
+            self._before_lazy = None
+            self._release(session)
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("rollback")
+
+    def _end_idle(self, session: Session) -> None:
+        if session.is_over or self._holder is not session:
+            return
+        left = session.used_at + IDLE_S - self.world.now
+        if left > 0:
+            self._loop.call_later(left, self._end_idle, session)
+        else:
+            self.world.note(f"server ends the idle transaction of {session.owner}")
+            self.end(session)
+
+    def end(self, session: Session) -> None:
+        """Roll a transaction back, if it is open: its client says so, or is gone."""
+        if session.is_over:
+            return
+        session.inner.rollback()
+        self._release(session)
+
+    def _release(self, session: Session) -> None:
+        session.is_over = True
+        if self._holder is session:
+            self._holder = None
+        while self._waiting and self._holder is None:
+            _, request = self._waiting.popleft()
+            self._execute(request)
+
+    def _give_up_waiting(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self.world.now:
+            _, request = self._waiting.popleft()
+            request.answer(None, DatabaseBusy("waited too long for the write lock"))
+
+    # ---- What the faults call
+
+    def disconnect(self, owner: str) -> None:
+        """Notice that a process is gone."""
+        if self._holder is not None and self._holder.owner == owner:
+            self.end(self._holder)
+
+    def crash(self, down_s: float) -> None:
+        """Die and be back after a while, without what was under way, and without claims that were not yet flushed."""
+        self.era += 1
+        self.down_until = self.world.now + down_s
+        if self._holder is not None:
+            self.end(self._holder)
+        while self._waiting:
+            self._waiting.popleft()[1].answer(None, DatabaseUnreachable("the server has crashed"))
+        if self._before_lazy is not None:
+            self._before_lazy.backup(self._connection)
+            self._before_lazy = None
+
+    def _copy(self) -> sqlite3.Connection:
+        copy = sqlite3.connect(":memory:")
+        self._connection.backup(copy)
+        return copy
+
+    # ---- What the run itself calls
+
+    def run(self, op: Op[T]) -> T:
+        """Run an operation at once, whatever the weather."""
+        self._connection.execute("begin immediate")
+        try:
+            result = run(op, self._executor)
+            self._connection.execute("commit")
+            return result
+        finally:
+            self._roll_back()
+
+    def query(self, text: str, *values: Any) -> list[Any]:
+        """Read with a statement of the caller's own."""
+        return self._connection.execute(text, values).fetchall()
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._connection.close()
+        self._reading.close()
+        self._directory.cleanup()
+
+    # ---- `ConnectionSource`, for transactions
+
+    def take(self, wait_s: float) -> SqliteConnection:
+        return self._connection
+
+    def give(self, connection: SqliteConnection, broken: bool = False) -> None: ...
+
+    def freeze(self) -> bool:
+        return True
+
+    def thaw(self) -> None: ...
+
+
+class Request:
+    """Work on its way to the server and back."""
+
+    def __init__(
+        self,
+        database: "SimulatedDatabase",
+        purpose: str,
+        work: Callable[[SqliteExecutor], Any],
+        session: Session | None,
+    ) -> None:
+        self.purpose = purpose
+        self.work = work
+        self.session = session
+        self.era = database.server.era
+        self.is_lazy = purpose == "claim"
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._database = database
+        self._loop: Any = asyncio.get_running_loop()
+
+    def answer(self, result: Any, error: BaseException | None) -> None:
+        """Send the answer back; at the server."""
+        network = self._database.network
+        delay, arrives = network.way_back(self)
+        if arrives:
+            server = self._database.server
+            server._loop.call_later(delay, self._deliver, result, error)
+
+    def _deliver(self, result: Any, error: BaseException | None) -> None:
+        self._loop.call_soon_threadsafe(self.settle, result, error)
+
+    def settle(self, result: Any, error: BaseException | None) -> None:
+        """Give its caller the answer, unless it has one or waits no longer."""
+        if self.future.done():
+            return
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+
+class Network:
+    """The way of one process to the server, with the weather that faults make."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self._random = random.Random(f"network {world.seed} {name}")
+        self._name = name
+        self._weather: dict[Weather, tuple[float, str]] = {}
+        self.faults = 0
+        """How many requests met a fault."""
+
+    def set(self, weather: Weather, seconds: float, purpose: str = "") -> None:
+        """Have requests meet this for a while; those of one purpose, or all."""
+        self._weather[weather] = (self._world.now + seconds, purpose)
+
+    def _has(self, weather: Weather, purpose: str) -> bool:
+        found = self._weather.get(weather)
+        if found is None:
+            return False
+        until, only = found
+        if self._world.now >= until:
+            del self._weather[weather]
+            return False
+        return not only or only == purpose
+
+    def send(self, server: Server, request: Request, timeout_s: float) -> None:
+        """Send a request; at the client."""
+        loop = asyncio.get_running_loop()
+        delay = self._random.expovariate(1_000)
+        if not self._weather:
+            server.receive(delay, request)
+            return
+        if self._has("cut", request.purpose):
+            self.faults += 1
+            error = DatabaseUnreachable(f"{self._name}: the line was cut")
+            loop.call_later(delay, request.settle, None, error)
+            return
+        if self._has("slow", request.purpose):
+            self.faults += 1
+            delay += self._random.uniform(0.5, 12)
+        error = DatabaseUnreachable(f"{self._name}: no answer in time")
+        loop.call_later(timeout_s, request.settle, None, error)
+        if self._has("swallow", request.purpose):
+            self.faults += 1
+        else:
+            server.receive(delay, request)
+
+    def way_back(self, request: Request) -> tuple[float, bool]:
+        """How long an answer takes, and whether it arrives; at the server."""
+        delay = self._random.expovariate(1_000)
+        if self._weather:
+            if self._has("lost_answers", request.purpose):
+                self.faults += 1
+                error = DatabaseUnreachable(f"{self._name}: the line was cut before the answer")
+                request._loop.call_soon_threadsafe(request.settle, None, error)
+                return delay, False
+            if self._has("swallow", request.purpose) or self._has("cut", request.purpose):
+                self.faults += 1
+                error = DatabaseUnreachable(f"{self._name}: no answer in time")
+                server = request._database.server
+                server._loop.call_later(10.0, request._deliver, None, error)
+                return delay, False
+        return delay, True
+
+
+class SimulatedTransaction(SqliteAsyncTransaction):
+    """A transaction whose requests travel."""
+
+    def __init__(self, database: "SimulatedDatabase", session: Session) -> None:
+        self._inner = session.inner
+        self._database = database
+        self._session = session
+
+    def run_in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return self._database.send("transaction", lambda _: work(), 10.0, self._session)
+
+
+class SimulatedDatabase(EnoughConnections):
+    """See `storage.database.Database`: what one process has of it."""
+
+    schema = DEFAULT_SCHEMA
+    url = "sqlite:///:memory:"
+
+    def __init__(self, server: Server, owner: str) -> None:
+        self.server = server
+        self.owner = owner
+        self.store = server.store
+        self.network = Network(server.world, owner)
+
+    def send(
+        self,
+        purpose: str,
+        work: Callable[[SqliteExecutor], T],
+        timeout_s: float,
+        session: Session | None = None,
+    ) -> asyncio.Future[T]:
+        """Have the server do something."""
+        request = Request(self, purpose, work, session)
+        self.network.send(self.server, request, timeout_s)
+        return request.future
+
+    def run(self, op: Op[T]) -> T:
+        return self.server.run(op)
+
+    async def run_async(self, op: Op[T]) -> T:
+        return await self.send("client", lambda executor: run(op, executor), 10.0)
+
+    def read(self, op: Op[T], timeout_ms: int | None = None) -> T:
+        return self.server.run(op)
+
+    async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
+        return await self.send("read", lambda executor: run(op, executor), 10.0)
+
+    @asynccontextmanager
+    async def transaction_async(
+        self, mark: Held | None = None, is_first: bool = False
+    ) -> AsyncIterator[SimulatedTransaction]:
+        inner = SqliteTransaction(self.server, LOCK_WAIT_S, self.store)
+        session = Session(self.owner, inner)
+        transaction = SimulatedTransaction(self, session)
+        try:
+            yield transaction
+            await transaction.run_in_thread(inner.commit)
+        except BaseException:
+            # The client's end of the line is closed, which the server notices.
+            self.server.end(session)
+            raise
+        inner.hooks.run()
+
+    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> "SimulatedLink":
+        return SimulatedLink(self, purpose, statement_timeout_ms / 1000)
+
+    def singleton(self, key: str) -> FreeSingleton:
+        return FreeSingleton(key)
+
+    async def is_pooled(self) -> bool:
+        return False
+
+    async def replication(self) -> None:
+        return None
+
+    def close(self) -> None: ...
+
+    async def close_async(self) -> None: ...
+
+
+class SimulatedLink:
+    """See `storage.database.Link`."""
+
+    def __init__(self, database: SimulatedDatabase, purpose: str, timeout_s: float) -> None:
+        self.purpose = purpose
+        self._database = database
+        self._timeout_s = timeout_s
+
+    async def run(self, op: Op[T]) -> T:
+        return await self._database.send(
+            self.purpose, lambda executor: run(op, executor), self._timeout_s
+        )
+
+    async def run_atomic(self, op: Op[T]) -> T:
+        return await self.run(op)
+
+    async def close(self) -> None: ...

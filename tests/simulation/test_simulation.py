@@ -1,0 +1,73 @@
+"""Seeds keep the laws, replay exactly, and find the defects that are planted."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation import planted
+from tests.simulation.plan import make_plan
+from tests.simulation.run import simulate
+from tests.simulation.shrink import shrink
+
+CHUNKS = 10
+SEEDS = 50
+MANY = int(os.environ.get("HOLDFAST_SEEDS", "5000"))
+"""Of each chunk: 500 in all."""
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the simulation in a process of its own, where the order of sets is fixed."""
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    return subprocess.run(command, text=True, capture_output=True, check=False, env={**os.environ})
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_seeds_keep_the_laws(chunk: int) -> None:
+    first = 1 + chunk * SEEDS
+    done = run("--seeds", f"{first}:{first + SEEDS}", "--jobs", "20", "--processes", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{SEEDS} seeds, {20 * SEEDS} jobs" in done.stdout
+
+
+def test_a_seed_replays_byte_for_byte() -> None:
+    first, second = (run("--seed", "9", "--trace") for _ in range(2))
+    assert first.returncode == second.returncode == 0, first.stdout + first.stderr
+    assert first.stdout == second.stdout
+    assert "fault 3" in first.stdout
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "name", [name for name, each in planted.DEFECTS.items() if not each.is_rare]
+)
+def test_a_planted_defect_is_found(name: str) -> None:
+    done = run("--planted", name, "--most", "60", "--processes", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(7200)
+def test_every_planted_defect_is_found() -> None:
+    done = run("--planted")
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(7200)
+def test_many_seeds_keep_the_laws() -> None:
+    done = run("--seeds", f"1000:{1000 + MANY}")
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_failing_plan_is_made_smaller() -> None:
+    with planted.DEFECTS["no-reaper"].planted():
+        plan = next(plan for seed in range(1, 50) if simulate(plan := make_plan(seed, 10)).breaches)
+        smaller = shrink(plan)
+    assert smaller.result.breaches
+    assert len(smaller.plan.jobs) < len(plan.jobs)
+    assert len(smaller.plan.faults) < len(plan.faults)
