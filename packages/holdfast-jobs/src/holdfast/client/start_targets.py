@@ -46,9 +46,11 @@ class StartableType(msgspec.Struct, frozen=True):
 
     def place(self, input: str) -> Place:
         """Return where a job with this input waits. Raises: InputInvalid."""
-        if self.flow is None:
+        flow = self.flow
+        if flow is None:
             return {}
-        return {"gate": self.flow.partition_of(input), "ordered": self.flow.ordered is not None}
+        gate, cost = flow.partition_of(input), flow.cost_of(input)
+        return {"gate": gate, "ordered": flow.ordered is not None, "cost": cost}
 
     def check_priority(self, priority: object) -> int:
         """Return the priority of a start. Raises: InvalidOption."""
@@ -66,6 +68,7 @@ class Place(TypedDict, total=False):
 
     gate: str
     ordered: bool
+    cost: int | None
 
 
 def _startable(type: JobType) -> StartableType:

@@ -137,6 +137,7 @@ class TypePolls(msgspec.Struct):
             per_round=per_round,
             batch=batch,
             calls=calls,
+            max_cost=flow.max_cost if flow else None,
         )
 
     def note(
@@ -218,7 +219,12 @@ class TypePolls(msgspec.Struct):
         if not jobs:
             return 0
         moves = [
-            QueuedJob(each.id, _partition_of(flow, each, sealer), each.available_at)
+            QueuedJob(
+                each.id,
+                _partition_of(flow, each, sealer),
+                each.available_at,
+                _cost_of(flow, each, sealer),
+            )
             for each in jobs
         ]
         moved = yield from store.limits.enqueue(moves, flow.ordered is not None)
@@ -374,3 +380,11 @@ def _partition_of(flow: Flow, job: UnqueuedJob, sealer: Sealer | None) -> str:
         return flow.partition_of(open_input(sealer, job.input, job.id, flow.type))
     except Exception:
         return f"{flow.type}#"
+
+
+def _cost_of(flow: Flow, job: UnqueuedJob, sealer: Sealer | None) -> int | None:
+    """What a job costs: the most, where its input does not say."""
+    try:
+        return flow.cost_of(open_input(sealer, job.input, job.id, flow.type))
+    except Exception:
+        return flow.max_cost

@@ -23,7 +23,7 @@ from holdfast.core.partitions import (
 )
 from holdfast.core.records import ClaimedJob, Finish, JobRef
 from holdfast.storage.operation import Op, Row, Statement, Value
-from holdfast.storage.store.limits import LimitStore
+from holdfast.storage.store.limits import LimitStore, costs_of
 from holdfast.storage.store.params import document, lists, resolve_now, texts
 
 CRASHED_AGAIN_US = 250_000
@@ -84,6 +84,8 @@ class OpenPartition(msgspec.Struct):
     room: int = 0
     ready_at: Instant | None = None
     is_left: bool = False
+    costs: dict[str, Value] = msgspec.field(default_factory=dict)
+    opens: list[Instant | None] = msgspec.field(default_factory=list)
 
     def expire(self, bearing: set[str], now: Instant) -> None:
         """Forget holders that bear no token any more, and starts that no longer count."""
@@ -131,6 +133,25 @@ class OpenPartition(msgspec.Struct):
             return self.spent[0][0] + rule.period_ms * 1000
         return None
 
+    def fit(self, ids: Sequence[str], now: Instant) -> Op[int]:
+        """How many of the first of these jobs it lets in by what they cost; `opens` is when the next may."""
+        rule = self.rule
+        if not ids or (rule.cost_allowed, rule.cost_rate) == (None, None):
+            return len(ids)
+        given: dict[str, Value] = {"ids": texts(ids), "holders": texts(self.holders), "now": now}
+        ((fits, at),) = yield Statement("limit_cost_room", {**self.costs, **given, "gate": self.id})
+        self.opens = [at] if fits < len(ids) else []
+        return int(fits)
+
+    def charge(self, ids: Sequence[str], now: Instant) -> Op[None]:
+        """Write what jobs cost that were let in."""
+        if self.rule.cost_rate is None or not ids:
+            return
+        given = {**self.costs, "gate": self.id, "now": now}
+        step = step_us(self.rule.cost_rate, self.rule.cost_period_ms or 0)
+        yield Statement("limit_charge", {**given, "ids": texts(ids), "step": step})
+        yield Statement("limit_charge_past", given)
+
     def row(self, now: Instant) -> tuple[object, ...]:
         """The columns of its row."""
         keep = now + max((self.rule.period_ms or 0) * 1000, KEPT_US)
@@ -153,11 +174,19 @@ class SqliteLimitStore(LimitStore):
         partitions = yield from _open_queues(claim, called, now)
         yield from _poll(claim, partitions, len(called), now)
         chosen = _deal(claim, partitions, room, now)
+        for each in shared:
+            fits = yield from each.fit([row[0] for _, row in chosen], now)
+            chosen = chosen[:fits]
+        if not chosen and (waits := [at for each in shared for at in each.opens]):
+            # No signal is touched, as where there is no room.
+            next_us = max((at for at in waits if at is not None), default=now) - now
+            return LimitedAnswer([], next_us=next_us or None, held_back=True)
         jobs = yield from _take(claim, chosen, now)
         ids = [job.id for job in jobs]
         if ids:
             for each in shared:
                 each.let_in(ids, now)
+                yield from each.charge(ids, now)
         more, next_at = yield from _answer(claim, partitions, now)
         yield from _put([*partitions, *(shared if ids else [])], now)
         rows = yield Statement("limit_next_signal", {"type": claim.type, "now": now})
@@ -174,7 +203,14 @@ class SqliteLimitStore(LimitStore):
     ) -> Op[int]:
         rows = yield Statement("limit_enqueue", {"rows": document(jobs), "ordered": ordered})
         yield from signal_placed([row[0] for row in rows])
+        if any(each.cost is not None for each in jobs):
+            yield Statement("limit_put_costs", {"rows": document(jobs)})
         return len(rows)
+
+    def _settle(self, params: dict[str, Value]) -> Op[bool]:
+        yield Statement("limit_settle", params)
+        yield Statement("limit_signal_spent", params)
+        return bool((yield Statement("limit_spent", params)))
 
     def _signal_queues(self, id: str, now: Instant | None) -> Op[None]:
         yield Statement("limit_signal_set", {"id": id, "now": now})
@@ -184,6 +220,7 @@ class SqliteLimitStore(LimitStore):
         removed = yield Statement("limit_sweep", {"ids": texts(ids), "now": now})
         if not after:
             yield Statement("limit_sweep_pauses", {"now": now})
+            yield Statement("limit_sweep_charges", {"now": now})
         return max(ids, default=None), len(ids), len(removed)
 
 
@@ -192,7 +229,7 @@ def _open_shared(claim: LimitedClaim, now: Instant) -> Op[list[OpenPartition]]:
         return []
     rules = {each.id: each for each in claim.shared}
     settings = yield from _settings(rules)
-    partitions = [_open_partition(each, settings.get(each.id)) for each in claim.shared]
+    partitions = [_open_partition(each, settings.get(each.id), claim) for each in claim.shared]
     yield from _read_states(partitions, False, now)
     return partitions
 
@@ -202,14 +239,15 @@ def _settings(ids: Iterable[str]) -> Op[dict[str, Row]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def _open_partition(rule: PartitionRule, setting: Row | None) -> OpenPartition:
+def _open_partition(rule: PartitionRule, setting: Row | None, claim: LimitedClaim) -> OpenPartition:
     """A partition with what was set for it at run time in the place of the code's own numbers."""
+    costs = costs_of(rule, claim.max_cost)
     if setting is None:
-        return OpenPartition(rule.id, rule, 0)
+        return OpenPartition(rule.id, rule, 0, costs=costs)
     *given, paused_until = setting
-    code = (rule.allowed, rule.rate, rule.period_ms)
-    numbers = (own if new is None else new for own, new in zip(code, given, strict=True))
-    return OpenPartition(rule.id, PartitionRule(rule.id, *numbers), paused_until or 0)
+    numbers = zip(("allowed", "rate", "period_ms"), given, strict=True)
+    rule = msgspec.structs.replace(rule, **{name: new for name, new in numbers if new is not None})
+    return OpenPartition(rule.id, rule, paused_until or 0, costs=costs)
 
 
 def _read_states(partitions: Sequence[OpenPartition], holds: bool, now: Instant) -> Op[None]:
@@ -235,15 +273,9 @@ def _read_signals(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
     found: list[Row] = []
     for priority in sorted({each.priority for each in claim.marks}):
         if len(found) < claim.window:
-            found += yield Statement(
-                "limit_signals",
-                {
-                    "type": claim.type,
-                    "priority": priority,
-                    "window": claim.window - len(found),
-                    "now": now,
-                },
-            )
+            given: dict[str, Value] = {"type": claim.type, "priority": priority, "now": now}
+            given["window"] = claim.window - len(found)
+            found += yield Statement("limit_signals", given)
     return found
 
 
@@ -255,12 +287,12 @@ def _open_queues(
         return []
     every = every_key(claim.type)
     settings = yield from _settings([*ids, every])
-    keyed = _open_partition(claim.per_key, settings.get(every)).rule
+    keyed = _open_partition(claim.per_key, settings.get(every), claim).rule
     unkeyed = partition_id(claim.type, "")
     partitions = {}
     for id in ids:
         rule = PartitionRule(id) if id == unkeyed else msgspec.structs.replace(keyed, id=id)
-        partitions[id] = _open_partition(rule, settings.get(id))
+        partitions[id] = _open_partition(rule, settings.get(id), claim)
     yield from _read_states(list(partitions.values()), claim.holds, now)
     for _, priority, at, id, _ in reversed(called):
         if id in partitions:
@@ -283,6 +315,8 @@ def _poll(
 ) -> Op[None]:
     """See the first jobs of each queue, one more than there is room for."""
     share = 1 if called >= claim.window else max(1, -(-claim.limit // max(1, len(partitions))))
+    crashed = {"ordered": claim.ordered, "allow_crashed": claim.allow_crashed}
+    given: dict[str, Value] = {"type": claim.type, "now": now, **crashed}
     for partition in partitions:
         max_jobs = share * partition.weight
         if claim.batch is not None:
@@ -295,22 +329,14 @@ def _poll(
                 and partition.mask & (1 << priority)
                 and len(partition.seen) <= wanted
             ):
-                partition.seen += yield Statement(
-                    "limit_poll",
-                    {
-                        "type": claim.type,
-                        "gate": partition.id,
-                        "priority": priority,
-                        "front_at": partition.front[0],
-                        "front_id": partition.front[1],
-                        "ordered": claim.ordered,
-                        "allow_crashed": claim.allow_crashed,
-                        "wanted": wanted + 1 - len(partition.seen),
-                        "now": now,
-                    },
-                )
+                given["front_at"], given["front_id"] = partition.front
+                given |= {"priority": priority, "wanted": wanted + 1 - len(partition.seen)}
+                partition.seen += yield Statement("limit_poll", {**given, "gate": partition.id})
         if claim.batch is not None:
             _await_batch(partition, claim.batch, max_jobs, now)
+        due = [row[0] for row in partition.seen[: partition.room] if row[4] <= now]
+        fits = yield from partition.fit(due, now)
+        partition.room = fits if partition.opens else partition.room
     if claim.batch is not None:
         for partition in [each for each in partitions if each.room][claim.calls :]:
             partition.is_left = True
@@ -348,7 +374,6 @@ def _deal(
             continue
         allow_crashed = allow_crashed and not row[3]
         chosen.append((partition, row))
-        partition.got.append(row)
     return chosen
 
 
@@ -360,12 +385,17 @@ def _take(
     rows = sorted((row for _, row in chosen), key=lambda row: (row[1], row[2], row[0]))
     ids = texts(row[0] for row in rows)
     taken: dict[str, Value] = {"token": claim.lease.token, "ids": ids, "now": now}
-    yield Statement("job_claim_take", taken)
+    take = "job_claim_take" if claim.max_cost is None else "job_claim_take_by_cost"
+    yield Statement(take, taken)
     policy = msgspec.structs.asdict(claim.lease)
     yield Statement("job_claim_lease", {**policy, **taken, "worker": claim.worker})
     read = yield Statement("limit_claim_read", {"ids": ids, "now": now})
+    for partition, row in chosen:
+        partition.got.append(row)
     for partition in {partition.id: partition for partition, _ in chosen}.values():
-        partition.let_in([row[0] for row in partition.got], now)
+        let_in = [row[0] for row in partition.got]
+        partition.let_in(let_in, now)
+        yield from partition.charge(let_in, now)
     return [ClaimedJob(*row) for row in lists(read[0][0])]
 
 
@@ -377,7 +407,10 @@ def _answer(
     ns: list[int] = []
     kept = 0
     for partition in partitions:
-        at = yield from _next_poll(claim, partition, now)
+        if partition.opens and len(partition.got) == partition.room:
+            at = partition.opens[0]
+        else:
+            at = yield from _next_poll(claim, partition, now)
         if at is not None and at <= now and not partition.got:
             # It keeps its place in the round, and its signals.
             kept += 1
