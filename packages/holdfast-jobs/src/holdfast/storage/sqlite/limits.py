@@ -241,7 +241,7 @@ def _settings(ids: Iterable[str]) -> Op[dict[str, Row]]:
 
 def _open_partition(rule: PartitionRule, setting: Row | None, claim: LimitedClaim) -> OpenPartition:
     """A partition with what was set for it at run time in the place of the code's own numbers."""
-    costs = costs_of(rule, claim.max_cost)
+    costs = {**costs_of(rule, claim.max_cost), "allow_crashed": claim.allow_crashed}
     if setting is None:
         return OpenPartition(rule.id, rule, 0, costs=costs)
     *given, paused_until = setting

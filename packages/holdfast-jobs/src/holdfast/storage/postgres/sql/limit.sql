@@ -382,7 +382,8 @@ judged as materialized (
            then 'epoch'::timestamptz + (coalesce(h.ats[1], clock.us) + h.period_ms * 1000) * interval '1 microsecond'
            when h.busy + coalesce(p.got, 0) >= h.allowed then null
 --cost       when h.charged + p.got_cost + p.next_cost > h.cost_rate then {cost_next}
---cost       when h.busy_cost + p.got_cost + p.next_cost > h.cost_allowed then null
+--cost       when h.busy_cost + p.got_cost + p.next_cost > h.cost_allowed
+--cost       then case when not :allow_crashed::boolean then clock.now + interval '250 ms' end
            when p.is_suspected and p.seen - p.got = 1 then clock.now + interval '250 ms'
            when p.got < p.chosen then clock.now + interval '50 ms'
            when :batch::integer is not null and h.room > 0 and p.id is null then h.at

@@ -114,6 +114,7 @@ select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
 
 -- name: limit_cost_room
 -- How many of the first of these jobs a partition lets in by what they cost, and when it lets the next in, if that is a matter of time.
+-- Of those that only a worker without other crashed jobs may take, one may fit sooner.
 with steps (at, freed) as materialized (
   select at, sum(cost) over (order by at, step) from holdfast_charge
    where gate = :gate and at > :now - :cost_period_ms * 1000 and at <= :now + 60000000),
@@ -130,7 +131,8 @@ first (cost_to) as (select min(cost_to) from job where cost_to > (select cost fr
 select (select count(*) from job where cost_to <= (select cost from free)),
        case when u.charged + f.cost_to > :cost_rate
             then coalesce(
-              (select min(s.at) from steps s where u.charged + f.cost_to - s.freed <= :cost_rate), :now) + :cost_period_ms * 1000 end
+              (select min(s.at) from steps s where u.charged + f.cost_to - s.freed <= :cost_rate), :now) + :cost_period_ms * 1000
+            when not :allow_crashed then :now + 250000 end
   from used u cross join first f;
 
 -- name: limit_charge
