@@ -23,6 +23,7 @@ from holdfast.storage.operation import run
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from holdfast.storage.store.pagination import JobQuery
+from holdfast_costs.settlement import settle
 from tests.support.limit_checks import Bounds, Settlement, Start, cost_of
 from tests.support.limit_plants import Planted, planted
 
@@ -134,9 +135,7 @@ class Racer:
             _tell([Settlement(job.id, job.token, spent)])
             line = msgspec.structs.replace(bounds.line(type), id=job.gate or "")
             rules = [line, *bounds.shared(type)]
-            self.database.run(
-                self.store.limits.settle(job.id, job.token, spent, job.claimed_at, rules)
-            )
+            self.database.run(settle(self.store, job, spent, rules))
 
     def _look(self) -> LimitedClaim:
         race, bounds = self.race, self.race.bounds

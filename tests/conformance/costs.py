@@ -14,6 +14,7 @@ from holdfast.core.partitions import (
     QueuedJob,
 )
 from holdfast.core.records import ClaimedJob, LeaseClass
+from holdfast_costs.settlement import settle
 from tests.conformance.harness import (
     BACKOFF_CAP_MS,
     BACKOFF_MS,
@@ -89,9 +90,7 @@ class CostFixture(LimitFixture):
     async def settle(self, job: ClaimedJob, spent: int, rule: PartitionRule) -> bool:
         """Say what an attempt spent in truth."""
         rules = [(rule if rule.id != MAIL else _of(rule, job))]
-        return await self.run(
-            self.store.limits.settle(job.id, job.token, spent, job.claimed_at, rules, self.now)
-        )
+        return await self.run(settle(self.store, job, spent, rules, self.now))
 
 
 def _of(rule: PartitionRule, job: ClaimedJob) -> PartitionRule:

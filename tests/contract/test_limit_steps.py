@@ -23,6 +23,7 @@ from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
+from holdfast_costs.settlement import settle
 from tests.support.limit_checks import (
     COSTS,
     Bounds,
@@ -115,9 +116,7 @@ class Fleet:
         line = msgspec.structs.replace(self.told.line(type), id=job.gate or "")
         spent = self.random.randint(0, cost_of(job.id))
         rules = [line, *self.told.shared(type)]
-        if self.run(
-            self.store.limits.settle(job.id, job.token, spent, job.claimed_at, rules, self.now)
-        ):
+        if self.run(settle(self.store, job, spent, rules, self.now)):
             self.settlements.append(Settlement(job.id, job.token, spent))
 
     def job(self, lined: bool) -> NewJob:

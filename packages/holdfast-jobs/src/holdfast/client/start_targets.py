@@ -46,11 +46,10 @@ class StartableType(msgspec.Struct, frozen=True):
 
     def place(self, input: str) -> Place:
         """Return where a job with this input waits. Raises: InputInvalid."""
-        flow = self.flow
-        if flow is None:
+        if self.flow is None:
             return {}
-        gate, cost = flow.partition_of(input), flow.cost_of(input)
-        return {"gate": gate, "ordered": flow.ordered is not None, "cost": cost}
+        gate, is_ordered = self.flow.partition_of(input), self.flow.ordered is not None
+        return {"gate": gate, "ordered": is_ordered, "cost": self.flow.cost_of(input)}
 
     def check_priority(self, priority: object) -> int:
         """Return the priority of a start. Raises: InvalidOption."""

@@ -1056,24 +1056,6 @@ class ContextInvalid(InvalidOption, code="HF201"):
     fix = 'return texts under short names, as in {"tenant": "acme", "locale": "es"}'
 
 
-class CostInvalid(InputInvalid, code="HF204"):
-    """A job of a type that counts costs does not say what it costs."""
-
-    fix = "let cost= name a field of the input, or return, a whole number from 0 on"
-
-
-class CostTooLarge(InputInvalid, code="HF205"):
-    """A job costs more than its limit or rate ever lets through, so it would wait forever."""
-
-    fix = "split the job, or raise the limit"
-
-
-class CostConflict(InvalidOption, code="HF209"):
-    """What was asked for does not go with how costs are counted."""
-
-    fix = "say what a job costs when it is started, and count it with Rate(…, cost=…)"
-
-
 class ScheduleError(HoldfastError, http_status=400, exit_code=2):
     """A duration or schedule is invalid."""
 

@@ -8,20 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 
 from holdfast.core.codec import TypeCodec
 from holdfast.core.duration import Duration, format_duration, milliseconds
-from holdfast.core.errors import (
-    CostInvalid,
-    CostTooLarge,
-    InputInvalid,
-    InvalidName,
-    InvalidOption,
-)
+from holdfast.core.errors import InputInvalid, InvalidName, InvalidOption
 from holdfast.core.partitions import BatchRule, PartitionRule, partition_id, shared_partition
 
 By: TypeAlias = str | Callable[[Any], object]
@@ -44,10 +39,7 @@ _NAME = re.compile(r"\w[\w.-]{0,99}")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limit:
-    """Limits how many jobs run at once in the fleet: per key, per type, or for all types that share a name.
-
-    With `cost`, a field of the input or a function of it, it limits what they cost together.
-    """
+    """Limits how many jobs run at once in the fleet, or what they `cost`: per key, per type, or by a shared name."""
 
     max: int
     by: By | None
@@ -202,36 +194,28 @@ class Flow(msgspec.Struct, frozen=True):
 
     def key_of(self, text: str) -> str:
         """Return the key of an input as it is stored, "" without one. Raises: InputInvalid."""
-        return "" if self.by is None else _key_text(self.type, self._read(self.by, text))
+        if self.by is None:
+            return ""
+        return _key_text(self.type, read_field(self.by, self.codec, text))
 
     def cost_of(self, text: str) -> int | None:
         """Return what a job with this stored input costs, where that counts. Raises: CostInvalid, CostTooLarge."""
-        if self.cost is None or self.max_cost is None:
+        if self.cost is None:
             return None
-        cost = self._read(self.cost, text)
-        if not isinstance(cost, int) or isinstance(cost, bool) or cost < 0:
-            raise CostInvalid(
-                f"{self.type} counts what jobs cost, and {repr(cost)[:60]} is no cost"
-            )
-        if cost > self.max_cost:
-            raise CostTooLarge(f"{self.type}: {cost:,} never fits into {self.max_cost:,}")
-        return cost
-
-    def _read(self, by: By, text: str) -> object:
-        if isinstance(by, str):
-            return _walk(msgspec.json.decode(text), by)
-        return by(self.codec.decode(text))
+        return cast(int, import_module("holdfast_costs.estimate").cost_of(self, text))
 
     def weight_by_partition(self) -> dict[str, int]:
         """Return the weights that are not 1, by partition."""
         return {partition_id(self.type, key): weight for key, weight in self.weights.items()}
 
 
-def _walk(value: Any, path: str) -> object:
-    for name in path.split("."):
-        if not isinstance(value, dict):
-            return None
-        value = value.get(name)
+def read_field(by: By, codec: TypeCodec, text: str) -> object:
+    """Return what a field or a function says of a stored input; None where there is no such field."""
+    if not isinstance(by, str):
+        return by(codec.decode(text))
+    value = msgspec.json.decode(text)
+    for name in by.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
@@ -277,17 +261,12 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
         _check_batch(type, batch, batch_by, bys, fair, [*limits, *rates])
     if batch_by is not None:
         bys.append(batch_by)
-    if any(each != bys[0] for each in bys):
-        raise InvalidOption(
-            f"job type {type} is limited by two different keys, but a job waits in one queue only",
-            help="use the same by= everywhere, or a limit with a name= for one of the two",
-        )
     bounds: list[Limit | Rate] = [*limits, *rates]
     costs = [each.cost for each in bounds if each.cost is not None]
-    if any(each != costs[0] for each in costs):
+    if any(each != bys[0] for each in bys) or any(each != costs[0] for each in costs):
         raise InvalidOption(
-            f"job type {type} counts two different costs, but a job has one",
-            help="use the same cost= everywhere",
+            f"job type {type} is limited by two different keys or costs, but a job waits in one queue only",
+            help="use the same by= and cost= everywhere, or a limit with a name= for one of the two keys",
         )
     per_key = _rule(
         type,

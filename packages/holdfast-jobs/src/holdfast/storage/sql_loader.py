@@ -83,13 +83,10 @@ def load_statements(*folders: tuple[str, str] | str) -> Mapping[str, str]:
             lambda match: expand(without_comments(found["fragment"][match[1]])), text
         )
 
-    by_cost = {
-        f"{name}_by_cost": _BY_COST.sub(r"\1", text)
-        for name, text in found["name"].items()
-        if _BY_COST.search(text)
-    }
-    plain = {name: _BY_COST.sub("", text) for name, text in found["name"].items()}
-    return {name: expand(text) for name, text in (plain | by_cost).items()}
+    plain = found["name"]
+    by_cost = {f"{name}_by_cost": _BY_COST.sub(r"\1", text) for name, text in plain.items()}
+    texts = plain | {name: text for name, text in by_cost.items() if text not in plain.values()}
+    return {name: expand(_BY_COST.sub("", text)) for name, text in texts.items()}
 
 
 def _read_parts(text: str, package: str, found: dict[str, dict[str, str]]) -> None:

@@ -218,15 +218,10 @@ class TypePolls(msgspec.Struct):
         self.has_unqueued = False
         if not jobs:
             return 0
-        moves = [
-            QueuedJob(
-                each.id,
-                _partition_of(flow, each, sealer),
-                each.available_at,
-                _cost_of(flow, each, sealer),
-            )
-            for each in jobs
-        ]
+        moves = []
+        for each in jobs:
+            gate, cost = _place_of(flow, each, sealer)
+            moves.append(QueuedJob(each.id, gate, each.available_at, cost))
         moved = yield from store.limits.enqueue(moves, flow.ordered is not None)
         self.has_unqueued = moved > 0 and len(jobs) == ENQUEUED_AT_ONCE
         return moved
@@ -374,17 +369,12 @@ class LimitedClaims:
             self._polls.setdefault(name, polls).hint()
 
 
-def _partition_of(flow: Flow, job: UnqueuedJob, sealer: Sealer | None) -> str:
-    """Where a job waits; one whose input has no usable key waits where no limit of keys holds."""
+def _place_of(flow: Flow, job: UnqueuedJob, sealer: Sealer | None) -> tuple[str, int | None]:
+    """Where a job waits, and its cost; one whose input has no usable key waits where no limit of keys holds."""
+    gate = f"{flow.type}#"
     try:
-        return flow.partition_of(open_input(sealer, job.input, job.id, flow.type))
+        text = open_input(sealer, job.input, job.id, flow.type)
+        gate = flow.partition_of(text)
+        return gate, flow.cost_of(text)
     except Exception:
-        return f"{flow.type}#"
-
-
-def _cost_of(flow: Flow, job: UnqueuedJob, sealer: Sealer | None) -> int | None:
-    """What a job costs: the most, where its input does not say."""
-    try:
-        return flow.cost_of(open_input(sealer, job.input, job.id, flow.type))
-    except Exception:
-        return flow.max_cost
+        return gate, flow.max_cost

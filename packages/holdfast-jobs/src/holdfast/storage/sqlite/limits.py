@@ -23,7 +23,7 @@ from holdfast.core.partitions import (
 )
 from holdfast.core.records import ClaimedJob, Finish, JobRef
 from holdfast.storage.operation import Op, Row, Statement, Value
-from holdfast.storage.store.limits import LimitStore, costs_of
+from holdfast.storage.store.limits import LimitStore
 from holdfast.storage.store.params import document, lists, resolve_now, texts
 
 CRASHED_AGAIN_US = 250_000
@@ -84,7 +84,6 @@ class OpenPartition(msgspec.Struct):
     room: int = 0
     ready_at: Instant | None = None
     is_left: bool = False
-    costs: dict[str, Value] = msgspec.field(default_factory=dict)
     opens: list[Instant | None] = msgspec.field(default_factory=list)
 
     def expire(self, bearing: set[str], now: Instant) -> None:
@@ -133,24 +132,25 @@ class OpenPartition(msgspec.Struct):
             return self.spent[0][0] + rule.period_ms * 1000
         return None
 
-    def fit(self, ids: Sequence[str], now: Instant) -> Op[int]:
+    def fit(self, claim: LimitedClaim, ids: Sequence[str], now: Instant) -> Op[int]:
         """How many of the first of these jobs it lets in by what they cost; `opens` is when the next may."""
         rule = self.rule
         if not ids or (rule.cost_allowed, rule.cost_rate) == (None, None):
             return len(ids)
-        given: dict[str, Value] = {"ids": texts(ids), "holders": texts(self.holders), "now": now}
-        ((fits, at),) = yield Statement("limit_cost_room", {**self.costs, **given, "gate": self.id})
+        given: dict[str, Value] = {"max_cost": claim.max_cost, "now": now}
+        given |= {"holders": texts(self.holders), "allow_crashed": claim.allow_crashed}
+        given |= {**msgspec.structs.asdict(rule), "ids": texts(ids)}
+        ((fits, at),) = yield Statement("limit_cost_room", given)
         self.opens = [at] if fits < len(ids) else []
         return int(fits)
 
-    def charge(self, ids: Sequence[str], now: Instant) -> Op[None]:
+    def charge(self, claim: LimitedClaim, ids: Sequence[str], now: Instant) -> Op[None]:
         """Write what jobs cost that were let in."""
-        if self.rule.cost_rate is None or not ids:
-            return
-        given = {**self.costs, "gate": self.id, "now": now}
-        step = step_us(self.rule.cost_rate, self.rule.cost_period_ms or 0)
-        yield Statement("limit_charge", {**given, "ids": texts(ids), "step": step})
-        yield Statement("limit_charge_past", given)
+        if (rate := self.rule.cost_rate) is not None and ids:
+            given = {"max_cost": claim.max_cost, "now": now, **msgspec.structs.asdict(self.rule)}
+            step = step_us(rate, self.rule.cost_period_ms or 0)
+            yield Statement("limit_charge", {**given, "ids": texts(ids), "step": step})
+            yield Statement("limit_charge_past", given)
 
     def row(self, now: Instant) -> tuple[object, ...]:
         """The columns of its row."""
@@ -175,7 +175,7 @@ class SqliteLimitStore(LimitStore):
         yield from _poll(claim, partitions, len(called), now)
         chosen = _deal(claim, partitions, room, now)
         for each in shared:
-            fits = yield from each.fit([row[0] for _, row in chosen], now)
+            fits = yield from each.fit(claim, [row[0] for _, row in chosen], now)
             chosen = chosen[:fits]
         if not chosen and (waits := [at for each in shared for at in each.opens]):
             # No signal is touched, as where there is no room.
@@ -186,7 +186,7 @@ class SqliteLimitStore(LimitStore):
         if ids:
             for each in shared:
                 each.let_in(ids, now)
-                yield from each.charge(ids, now)
+                yield from each.charge(claim, ids, now)
         more, next_at = yield from _answer(claim, partitions, now)
         yield from _put([*partitions, *(shared if ids else [])], now)
         rows = yield Statement("limit_next_signal", {"type": claim.type, "now": now})
@@ -207,11 +207,6 @@ class SqliteLimitStore(LimitStore):
             yield Statement("limit_put_costs", {"rows": document(jobs)})
         return len(rows)
 
-    def _settle(self, params: dict[str, Value]) -> Op[bool]:
-        yield Statement("limit_settle", params)
-        yield Statement("limit_signal_spent", params)
-        return bool((yield Statement("limit_spent", params)))
-
     def _signal_queues(self, id: str, now: Instant | None) -> Op[None]:
         yield Statement("limit_signal_set", {"id": id, "now": now})
 
@@ -229,7 +224,7 @@ def _open_shared(claim: LimitedClaim, now: Instant) -> Op[list[OpenPartition]]:
         return []
     rules = {each.id: each for each in claim.shared}
     settings = yield from _settings(rules)
-    partitions = [_open_partition(each, settings.get(each.id), claim) for each in claim.shared]
+    partitions = [_open_partition(each, settings.get(each.id)) for each in claim.shared]
     yield from _read_states(partitions, False, now)
     return partitions
 
@@ -239,15 +234,14 @@ def _settings(ids: Iterable[str]) -> Op[dict[str, Row]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def _open_partition(rule: PartitionRule, setting: Row | None, claim: LimitedClaim) -> OpenPartition:
+def _open_partition(rule: PartitionRule, setting: Row | None) -> OpenPartition:
     """A partition with what was set for it at run time in the place of the code's own numbers."""
-    costs = {**costs_of(rule, claim.max_cost), "allow_crashed": claim.allow_crashed}
     if setting is None:
-        return OpenPartition(rule.id, rule, 0, costs=costs)
+        return OpenPartition(rule.id, rule, 0)
     *given, paused_until = setting
     numbers = zip(("allowed", "rate", "period_ms"), given, strict=True)
     rule = msgspec.structs.replace(rule, **{name: new for name, new in numbers if new is not None})
-    return OpenPartition(rule.id, rule, paused_until or 0, costs=costs)
+    return OpenPartition(rule.id, rule, paused_until or 0)
 
 
 def _read_states(partitions: Sequence[OpenPartition], holds: bool, now: Instant) -> Op[None]:
@@ -287,12 +281,12 @@ def _open_queues(
         return []
     every = every_key(claim.type)
     settings = yield from _settings([*ids, every])
-    keyed = _open_partition(claim.per_key, settings.get(every), claim).rule
+    keyed = _open_partition(claim.per_key, settings.get(every)).rule
     unkeyed = partition_id(claim.type, "")
     partitions = {}
     for id in ids:
         rule = PartitionRule(id) if id == unkeyed else msgspec.structs.replace(keyed, id=id)
-        partitions[id] = _open_partition(rule, settings.get(id), claim)
+        partitions[id] = _open_partition(rule, settings.get(id))
     yield from _read_states(list(partitions.values()), claim.holds, now)
     for _, priority, at, id, _ in reversed(called):
         if id in partitions:
@@ -335,7 +329,7 @@ def _poll(
         if claim.batch is not None:
             _await_batch(partition, claim.batch, max_jobs, now)
         due = [row[0] for row in partition.seen[: partition.room] if row[4] <= now]
-        fits = yield from partition.fit(due, now)
+        fits = yield from partition.fit(claim, due, now)
         partition.room = fits if partition.opens else partition.room
     if claim.batch is not None:
         for partition in [each for each in partitions if each.room][claim.calls :]:
@@ -395,7 +389,7 @@ def _take(
     for partition in {partition.id: partition for partition, _ in chosen}.values():
         let_in = [row[0] for row in partition.got]
         partition.let_in(let_in, now)
-        yield from partition.charge(let_in, now)
+        yield from partition.charge(claim, let_in, now)
     return [ClaimedJob(*row) for row in lists(read[0][0])]
 
 
@@ -407,9 +401,8 @@ def _answer(
     ns: list[int] = []
     kept = 0
     for partition in partitions:
-        if partition.opens and len(partition.got) == partition.room:
-            at = partition.opens[0]
-        else:
+        at = partition.opens[0] if partition.opens else None
+        if not partition.opens or len(partition.got) < partition.room:
             at = yield from _next_poll(claim, partition, now)
         if at is not None and at <= now and not partition.got:
             # It keeps its place in the round, and its signals.

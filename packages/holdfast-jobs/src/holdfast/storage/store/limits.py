@@ -14,12 +14,10 @@ from holdfast.core.partitions import (
     LimitSetting,
     PartitionPlace,
     PartitionRecord,
-    PartitionRule,
     PartitionState,
     QueuedJob,
     SignalMark,
     UnqueuedJob,
-    step_us,
 )
 from holdfast.core.records import ClaimedJob
 from holdfast.storage.operation import Op, Row, Statement, Value
@@ -59,27 +57,6 @@ class LimitStore:
     ) -> Op[int]:
         """Give such jobs their places; return how many had not been moved since. One statement."""
         return fetch_value("limit_enqueue", rows=document(jobs), ordered=ordered, now=now)
-
-    def settle(
-        self,
-        job_id: str,
-        token: str,
-        spent: int,
-        at: Instant,
-        rules: Sequence[PartitionRule],
-        now: Instant | None = None,
-    ) -> Op[bool]:
-        """Put what an attempt spent in the place of its cost, where it was charged; False without the token."""
-        steps = [
-            {"gate": each.id, "step": step_us(each.cost_rate, period_ms), "period_ms": period_ms}
-            for each in rules
-            if each.cost_rate is not None and (period_ms := each.cost_period_ms) is not None
-        ]
-        params: dict[str, Value] = {"id": job_id, "token": token, "spent": spent, "at": at}
-        return self._settle({**params, "rows": document(steps), "now": now})
-
-    def _settle(self, params: dict[str, Value]) -> Op[bool]:
-        return bool((yield Statement("limit_settle", params))[0][0])
 
     def queued_types(self, types: Sequence[str], now: Instant | None = None) -> Op[set[str]]:
         """Return which of these types have jobs in partitions, and no live worker that limits them. One statement."""
@@ -178,23 +155,15 @@ class LimitStore:
         yield from ()
 
 
-def costs_of(rule: PartitionRule, max_cost: int | None) -> dict[str, Value]:
-    """What a rule says of costs; nothing where they do not count."""
-    names = ("cost_allowed", "cost_rate", "cost_period_ms") if max_cost is not None else ()
-    return {name: getattr(rule, name) for name in names} | ({"max_cost": max_cost} if names else {})
-
-
 def _params(claim: LimitedClaim) -> dict[str, Value]:
     return {
-        **costs_of(claim.per_key, claim.max_cost),
+        **msgspec.structs.asdict(claim.per_key),
+        "max_cost": claim.max_cost,
         "type": claim.type,
         "worker": claim.worker,
         "limit": claim.limit,
         "window": claim.window,
         "partitions": claim.partitions,
-        "allowed": claim.per_key.allowed,
-        "rate": claim.per_key.rate,
-        "period_ms": claim.per_key.period_ms,
         "shared": document(claim.shared),
         "ordered": claim.ordered,
         "holds": claim.holds,

@@ -543,28 +543,6 @@ signalled as (
   select type, priority, min(gate_at), gate, min(gate_at) from moved group by type, priority, gate)
 select count(*) from moved;
 
--- name: limit_settle
--- What an attempt spent in truth takes the place of its cost in the steps in which it was charged, as long as they count; rows are the
--- partitions, [gate, step, period_ms]. The last word of an attempt counts. What is given back may let others in.
-with mine as (
-  select q.job_id, q.type, q.priority, q.gate, coalesce(q.spent, j.cost, 1) as cost
-    from holdfast.queue q join holdfast.job j on j.id = q.job_id
-   where q.job_id = :id::uuid and q.token = :token::uuid
-     for update of q),
-said as (
-  update holdfast.queue q set spent = :spent::integer where q.job_id = (select job_id from mine)),
-settled as (
-  insert into holdfast.charge as c (gate, step, at, cost)
-  select x.gate, :at::bigint / x.step, :at::bigint, :spent::bigint - m.cost
-    from mine m cross join json_to_recordset(:rows::json) as x(gate text, step bigint, period_ms bigint)
-   where :at::bigint > holdfast.us(holdfast.moment(:now::bigint)) - x.period_ms * 1000 and m.cost <> :spent::bigint
-   order by x.gate
-  on conflict (gate, step) do update set cost = greatest(0, c.cost + excluded.cost)),
-signalled as (
-  insert into holdfast.wakeup (type, priority, at, gate)
-  select type, priority, holdfast.moment(:now::bigint), gate from mine where cost > :spent::bigint and gate is not null)
-select count(*) from mine;
-
 -- name: limit_queued_types
 -- Of these types, those with jobs in partitions that no live worker limits: as long as one does, the queues are its own.
 select t.type

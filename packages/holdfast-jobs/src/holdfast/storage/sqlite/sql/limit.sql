@@ -117,7 +117,7 @@ select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
 -- Of those that only a worker without other crashed jobs may take, one may fit sooner.
 with steps (at, freed) as materialized (
   select at, sum(cost) over (order by at, step) from holdfast_charge
-   where gate = :gate and at > :now - :cost_period_ms * 1000 and at <= :now + 60000000),
+   where gate = :id and at > :now - :cost_period_ms * 1000 and at <= :now + 60000000),
 used (charged, busy) as materialized (
   select coalesce((select max(freed) from steps), 0),
          (select coalesce(sum(coalesce(j.cost, 1)), 0) from json_each(:holders) h cross join holdfast_job j on j.id = h.value)),
@@ -138,31 +138,13 @@ select (select count(*) from job where cost_to <= (select cost from free)),
 -- name: limit_charge
 -- Adds what jobs cost that were let in, and drops what no longer counts. Costs of one step are one row, dated by its last.
 insert into holdfast_charge (gate, step, at, cost)
-select :gate, :now / :step, :now, sum(min(coalesce(j.cost, 1), :max_cost))
+select :id, :now / :step, :now, sum(min(coalesce(j.cost, 1), :max_cost))
   from json_each(:ids) x cross join holdfast_job j on j.id = x.value
 having sum(coalesce(j.cost, 1)) > 0
 on conflict (gate, step) do update set at = max(at, excluded.at), cost = cost + excluded.cost;
 
 -- name: limit_charge_past
-delete from holdfast_charge where gate = :gate and at <= :now - :cost_period_ms * 1000;
-
--- name: limit_settle
--- What an attempt spent in truth takes the place of its cost in the steps in which it was charged, as long as they count; rows are the
--- partitions. `limit_spent` follows, and what is given back may let others in.
-insert into holdfast_charge (gate, step, at, cost)
-select json_extract(x.value, '$.gate'), :at / json_extract(x.value, '$.step'), :at, :spent - coalesce(q.spent, j.cost, 1)
-  from holdfast_queue q cross join holdfast_job j on j.id = q.job_id cross join json_each(:rows) x
- where q.job_id = :id and q.token = :token and :at > {now} - json_extract(x.value, '$.period_ms') * 1000
-on conflict (gate, step) do update set cost = max(0, cost + excluded.cost);
-
--- name: limit_signal_spent
-insert into holdfast_wakeup (type, priority, at, gate)
-select q.type, q.priority, {now}, q.gate
-  from holdfast_queue q cross join holdfast_job j on j.id = q.job_id
- where q.job_id = :id and q.token = :token and q.gate is not null and :spent < coalesce(q.spent, j.cost, 1);
-
--- name: limit_spent
-update holdfast_queue set spent = :spent where job_id = :id and token = :token returning job_id;
+delete from holdfast_charge where gate = :id and at <= :now - :cost_period_ms * 1000;
 
 -- name: limit_put_costs
 update holdfast_job set cost = x.cost
