@@ -1,5 +1,6 @@
 -- What a job costs under limits and rates that count costs; null is 1.
 alter table holdfast.job add column cost integer;
+alter table holdfast.job alter column cost set statistics 25;
 
 -- What the attempt under way has said it spent; null as long as its cost stands.
 alter table holdfast.queue add column spent integer;
@@ -13,5 +14,6 @@ create table holdfast.charge (
   cost        bigint not null,
   primary key (gate, step)
 ) with (
-  fillfactor = 50, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0
+  fillfactor = 50, vacuum_truncate = off,
+  autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0
 );
