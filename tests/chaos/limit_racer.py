@@ -10,7 +10,7 @@ import random
 import sys
 import time
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,7 +23,8 @@ from holdfast.storage.operation import run
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from holdfast.storage.store.pagination import JobQuery
-from tests.support.limit_checks import Bounds, Start
+from holdfast_costs.settlement import settle
+from tests.support.limit_checks import Bounds, Settlement, Start, cost_of
 from tests.support.limit_plants import Planted, planted
 
 Part = Literal["claimer", "producer", "operator"]
@@ -55,6 +56,7 @@ class Span(msgspec.Struct, tag=True):
     begins: float
     ends: float
     id: str = ""
+    cost: int = 1
 
 
 class Racer:
@@ -91,7 +93,10 @@ class Racer:
         gate = partition_id(type, key)
         ordered = self.race.bounds.ordered
         priority = 5 if ordered else self.random.randrange(10)
-        return NewJob(id, id, type, f'"{key}"', priority=priority, gate=gate, ordered=ordered)
+        place: dict[str, Any] = {"gate": gate, "ordered": ordered}
+        if self.race.bounds.weighed:
+            place["cost"] = cost_of(id)
+        return NewJob(id, id, type, f'"{key}"', priority=priority, **place)
 
     def operate(self) -> None:
         """Lock rows of others for a moment."""
@@ -105,7 +110,7 @@ class Racer:
     def claim(self) -> None:
         """Claim and end until stopped."""
         while True:
-            sent_at = time.monotonic()
+            race, sent_at = self.race, time.monotonic()
             answer = self.database.run(self.store.limits.claim(self._look()))
             got_at = time.monotonic()
             if not answer.jobs:
@@ -118,7 +123,19 @@ class Racer:
             if self.random.random() < 0.4:
                 # Held for a while, so that others look meanwhile.
                 time.sleep(self.random.random() * 0.02)
+            if race.bounds.weighed and race.bounds.rate is not None:
+                self._settle(answer.jobs)
             self._end(answer.jobs, sent_at, got_at)
+
+    def _settle(self, jobs: list[ClaimedJob]) -> None:
+        """Say of some that they spent less, to the checkers before the database: they may be killed in between."""
+        bounds = self.race.bounds
+        for job in self.random.sample(jobs, len(jobs) // 3):
+            spent, type = self.random.randint(0, cost_of(job.id)), job.type
+            _tell([Settlement(job.id, job.token, spent)])
+            line = msgspec.structs.replace(bounds.line(type), id=job.gate or "")
+            rules = [line, *bounds.shared(type)]
+            self.database.run(settle(self.store, job, spent, rules))
 
     def _look(self) -> LimitedClaim:
         race, bounds = self.race, self.race.bounds
@@ -139,6 +156,7 @@ class Racer:
             per_round=bounds.batch.size if bounds.batch else 1,
             batch=bounds.batch,
             calls=bounds.calls,
+            max_cost=bounds.max_cost,
         )
 
     def _end(self, jobs: list[ClaimedJob], sent_at: float, got_at: float) -> None:
@@ -146,7 +164,8 @@ class Racer:
         until = sent_at + self.race.lease_ms / 1000
         for job in jobs:
             chance = self.random.random()
-            span = Span(job.gate or "", got_at, min(time.monotonic(), until), job.id)
+            cost = cost_of(job.id) if self.race.bounds.weighed else 1
+            span = Span(job.gate or "", got_at, min(time.monotonic(), until), job.id, cost)
             spans.append(span)
             if chance < 0.02:
                 span.ends = max(got_at, min(time.monotonic(), until))
@@ -174,7 +193,7 @@ class Racer:
                 self.database.run(self.store.jobs.finish(batch))
 
 
-def _tell(told: Iterable[Start | Span]) -> None:
+def _tell(told: Iterable[Start | Span | Settlement]) -> None:
     os.write(1, b"".join(msgspec.json.encode(each) + b"\n" for each in told))
 
 

@@ -24,9 +24,11 @@ import pytest_asyncio
 from holdfast.core.partitions import BatchRule
 from tests.chaos.limit_racer import Race, Span
 from tests.support.limit_checks import (
+    COSTS,
     Bounds,
     LimitChecker,
     PostgresLimitChecker,
+    Settlement,
     SqliteLimitChecker,
     Start,
 )
@@ -56,6 +58,18 @@ RACES = {
         "claimer", 1, Bounds(rate=70, period_ms=2_000, counted="name"), types=TWO_TYPES
     ),
     "batches": Race("claimer", 1, Bounds(allowed=6, batch=BatchRule(4, 150), calls=3), keys=5),
+    "costs of each key and of all types": Race(
+        "claimer", 1, Bounds(allowed=9, total=24, weighed=True), keys=20, types=TWO_TYPES
+    ),
+    "a rate of the costs of each key": Race(
+        "claimer", 1, Bounds(rate=30, period_ms=400, weighed=True), keys=3
+    ),
+    "a rate of costs shared by name, in steps": Race(
+        "claimer",
+        1,
+        Bounds(rate=150, period_ms=1_500, counted="name", weighed=True),
+        types=TWO_TYPES,
+    ),
 }
 LONG_RACES = {
     "one at a time": Race("claimer", 2, Bounds(allowed=1), keys=3),
@@ -68,6 +82,15 @@ LONG_RACES = {
         "claimer", 2, Bounds(rate=300, period_ms=1_000, counted="name"), types=TWO_TYPES
     ),
     "batches": Race("claimer", 2, Bounds(allowed=12, batch=BatchRule(8, 200), calls=3), keys=20),
+    "costs of each key and of all types": Race(
+        "claimer", 2, Bounds(allowed=12, total=80, weighed=True), keys=100, types=TWO_TYPES
+    ),
+    "a rate of costs shared by name, in steps": Race(
+        "claimer",
+        2,
+        Bounds(rate=1_000, period_ms=1_000, counted="name", weighed=True),
+        types=TWO_TYPES,
+    ),
 }
 
 
@@ -80,6 +103,7 @@ class Course:
     checker: LimitChecker
     spans: list[Span] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
+    settlements: list[Settlement] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     looks: int = 0
     is_over: bool = False
@@ -104,12 +128,16 @@ class Course:
             for line in process.stdout:
                 self.at_work.add(process)
                 try:
-                    told: Start | Span = msgspec.json.decode(line, type=Start | Span)
+                    told: Start | Span | Settlement = msgspec.json.decode(
+                        line, type=Start | Span | Settlement
+                    )
                 except msgspec.DecodeError:
                     self.halves.append((process, line))
                     return
                 if isinstance(told, Start):
                     self.starts.append(told)
+                elif isinstance(told, Settlement):
+                    self.settlements.append(told)
                 else:
                     self.spans.append(told)
 
@@ -137,7 +165,7 @@ class Course:
             *self.broken,
             *(f"a process ended with {code}" for code in self._failed()),
             *overlaps(self.spans, bounds),
-            *bounds.crowded(self.starts),
+            *bounds.crowded(self.starts, self.settlements),
             *bounds.oversized(self.starts),
             *(disorder(self.spans) if bounds.ordered else ()),
         ]
@@ -242,7 +270,7 @@ def overlaps(spans: list[Span], bounds: Bounds) -> list[str]:
     moments = [
         (at, change, gate)
         for each in spans
-        for at, change in ((each.begins, 1), (each.ends, -1))
+        for at, change in ((each.begins, each.cost), (each.ends, -each.cost))
         for gate in (each.gate, "all")
     ]
     now: dict[str, int] = {}
@@ -272,7 +300,8 @@ def was_reached(course: Course, bounds: Bounds) -> bool:
     """Whether the race came as far as its rate, so that it could have been broken."""
     if bounds.rate is None:
         return True
-    return bool(msgspec.structs.replace(bounds, rate=bounds.rate - 1).crowded(course.starts))
+    lower = msgspec.structs.replace(bounds, rate=bounds.rate - (COSTS if bounds.weighed else 1))
+    return bool(lower.crowded(course.starts, course.settlements))
 
 
 @pytest.mark.parametrize("race", RACES.values(), ids=RACES)
@@ -296,3 +325,19 @@ async def test_starts_that_are_forgotten_early_are_found_as_too_many(course: Cou
     race = Race("claimer", 4, bounds, keys=2, planted="starts forgotten early")
     await run_race(course, race, JOBS)
     assert {each.partition(":")[0] for each in course.verdict(bounds)} == {"too many starts"}
+
+
+async def test_costs_that_are_forgotten_early_are_found_as_too_many_starts(course: Course) -> None:
+    bounds = Bounds(rate=20, period_ms=1_000, weighed=True)
+    race = Race("claimer", 4, bounds, keys=2, planted="costs forgotten early")
+    await run_race(course, race, JOBS)
+    assert {each.partition(":")[0] for each in course.verdict(bounds)} == {"too many starts"}
+
+
+async def test_running_costs_that_are_not_counted_are_found(course: Course) -> None:
+    bounds = Bounds(allowed=8, weighed=True)
+    race = Race("claimer", 4, bounds, keys=2, planted="running costs not counted")
+    await run_race(course, race, JOBS)
+    found = {each.partition(":")[0] for each in course.broken}
+    assert found <= {"more than allowed run"}
+    assert course.verdict(bounds)

@@ -39,6 +39,7 @@ from tests.conformance.claiming import (
 )
 from tests.conformance.claiming import CrashedJobsConformance as CrashedJobsConformance
 from tests.conformance.claiming import NextDueConformance as NextDueConformance
+from tests.conformance.costs import CostConformance as CostConformance
 from tests.conformance.cycles import CycleConformance as CycleConformance
 from tests.conformance.cycles import RunConformance as RunConformance
 from tests.conformance.cycles import SlotConformance as SlotConformance

@@ -23,12 +23,16 @@ from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
+from holdfast_costs.settlement import settle
 from tests.support.limit_checks import (
+    COSTS,
     Bounds,
     LimitChecker,
     PostgresLimitChecker,
+    Settlement,
     SqliteLimitChecker,
     Start,
+    cost_of,
 )
 from tests.support.limit_plants import planted
 
@@ -62,6 +66,7 @@ class Fleet:
         self.held: dict[str, ClaimedJob] = {}
         self.started: list[str] = []
         self.starts: list[Start] = []
+        self.settlements: list[Settlement] = []
         self.oversized: list[str] = []
         self.runs: defaultdict[str, list[str]] = defaultdict(list)
         self.ids = IdMaker(lambda: self.now // 1000, self.random.randbytes)
@@ -69,7 +74,7 @@ class Fleet:
     def check(self, what: str) -> None:
         """Refuse to go on when something is broken."""
         broken = self.checker.broken(self.bounds, now=self.now)
-        broken += [*self.bounds.crowded(self.starts), *self.oversized]
+        broken += [*self.bounds.crowded(self.starts, self.settlements), *self.oversized]
         assert not broken, f"after {what}: {broken}"
 
     def step(self) -> None:
@@ -99,7 +104,20 @@ class Fleet:
             self.redrive,
             self.drop,
             self.sweep,
+            *([self.spend] * 3 * self.bounds.weighed),
         ]
+
+    def spend(self) -> None:
+        """Let an attempt say that it spent less; one that lost its job is not heard."""
+        if not self.held:
+            return
+        job = self.held[self.random.choice(sorted(self.held))]
+        type = (job.gate or "").partition("#")[0]
+        line = msgspec.structs.replace(self.told.line(type), id=job.gate or "")
+        spent = self.random.randint(0, cost_of(job.id))
+        rules = [line, *self.told.shared(type)]
+        if self.run(settle(self.store, job, spent, rules, self.now)):
+            self.settlements.append(Settlement(job.id, job.token, spent))
 
     def job(self, lined: bool) -> NewJob:
         """Make a job of any key; some are planned, some urgent."""
@@ -110,6 +128,7 @@ class Fleet:
         place: dict[str, Any] = {}
         if lined:
             place = {"gate": partition_id(type, key), "ordered": self.bounds.ordered}
+            place |= {"cost": cost_of(id)} if self.bounds.weighed else {}
         return NewJob(id, id, type, f'"{key}"', at=at, priority=priority, **place)
 
     def start(self) -> None:
@@ -123,7 +142,12 @@ class Fleet:
         for type in TYPES:
             found = self.run(self.store.limits.unqueued(type, 10))
             moves = [
-                QueuedJob(each.id, partition_id(type, each.input.strip('"')), each.available_at)
+                QueuedJob(
+                    each.id,
+                    partition_id(type, each.input.strip('"')),
+                    each.available_at,
+                    cost_of(each.id) if self.bounds.weighed else None,
+                )
                 for each in found
             ]
             if moves:
@@ -147,6 +171,7 @@ class Fleet:
             per_round=told.batch.size if told.batch else 1,
             batch=told.batch,
             calls=self.random.randint(1, 3),
+            max_cost=told.max_cost,
         )
         jobs = self.run(self.store.limits.claim(claim, self.now)).jobs
         for job in jobs:
@@ -271,6 +296,12 @@ def stores(request: pytest.FixtureRequest) -> Iterator[tuple[Database, LimitChec
         (7, Bounds(rate=4, period_ms=9_000, counted="type")),
         (8, Bounds(total=4, rate=5, period_ms=9_000, counted="name")),
         (9, Bounds(total=6, batch=BatchRule(4, 3_000))),
+        (10, Bounds(allowed=12, weighed=True)),
+        (11, Bounds(allowed=9, total=20, weighed=True)),
+        (12, Bounds(allowed=20, rate=14, period_ms=8_000, weighed=True)),
+        (13, Bounds(rate=66, period_ms=60_000, counted="type", weighed=True)),
+        (14, Bounds(total=15, rate=25, period_ms=9_000, counted="name", weighed=True)),
+        (15, Bounds(allowed=12, batch=BatchRule(3, 2_000), weighed=True)),
     ],
 )
 def test_nothing_is_broken_after_any_step_and_all_ends(
@@ -281,8 +312,8 @@ def test_nothing_is_broken_after_any_step_and_all_ends(
     fleet.settle()
     assert sum(map(len, fleet.runs.values())) > 100
     if bounds.rate is not None:
-        lower = msgspec.structs.replace(bounds, rate=bounds.rate - 1)
-        assert lower.crowded(fleet.starts), "the rate was never reached"
+        lower = msgspec.structs.replace(bounds, rate=bounds.rate - (COSTS if bounds.weighed else 1))
+        assert lower.crowded(fleet.starts, fleet.settlements), "the rate was never reached"
 
 
 @pytest.mark.parametrize(
@@ -294,6 +325,14 @@ def test_nothing_is_broken_after_any_step_and_all_ends(
         (Bounds(rate=3, period_ms=9_000, counted="type"), {"rate": 4}, "too many starts"),
         (Bounds(rate=3, period_ms=9_000, counted="name"), {"rate": 4}, "too many starts"),
         (Bounds(batch=BatchRule(3)), {"batch": BatchRule(4)}, "too large a batch"),
+        (Bounds(allowed=9, weighed=True), {"allowed": 10}, "more than allowed run"),
+        (Bounds(total=9, weighed=True), {"total": 10}, "more than allowed run in all"),
+        (Bounds(rate=9, period_ms=9_000, weighed=True), {"rate": 10}, "too many starts"),
+        (
+            Bounds(rate=8, period_ms=20_000, counted="name", weighed=True),
+            {"rate": 9},
+            "too many starts",
+        ),
     ],
 )
 def test_a_limit_that_is_one_too_high_is_found(
@@ -313,6 +352,29 @@ def test_starts_that_are_forgotten_early_are_found_as_too_many(
         fleet = Fleet(*made, 1, Bounds(rate=3, period_ms=9_000, counted=counted))
         with pytest.raises(AssertionError, match=r"after claim: \[.too many starts: "):
             fleet.walk()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("counted", ["key", "type", "name"])
+def test_costs_that_are_forgotten_early_are_found_as_too_many_starts(
+    kind: Kind, counted: Any, request: pytest.FixtureRequest
+) -> None:
+    with planted("costs forgotten early"), opened(kind, request) as made:
+        bounds = Bounds(rate=7, period_ms=20_000, counted=counted, weighed=True)
+        with pytest.raises(AssertionError, match=r"after claim: \[.too many starts: "):
+            Fleet(*made, 1, bounds).walk()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_running_costs_that_are_not_counted_are_found_as_more_than_allowed(
+    kind: Kind, request: pytest.FixtureRequest
+) -> None:
+    with (
+        planted("running costs not counted"),
+        opened(kind, request) as made,
+        pytest.raises(AssertionError, match=r"after claim: \[.more than allowed run: "),
+    ):
+        Fleet(*made, 2, Bounds(allowed=7, weighed=True)).walk()
 
 
 def test_small_keys_end_within_the_first_five_hundred_beside_twenty_thousand_jobs(

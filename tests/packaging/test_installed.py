@@ -23,6 +23,7 @@ EXTRAS = {
     "nats": ("holdfast_brokers.nats",),
     "files": ("holdfast_files.s3",),
     "context": ("holdfast_context.travel",),
+    "costs": ("holdfast_costs.settlement",),
     "groups": ("holdfast_groups.groups",),
     "output": ("holdfast_output.output",),
     "leases": ("holdfast_leases",),

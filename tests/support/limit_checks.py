@@ -1,14 +1,15 @@
 """What must hold of limits at any moment, asked of the database itself and of nothing that keeps them.
 
 Never more than allowed bear a token, of a key and in all; never more start in any period than a rate allows, by the
-database's clock; and no job waits for nothing: where a queue has room and a due job, a signal is on record. Checks that
-know how partitions are kept are apart: what breaks a limit must be found without them.
+database's clock; and no job waits for nothing: where a queue has room and a due job, a signal is on record. Where costs
+count, it is what jobs cost together that is never more. Checks that know how partitions are kept are apart: what breaks
+a limit must be found without them.
 """
 
 import math
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -19,6 +20,13 @@ from holdfast.core.partitions import BatchRule, PartitionRule
 Counted = Literal["key", "type", "name"]
 SHARED = "everything"
 UNBOUNDED = 1 << 30
+COSTS = 8
+"""Jobs of checked fleets cost less than this, from 0 on."""
+
+
+def cost_of(id: str) -> int:
+    """What a job costs, where costs count: chance, but the same for everyone who asks."""
+    return int(id[-4:], 16) % COSTS
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
@@ -30,10 +38,19 @@ class Start(msgspec.Struct, frozen=True, tag=True):
     token: str
 
 
+class Settlement(msgspec.Struct, frozen=True, tag=True):
+    """What an attempt said it spent, never more than it was to cost."""
+
+    id: str
+    token: str
+    spent: int
+
+
 class Bounds(msgspec.Struct, frozen=True):
     """What claims are told to hold, and checkers that it holds: of a key, of all that share a name, in a period.
 
-    `counted` says whose starts the rate is for. With a `batch`, a claim is for so many `calls`.
+    `counted` says whose starts the rate is for. With a `batch`, a claim is for so many `calls`. If jobs are `weighed`,
+    all numbers are of what they cost together.
     """
 
     allowed: int | None = None
@@ -45,6 +62,12 @@ class Bounds(msgspec.Struct, frozen=True):
     holds: bool = False
     batch: BatchRule | None = None
     calls: int = 1
+    weighed: bool = False
+
+    @property
+    def max_cost(self) -> int | None:
+        """The most that a job may cost, for claims."""
+        return COSTS if self.weighed else None
 
     def line(self, type: str) -> PartitionRule:
         """What holds for each key of a type."""
@@ -53,26 +76,31 @@ class Bounds(msgspec.Struct, frozen=True):
     def shared(self, type: str) -> tuple[PartitionRule, ...]:
         """What holds for all keys of a type, and for all types."""
         rules = (self._rule(type, None, "type"), self._rule(f"@{SHARED}", self.total, "name"))
-        return tuple(each for each in rules if (each.allowed, each.rate) != (None, None))
+        return tuple(each for each in rules if each != PartitionRule(each.id))
 
     def _rule(self, id: str, allowed: int | None, counted: Counted) -> PartitionRule:
-        if self.rate is None or self.counted != counted:
-            return PartitionRule(id, allowed)
-        return PartitionRule(id, allowed, self.rate, self.period_ms)
+        is_rated = self.rate is not None and self.counted == counted
+        rate = (self.rate, self.period_ms) if is_rated else (None, None)
+        if not self.weighed:
+            return PartitionRule(id, allowed, *rate)
+        return PartitionRule(id, None if allowed is None else 10_000, None, None, allowed, *rate)
 
-    def crowded(self, starts: Iterable[Start]) -> list[str]:
-        """Find more starts in a period than the rate allows."""
+    def crowded(self, starts: Iterable[Start], settlements: Iterable[Settlement] = ()) -> list[str]:
+        """Find more starts in a period than the rate allows, or starts that cost more."""
         if self.rate is None:
             return []
-        lines: defaultdict[str, list[int]] = defaultdict(list)
+        spent = {(each.id, each.token): each.spent for each in settlements}
+        lines: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for each in starts:
             owner = each.gate.partition("#")[0]
-            lines[{"key": each.gate, "type": owner, "name": "all"}[self.counted]].append(each.at)
+            cost = spent.get((each.id, each.token), cost_of(each.id)) if self.weighed else 1
+            line = {"key": each.gate, "type": owner, "name": "all"}[self.counted]
+            lines[line].append((each.at, cost))
         return [
-            f"too many starts: {self.rate + 1} of {line} within {later - first} µs"
-            for line, ats in lines.items()
-            for first, later in zip(sorted(ats), sorted(ats)[self.rate :], strict=False)
-            if later - first < self.period_ms * 1000
+            f"too many starts: {total} of {line} within {at - first} µs"
+            for line, found in lines.items()
+            for first, at, total in _windows(sorted(found), self.period_ms * 1000)
+            if total > self.rate
         ]
 
     def oversized(self, starts: Iterable[Start]) -> list[str]:
@@ -89,12 +117,25 @@ class Bounds(msgspec.Struct, frozen=True):
         ]
 
 
+def _windows(starts: list[tuple[int, int]], period: int) -> Iterator[tuple[int, int, int]]:
+    """The first and last start of each period that ends with a start, and what started in it."""
+    total, place = 0, 0
+    for at, cost in starts:
+        total += cost
+        while at - starts[place][0] >= period:
+            total -= starts[place][1]
+            place += 1
+        yield starts[place][0], at, total
+
+
 _POSTGRES = {
     "more than allowed run": """
-select gate, count(*) from holdfast.queue
- where token is not null and gate is not null and right(gate, 1) <> '#' group by gate having count(*) > %(allowed)s""",
+select q.gate, sum(u.unit) from holdfast.queue q cross join lateral ({unit}) u
+ where token is not null and gate is not null and right(gate, 1) <> '#'
+ group by gate having sum(u.unit) > %(allowed)s""",
     "more than allowed run in all": """
-select count(*) from holdfast.queue where token is not null and gate is not null having count(*) > %(total)s""",
+select sum(u.unit) from holdfast.queue q cross join lateral ({unit}) u
+ where token is not null and gate is not null having sum(u.unit) > %(total)s""",
     "too many starts": """
 select s.line, s.at, s.at - s.earlier
   from (
@@ -116,7 +157,11 @@ select q.job_id from holdfast.queue q
     "a queue has room and a due job but no signal": """
 select w.gate, count(*) from holdfast.queue w
  where w.gate is not null and w.token is null and w.gate_at <= %(now)s
-   and (select count(*) from holdfast.queue r where r.gate = w.gate and r.token is not null) < %(allowed)s
+   and (select coalesce(sum(u.unit), 0) from holdfast.queue q cross join lateral ({unit}) u
+         where q.gate = w.gate and q.token is not null)
+     + (select u.unit from holdfast.queue q cross join lateral ({unit}) u
+         where q.gate = w.gate and q.token is null and q.gate_at <= %(now)s
+         order by q.priority, q.gate_at, q.job_id limit 1) <= %(allowed)s
    and not exists (select from holdfast.wakeup k where k.gate = w.gate and k.type = w.type)
    and not (%(holds)s and exists (
      select from (select holders from holdfast.gate g where g.id = w.gate order by turn desc limit 1) g
@@ -135,10 +180,11 @@ select id, count(*) from holdfast.gate where turn > 0 group by id having count(*
 
 _SQLITE = {
     "more than allowed run": """
-select gate, count(*) from holdfast_queue
- where token is not null and gate is not null and substr(gate, -1) <> '#' group by gate having count(*) > :allowed""",
+select q.gate, sum({unit}) from holdfast_queue q
+ where token is not null and gate is not null and substr(gate, -1) <> '#'
+ group by gate having sum({unit}) > :allowed""",
     "more than allowed run in all": """
-select count(*) from holdfast_queue where token is not null and gate is not null having count(*) > :total""",
+select sum({unit}) from holdfast_queue q where token is not null and gate is not null having sum({unit}) > :total""",
     "too many starts": """
 select s.line, s.at, s.at - s.earlier
   from (
@@ -160,7 +206,10 @@ select q.job_id from holdfast_queue q
     "a queue has room and a due job but no signal": """
 select w.gate, count(*) from holdfast_queue w
  where w.gate is not null and w.token is null and w.gate_at <= :now
-   and (select count(*) from holdfast_queue r where r.gate = w.gate and r.token is not null) < :allowed
+   and (select coalesce(sum({unit}), 0) from holdfast_queue q where q.gate = w.gate and q.token is not null)
+     + (select {unit} from holdfast_queue q
+         where q.gate = w.gate and q.token is null and q.gate_at <= :now
+         order by q.priority, q.gate_at, q.job_id limit 1) <= :allowed
    and not exists (select 1 from holdfast_wakeup k where k.gate = w.gate and k.type = w.type)
    and not (:holds and exists (
      select 1 from holdfast_gate g join json_each(g.holders) h join holdfast_outcome o
@@ -175,6 +224,10 @@ select q.job_id, q.gate from holdfast_queue q
 }
 
 
+_POSTGRES_UNIT = """select case when %(weighed)s
+       then (select coalesce(j.cost, 1) from holdfast.job j where j.id = q.job_id) else 1 end as unit"""
+_SQLITE_UNIT = """case when :weighed
+       then (select coalesce(j.cost, 1) from holdfast_job j where j.id = q.job_id) else 1 end"""
 _POSTGRES_AHEAD = """
 select w.job_id::text from holdfast.queue q join holdfast.queue w on w.gate = q.gate and w.token is null
  where q.job_id = %(id)s::uuid and (w.gate_at, w.job_id) < (q.gate_at, q.job_id)"""
@@ -219,7 +272,9 @@ class PostgresLimitChecker:
             return [
                 f"{claim}: {row}"
                 for claim, text in texts.items()
-                for row in self._connection.execute(text, params).fetchmany(3)
+                for row in self._connection.execute(
+                    text.replace("{unit}", _POSTGRES_UNIT).encode(), params
+                ).fetchmany(3)
             ]
 
     def close(self) -> None:
@@ -246,7 +301,9 @@ class SqliteLimitChecker:
             return [
                 f"{claim}: {row}"
                 for claim, text in texts.items()
-                for row in self._connection.execute(text, params).fetchmany(3)
+                for row in self._connection.execute(
+                    text.replace("{unit}", _SQLITE_UNIT), params
+                ).fetchmany(3)
             ]
         finally:
             self._connection.execute("rollback")
@@ -259,7 +316,9 @@ def _params(bounds: Bounds, now: Any) -> Mapping[str, Any]:
     return {
         "allowed": UNBOUNDED if bounds.allowed is None else bounds.allowed,
         "total": UNBOUNDED if bounds.total is None else bounds.total,
-        "rate": UNBOUNDED if bounds.rate is None else bounds.rate,
+        # What attempts were charged is not on record one by one: weighed starts are checked as they are told.
+        "rate": UNBOUNDED if bounds.rate is None or bounds.weighed else bounds.rate,
+        "weighed": bounds.weighed,
         "period_ms": bounds.period_ms,
         "counted": bounds.counted,
         "holds": bounds.holds,

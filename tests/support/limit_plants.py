@@ -7,10 +7,16 @@ from unittest.mock import patch
 
 from holdfast.core.instants import Instant
 from holdfast.storage.postgres import store as postgres_store
+from holdfast.storage.sqlite import store as sqlite_store
 from holdfast.storage.sqlite.limits import OpenPartition
 
 Planted: TypeAlias = Literal[
-    "", "no freshness check", "older turn accepted", "starts forgotten early"
+    "",
+    "no freshness check",
+    "older turn accepted",
+    "starts forgotten early",
+    "costs forgotten early",
+    "running costs not counted",
 ]
 
 _SERVED = "from judged j cross join clock where j.has_changed"
@@ -30,12 +36,23 @@ _OLDER_TURN = {
     **_MAY_EXIST,
 }
 _FORGOTTEN = {"x.at > clock.us - o.period_ms * 1000": "x.at > clock.us - o.period_ms * 500"}
+# Only in claims that count costs.
+_CHARGES_FORGOTTEN = {
+    "c.at > clock.us - o.cost_period_ms * 1000": "c.at > clock.us - o.cost_period_ms * 500"
+}
+_RUNNING_NOT_COUNTED = {"o.cost_allowed - h.busy_cost": "o.cost_allowed"}
+_SQLITE_CHANGES: dict[str, tuple[str, str]] = {
+    "costs forgotten early": (":now - :cost_period_ms * 1000", ":now - :cost_period_ms * 500"),
+    "running costs not counted": (":cost_allowed - u.busy", ":cost_allowed"),
+}
 
 _CHANGES: dict[Planted, dict[str, str]] = {
     "": {},
     "no freshness check": _NO_FRESHNESS,
     "older turn accepted": _OLDER_TURN,
     "starts forgotten early": _FORGOTTEN,
+    "costs forgotten early": _CHARGES_FORGOTTEN,
+    "running costs not counted": _RUNNING_NOT_COUNTED,
 }
 # Where a claim may stop between its snapshot and its locks, as on a busy server. This is no mistake.
 _BEFORE_LOCKS = {
@@ -48,7 +65,7 @@ _BEFORE_LOCKS = {
 
 @contextmanager
 def planted(mistake: Planted, stop: str | None = None) -> Iterator[None]:
-    """Break the claims of this process on PostgreSQL; on SQLite, which has one writer, only how starts are counted.
+    """Break the claims of this process on PostgreSQL; on SQLite, which has one writer, only what is counted.
 
     `stop` is evaluated by each claim between its snapshot and its locks.
     """
@@ -60,24 +77,38 @@ def planted(mistake: Planted, stop: str | None = None) -> Iterator[None]:
     def broken(package: str) -> Mapping[str, str]:
         texts = dict(load(package))
         for old, new in changes.items():
-            assert old in texts["limit_claim"], f"the claim does not say {old!r}"
-            texts["limit_claim"] = texts["limit_claim"].replace(old, new)
+            assert old in texts["limit_claim_by_cost"], f"the claim does not say {old!r}"
+            for name in ("limit_claim", "limit_claim_by_cost"):
+                texts[name] = texts[name].replace(old, new)
+        return texts
+
+    load_sqlite: Callable[[str], Mapping[str, str]] = vars(sqlite_store)["dialect_statements"]
+
+    def broken_sqlite(package: str) -> Mapping[str, str]:
+        texts = dict(load_sqlite(package))
+        old, new = _SQLITE_CHANGES.get(mistake, ("", ""))
+        assert old in texts["limit_cost_room"], f"the claim does not say {old!r}"
+        if old:
+            texts["limit_cost_room"] = texts["limit_cost_room"].replace(old, new)
         return texts
 
     expire = OpenPartition.expire
 
-    def forget(partition: OpenPartition, bearing: set[str], now: Instant) -> None:
+    def forget(partition: OpenPartition, bearing: Any, now: Instant) -> None:
         expire(partition, bearing, now)
         half = (partition.rule.period_ms or 0) * 500
         partition.spent = [each for each in partition.spent if each[0] > now - half]
 
     changed: Any = forget if mistake == "starts forgotten early" else expire
     postgres_store.postgres_statements.cache_clear()
+    sqlite_store.sqlite_statements.cache_clear()
     with (
         patch.object(postgres_store, "dialect_statements", broken),
+        patch.object(sqlite_store, "dialect_statements", broken_sqlite),
         patch.object(OpenPartition, "expire", changed),
     ):
         try:
             yield
         finally:
             postgres_store.postgres_statements.cache_clear()
+            sqlite_store.sqlite_statements.cache_clear()

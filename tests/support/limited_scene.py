@@ -42,13 +42,16 @@ class LimitedScene:
         types = [each.type for each in flows]
         self.scene.worker(*types, id=worker, limits=encode_declared(flows))
 
-    def start(self, flow: Flow, key: str, count: int = 1, ago_s: int = 0) -> list[str]:
+    def start(
+        self, flow: Flow, key: str, count: int = 1, ago_s: int = 0, cost: int | None = None
+    ) -> list[str]:
         """Start jobs of a key, by default now."""
         past = self.database.read(self.store.schema.clock()) - ago_s * 1_000_000
         ids = [new_id() for _ in range(count)]
         place: dict[str, Any] = {
             "gate": partition_id(flow.type, key),
             "ordered": flow.ordered is not None,
+            "cost": cost,
         }
         jobs = [NewJob(id, id, flow.type, '{"to":"ana"}', **place) for id in ids]
         for job in jobs:
@@ -67,6 +70,7 @@ class LimitedScene:
             ordered=flow.ordered is not None,
             holds=flow.ordered == "hold",
             marks=(SignalMark(5),),
+            max_cost=flow.max_cost,
         )
         found: list[ClaimedJob] = []
         for _ in range(10):

@@ -137,7 +137,7 @@ async def test_no_table_of_history_is_sampled_for_long(url: str) -> None:
 
 
 async def test_no_vacuum_waits_for_the_lock_that_makes_a_table_shorter(url: str) -> None:
-    swept = ("queue", "lease", "tally", "gate", "wakeup")
+    swept = ("queue", "lease", "tally", "gate", "wakeup", "charge")
     with psycopg.connect(url, autocommit=True) as connection:
         rows = connection.execute(
             "select c.relname from pg_class c where c.relnamespace = 'holdfast'::regnamespace"

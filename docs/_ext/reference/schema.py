@@ -18,6 +18,7 @@ PURPOSES = {
     "audit": "Manual changes: who changed what, before, after and why.",
     "blocker": "Which chains a job waits for, in order, and what to do if one fails.",
     "chain_key": "The chain of each deduplication key.",
+    "charge": "What attempts cost of rates that count costs, in steps of their period.",
     "cycle": "Registered cycles, whether they are paused, and their current position.",
     "cycle_slot": "Each scheduled time of a singleton cycle: which worker runs it, its token and its outcome.",
     "failing": "Why jobs failed whose `on_failed` is to be called, or was. Kept until a redrive or their removal.",

@@ -57,6 +57,9 @@ class Extension(NamedTuple):
     templates: str = ""
     """The package whose folder `templates` has the pages' templates."""
 
+    explanations: str = ""
+    """What a waiting job may wait for: functions from a `Store`, a job and its `DeclaredLimits` to an operation."""
+
     checks: str = ""
     """Checks of the doctor: functions from a `Store` to an operation that returns findings."""
 

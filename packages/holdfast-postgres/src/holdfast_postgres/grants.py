@@ -30,7 +30,7 @@ _STATE = (
         "revision",
     ),
     *("subscription", "worker", "worker_runs", "cycle", "cycle_slot", "tally", "archive_manifest"),
-    *("gate", "wakeup", "limit_setting", "unreadable", "redrive", "redrive_job"),
+    *("gate", "wakeup", "charge", "limit_setting", "unreadable", "redrive", "redrive_job"),
     *("on_failed", "failing", "step", "signal", "keep", "output"),
     *("log", "log_0", "log_part", "log_reader", "log_pattern"),
     *("log_position", "log_member", "log_parked"),

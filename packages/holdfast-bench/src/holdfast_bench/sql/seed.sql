@@ -2,7 +2,7 @@
 
 -- name: seed_empty
 truncate holdfast.job, holdfast.queue, holdfast.lease, holdfast.outcome, holdfast.tally, holdfast.blocker,
-         holdfast.worker, holdfast.gate, holdfast.wakeup, holdfast.step, holdfast.signal;
+         holdfast.worker, holdfast.gate, holdfast.wakeup, holdfast.charge, holdfast.step, holdfast.signal;
 
 -- name: seed_vacuum
 vacuum analyze holdfast.job, holdfast.queue, holdfast.outcome;

@@ -48,7 +48,8 @@ class StartableType(msgspec.Struct, frozen=True):
         """Return where a job with this input waits. Raises: InputInvalid."""
         if self.flow is None:
             return {}
-        return {"gate": self.flow.partition_of(input), "ordered": self.flow.ordered is not None}
+        gate, is_ordered = self.flow.partition_of(input), self.flow.ordered is not None
+        return {"gate": gate, "ordered": is_ordered, "cost": self.flow.cost_of(input)}
 
     def check_priority(self, priority: object) -> int:
         """Return the priority of a start. Raises: InvalidOption."""
@@ -66,6 +67,7 @@ class Place(TypedDict, total=False):
 
     gate: str
     ordered: bool
+    cost: int | None
 
 
 def _startable(type: JobType) -> StartableType:

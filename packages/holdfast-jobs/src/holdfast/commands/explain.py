@@ -32,6 +32,7 @@ from holdfast.core.redaction import redact
 from holdfast.core.retry import SUSPECTED_FROM
 from holdfast.core.steps import StepRecord, is_retry, retried_step
 from holdfast.core.worker_presence import GIVES_UP_AFTER, WorkerRecord
+from holdfast.extensions import rows
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.storage.store.limits import MAX_COUNTED
@@ -61,13 +62,14 @@ class JobExplanation(msgspec.Struct, frozen=True):
 
 
 class PartitionView(msgspec.Struct, frozen=True):
-    """Where a job of a limited type waits, and what holds there; `totals` are the partitions of all keys together."""
+    """Where a job of a limited type waits, and what holds there, also of all keys together, and what extensions say."""
 
     place: PartitionPlace
     declared: DeclaredLimits
     rule: PartitionRule
     state: PartitionState
     totals: Sequence[tuple[PartitionState, PartitionRule]] = ()
+    more: JobExplanation | None = None
 
     @property
     def name(self) -> str:
@@ -235,7 +237,10 @@ def _partition(
     states = {each.id: each for each in (yield from store.limits.states(ids, MAX_HOLDERS))}
     totals = [(states[each.id], declared.rule(each.id, known)) for each in declared.shared]
     rule = declared.rule(place.gate, known)
-    return PartitionView(place, declared, rule, states[place.gate], totals)
+    more = None
+    for each in rows("explanations"):
+        more = more or (yield from each(store, job, declared))
+    return PartitionView(place, declared, rule, states[place.gate], totals, more)
 
 
 def _debounce(store: Store, job: JobRecord) -> Op[RevisionRecord | None]:
@@ -403,6 +408,7 @@ def _held_back(partition: PartitionView, now: Instant) -> JobExplanation | None:
         _full(partition.name, state, partition.rule, partition.before)
         or _explain_total(partition, now)
         or _spent(partition.name, state, partition.rule, now, partition.before)
+        or partition.more
         or _explain_batch(partition, now)
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from holdfast.core.duration import format_duration
-from holdfast.core.flow import Flow, OnFailure
+from holdfast.core.flow import MAX_ALLOWED, Flow, OnFailure
 from holdfast.core.partitions import (
     BatchRule,
     LimitSetting,
@@ -48,11 +48,10 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
             found += [known.get(every_key(self.type)), self.per_key]
         elif code is not None:
             found.append(code)
+        names = ("allowed", "rate", "period_ms")
+        numbers = [[getattr(each, name) for each in found if each] for name in names]
         return PartitionRule(
-            id,
-            next((each.allowed for each in found if each and each.allowed is not None), None),
-            next((each.rate for each in found if each and each.rate is not None), None),
-            next((each.period_ms for each in found if each and each.period_ms is not None), None),
+            id, *(next((one for one in each if one is not None), None) for each in numbers)
         )
 
     @property
@@ -62,16 +61,11 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
         parts = []
         if self.ordered is not None:
             parts.append(f"in order per {self.by}")
-        elif per_key.allowed is not None:
-            parts.append(f"{per_key.allowed} per {self.by}")
-        if per_key.rate is not None:
-            parts.append(f"{rate_words(per_key)} per {self.by}")
-        for each in self.shared:
-            of = "in total" if each.id == self.type else f"for {split_partition(each.id)[0]}"
-            if each.allowed is not None:
-                parts.append(f"{each.allowed} {of}")
-            if each.rate is not None:
-                parts.append(f"{rate_words(each)} {of}")
+            per_key = msgspec.structs.replace(per_key, allowed=None)
+        parts += [f"{each} per {self.by}" for each in _rule_words(per_key)]
+        for rule in self.shared:
+            of = "in total" if rule.id == self.type else f"for {split_partition(rule.id)[0]}"
+            parts += [f"{each} {of}" for each in _rule_words(rule)]
         if self.fair:
             parts.append(f"fair by {self.by}")
         if self.batch is not None:
@@ -84,6 +78,14 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"batches of {batch.size}{of}{within}"
 
 
+def _rule_words(rule: PartitionRule) -> list[str]:
+    words = [] if rule.allowed in (None, rule.cost_allowed and MAX_ALLOWED) else [str(rule.allowed)]
+    words += [] if rule.rate is None else [rate_words(rule)]
+    words += [] if rule.cost_allowed is None else [f"cost {rule.cost_allowed:,}"]
+    rate = PartitionRule("", None, rule.cost_rate, rule.cost_period_ms)
+    return words + ([] if rate.rate is None else [f"cost {rate_words(rate)}"])
+
+
 def rate_words(rule: PartitionRule) -> str:
     """Write a rate as people do: `100/1m`."""
     return f"{rule.rate}/{format_duration(rule.period_ms or 0)}"
@@ -92,7 +94,7 @@ def rate_words(rule: PartitionRule) -> str:
 def declared_by(flow: Flow) -> DeclaredLimits:
     """Return what a type's flow says, without its code."""
     by = flow.by if isinstance(flow.by, str) else getattr(flow.by, "__name__", "")
-    is_bare = flow.per_key.allowed is None and flow.per_key.rate is None and flow.ordered is None
+    is_bare = not flow.has_rate and flow.per_key.allowed is None and flow.ordered is None
     return DeclaredLimits(
         type=flow.type,
         by="" if flow.by is None else by.strip("<>").replace("lambda", "") or ANY_FUNCTION,

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 
@@ -25,6 +26,7 @@ OnFailure = Literal["hold", "skip"]
 
 MAX_ALLOWED = 10_000
 """What one partition lets in at most: it looks up each of those it let in."""
+MAX_COST = 1_000_000_000
 MAX_PERIOD_MS = 31 * 86_400_000
 MAX_WEIGHT = 100
 MAX_PER_ROUND = 10
@@ -37,33 +39,41 @@ _NAME = re.compile(r"\w[\w.-]{0,99}")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limit:
-    """Limits how many jobs run at once in the fleet: per key, per type, or for all types that share a name."""
+    """Limits how many jobs run at once in the fleet, or what they `cost`: per key, per type, or by a shared name."""
 
     max: int
     by: By | None
     name: str | None
+    cost: By | None
 
-    def __init__(self, max: int, *, by: By | None = None, name: str | None = None) -> None:
+    def __init__(
+        self, max: int, *, by: By | None = None, name: str | None = None, cost: By | None = None
+    ) -> None:
         """Take the number and, where it is not for the whole type, what it is counted by. Raises: InvalidOption."""
-        object.__setattr__(self, "max", _check_number("Limit", max, MAX_ALLOWED))
-        object.__setattr__(self, "by", _check_by("Limit", by, name))
-        object.__setattr__(self, "name", _check_name(name))
+        _fill(self, max, MAX_ALLOWED, by, name, cost)
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Rate:
     """Limits how many jobs start within any period: per key, per type, or for all types that share a name.
 
-    Every attempt counts, by the database's clock, from the moment a worker takes it.
+    Every attempt counts, by the database's clock, from the moment a worker takes it: as one, or as what it costs.
     """
 
     max: int
     period_ms: int
     by: By | None
     name: str | None
+    cost: By | None
 
     def __init__(
-        self, max: int, per: Duration, *, by: By | None = None, name: str | None = None
+        self,
+        max: int,
+        per: Duration,
+        *,
+        by: By | None = None,
+        name: str | None = None,
+        cost: By | None = None,
     ) -> None:
         """Take the number, the period and what it is counted by. Raises: InvalidOption, InvalidDuration."""
         period_ms = milliseconds(per)
@@ -72,10 +82,8 @@ class Rate:
                 f"a rate per {format_duration(period_ms)} is not supported",
                 help="use a period from 100ms to 31d",
             )
-        object.__setattr__(self, "max", _check_number("Rate", max, 1_000_000))
         object.__setattr__(self, "period_ms", period_ms)
-        object.__setattr__(self, "by", _check_by("Rate", by, name))
-        object.__setattr__(self, "name", _check_name(name))
+        _fill(self, max, 1_000_000, by, name, cost)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -116,6 +124,16 @@ class Ordered:
         object.__setattr__(self, "on_failure", on_failure)
 
 
+def _fill(
+    bound: Limit | Rate, max: int, most: int, by: By | None, name: str | None, cost: By | None
+) -> None:
+    what = type(bound).__name__
+    object.__setattr__(bound, "max", _check_number(what, max, most if cost is None else MAX_COST))
+    object.__setattr__(bound, "by", _check_by(what, by, name))
+    object.__setattr__(bound, "name", _check_name(name))
+    object.__setattr__(bound, "cost", _check_by("cost", cost, None))
+
+
 def _check_number(what: str, number: object, maximum: int) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= maximum:
         raise InvalidOption(
@@ -134,7 +152,7 @@ def _check_by(what: str, by: object, name: str | None) -> Any:
         raise InvalidOption(f"{what} needs by=, a field of the input or a function of it")
     if by is not None and not callable(by) and not (isinstance(by, str) and by.strip(".")):
         raise InvalidOption(
-            f"{'batch_by' if what == 'batch_by' else 'by'}={repr(by)[:60]} is no field of the input",
+            f"{what if what in ('batch_by', 'cost') else 'by'}={repr(by)[:60]} is no field of the input",
             help='use "tenant_id" or a function',
         )
     return by
@@ -149,7 +167,8 @@ def _check_name(name: object) -> Any:
 class Flow(msgspec.Struct, frozen=True):
     """Everything a job type says about its flow. `per_key` is what holds for each key, `shared` what holds for all.
 
-    `per_round` is how many jobs of a key are taken at once; a `batch` is handled in one call.
+    `per_round` is how many jobs of a key are taken at once; a `batch` is handled in one call. A job has a `cost`, up to
+    `max_cost`, where a rule counts costs.
     """
 
     type: str
@@ -161,11 +180,13 @@ class Flow(msgspec.Struct, frozen=True):
     weights: Mapping[str, int] = msgspec.field(default_factory=dict)
     per_round: int = 1
     batch: BatchRule | None = None
+    cost: By | None = None
+    max_cost: int | None = None
 
     @property
     def has_rate(self) -> bool:
         """Whether starts are counted, so that no job may be taken before there is a slot for it."""
-        return any(each.rate is not None for each in (self.per_key, *self.shared))
+        return any(each.rate or each.cost_rate for each in (self.per_key, *self.shared))
 
     def partition_of(self, text: str) -> str:
         """Return the partition where a job with this stored input waits. Raises: InputInvalid."""
@@ -175,22 +196,26 @@ class Flow(msgspec.Struct, frozen=True):
         """Return the key of an input as it is stored, "" without one. Raises: InputInvalid."""
         if self.by is None:
             return ""
-        if isinstance(self.by, str):
-            value = _walk(msgspec.json.decode(text), self.by)
-        else:
-            value = self.by(self.codec.decode(text))
-        return _key_text(self.type, value)
+        return _key_text(self.type, read_field(self.by, self.codec, text))
+
+    def cost_of(self, text: str) -> int | None:
+        """Return what a job with this stored input costs, where that counts. Raises: CostInvalid, CostTooLarge."""
+        if self.cost is None:
+            return None
+        return cast(int, import_module("holdfast_costs.estimate").cost_of(self, text))
 
     def weight_by_partition(self) -> dict[str, int]:
         """Return the weights that are not 1, by partition."""
         return {partition_id(self.type, key): weight for key, weight in self.weights.items()}
 
 
-def _walk(value: Any, path: str) -> object:
-    for name in path.split("."):
-        if not isinstance(value, dict):
-            return None
-        value = value.get(name)
+def read_field(by: By, codec: TypeCodec, text: str) -> object:
+    """Return what a field or a function says of a stored input; None where there is no such field."""
+    if not isinstance(by, str):
+        return by(codec.decode(text))
+    value = msgspec.json.decode(text)
+    for name in by.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
@@ -236,10 +261,12 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
         _check_batch(type, batch, batch_by, bys, fair, [*limits, *rates])
     if batch_by is not None:
         bys.append(batch_by)
-    if any(each != bys[0] for each in bys):
+    bounds: list[Limit | Rate] = [*limits, *rates]
+    costs = [each.cost for each in bounds if each.cost is not None]
+    if any(each != bys[0] for each in bys) or any(each != costs[0] for each in costs):
         raise InvalidOption(
-            f"job type {type} is limited by two different keys, but a job waits in one queue only",
-            help="use the same by= everywhere, or a limit with a name= for one of the two",
+            f"job type {type} is limited by two different keys or costs, but a job waits in one queue only",
+            help="use the same by= and cost= everywhere, or a limit with a name= for one of the two keys",
         )
     per_key = _rule(
         type,
@@ -259,6 +286,8 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
         weights=fair.weights if fair else {},
         per_round=batch.size if batch else _per_round(per_key, fair),
         batch=batch,
+        cost=costs[0] if costs else None,
+        max_cost=min((each.max for each in bounds if each.cost is not None), default=None),
     )
 
 
@@ -304,7 +333,7 @@ def _check_batch(
             help="add batch_by= with the same key, or omit batch_wait=",
         )
     for each in bounds:
-        if each.max < batch.size:
+        if each.cost is None and each.max < batch.size:
             raise InvalidOption(
                 f"a batch of {batch.size} {type} jobs never fits in a limit or rate of {each.max}: "
                 "each job counts",
@@ -368,16 +397,22 @@ def _shared_rules(
 
 
 def _rule(id: str, name: str, limits: Sequence[Limit], rates: Sequence[Rate]) -> PartitionRule:
-    for word, given in (("limits", limits), ("rates", rates)):
-        if len(given) > 1:
-            of = f"with the name {name}" if name else "of one kind"
-            raise InvalidOption(
-                f"there are {len(given)} {word} {of}, but only one can apply",
-                help="keep the smaller one, or give each its own name=",
-            )
-    return PartitionRule(
-        id,
-        limits[0].max if limits else None,
-        rates[0].max if rates else None,
-        rates[0].period_ms if rates else None,
-    )
+    numbers: list[int | None] = []
+    for by_cost in (False, True):
+        limit = _only("limits", name, [each for each in limits if bool(each.cost) == by_cost])
+        rate = _only("rates", name, [each for each in rates if bool(each.cost) == by_cost])
+        numbers.append(None if limit is None else limit.max)
+        numbers += (None, None) if rate is None else (rate.max, rate.period_ms)
+    if numbers[3] is not None and numbers[0] is None:
+        numbers[0] = MAX_ALLOWED  # whatever they cost, those let in are looked up one by one
+    return PartitionRule(id, *numbers)
+
+
+def _only(word: str, name: str, given: list[T]) -> T | None:
+    if len(given) > 1:
+        of = f"with the name {name}" if name else "of one kind"
+        raise InvalidOption(
+            f"there are {len(given)} {word} {of}, but only one can apply",
+            help="keep the smaller one, or give each its own name=",
+        )
+    return given[0] if given else None

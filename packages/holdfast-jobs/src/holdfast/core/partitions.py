@@ -50,12 +50,18 @@ def step_us(rate: int, period_ms: int) -> int:
 
 
 class PartitionRule(msgspec.Struct, frozen=True):
-    """What a partition lets through: so many at once, and so many starts in a period. None is no bound."""
+    """What a partition lets through: so many at once, and so many starts in a period. None is no bound.
+
+    The other three are the same of what jobs cost.
+    """
 
     id: str
     allowed: int | None = None
     rate: int | None = None
     period_ms: int | None = None
+    cost_allowed: int | None = None
+    cost_rate: int | None = None
+    cost_period_ms: int | None = None
 
 
 class BatchRule(msgspec.Struct, frozen=True):
@@ -77,7 +83,7 @@ class LimitedClaim(msgspec.Struct, frozen=True):
     """One poll of the partitions of a type.
 
     It reads at most `window` signals, polls so many `partitions` and takes `limit` jobs, `per_round` of one before the
-    next. With a `batch` it takes jobs for at most `calls` calls.
+    next. With a `batch` it takes jobs for at most `calls` calls. With a `max_cost` what jobs cost counts, up to that.
     """
 
     worker: str
@@ -97,6 +103,7 @@ class LimitedClaim(msgspec.Struct, frozen=True):
     per_round: int = 1
     batch: BatchRule | None = None
     calls: int = 1
+    max_cost: int | None = None
 
 
 class LimitedAnswer(msgspec.Struct, frozen=True):
@@ -130,6 +137,7 @@ class QueuedJob(msgspec.Struct, frozen=True):
     id: str
     gate: str
     available_at: Instant
+    cost: int | None = None
 
 
 class PartitionRecord(msgspec.Struct, frozen=True):
@@ -170,18 +178,9 @@ def by_id(settings: Iterable[LimitSetting]) -> dict[str, LimitSetting]:
 
 def unused_partition(setting: LimitSetting) -> PartitionRecord:
     """Return a partition that nothing has come to yet."""
-    return PartitionRecord(
-        setting.id,
-        0,
-        0,
-        0,
-        None,
-        setting.paused_until,
-        setting.reason,
-        setting.allowed,
-        setting.rate,
-        setting.period_ms,
-    )
+    pause = (setting.paused_until, setting.reason)
+    numbers = (setting.allowed, setting.rate, setting.period_ms)
+    return PartitionRecord(setting.id, 0, 0, 0, None, *pause, *numbers)
 
 
 class PartitionPlace(msgspec.Struct, frozen=True):

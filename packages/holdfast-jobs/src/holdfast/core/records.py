@@ -26,7 +26,7 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job to be written. Its fields are the columns that the insert statement reads.
 
     A job of a limited type waits at `gate`; if its queue is `ordered`, it keeps its place there. The input
-    of a `debounced` one may be replaced until it starts.
+    of a `debounced` one may be replaced until it starts. Its `cost` counts where limits count costs.
     """
 
     id: str
@@ -45,6 +45,7 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int | None = None
     debounced: bool = False
     context: str | None = None
+    cost: int | None = None
 
 
 class NewBlocker(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ ParamStyle = Literal["pyformat", "dollar", "named"]
 DEFAULT_SCHEMA = "holdfast"
 
 _HEADER = re.compile(r"^-- (name|fragment): (\w+)\s*$", re.MULTILINE)
+_BY_COST = re.compile(r"^--cost (.*\n)", re.MULTILINE)
 _FRAGMENT = re.compile(r"\{([a-z_]+)\}")
 # PostgreSQL keeps names that begin with pg_ to itself.
 _IDENTIFIER = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}")
@@ -68,7 +69,7 @@ def quote_table(name: str) -> str:
 def load_statements(*folders: tuple[str, str] | str) -> Mapping[str, str]:
     """Read every named statement in folders of packages, with `{name}` replaced by the fragment of that name.
 
-    A package alone means its folder `sql`.
+    A package alone means its folder `sql`. Lines that begin with `--cost` make a second statement of theirs.
     """
     found: dict[str, dict[str, str]] = {"name": {}, "fragment": {}}
     for each in folders:
@@ -82,7 +83,10 @@ def load_statements(*folders: tuple[str, str] | str) -> Mapping[str, str]:
             lambda match: expand(without_comments(found["fragment"][match[1]])), text
         )
 
-    return {name: expand(text) for name, text in found["name"].items()}
+    plain = found["name"]
+    by_cost = {f"{name}_by_cost": _BY_COST.sub(r"\1", text) for name, text in plain.items()}
+    texts = plain | {name: text for name, text in by_cost.items() if text not in plain.values()}
+    return {name: expand(_BY_COST.sub("", text)) for name, text in texts.items()}
 
 
 def _read_parts(text: str, package: str, found: dict[str, dict[str, str]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from uuid import UUID
 
@@ -217,6 +218,12 @@ class Job(JobSteps, Generic[T]):
     def progress(self, fraction: float, note: str = "") -> None:
         """Report progress; recorded with the next heartbeat. Raises: InvalidOption."""
         self._attempt.progress = check_progress(fraction, note)
+
+    def spent(self, cost: int) -> Any:
+        """Settle what this attempt cost of rates that count costs; awaited in async handlers. Raises: CostConflict."""
+        return import_module("holdfast_costs.settlement").spend(
+            self._require_database(), self.claimed, self._attempt.type.flow, cost
+        )
 
     def emit(self, data: Any) -> None:
         """Append to the chain's output, for those who follow it. Raises: WrongState without holdfast-output."""

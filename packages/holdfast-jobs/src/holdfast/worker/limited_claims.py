@@ -137,6 +137,7 @@ class TypePolls(msgspec.Struct):
             per_round=per_round,
             batch=batch,
             calls=calls,
+            max_cost=flow.max_cost if flow else None,
         )
 
     def note(
@@ -217,10 +218,10 @@ class TypePolls(msgspec.Struct):
         self.has_unqueued = False
         if not jobs:
             return 0
-        moves = [
-            QueuedJob(each.id, _partition_of(flow, each, sealer), each.available_at)
-            for each in jobs
-        ]
+        moves = []
+        for each in jobs:
+            gate, cost = _place_of(flow, each, sealer)
+            moves.append(QueuedJob(each.id, gate, each.available_at, cost))
         moved = yield from store.limits.enqueue(moves, flow.ordered is not None)
         self.has_unqueued = moved > 0 and len(jobs) == ENQUEUED_AT_ONCE
         return moved
@@ -369,9 +370,12 @@ class LimitedClaims:
             self._polls.setdefault(name, polls).hint()
 
 
-def _partition_of(flow: Flow, job: UnqueuedJob, sealer: Sealer | None) -> str:
-    """Where a job waits; one whose input has no usable key waits where no limit of keys holds."""
+def _place_of(flow: Flow, job: UnqueuedJob, sealer: Sealer | None) -> tuple[str, int | None]:
+    """Where a job waits, and its cost; one whose input has no usable key waits where no limit of keys holds."""
+    gate = f"{flow.type}#"
     try:
-        return flow.partition_of(open_input(sealer, job.input, job.id, flow.type))
+        text = open_input(sealer, job.input, job.id, flow.type)
+        gate = flow.partition_of(text)
+        return gate, flow.cost_of(text)
     except Exception:
-        return f"{flow.type}#"
+        return gate, flow.max_cost

@@ -15,6 +15,7 @@ create table holdfast.test_kit (emptied_before_each_test integer);
 -- name: clear
 update holdfast.identity set paused = false, paused_by = null, paused_at = null where paused;
 delete from holdfast.queue;
+delete from holdfast.charge;
 delete from holdfast.wakeup;
 delete from holdfast.gate;
 delete from holdfast.limit_setting;

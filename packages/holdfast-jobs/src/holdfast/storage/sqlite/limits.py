@@ -84,6 +84,7 @@ class OpenPartition(msgspec.Struct):
     room: int = 0
     ready_at: Instant | None = None
     is_left: bool = False
+    opens: list[Instant | None] = msgspec.field(default_factory=list)
 
     def expire(self, bearing: set[str], now: Instant) -> None:
         """Forget holders that bear no token any more, and starts that no longer count."""
@@ -131,6 +132,26 @@ class OpenPartition(msgspec.Struct):
             return self.spent[0][0] + rule.period_ms * 1000
         return None
 
+    def fit(self, claim: LimitedClaim, ids: Sequence[str], now: Instant) -> Op[int]:
+        """How many of the first of these jobs it lets in by what they cost; `opens` is when the next may."""
+        rule = self.rule
+        if not ids or (rule.cost_allowed, rule.cost_rate) == (None, None):
+            return len(ids)
+        given: dict[str, Value] = {"max_cost": claim.max_cost, "now": now}
+        given |= {"holders": texts(self.holders), "allow_crashed": claim.allow_crashed}
+        given |= {**msgspec.structs.asdict(rule), "ids": texts(ids)}
+        ((fits, at),) = yield Statement("limit_cost_room", given)
+        self.opens = [at] if fits < len(ids) else []
+        return int(fits)
+
+    def charge(self, claim: LimitedClaim, ids: Sequence[str], now: Instant) -> Op[None]:
+        """Write what jobs cost that were let in."""
+        if (rate := self.rule.cost_rate) is not None and ids:
+            given = {"max_cost": claim.max_cost, "now": now, **msgspec.structs.asdict(self.rule)}
+            step = step_us(rate, self.rule.cost_period_ms or 0)
+            yield Statement("limit_charge", {**given, "ids": texts(ids), "step": step})
+            yield Statement("limit_charge_past", given)
+
     def row(self, now: Instant) -> tuple[object, ...]:
         """The columns of its row."""
         keep = now + max((self.rule.period_ms or 0) * 1000, KEPT_US)
@@ -153,11 +174,19 @@ class SqliteLimitStore(LimitStore):
         partitions = yield from _open_queues(claim, called, now)
         yield from _poll(claim, partitions, len(called), now)
         chosen = _deal(claim, partitions, room, now)
+        for each in shared:
+            fits = yield from each.fit(claim, [row[0] for _, row in chosen], now)
+            chosen = chosen[:fits]
+        if not chosen and (waits := [at for each in shared for at in each.opens]):
+            # No signal is touched, as where there is no room.
+            next_us = max((at for at in waits if at is not None), default=now) - now
+            return LimitedAnswer([], next_us=next_us or None, held_back=True)
         jobs = yield from _take(claim, chosen, now)
         ids = [job.id for job in jobs]
         if ids:
             for each in shared:
                 each.let_in(ids, now)
+                yield from each.charge(claim, ids, now)
         more, next_at = yield from _answer(claim, partitions, now)
         yield from _put([*partitions, *(shared if ids else [])], now)
         rows = yield Statement("limit_next_signal", {"type": claim.type, "now": now})
@@ -174,6 +203,8 @@ class SqliteLimitStore(LimitStore):
     ) -> Op[int]:
         rows = yield Statement("limit_enqueue", {"rows": document(jobs), "ordered": ordered})
         yield from signal_placed([row[0] for row in rows])
+        if any(each.cost is not None for each in jobs):
+            yield Statement("limit_put_costs", {"rows": document(jobs)})
         return len(rows)
 
     def _signal_queues(self, id: str, now: Instant | None) -> Op[None]:
@@ -184,6 +215,7 @@ class SqliteLimitStore(LimitStore):
         removed = yield Statement("limit_sweep", {"ids": texts(ids), "now": now})
         if not after:
             yield Statement("limit_sweep_pauses", {"now": now})
+            yield Statement("limit_sweep_charges", {"now": now})
         return max(ids, default=None), len(ids), len(removed)
 
 
@@ -207,9 +239,9 @@ def _open_partition(rule: PartitionRule, setting: Row | None) -> OpenPartition:
     if setting is None:
         return OpenPartition(rule.id, rule, 0)
     *given, paused_until = setting
-    code = (rule.allowed, rule.rate, rule.period_ms)
-    numbers = (own if new is None else new for own, new in zip(code, given, strict=True))
-    return OpenPartition(rule.id, PartitionRule(rule.id, *numbers), paused_until or 0)
+    numbers = zip(("allowed", "rate", "period_ms"), given, strict=True)
+    rule = msgspec.structs.replace(rule, **{name: new for name, new in numbers if new is not None})
+    return OpenPartition(rule.id, rule, paused_until or 0)
 
 
 def _read_states(partitions: Sequence[OpenPartition], holds: bool, now: Instant) -> Op[None]:
@@ -235,15 +267,9 @@ def _read_signals(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
     found: list[Row] = []
     for priority in sorted({each.priority for each in claim.marks}):
         if len(found) < claim.window:
-            found += yield Statement(
-                "limit_signals",
-                {
-                    "type": claim.type,
-                    "priority": priority,
-                    "window": claim.window - len(found),
-                    "now": now,
-                },
-            )
+            given: dict[str, Value] = {"type": claim.type, "priority": priority, "now": now}
+            given["window"] = claim.window - len(found)
+            found += yield Statement("limit_signals", given)
     return found
 
 
@@ -283,6 +309,8 @@ def _poll(
 ) -> Op[None]:
     """See the first jobs of each queue, one more than there is room for."""
     share = 1 if called >= claim.window else max(1, -(-claim.limit // max(1, len(partitions))))
+    crashed = {"ordered": claim.ordered, "allow_crashed": claim.allow_crashed}
+    given: dict[str, Value] = {"type": claim.type, "now": now, **crashed}
     for partition in partitions:
         max_jobs = share * partition.weight
         if claim.batch is not None:
@@ -295,22 +323,14 @@ def _poll(
                 and partition.mask & (1 << priority)
                 and len(partition.seen) <= wanted
             ):
-                partition.seen += yield Statement(
-                    "limit_poll",
-                    {
-                        "type": claim.type,
-                        "gate": partition.id,
-                        "priority": priority,
-                        "front_at": partition.front[0],
-                        "front_id": partition.front[1],
-                        "ordered": claim.ordered,
-                        "allow_crashed": claim.allow_crashed,
-                        "wanted": wanted + 1 - len(partition.seen),
-                        "now": now,
-                    },
-                )
+                given["front_at"], given["front_id"] = partition.front
+                given |= {"priority": priority, "wanted": wanted + 1 - len(partition.seen)}
+                partition.seen += yield Statement("limit_poll", {**given, "gate": partition.id})
         if claim.batch is not None:
             _await_batch(partition, claim.batch, max_jobs, now)
+        due = [row[0] for row in partition.seen[: partition.room] if row[4] <= now]
+        fits = yield from partition.fit(claim, due, now)
+        partition.room = fits if partition.opens else partition.room
     if claim.batch is not None:
         for partition in [each for each in partitions if each.room][claim.calls :]:
             partition.is_left = True
@@ -348,7 +368,6 @@ def _deal(
             continue
         allow_crashed = allow_crashed and not row[3]
         chosen.append((partition, row))
-        partition.got.append(row)
     return chosen
 
 
@@ -360,12 +379,17 @@ def _take(
     rows = sorted((row for _, row in chosen), key=lambda row: (row[1], row[2], row[0]))
     ids = texts(row[0] for row in rows)
     taken: dict[str, Value] = {"token": claim.lease.token, "ids": ids, "now": now}
-    yield Statement("job_claim_take", taken)
+    take = "job_claim_take" if claim.max_cost is None else "job_claim_take_by_cost"
+    yield Statement(take, taken)
     policy = msgspec.structs.asdict(claim.lease)
     yield Statement("job_claim_lease", {**policy, **taken, "worker": claim.worker})
     read = yield Statement("limit_claim_read", {"ids": ids, "now": now})
+    for partition, row in chosen:
+        partition.got.append(row)
     for partition in {partition.id: partition for partition, _ in chosen}.values():
-        partition.let_in([row[0] for row in partition.got], now)
+        let_in = [row[0] for row in partition.got]
+        partition.let_in(let_in, now)
+        yield from partition.charge(claim, let_in, now)
     return [ClaimedJob(*row) for row in lists(read[0][0])]
 
 
@@ -377,7 +401,9 @@ def _answer(
     ns: list[int] = []
     kept = 0
     for partition in partitions:
-        at = yield from _next_poll(claim, partition, now)
+        at = partition.opens[0] if partition.opens else None
+        if not partition.opens or len(partition.got) < partition.room:
+            at = yield from _next_poll(claim, partition, now)
         if at is not None and at <= now and not partition.got:
             # It keeps its place in the round, and its signals.
             kept += 1

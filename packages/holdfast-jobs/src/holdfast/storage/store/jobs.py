@@ -251,7 +251,7 @@ class JobStore(Lists[JobRecord]):
 def _fields_of(job: NewJob) -> dict[str, Value]:
     """What a job in no partition has."""
     fields = msgspec.structs.asdict(job)
-    del fields["gate"], fields["ordered"]
+    del fields["gate"], fields["ordered"], fields["cost"]
     return fields
 
 

@@ -44,7 +44,8 @@ class LimitStore:
 
         Concurrency: partitions, jobs and signals that others hold are left to another poll, and nothing waits for them.
         """
-        rows = yield Statement("limit_claim", {**_params(claim), "now": now})
+        name = "limit_claim" if claim.max_cost is None else "limit_claim_by_cost"
+        rows = yield Statement(name, {**_params(claim), "now": now})
         return answer_of(rows)
 
     def unqueued(self, type: str, limit: int) -> Op[list[UnqueuedJob]]:
@@ -156,14 +157,13 @@ class LimitStore:
 
 def _params(claim: LimitedClaim) -> dict[str, Value]:
     return {
+        **msgspec.structs.asdict(claim.per_key),
+        "max_cost": claim.max_cost,
         "type": claim.type,
         "worker": claim.worker,
         "limit": claim.limit,
         "window": claim.window,
         "partitions": claim.partitions,
-        "allowed": claim.per_key.allowed,
-        "rate": claim.per_key.rate,
-        "period_ms": claim.per_key.period_ms,
         "shared": document(claim.shared),
         "ordered": claim.ordered,
         "holds": claim.holds,

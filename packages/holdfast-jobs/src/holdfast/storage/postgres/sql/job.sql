@@ -17,7 +17,7 @@ id uuid, chain_id uuid, chain_index integer, type text, input text, priority sma
 
 -- fragment: limited_job_fields
 -- The same of jobs that may wait in a partition.
-{new_job_fields}, gate text, ordered boolean
+{new_job_fields}, gate text, ordered boolean, cost integer
 
 -- fragment: limited_row
 -- The live row of such a job `g`: in a partition its time is its place in the queue, unless it is blocked.
@@ -69,8 +69,8 @@ job_id, fence, attempt, kind, worker, started_at, ended_at, error
 -- fragment: continue_chain
 -- Writes the successors of ended jobs, awaited if those were.
 continued as (
-  insert into holdfast.job ({new_job_columns})
-  select {new_job_values} from successor),
+  insert into holdfast.job ({new_job_columns}, cost)
+  select {new_job_values}, cost from successor),
 queued as (
   insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, ordered, rests_until, awaited)
   select {limited_row}, g.awaited
@@ -140,8 +140,8 @@ with given as materialized (
   select * from json_to_recordset(:rows::json) as x(
     {limited_job_fields})),
 written as (
-  insert into holdfast.job ({new_job_columns})
-  select {new_job_values} from given
+  insert into holdfast.job ({new_job_columns}, cost)
+  select {new_job_values}, cost from given
   on conflict (id) do nothing
   returning id, type),
 queued as (

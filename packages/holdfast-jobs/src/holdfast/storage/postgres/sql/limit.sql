@@ -29,6 +29,80 @@ case when j.got = 0 or j.rate is null then j.ats
               then j.ns[1 : cardinality(j.ns) - 1] || (j.ns[cardinality(j.ns)] + j.got)
               else j.ns || j.got end
 
+-- fragment: cost_charged
+-- What counts of the costs of attempts: as of starts, the steps that lie within the period, at least in part.
+select coalesce(sum(c.cost), 0) as charged from holdfast.charge c
+      where o.cost_rate is not null and c.gate = o.id and c.at > clock.us - o.cost_period_ms * 1000 and c.at <= clock.us + 60000000
+
+-- fragment: cost_of_holder
+coalesce((select j.cost from holdfast.job j where j.id = q.job_id and o.cost_allowed is not null), 1)
+
+-- fragment: cost_left
+-- What a partition that counts costs has left; less than nothing after attempts that spent more than was said.
+v.charged, h.busy_cost, case when coalesce(o.cost_allowed, o.cost_rate) is not null
+              then greatest(0, least(o.cost_allowed - h.busy_cost, o.cost_rate - v.charged)) end as cost_left
+
+-- fragment: cost_opens
+-- When a partition `h` has room for `x.cost`, in microseconds: the end of the first step without which it fits.
+(select e.at + h.cost_period_ms * 1000
+              from (
+                select c.at, sum(c.cost) over (order by c.at, c.step) as freed from holdfast.charge c
+                 where c.gate = h.id and c.at > clock.us - h.cost_period_ms * 1000 and c.at <= clock.us + 60000000) e
+             where h.charged + x.cost - e.freed <= h.cost_rate
+             order by e.at limit 1)
+
+-- fragment: cost_next
+-- What was taken now ends last.
+(select 'epoch'::timestamptz + coalesce({cost_opens}, clock.us + h.cost_period_ms * 1000) * interval '1 microsecond'
+              from (select p.got_cost + p.next_cost as cost) x)
+
+-- fragment: cost_dealt
+select x.job_id, x.place from (
+
+-- fragment: cost_fits
+x.cost_to <= coalesce((select cost_left from shared_room), x.cost_to)
+
+-- fragment: cost_shared_wait
+-- Whether the first of what was dealt waits for a limit of all keys, and until when, where that is a matter of time.
+select x.cost is not null as is_waiting, (
+           select max({cost_opens}) from shared_state h where h.charged + x.cost > h.cost_rate) as opens_us
+    from clock left join lateral (
+      select s.cost from seen s
+       where s.card <= s.room and s.due_at <= clock.now and not s.is_too_much and (s.crashes = 0 or :allow_crashed::boolean)
+         and not exists (select from chosen) and s.cost > (select cost_left from shared_room)
+       order by s.priority, (s.card - 1) / s.weight, s.at, s.n, s.card
+       limit 1) x on true
+
+-- fragment: cost_written
+-- Costs of one step are one row, dated by its last.
+charged as (
+  insert into holdfast.charge as c (gate, step, at, cost)
+  select x.id, clock.us / {cost_step}, clock.us, x.cost
+    from (
+      select id, cost_rate, cost_period_ms, got_cost as cost from judged
+      union all
+      select s.id, s.cost_rate, s.cost_period_ms, t.cost
+        from shared_state s cross join (select sum(got_cost) as cost from judged) t) x
+   cross join clock
+   where x.cost_rate is not null and x.cost > 0
+   order by 1
+  on conflict (gate, step) do update set at = greatest(c.at, excluded.at), cost = c.cost + excluded.cost),
+past as (
+  delete from holdfast.charge c
+   where c.ctid = any (array (
+     select o.place from (
+       select id, cost_rate, cost_period_ms from judged where got > 0
+       union all
+       select id, cost_rate, cost_period_ms from shared_state where exists (select from got)) h
+      cross join clock
+      cross join lateral (
+        select c.ctid as place from holdfast.charge c
+         where h.cost_rate is not null and c.gate = h.id and c.at <= clock.us - h.cost_period_ms * 1000
+           for update skip locked) o)))
+
+-- fragment: cost_step
+case when x.cost_rate <= 64 then 1 else greatest(1, x.cost_period_ms * 1000 / 32) end
+
 -- fragment: partition_batch
 -- How many jobs of a queue fill batches or have waited long enough for more, and when the rest will have, in microseconds.
 select array[x.number - case when x.ripe_us > clock.us then x.number % :batch::integer else 0 end, x.ripe_us]
@@ -61,6 +135,8 @@ select array[x.number - case when x.ripe_us > clock.us then x.number % :batch::i
 -- With batches a queue is let through as far as it fills batches or has waited long enough, and queues beyond :calls keep their place.
 -- A partition is made by inserting its turn 0. Subselects and `is true` keep the plan whatever the statistics say.
 -- A queue is looked up by its partition alone, which no index but its own begins with. ('"' and '$' come before and after '#'.)
+-- The lines that begin with `--cost` are those of `limit_claim_by_cost`, for types with limits that count costs: of a queue, and then of
+-- all that was dealt, goes what comes before the first job that does not fit, so that none is overtaken by a lighter one.
 with clock as materialized (
   {claim_clock}),
 every as materialized (
@@ -71,9 +147,12 @@ every as materialized (
 rule as materialized (
   select x.id, coalesce(s.allowed, x.allowed) as allowed, coalesce(s.rate, x.rate) as rate,
          coalesce(s.period_ms, x.period_ms) as period_ms, s.rests_until
+--cost     , x.cost_allowed, x.cost_rate, x.cost_period_ms
     from (
       select r.* from unnest(array (select json_array_elements(:shared::json))) e(one)
-       cross join lateral json_to_record(e.one) as r(id text, allowed integer, rate integer, period_ms bigint)) x
+       cross join lateral json_to_record(e.one) as r(id text, allowed integer, rate integer, period_ms bigint
+--cost       , cost_allowed bigint, cost_rate bigint, cost_period_ms bigint
+       )) x
     left join lateral (
       select t.allowed, t.rate, t.period_ms, t.rests_until from holdfast.limit_setting t where t.id = x.id offset 0) s on true),
 shared_made as (
@@ -95,16 +174,23 @@ shared_state as materialized (
          case when o.rests_until > clock.now then 0
               else greatest(0, least(:limit::integer, coalesce(o.allowed - h.busy, :limit::integer),
                                      coalesce(o.rate - w.started, :limit::integer))) end as room
+--cost     , {cost_left}
     from shared_open o
    cross join clock
    cross join lateral (
-     select coalesce(array_agg(q.job_id), '{}') as still, count(*)::integer as busy from holdfast.queue q
+     select coalesce(array_agg(q.job_id), '{}') as still, count(*)::integer as busy
+--cost         , coalesce(sum({cost_of_holder}), 0) as busy_cost
+       from holdfast.queue q
       where o.allowed is not null and q.job_id = any (o.holders) and q.token is not null) h
    cross join lateral (
-     {partition_spent}) w),
+     {partition_spent}) w
+--cost    cross join lateral ({cost_charged}) v
+   ),
 shared_room as materialized (
   select case when (select count(*) from rule) > (select count(*) from shared_state) then -1
-              else coalesce((select min(room) from shared_state), :limit::integer) end as room),
+              else coalesce((select min(room) from shared_state), :limit::integer) end as room
+--cost     , (select min(cost_left) from shared_state) as cost_left
+  ),
 called as materialized (
   select k.*
     from unnest(:priorities::smallint[], :mark_ats::bigint[], :mark_ns::bigint[]) p(priority, at, n)
@@ -154,6 +240,8 @@ ruled as materialized (
   select l.*, r.allowed, r.rate, r.period_ms, r.rests_until, l.known_mask | l.asked_mask as mask,
          case when r.rate <= 64 then 1 else greatest(1, r.period_ms * 1000 / 32) end as step,
          coalesce((:weights::json ->> l.id)::integer, :per_round::integer) as weight,
+--cost     case when l.id <> :type || '#' then :cost_allowed::bigint end as cost_allowed,
+--cost     case when l.id <> :type || '#' then :cost_rate::bigint end as cost_rate, :cost_period_ms::bigint as cost_period_ms,
          case when l.since <= l.known_at then l.since else l.known_at end as front_at,
          case when l.since <= l.known_at then '00000000-0000-0000-0000-000000000000' else l.known_id end as front_id
     from key_queue l
@@ -168,6 +256,7 @@ held as materialized (
   select o.*, h.still, h.busy, w.ats, w.ns, w.started, b.ready[2] as ready_us,
          case when o.rests_until > clock.now then 0
               else greatest(0, least(t.round_size, o.allowed - h.busy, o.rate - w.started, b.ready[1])) end as room
+--cost     , {cost_left}
     from ruled o
    cross join clock
    cross join (
@@ -181,24 +270,34 @@ held as materialized (
      offset 0) b
    cross join lateral (
      select coalesce(array_agg(x.job_id), '{}') as still, count(*)::integer as busy
+--cost         , coalesce(sum(x.cost), 0) as busy_cost
        from (
-         select q.job_id from holdfast.queue q
+         select q.job_id
+--cost             , {cost_of_holder} as cost
+           from holdfast.queue q
           where o.allowed is not null and q.job_id = any (o.holders) and q.token is not null
          union all
-         select e.job_id from holdfast.outcome e
+         select e.job_id
+--cost             , 0
+           from holdfast.outcome e
           where :holds::boolean and e.job_id = any (o.holders) and e.state = 'failed') x) h
    cross join lateral (
-     {partition_spent}) w),
+     {partition_spent}) w
+--cost    cross join lateral ({cost_charged}) v
+   ),
 -- The first of each queue that are due, and then the next that will be: one more than there is room for.
 seen as materialized (
   select h.id, h.at, h.n, h.room, h.weight, d.*
+--cost     , coalesce(d.cost_to > h.cost_left, false) as is_too_much
     from held h
    cross join lateral (
      select w.*, row_number() over (order by w.is_later, w.level, w.gate_at, w.job_id)::integer as card
+--cost         , sum(w.cost) over (order by w.is_later, w.level, w.gate_at, w.job_id) as cost_to
        from unnest(case when h.mask = 32 then '{5}'::smallint[] else '{0,1,2,3,4,5,6,7,8,9}' end) level(priority)
       cross join lateral (
         select w.ctid as place, w.job_id, w.priority, w.gate_at, w.crashes, greatest(w.gate_at, w.rests_until) as due_at,
                l.is_later, case when l.is_later then 0 else w.priority end as level
+--cost           , least(coalesce((select j.cost from holdfast.job j where j.id = w.job_id), 1), :max_cost::bigint) as cost
           from holdfast.queue w
          cross join lateral (select w.gate_at > (select now from clock) and not :ordered::boolean as is_later) l
          where w.gate = h.id and w.priority = level.priority
@@ -214,14 +313,23 @@ seen as materialized (
           or h.id = any (array (
             select x.id from held x where x.room > 0 order by x.asked_priority, x.at, x.n limit :calls::integer)))),
 chosen as materialized (
-  select s.job_id, s.place from seen s
+--cost   {cost_dealt}
+  select s.job_id, s.place
+--cost     , s.cost, sum(s.cost) over (order by s.priority, (s.card - 1) / s.weight, s.at, s.n, s.card) as cost_to
+    from seen s
    where s.card <= s.room and s.due_at <= (select now from clock)
+--cost     and not s.is_too_much
      and (s.crashes = 0
           or (:allow_crashed::boolean and s.job_id = (
             select c.job_id from seen c where c.crashes > 0 and c.card <= c.room and c.due_at <= (select now from clock)
+--cost               and not c.is_too_much
              order by c.priority, c.gate_at, c.job_id limit 1)))
    order by s.priority, (s.card - 1) / s.weight, s.at, s.n
-   limit (select greatest(0, least(:limit::integer, room)) from shared_room)),
+--cost     , s.card
+   limit (select greatest(0, least(:limit::integer, room)) from shared_room)
+--cost   ) x where {cost_fits}
+  ),
+--cost shared_wait as materialized ({cost_shared_wait}),
 free as (
   select q.ctid as place from holdfast.queue q
    where q.ctid = any (array (select place from chosen)) and q.token is null and q.gate_at <= (select now from clock)
@@ -230,6 +338,7 @@ free as (
 claimed as (
   update holdfast.queue q
      set attempt = q.attempt + 1, fence = greatest(q.fence + 1, (select lowest_fence from clock)), token = :token::uuid
+--cost       , spent = null
    where q.ctid = any (array (select place from free))
   returning q.job_id, q.token, q.type, q.priority, q.gate_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.gate, q.failing,
             q.awaited, q.steps, q.expires_at),
@@ -246,18 +355,24 @@ outcome_of as materialized (
          max(d.card) filter (where d.is_got) as last_card, max(d.gate_at) filter (where d.is_got) as last_at,
          min(10 * d.card + d.priority) filter (where not d.is_got) % 10 as next_priority,
          min(d.due_at) filter (where not d.is_got and (d.card = 1 or not :ordered::boolean)) as next_at,
-         bool_or(d.crashes > 0 and d.card <= d.room and not d.is_chosen and d.is_due) as is_suspected
+         bool_or(d.crashes > 0 and d.card <= d.room and not d.is_chosen and d.is_due
+--cost           and not d.is_too_much
+         ) as is_suspected
+--cost     , coalesce(sum(d.cost) filter (where d.is_got), 0) as got_cost, (array_agg(d.cost order by d.card) filter (where not d.is_got and d.is_due))[1] as next_cost
     from (
       select s.id, s.card, s.room, s.job_id, s.priority, s.gate_at, s.due_at, s.crashes, s.due_at <= (select now from clock) as is_due,
              (s.job_id in (select job_id from got)) is true as is_got,
              (s.job_id in (select job_id from chosen)) is true as is_chosen
+--cost         , s.cost, s.is_too_much
         from seen s
       offset 0) d
    group by d.id),
 -- (A full join is hashed whatever the statistics say.)
 judged as materialized (
   select j.*, coalesce(j.again <= (select now from clock) and j.got = 0, false) as is_kept from (
-  select h.*, coalesce(p.got, 0) as got, coalesce(p.next_priority, h.asked_priority) as next_priority,
+  select h.*, coalesce(p.got, 0) as got,
+--cost     coalesce(p.got_cost, 0) as got_cost,
+         coalesce(p.next_priority, h.asked_priority) as next_priority,
          case when h.allowed is null then '{}' else h.still || coalesce(p.job_ids, '{}') end as new_holders,
          m.has_moved, p.last_at, p.job_ids[p.got] as last_id,
          h.place is null or p.got > 0 or h.mask <> h.known_mask or h.since <= h.known_at as has_changed,
@@ -266,6 +381,9 @@ judged as materialized (
            when h.started + coalesce(p.got, 0) >= h.rate
            then 'epoch'::timestamptz + (coalesce(h.ats[1], clock.us) + h.period_ms * 1000) * interval '1 microsecond'
            when h.busy + coalesce(p.got, 0) >= h.allowed then null
+--cost       when h.charged + p.got_cost + p.next_cost > h.cost_rate then {cost_next}
+--cost       when h.busy_cost + p.got_cost + p.next_cost > h.cost_allowed
+--cost       then case when not :allow_crashed::boolean then clock.now + interval '250 ms' end
            when p.is_suspected and p.seen - p.got = 1 then clock.now + interval '250 ms'
            when p.got < p.chosen then clock.now + interval '50 ms'
            when :batch::integer is not null and h.room > 0 and p.id is null then h.at
@@ -326,6 +444,7 @@ shared_served as (
        cross join (select count(*)::integer as got, coalesce(array_agg(job_id), '{}') as job_ids from got) t) j
    cross join clock
    where j.place is null or j.got > 0),
+--cost {cost_written},
 answered as (
   delete from holdfast.wakeup k
    where k.ctid = any (array (
@@ -345,10 +464,20 @@ left_over as materialized (
   select c.priority, c.at, c.n from called c
    where (c.gate in (select id from judged where again is null or again > (select now from clock) or got > 0)) is not true),
 summary as (
-  select (select count(*) from called) as called, (select count(*) from asked) as gates,
-         (select count(*) from left_over) + (select count(*) from judged where again <= (select now from clock) and got > 0) as more,
-         (select room from shared_room) as room,
+  select (select count(*) from called
+--cost        where not (select is_waiting from shared_wait)
+         ) as called,
+         (select count(*) from asked
+--cost        where not (select is_waiting from shared_wait)
+         ) as gates,
+         (select count(*) from left_over
+--cost        where not (select is_waiting from shared_wait)
+         ) + (select count(*) from judged where again <= (select now from clock) and got > 0) as more,
+         (select room from shared_room
+--cost        where not (select is_waiting from shared_wait) union all select 0 where (select is_waiting from shared_wait)
+         ) as room,
          holdfast.us(least(
+--cost       (select 'epoch'::timestamptz + opens_us * interval '1 microsecond' from shared_wait),
            (select min(again) from judged where again > (select now from clock)),
            (select min(case when s.rests_until > clock.now then s.rests_until
                             else 'epoch'::timestamptz + (coalesce(s.ats[1], clock.us) + s.period_ms * 1000) * interval '1 microsecond' end)
@@ -393,6 +522,10 @@ select found.job_id::text, j.input, holdfast.us(found.available_at)
 with given as materialized (
   select array_agg(x.id) as ids, array_agg(x.gate) as gates, array_agg(x.available_at) as ats
     from json_to_recordset(:rows::json) as x(id uuid, gate text, available_at bigint)),
+weighed as (
+  update holdfast.job j set cost = x.cost
+    from json_to_recordset(:rows::json) as x(id uuid, cost integer)
+   where j.id = x.id and x.cost is not null),
 free as (
   select q.job_id from holdfast.queue q
    where q.job_id = any (array (select unnest(ids) from given)) and q.token is null
@@ -585,6 +718,9 @@ empty as materialized (
      and (select o.job_id from holdfast.outcome o where o.job_id = any (i.holders) and o.state = 'failed' limit 1) is null),
 removed as (
   delete from holdfast.gate g where g.id = any (array (select id from empty)) returning g.turn),
+past as (
+  delete from holdfast.charge c
+   where :after::text = '' and c.at < holdfast.us(holdfast.moment(:now::bigint)) - 31::bigint * 86400000000),
 rested as (
   delete from holdfast.limit_setting s
    where s.allowed is null and s.rate is null and s.rests_until < holdfast.moment(:now::bigint) and :after::text = '')

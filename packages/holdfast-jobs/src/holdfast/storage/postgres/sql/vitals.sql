@@ -68,13 +68,13 @@ select coalesce(sum(pg_stat_get_dead_tuples(c.oid)), 0)::bigint,
                      else pg_has_role(c.relowner, 'usage') end)
   from pg_class c
  where c.oid in ('holdfast.queue'::regclass, 'holdfast.lease'::regclass, 'holdfast.tally'::regclass, 'holdfast.gate'::regclass,
-                 'holdfast.wakeup'::regclass);
+                 'holdfast.wakeup'::regclass, 'holdfast.charge'::regclass);
 
 -- name: sweep
 -- Removes dead rows at once instead of at the server's next round. A table that is already being vacuumed is left alone,
 -- and none is made shorter, which would need a lock that keeps claims out.
 vacuum (skip_locked, index_cleanup on, truncate off, parallel 0)
-  holdfast.queue, holdfast.lease, holdfast.tally, holdfast.gate, holdfast.wakeup;
+  holdfast.queue, holdfast.lease, holdfast.tally, holdfast.gate, holdfast.wakeup, holdfast.charge;
 
 -- name: privileges
 -- What roles other than the owner were granted, by role and by table or `table.column`.

@@ -13,7 +13,7 @@ coalesce(ordered, rests_until is not null)
 -- fragment: new_job_columns
 -- A new column of the job is added to the next three fragments.
 id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at,
-    version, debounced, context
+    version, debounced, context, cost
 
 -- fragment: new_job_values
 -- What a start says of a job, in the same order: the fields of `NewJob`.
@@ -23,7 +23,7 @@ json_extract(value, '$.id'), json_extract(value, '$.chain_id'), coalesce(json_ex
        json_extract(value, '$.max_attempts'), json_extract(value, '$.at'),
        json_extract(value, '$.key'), json_extract(value, '$.trace'),
        {now}, json_extract(value, '$.version'), json_extract(value, '$.debounced'),
-       json_extract(value, '$.context')
+       json_extract(value, '$.context'), json_extract(value, '$.cost')
 
 -- fragment: job_columns
 -- A job as people see it, of the view `holdfast_job_state`: the fields of `JobRecord`, in their order.
@@ -94,6 +94,7 @@ select json_group_array(json_array(found.available_at, found.job_id, found.crash
 -- Marks jobs as held. The write lock has been held since the poll, so they are still free.
 update holdfast_queue
    set attempt = attempt + 1, fence = max(fence + 1, :now / 1000), token = :token
+--cost     , spent = null
  where job_id in (select value from json_each(:ids));
 
 -- name: job_claim_lease

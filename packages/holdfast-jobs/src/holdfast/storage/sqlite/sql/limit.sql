@@ -112,6 +112,45 @@ select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
        json_extract(value, '$[4]'), json_extract(value, '$[5]'), json_extract(value, '$[6]')
   from json_each(:rows);
 
+-- name: limit_cost_room
+-- How many of the first of these jobs a partition lets in by what they cost, and when it lets the next in, if that is a matter of time.
+-- Of those that only a worker without other crashed jobs may take, one may fit sooner.
+with steps (at, freed) as materialized (
+  select at, sum(cost) over (order by at, step) from holdfast_charge
+   where gate = :id and at > :now - :cost_period_ms * 1000 and at <= :now + 60000000),
+used (charged, busy) as materialized (
+  select coalesce((select max(freed) from steps), 0),
+         (select coalesce(sum(coalesce(j.cost, 1)), 0) from json_each(:holders) h cross join holdfast_job j on j.id = h.value)),
+job (cost_to) as materialized (
+  select sum(min(coalesce(j.cost, 1), :max_cost)) over (order by x.key)
+    from json_each(:ids) x cross join holdfast_job j on j.id = x.value),
+free (cost) as (
+  select max(0, min(coalesce(:cost_allowed - u.busy, 9223372036854775807), coalesce(:cost_rate - u.charged, 9223372036854775807)))
+    from used u),
+first (cost_to) as (select min(cost_to) from job where cost_to > (select cost from free))
+select (select count(*) from job where cost_to <= (select cost from free)),
+       case when u.charged + f.cost_to > :cost_rate
+            then coalesce(
+              (select min(s.at) from steps s where u.charged + f.cost_to - s.freed <= :cost_rate), :now) + :cost_period_ms * 1000
+            when not :allow_crashed then :now + 250000 end
+  from used u cross join first f;
+
+-- name: limit_charge
+-- Adds what jobs cost that were let in, and drops what no longer counts. Costs of one step are one row, dated by its last.
+insert into holdfast_charge (gate, step, at, cost)
+select :id, :now / :step, :now, sum(min(coalesce(j.cost, 1), :max_cost))
+  from json_each(:ids) x cross join holdfast_job j on j.id = x.value
+having sum(coalesce(j.cost, 1)) > 0
+on conflict (gate, step) do update set at = max(at, excluded.at), cost = cost + excluded.cost;
+
+-- name: limit_charge_past
+delete from holdfast_charge where gate = :id and at <= :now - :cost_period_ms * 1000;
+
+-- name: limit_put_costs
+update holdfast_job set cost = x.cost
+  from (select json_extract(value, '$.id') as id, json_extract(value, '$.cost') as cost from json_each(:rows)) x
+ where holdfast_job.id = x.id;
+
 -- name: limit_answer
 delete from holdfast_wakeup where n in (select value from json_each(:ns));
 
@@ -265,6 +304,9 @@ select id from holdfast_gate where id > :after order by id limit 1000;
 -- name: limit_sweep_pauses
 -- Pauses that are over, and with them the settings of keys of which nothing else was set.
 delete from holdfast_limit_setting where allowed is null and rate is null and rests_until < {now};
+
+-- name: limit_sweep_charges
+delete from holdfast_charge where at < {now} - 2678400000000;
 
 -- name: limit_sweep
 -- Removes those of these partitions with nobody waiting, nobody let in and no start that still counts.

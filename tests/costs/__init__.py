@@ -1,0 +1,1 @@
+"""Limits that count what jobs cost, as applications use them."""

@@ -1,0 +1,103 @@
+"""What people see of limits that count costs: on the command line, over HTTP, on a job's page and in `why`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast import Holdfast, Limit, Rate
+from holdfast.admin.access import Role
+from holdfast.cli.main import cli
+from holdfast.core.declared_limits import declared_by
+from holdfast.settings import read_settings
+from holdfast.web.app import create
+from tests.cli.scene import Scene
+from tests.support.limited_scene import LimitedScene, flow
+from tests.web.conftest import Api
+
+ASK = flow(
+    "llm.ask",
+    rates=[Rate(90_000, "1m", by="model", cost="tokens"), Rate(500, "1m")],
+    limits=[Limit(100_000, name="memory", cost="tokens")],
+)
+
+
+class Told:
+    """A job that runs and one that waits, as people ask about them."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.app = Holdfast(url)
+        self.app.migrate()
+        limited = LimitedScene(Scene(self.app.database))
+        limited.declare(ASK)
+        limited.start(ASK, "gpt-4", cost=78_000)
+        limited.claim(ASK)
+        (self.waiting,) = limited.start(ASK, "gpt-4", cost=20_000)
+
+    def run(self, *words: str) -> Any:
+        """Run a command; return what it printed as JSON."""
+        result = CliRunner().invoke(cli, [*words, "--url", self.url, "-o", "json"])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def close(self) -> None:
+        self.app.close()
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+def told(request: pytest.FixtureRequest) -> Iterator[Told]:
+    """The same on either database."""
+    told = Told(request.getfixturevalue(f"{request.param}_url"))
+    yield told
+    told.close()
+
+
+def test_the_command_line_lists_what_is_used_and_left(told: Told) -> None:
+    assert told.run("costs", "list", "llm.ask") == [
+        {
+            "type": "llm.ask",
+            "key": "gpt-4",
+            "used": 78_000,
+            "max": 90_000,
+            "per": "1m",
+            "left": 12_000,
+        },
+        {
+            "type": "@memory",
+            "key": None,
+            "used": 78_000,
+            "max": 100_000,
+            "per": None,
+            "left": 22_000,
+        },
+    ]
+    table = CliRunner().invoke(cli, ["costs", "list", "--url", told.url]).stdout
+    assert "gpt-4" in table
+
+
+def test_a_waiting_job_says_what_it_needs_and_when(told: Told) -> None:
+    shown = CliRunner().invoke(cli, ["jobs", "show", told.waiting, "--url", told.url])
+    expected = "Waiting for rate model=gpt-4: 12,000 of 90,000 left, needs 20,000, free in "
+    assert expected in shown.stdout, shown.output
+
+
+async def test_the_api_and_the_page_of_a_job_tell_it(told: Told) -> None:
+    served = create(told.app, settings=read_settings({}))
+    api = Api(served, told.app)
+    answer = await api.call(Role.VIEWER, "GET", "/api/v1/costs?type=llm.ask")
+    assert answer.status_code == 200, answer.text
+    assert [each["left"] for each in answer.json()["items"]] == [12_000, 22_000]
+    page = (await api.call(Role.DEVELOPER, "GET", f"/jobs/{told.waiting}")).text
+    assert "<h2>Cost</h2>" in page
+    assert "needs 20,000" in page
+    await served.state.site.close()
+
+
+def test_the_limits_of_a_type_are_said_in_a_line() -> None:
+    words = declared_by(ASK).words
+    assert words == "cost 90000/1m per model · 500/1m in total · cost 100,000 for memory"
