@@ -77,7 +77,7 @@ class LimitedClaim(msgspec.Struct, frozen=True):
     """One poll of the partitions of a type.
 
     It reads at most `window` signals, polls so many `partitions` and takes `limit` jobs, `per_round` of one before the
-    next. With a `batch` it takes jobs for at most `calls` calls.
+    next. With a `batch` it takes jobs for at most `calls` calls. Versions above `reads` are left alone.
     """
 
     worker: str
@@ -97,6 +97,7 @@ class LimitedClaim(msgspec.Struct, frozen=True):
     per_round: int = 1
     batch: BatchRule | None = None
     calls: int = 1
+    reads: int | None = None
 
 
 class LimitedAnswer(msgspec.Struct, frozen=True):

@@ -160,7 +160,7 @@ class SqliteLimitStore(LimitStore):
                 each.let_in(ids, now)
         more, next_at = yield from _answer(claim, partitions, now)
         yield from _put([*partitions, *(shared if ids else [])], now)
-        rows = yield Statement("limit_next_signal", {"type": claim.type, "now": now})
+        rows = yield Statement("limit_next_signal", _asked(claim, now))
         nexts = [at for at in (next_at, rows[0][0]) if at is not None]
         opened = {each.id for each in partitions}
         left = sum(row[3] not in opened for row in called)
@@ -233,18 +233,19 @@ def _read_states(partitions: Sequence[OpenPartition], holds: bool, now: Instant)
 def _read_signals(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
     """The due signals, the most urgent and oldest first."""
     found: list[Row] = []
+    asked = _asked(claim, now)
     for priority in sorted({each.priority for each in claim.marks}):
         if len(found) < claim.window:
+            window = claim.window - len(found)
             found += yield Statement(
-                "limit_signals",
-                {
-                    "type": claim.type,
-                    "priority": priority,
-                    "window": claim.window - len(found),
-                    "now": now,
-                },
+                "limit_signals", {**asked, "priority": priority, "window": window}
             )
     return found
+
+
+def _asked(claim: LimitedClaim, now: Instant) -> dict[str, Value]:
+    """What most statements of a claim ask about."""
+    return {"type": claim.type, "reads": claim.reads, "now": now}
 
 
 def _open_queues(
@@ -268,7 +269,7 @@ def _open_queues(
             partitions[id].weight = claim.weights.get(id, claim.per_round)
     # All signals of these partitions are answered, not only those that called: many starts of a key are one poll.
     for n, priority, id, since in (
-        yield Statement("limit_signals_of", {"ids": texts(ids), "now": now})
+        yield Statement("limit_signals_of", {"ids": texts(ids), "reads": claim.reads, "now": now})
     ):
         partition = partitions[id]
         partition.signals.append(n)
@@ -298,7 +299,7 @@ def _poll(
                 partition.seen += yield Statement(
                     "limit_poll",
                     {
-                        "type": claim.type,
+                        **_asked(claim, now),
                         "gate": partition.id,
                         "priority": priority,
                         "front_at": partition.front[0],
@@ -306,7 +307,6 @@ def _poll(
                         "ordered": claim.ordered,
                         "allow_crashed": claim.allow_crashed,
                         "wanted": wanted + 1 - len(partition.seen),
-                        "now": now,
                     },
                 )
         if claim.batch is not None:
@@ -336,7 +336,7 @@ def _deal(
         for place, partition in enumerate(partitions)
         if not partition.is_left
         for card, row in enumerate(partition.seen[: partition.room])
-        if row[4] <= now
+        if row[4] <= now and not row[5]
     ]
     cards.sort(key=lambda each: each[0])
     chosen: list[tuple[OpenPartition, Row]] = []
@@ -375,7 +375,10 @@ def _answer(
     """Delete the signals that were answered, and leave those that are needed; return how many are due, and the next."""
     again: list[tuple[str, int, Instant, str]] = []
     ns: list[int] = []
+    answered: list[str] = []
     kept = 0
+    asked = _asked(claim, now)
+    newer = (yield Statement("limit_newer", asked))[0][0] if partitions else None
     for partition in partitions:
         at = yield from _next_poll(claim, partition, now)
         if at is not None and at <= now and not partition.got:
@@ -383,15 +386,18 @@ def _answer(
             kept += 1
             continue
         ns += partition.signals
+        answered.append(partition.id)
         if at is not None:
             left = _rows_left(partition)
             again.append((claim.type, left[0][1] if left else partition.priority, at, partition.id))
-        if claim.allow_crashed:
+        if claim.allow_crashed and newer is None:
             _move_front(partition)
     if ns:
         yield Statement("limit_answer", {"ns": document(ns)})
     if again:
         yield Statement("limit_signal", {"rows": document(again)})
+    if newer is not None:
+        yield Statement("limit_signal_newer", {**asked, "version": newer, "ids": texts(answered)})
     later = [at for _, _, at, _ in again if at > now]
     return kept + len(again) - len(later), min(later, default=None)
 
@@ -411,6 +417,9 @@ def _next_poll(claim: LimitedClaim, partition: OpenPartition, now: Instant) -> O
         return partition.ready_at
     left = _rows_left(partition)
     if left:
+        if left[0][5]:
+            # A newer job at the head of an ordered queue holds it for workers that read it.
+            return None
         if left[0][4] > now:
             due: Instant = left[0][4]
             # The first of an ordered queue may be parked for as long as nobody wakes it.
@@ -420,15 +429,10 @@ def _next_poll(claim: LimitedClaim, partition: OpenPartition, now: Instant) -> O
         return now if partition.got else partition.at
     if claim.ordered:
         return None
-    if not claim.allow_crashed:
-        given: dict[str, Value] = {"type": claim.type, "gate": partition.id, "now": now}
-        if (yield Statement("limit_crashed_in_queue", given))[0][0]:
-            return now + CRASHED_AGAIN_US
-    rows = yield Statement(
-        "limit_next_in_queue",
-        {"type": claim.type, "gate": partition.id, "mask": partition.mask, "now": now},
-    )
-    found: Instant | None = rows[0][0]
+    given = {**_asked(claim, now), "gate": partition.id, "mask": partition.mask}
+    if not claim.allow_crashed and (yield Statement("limit_crashed_in_queue", given))[0][0]:
+        return now + CRASHED_AGAIN_US
+    found: Instant | None = (yield Statement("limit_next_in_queue", given))[0][0]
     return found
 
 
