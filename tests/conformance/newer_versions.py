@@ -50,13 +50,13 @@ class NewerVersionConformance(Conformance):
         await fixture.start_all([fixture.job(at=fixture.now + 30 * SECOND)])
         assert await self._next_due(fixture, 1) == 30 * SECOND
 
-    async def test_behind_a_thousand_newer_jobs_the_next_look_is_when_the_last_is_due(
+    async def test_behind_many_newer_jobs_the_next_look_is_when_the_fiftieth_is_due(
         self, fixture: StoreFixture
     ) -> None:
-        later = [fixture.job(version=2, at=fixture.now + each * SECOND) for each in range(1, 1_010)]
+        later = [fixture.job(version=2, at=fixture.now + each * SECOND) for each in range(1, 60)]
         await fixture.start_all(later)
         await fixture.start_all([fixture.job(at=fixture.now + 5_000 * SECOND)])
-        assert await self._next_due(fixture, 1) == 1_000 * SECOND
+        assert await self._next_due(fixture, 1) == 50 * SECOND
 
     async def test_the_last_newer_jobs_that_have_been_due_for_a_while_are_told_by_queue(
         self, fixture: StoreFixture

@@ -322,10 +322,10 @@ with recursive type_queue as (
        limit 1) found)
 select holdfast.us(min(case when (next.version > l.reads) is not true then next.available_at else (
          select coalesce(min(x.available_at) filter (where (x.version > l.reads) is not true),
-                         case when count(*) = 1000 then max(x.available_at) end)
+                         case when count(*) = 50 then max(x.available_at) end)
            from (
              {next_of_queue}
-              limit 1000) x) end)) - holdfast.us(holdfast.moment(:now::bigint))
+              limit 50) x) end)) - holdfast.us(holdfast.moment(:now::bigint))
   from type_queue l
  cross join lateral (
    {next_of_queue}

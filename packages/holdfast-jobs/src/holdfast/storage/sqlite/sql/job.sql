@@ -121,13 +121,13 @@ asked (type, reads) as (select value, json_extract(:reads, '$[' || key || ']') f
 select min((
          select case when (q.version > t.reads) is not true then q.available_at else (
                   select coalesce(min(case when (x.version > t.reads) is not true then x.available_at end),
-                                  case when count(*) = 1000 then max(x.available_at) end)
+                                  case when count(*) = 50 then max(x.available_at) end)
                     from (
                       select w.version, w.available_at from holdfast_queue w
                        where w.type = t.type and w.priority = p.level and w.token is null and w.available_at >= q.available_at
                          and w.available_at < 9223372036854775807
                        order by w.available_at, w.job_id
-                       limit 1000) x) end
+                       limit 50) x) end
            from holdfast_queue q
           where q.type = t.type and q.priority = p.level and q.token is null and q.available_at > c.now - :back_us
             and q.available_at < 9223372036854775807
