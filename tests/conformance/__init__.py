@@ -72,6 +72,12 @@ from tests.conformance.limiting import (
     LimitSettingConformance as LimitSettingConformance,
 )
 from tests.conformance.limiting import RateConformance as RateConformance
+from tests.conformance.newer_versions import (
+    NewerVersionConformance as NewerVersionConformance,
+)
+from tests.conformance.newer_versions import (
+    NewerVersionInPartitionConformance as NewerVersionInPartitionConformance,
+)
 from tests.conformance.ordering import OrderConformance as OrderConformance
 from tests.conformance.ordering import TurnConformance as TurnConformance
 from tests.conformance.reading import AuditConformance as AuditConformance

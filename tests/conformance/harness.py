@@ -260,11 +260,12 @@ class StoreFixture:
         allow_crashed: bool = True,
         lease_ms: int = LEASE_MS,
         max_attempts: int = 25,
+        reads: int | None = None,
     ) -> Op[list[ClaimedJob]]:
         """Return the claim of one worker under one new lease."""
         token = token or self.new_id()
         probes = tuple(
-            Probe(type, priority, token, room, *after, share=share)
+            Probe(type, priority, token, room, *after, share=share, reads=reads)
             for type in types or (MAIL,)
             for priority in priorities
         )

@@ -32,18 +32,22 @@ class Attempts(Machine):
         | st.lists(st.sampled_from(TYPES), min_size=1, unique=True),
         lease_s=st.sampled_from([10, 60]),
         share=st.sampled_from([None, 1, 2]),
+        reads=st.sampled_from([None, 1, 2, 3]),
     )
-    def claim(self, limit: int, types: list[str], lease_s: int, share: int | None) -> None:
+    def claim(
+        self, limit: int, types: list[str], lease_s: int, share: int | None, reads: int | None
+    ) -> None:
         token = new_id()
         rules = LeaseClass(token, lease_s * 1000, 3, 5_000, 20_000)
         probes = tuple(
-            Probe(each, priority, token, limit, 0, NIL, share=share)
+            Probe(each, priority, token, limit, 0, NIL, share=share, reads=reads)
             for each in types
             for priority in range(10)
         )
         request = Claim("w", limit, probes, (rules,))
         jobs = self.same(lambda store: store.jobs.claim(request, self.now))
-        expected = self.model.claim(types, dict.fromkeys(types, rules), limit, share, self.now)
+        tokens = dict.fromkeys(types, rules)
+        expected = self.model.claim(types, tokens, limit, share, self.now, reads)
         assert [each.id for each in jobs] == expected
         self.held += jobs
 
@@ -107,6 +111,7 @@ def _finish_of(
         type=claimed.type,
         input="2",
         blockers=len(edges),
+        version=3 if delay_ms % 2_000 else None,
     )
     return Finish(
         id=claimed.id,

@@ -94,14 +94,16 @@ class Model:
         limit: int,
         share: int | None,
         now: Instant,
+        reads: int | None = None,
     ) -> list[str]:
         """Take due jobs: priorities are strict, lines of one priority take turns, a line gives its oldest first.
 
+        What has a newer version than the claimer `reads` is as if it was not there.
         Of the jobs within reach that crashed before only the first is taken; the others leave their places empty.
         """
         reached: list[ModelJob] = []
         for priority in range(10):
-            lines = [self._line(each, priority, now) for each in types]
+            lines = [self._line(each, priority, now, reads) for each in types]
             reached += [each for line in lines for each in line[:share]]
             if share is not None:
                 reached += [each for line in lines for each in line[share:]]
@@ -121,14 +123,17 @@ class Model:
             lease.job_ids.append(each.new.id)
         return [each.new.id for each in taken]
 
-    def _line(self, type: str, priority: int, now: Instant) -> list[ModelJob]:
-        """What is due of a type at a priority, oldest first."""
+    def _line(
+        self, type: str, priority: int, now: Instant, reads: int | None = None
+    ) -> list[ModelJob]:
+        """What is due of a type at a priority and readable, oldest first."""
         due = [
             each
             for each in self.jobs.values()
             if each.state == "pending"
             and (each.new.type, each.new.priority) == (type, priority)
             and (each.available_at or 0) <= now
+            and (reads is None or (each.new.version or 1) <= reads)
         ]
         return sorted(due, key=lambda each: (each.available_at, each.new.id))
 

@@ -22,6 +22,7 @@ class Starting(Machine):
         keys=st.lists(st.sampled_from([None, "k1", "k2"]), min_size=1, max_size=3),
         scope=st.sampled_from(["open", "any"]),
         window_s=st.sampled_from([None, 40]),
+        version=st.sampled_from([None, 2, 3]),
         data=st.data(),
     )
     def start(
@@ -33,6 +34,7 @@ class Starting(Machine):
         keys: list[str | None],
         scope: KeyScope,
         window_s: int | None,
+        version: int | None,
         data: st.DataObject,
     ) -> None:
         exclude = self.draw_some(data, self.model.chains)
@@ -51,6 +53,7 @@ class Starting(Machine):
                 key=key,
                 max_attempts=max_attempts,
                 blockers=len(edges),
+                version=version,
             )
             new_key = None if key is None else NewKey(type, key, id, scope, window, exclude)
             starts.append((job, new_key, edges))

@@ -13,6 +13,7 @@ from holdfast.worker.plain_claims import (
     PEEKED_TYPES,
     PROBES_A_PRIORITY,
     SHARING_PROBES,
+    SLACK,
     START,
     URGENT,
     ClaimCursors,
@@ -98,6 +99,19 @@ def test_a_claim_that_finds_nothing_moves_no_cursor(cursors: ClaimCursors) -> No
     before = make_plan(cursors)
     cursors.advance(before, [], is_cut=False, at=NOW, cost=0.001)
     assert make_plan(cursors) == before
+
+
+def test_claims_begin_behind_what_is_left_to_newer_workers_and_scan_it_less_often(
+    cursors: ClaimCursors,
+) -> None:
+    due = cursors.full_scan_due("mail") - NOW
+    cursors.pass_over([("mail", 5, 6, "job-6"), ("mail", 2, 9, "job-9")])
+    assert cursors.full_scan_due("mail") - NOW == SLACK * due
+    cursors.pass_over([("mail", 5, 8, "job-8")])
+    assert [each.after for each in make_plan(cursors).probes] == [8]
+    cursors.request_full_scan()
+    cursors.advance(make_plan(cursors), [], is_cut=False, at=NOW, cost=0.001)
+    assert cursors.full_scan_due("mail") - NOW == due
 
 
 def test_a_priority_once_found_is_probed_again(cursors: ClaimCursors) -> None:

@@ -69,18 +69,6 @@ async def test_inputs_of_both_versions_are_read(workshop: Workshop) -> None:
     assert [(await workshop.job(each)).version for each in (old, new)] == [1, 2]
 
 
-async def test_an_old_worker_leaves_an_input_of_newer_code_to_newer_workers(
-    workshop: Workshop,
-) -> None:
-    workshop.handle("ship", ship)
-    job_id = await workshop.start_one("ship", {"id": 8}, version=2)
-    await workshop.until_idle()
-    assert "version 2, but this code reads versions up to 1" in await sentence(workshop, job_id)
-    upgradable(workshop)
-    await workshop.until_idle()
-    assert await workshop.states([job_id]) == ["completed"]
-
-
 async def test_the_others_of_a_batch_are_not_held_up_for_long(workshop: Workshop) -> None:
     async def ship_all(jobs: list[Job[Order]]) -> None:
         [job.input for job in jobs]

@@ -351,8 +351,12 @@ def _explain_pause(around: Surroundings) -> str:
 
 
 def _explain_unhandled(job: JobRecord, around: Surroundings) -> str:
-    if around.handlers(job.type):
+    reads = [each.reads for each in around.handlers(job.type)]
+    newest = max((each.get(job.type) or each.get("*", 1) for each in reads), default=0)
+    if job.version <= newest:
         return ""
+    if newest:
+        return f"Waiting for a worker that reads version {job.version} of the input; live workers read up to {newest}"
     if any(job.type in each.types for each in around.workers):
         return f"Every live worker that handles {job.type} is draining"
     return f"No live worker handles {job.type}"

@@ -84,6 +84,7 @@ class LimitedClaim(msgspec.Struct, frozen=True):
 
     It reads at most `window` signals, polls so many `partitions` and takes `limit` jobs, `per_round` of one before the
     next. With a `batch` it takes jobs for at most `calls` calls. With a `max_cost` what jobs cost counts, up to that.
+    Versions above `reads` are left alone.
     """
 
     worker: str
@@ -104,6 +105,7 @@ class LimitedClaim(msgspec.Struct, frozen=True):
     batch: BatchRule | None = None
     calls: int = 1
     max_cost: int | None = None
+    reads: int | None = None
 
 
 class LimitedAnswer(msgspec.Struct, frozen=True):

@@ -122,7 +122,7 @@ class Probe(msgspec.Struct, frozen=True):
 
     Without a priority it means all that the type has, each taken in its turn. `share` is what it gives before the
     other probes of the same priority are asked, `room` what it gives at most. `max` limits what is taken of a type in
-    all its priorities together; it is the same in each of its probes.
+    all its priorities together; it is the same in each of its probes. Versions above `reads` are left alone.
     """
 
     type: str
@@ -133,6 +133,7 @@ class Probe(msgspec.Struct, frozen=True):
     after_id: str
     max: int | None = None
     share: int | None = None
+    reads: int | None = None
 
 
 class LeaseClass(msgspec.Struct, frozen=True):

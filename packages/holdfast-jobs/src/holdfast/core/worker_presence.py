@@ -25,7 +25,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     """A worker's presence and counters; `back_at` is its first sign of life after its signs had ended for a while.
 
     `timings` are those it runs with, `leases` those that its types set in code, in milliseconds, `limits` what they
-    declare (`core.declared_limits`).
+    declare (`core.declared_limits`), `reads` their versions, 1 if not said, or of all as `*`.
     """
 
     id: str
@@ -46,6 +46,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     timings: dict[str, int] = {}
     leases: dict[str, int] = {}
     limits: dict[str, Any] = {}
+    reads: dict[str, int] = {}
 
     @property
     def steady_since(self) -> Instant:
@@ -69,7 +70,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 class WorkerSign(msgspec.Struct, frozen=True):
     """What a worker says of itself at each heartbeat, and for how long that counts.
 
-    `types`, `counters`, `timings`, `leases` and `limits` are JSON texts.
+    `types`, `counters`, `timings`, `leases`, `limits` and `reads` are JSON texts.
     """
 
     id: str
@@ -85,6 +86,7 @@ class WorkerSign(msgspec.Struct, frozen=True):
     timings: str = "{}"
     leases: str = "{}"
     limits: str = "{}"
+    reads: str = "{}"
 
 
 class SignAnswer(msgspec.Struct, frozen=True):

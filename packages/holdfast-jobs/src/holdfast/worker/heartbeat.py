@@ -174,6 +174,9 @@ def make_sign(context: WorkerContext, heartbeat_ms: int) -> WorkerSign:
         limits=encode_declared(
             each.flow for each in context.types.values() if each.flow is not None
         ),
+        reads=msgspec.json.encode(
+            {name: each.version for name, each in context.types.items() if each.version > 1}
+        ).decode(),
     )
 
 

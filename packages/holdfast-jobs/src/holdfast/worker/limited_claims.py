@@ -66,6 +66,7 @@ class TypePolls(msgspec.Struct):
     type: str
     flow: Flow | None
     backoff: PollBackoff
+    reads: int = 1
     next_at: float = -math.inf
     full_at: float = -math.inf
     cost: float = 0.0
@@ -138,6 +139,7 @@ class TypePolls(msgspec.Struct):
             batch=batch,
             calls=calls,
             max_cost=flow.max_cost if flow else None,
+            reads=self.reads,
         )
 
     def note(
@@ -214,7 +216,7 @@ class TypePolls(msgspec.Struct):
         return self._enqueue(store, self.flow, sealer)
 
     def _enqueue(self, store: Store, flow: Flow, sealer: Sealer | None) -> Op[int]:
-        jobs = yield from store.limits.unqueued(self.type, ENQUEUED_AT_ONCE)
+        jobs = yield from store.limits.unqueued(self.type, ENQUEUED_AT_ONCE, self.reads)
         self.has_unqueued = False
         if not jobs:
             return 0
@@ -242,7 +244,7 @@ class LimitedClaims:
         self._room = room
         self._backoff = backoff
         self._polls = {
-            name: TypePolls(name, each.flow, PollBackoff(context.options))
+            name: TypePolls(name, each.flow, PollBackoff(context.options), each.version)
             for name, each in context.types.items()
             if each.flow is not None
         }
@@ -366,7 +368,8 @@ class LimitedClaims:
             if name not in types:
                 del self._polls[name]
         for name in types:
-            polls = TypePolls(name, None, PollBackoff(self._context.options))
+            reads = self._context.types[name].version
+            polls = TypePolls(name, None, PollBackoff(self._context.options), reads)
             self._polls.setdefault(name, polls).hint()
 
 

@@ -25,7 +25,7 @@ from holdfast.core.records import (
 )
 from holdfast.storage.database import Link
 from holdfast.storage.id_generator import new_id
-from holdfast.storage.operation import Op
+from holdfast.storage.operation import Op, Row
 from holdfast.worker.claims import ClaimRoom, PlannedClaim
 from holdfast.worker.options import PollBackoff
 from holdfast.worker.worker_context import WorkerContext
@@ -35,6 +35,8 @@ START: tuple[Instant, str] = (0, "00000000-0000-0000-0000-000000000000")
 FULL_SCAN_MIN_S = 0.25
 FULL_SCAN_MAX_S = 5.0
 COST_FACTOR = 20
+SLOW_SCAN_S, SLACK = 0.01, 10
+"""Where a scan takes so long because of jobs that are newer than the worker reads, the next is so much less urgent."""
 
 URGENT = range(DEFAULT_PRIORITY)
 PEEKED_TYPES = 2
@@ -110,6 +112,7 @@ class PlainClaims:
         self._backoff = backoff
         self._wake = wake
         self._types = {name: each for name, each in context.types.items() if each.flow is None}
+        self._reads = {name: each.version for name, each in context.types.items()}
         self._batched = [name for name, each in context.types.items() if each.batch]
         self.cursors = ClaimCursors()
         self._plan: ProbePlan | None = None
@@ -117,7 +120,7 @@ class PlainClaims:
         self._waits_for_room = True
         self._is_hinted = False
         self._was_hinted = False
-        self._sent_at = 0.0
+        self._sent_at = self._scan_s = 0.0
         self._paused_until = -math.inf
         self._crashed_at = self._crashed_due = -math.inf
 
@@ -192,6 +195,7 @@ class PlainClaims:
             planned.after_id,
             None if policies.limit(planned.type) is None else planned.room,
             planned.share if planned.share < planned.room else None,
+            self._reads[planned.type],
         )
 
     def claim(self, request: Claim) -> Op[list[ClaimedJob]]:
@@ -205,7 +209,7 @@ class PlainClaims:
         plan = self._plan
         assert plan is not None
         is_cut = plan.was_cut(answer)
-        self._sent_at = sent_at
+        self._sent_at, self._scan_s = sent_at, now - sent_at
         self.cursors.advance(plan, answer, is_cut, now, now - sent_at)
         self._room.is_contended = is_cut
         is_full = plan.is_full_scan
@@ -257,22 +261,33 @@ class PlainClaims:
             return self._paused_until
         if self.cursors.needs_full_scan(plan.rooms):
             return -math.inf
+        if self._scan_s >= SLOW_SCAN_S and plan.fully_scanned:
+            await self._pass_over_newer(plan)
         wait = self._backoff.poll_s(self._clock.random())
         if has_found:
             # Where jobs come one by one, the claim of the next one does what is due by then.
             wait = min(wait, FULL_SCAN_MIN_S)
-        elif not plan.is_full_scan:
+            return self._clock.monotonic() + wait
+        due_at, now = math.inf, self._clock.monotonic()
+        if not plan.is_full_scan:
             due_at = min(map(self.cursors.full_scan_due, plan.rooms))
-            return min(self._clock.monotonic() + wait, due_at)
-        elif not self._wake.is_set():
+        if due_at > now + FULL_SCAN_MAX_S and not self._wake.is_set():
             wait = min(wait, await self._next_due(list(plan.rooms)))
-        return self._clock.monotonic() + wait
+        return min(self._clock.monotonic() + wait, due_at)
+
+    async def _pass_over_newer(self, plan: ProbePlan) -> None:
+        """Begin behind the jobs that are newer than this worker reads: a scan from the start may have met many."""
+        self._scan_s = 0.0
+        newer = self._context.store.jobs.newer(sorted(plan.fully_scanned), self._reads)
+        with self._context.health.report(self._link.purpose):
+            self.cursors.pass_over(await self._link.run(newer))
 
     async def _next_due(self, types: list[str]) -> float:
         """In how many seconds to claim again; at once, if something became due after the last claim was sent."""
         back_us = int((self._clock.monotonic() - self._sent_at) * 1_000_000) + LOOK_BACK_US
         try:
-            delay = await self._link.run(self._context.store.jobs.next_due(types, back_us))
+            next_due = self._context.store.jobs.next_due(types, back_us, reads=self._reads)
+            delay = await self._link.run(next_due)
         except Exception as error:
             self._context.health.report_error(self._link.purpose, error)
             return math.inf
@@ -280,7 +295,8 @@ class PlainClaims:
 
     async def has_due(self, types: list[str]) -> bool:
         """Whether a job of one of these types is due."""
-        delay = await self._link.run(self._context.store.jobs.next_due(types, EVER_US))
+        next_due = self._context.store.jobs.next_due(types, EVER_US, reads=self._reads)
+        delay = await self._link.run(next_due)
         return delay is not None and delay <= 0
 
 
@@ -296,6 +312,7 @@ class TypeCursors(msgspec.Struct):
     scanned_at: float = float("-inf")
     scan_cost: float = 0.0
     needs_full_scan: bool = True
+    slack: int = 1
 
 
 class ClaimCursors:
@@ -412,14 +429,21 @@ class ClaimCursors:
     def full_scan_due(self, type: str) -> float:
         """When the type's next full scan is due."""
         known = self._get(type)
-        return known.scanned_at + min(
+        return known.scanned_at + known.slack * min(
             FULL_SCAN_MAX_S, max(FULL_SCAN_MIN_S, COST_FACTOR * known.scan_cost)
         )
+
+    def pass_over(self, newer: Iterable[Row]) -> None:
+        """Move cursors behind the last jobs that are left to newer workers: type, priority and place."""
+        for name, priority, at, id in newer:
+            known = self._get(name)
+            known.slack = SLACK
+            known.positions[priority] = max((at, id), known.positions.get(priority, START))
 
     def allows_full_scan(self, type: str, now: float) -> bool:
         """Whether a full scan now would keep full scans to a small share of the time."""
         known = self._get(type)
-        return now >= known.scanned_at + COST_FACTOR * known.scan_cost
+        return now >= known.scanned_at + known.slack * COST_FACTOR * known.scan_cost
 
     def hint(self, type: str) -> None:
         """Expect new jobs of a type."""
@@ -456,6 +480,7 @@ class ClaimCursors:
             self._reset_type(name, name in filled, is_cut, lowest)
             known = self._types[name]
             known.scanned_at, known.scan_cost, known.needs_full_scan = at, cost, False
+            known.slack = 1
         self._note_unproductive(plan, jobs, is_cut, filled)
         for job in jobs:
             known = self._types[job.type]

@@ -275,13 +275,10 @@ def _poll_queue(
     rows = yield Statement(
         "job_claim_poll",
         {
-            "type": probe.type,
+            **msgspec.structs.asdict(probe),
             "priority": priority,
-            "after": probe.after,
-            "after_id": probe.after_id,
             "passed": passed,
             "wanted": wanted,
-            "token": probe.token,
             "allow_crashed": allow_crashed,
             "now": now,
         },
@@ -539,5 +536,6 @@ class SqliteDebounceStore(DebounceStore):
         final = {id: input for id, input, _, _ in rows if input is not None and id not in waiting}
         if final:
             yield Statement("revision_final", {"ids": texts(final)})
+            yield Statement("revision_version", {"ids": texts(final)})
             yield Statement("revision_drop", {"ids": texts(final)})
         return [Settled(id, final.get(id), id in waiting, version) for id, _, _, version in rows]

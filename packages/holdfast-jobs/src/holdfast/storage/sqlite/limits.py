@@ -189,7 +189,7 @@ class SqliteLimitStore(LimitStore):
                 yield from each.charge(claim, ids, now)
         more, next_at = yield from _answer(claim, partitions, now)
         yield from _put([*partitions, *(shared if ids else [])], now)
-        rows = yield Statement("limit_next_signal", {"type": claim.type, "now": now})
+        rows = yield Statement("limit_next_signal", _asked(claim, now))
         nexts = [at for at in (next_at, rows[0][0]) if at is not None]
         opened = {each.id for each in partitions}
         left = sum(row[3] not in opened for row in called)
@@ -265,12 +265,19 @@ def _read_states(partitions: Sequence[OpenPartition], holds: bool, now: Instant)
 def _read_signals(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
     """The due signals, the most urgent and oldest first."""
     found: list[Row] = []
+    asked = _asked(claim, now)
     for priority in sorted({each.priority for each in claim.marks}):
         if len(found) < claim.window:
-            given: dict[str, Value] = {"type": claim.type, "priority": priority, "now": now}
-            given["window"] = claim.window - len(found)
-            found += yield Statement("limit_signals", given)
+            window = claim.window - len(found)
+            found += yield Statement(
+                "limit_signals", {**asked, "priority": priority, "window": window}
+            )
     return found
+
+
+def _asked(claim: LimitedClaim, now: Instant) -> dict[str, Value]:
+    """What most statements of a claim ask about."""
+    return {"type": claim.type, "reads": claim.reads, "now": now}
 
 
 def _open_queues(
@@ -294,7 +301,7 @@ def _open_queues(
             partitions[id].weight = claim.weights.get(id, claim.per_round)
     # All signals of these partitions are answered, not only those that called: many starts of a key are one poll.
     for n, priority, id, since in (
-        yield Statement("limit_signals_of", {"ids": texts(ids), "now": now})
+        yield Statement("limit_signals_of", {"ids": texts(ids), "reads": claim.reads, "now": now})
     ):
         partition = partitions[id]
         partition.signals.append(n)
@@ -310,7 +317,7 @@ def _poll(
     """See the first jobs of each queue, one more than there is room for."""
     share = 1 if called >= claim.window else max(1, -(-claim.limit // max(1, len(partitions))))
     crashed = {"ordered": claim.ordered, "allow_crashed": claim.allow_crashed}
-    given: dict[str, Value] = {"type": claim.type, "now": now, **crashed}
+    given: dict[str, Value] = {**_asked(claim, now), **crashed}
     for partition in partitions:
         max_jobs = share * partition.weight
         if claim.batch is not None:
@@ -328,9 +335,11 @@ def _poll(
                 partition.seen += yield Statement("limit_poll", {**given, "gate": partition.id})
         if claim.batch is not None:
             _await_batch(partition, claim.batch, max_jobs, now)
-        due = [row[0] for row in partition.seen[: partition.room] if row[4] <= now]
-        fits = yield from partition.fit(claim, due, now)
-        partition.room = fits if partition.opens else partition.room
+        seen = partition.seen[: partition.room]
+        places = [place for place, row in enumerate(seen) if row[4] <= now and not row[5]]
+        fits = yield from partition.fit(claim, [seen[place][0] for place in places], now)
+        if partition.opens and fits < len(places):
+            partition.room = places[fits]
     if claim.batch is not None:
         for partition in [each for each in partitions if each.room][claim.calls :]:
             partition.is_left = True
@@ -356,7 +365,7 @@ def _deal(
         for place, partition in enumerate(partitions)
         if not partition.is_left
         for card, row in enumerate(partition.seen[: partition.room])
-        if row[4] <= now
+        if row[4] <= now and not row[5]
     ]
     cards.sort(key=lambda each: each[0])
     chosen: list[tuple[OpenPartition, Row]] = []
@@ -399,7 +408,10 @@ def _answer(
     """Delete the signals that were answered, and leave those that are needed; return how many are due, and the next."""
     again: list[tuple[str, int, Instant, str]] = []
     ns: list[int] = []
+    answered: list[str] = []
     kept = 0
+    asked = _asked(claim, now)
+    newer = (yield Statement("limit_newer", asked))[0][0] if partitions else None
     for partition in partitions:
         at = partition.opens[0] if partition.opens else None
         if not partition.opens or len(partition.got) < partition.room:
@@ -409,15 +421,18 @@ def _answer(
             kept += 1
             continue
         ns += partition.signals
+        answered.append(partition.id)
         if at is not None:
             left = _rows_left(partition)
             again.append((claim.type, left[0][1] if left else partition.priority, at, partition.id))
-        if claim.allow_crashed:
+        if claim.allow_crashed and newer is None:
             _move_front(partition)
     if ns:
         yield Statement("limit_answer", {"ns": document(ns)})
     if again:
         yield Statement("limit_signal", {"rows": document(again)})
+    if newer is not None:
+        yield Statement("limit_signal_newer", {**asked, "version": newer, "ids": texts(answered)})
     later = [at for _, _, at, _ in again if at > now]
     return kept + len(again) - len(later), min(later, default=None)
 
@@ -437,6 +452,9 @@ def _next_poll(claim: LimitedClaim, partition: OpenPartition, now: Instant) -> O
         return partition.ready_at
     left = _rows_left(partition)
     if left:
+        if left[0][5]:
+            # A newer job at the head of an ordered queue holds it for workers that read it.
+            return None
         if left[0][4] > now:
             due: Instant = left[0][4]
             # The first of an ordered queue may be parked for as long as nobody wakes it.
@@ -446,15 +464,10 @@ def _next_poll(claim: LimitedClaim, partition: OpenPartition, now: Instant) -> O
         return now if partition.got else partition.at
     if claim.ordered:
         return None
-    if not claim.allow_crashed:
-        given: dict[str, Value] = {"type": claim.type, "gate": partition.id, "now": now}
-        if (yield Statement("limit_crashed_in_queue", given))[0][0]:
-            return now + CRASHED_AGAIN_US
-    rows = yield Statement(
-        "limit_next_in_queue",
-        {"type": claim.type, "gate": partition.id, "mask": partition.mask, "now": now},
-    )
-    found: Instant | None = rows[0][0]
+    given = {**_asked(claim, now), "gate": partition.id, "mask": partition.mask}
+    if not claim.allow_crashed and (yield Statement("limit_crashed_in_queue", given))[0][0]:
+        return now + CRASHED_AGAIN_US
+    found: Instant | None = (yield Statement("limit_next_in_queue", given))[0][0]
     return found
 
 

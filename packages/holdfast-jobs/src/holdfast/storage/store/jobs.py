@@ -40,7 +40,7 @@ from holdfast.core.subscriptions import (
     SubscriptionRecord,
     WaitingEvent,
 )
-from holdfast.storage.operation import Op, Statement, Value
+from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.store.pagination import JobQuery, Lists, Step, Walk, along, among, within
 from holdfast.storage.store.params import (
     array,
@@ -56,6 +56,7 @@ from holdfast.storage.store.params import (
 
 NEWEST_BY_END = 100_000
 """How many jobs are searched for an id by its end: a tenth of a second."""
+_NO_VERSIONS: Mapping[str, int] = {}
 
 
 class JobStore(Lists[JobRecord]):
@@ -136,13 +137,29 @@ class JobStore(Lists[JobRecord]):
         return [ClaimedJob(*row) for row in rows]
 
     def next_due(
-        self, types: Sequence[str], back_us: int = 0, now: Instant | None = None
+        self,
+        types: Sequence[str],
+        back_us: int = 0,
+        now: Instant | None = None,
+        reads: Mapping[str, int] = _NO_VERSIONS,
     ) -> Op[int | None]:
         """Say in how many microseconds the next free job of these types becomes due. One statement.
 
-        What became due less than `back_us` ago counts too, with a delay below zero.
+        What became due less than `back_us` ago counts too, with a delay below zero; no version of a type above `reads`.
         """
-        return fetch_value("job_next_due", types=texts(types), back_us=back_us, now=now)
+        versions = document([reads.get(each) for each in types])
+        return fetch_value(
+            "job_next_due", types=texts(types), reads=versions, back_us=back_us, now=now
+        )
+
+    def newer(
+        self, types: Sequence[str], reads: Mapping[str, int], now: Instant | None = None
+    ) -> Op[list[Row]]:
+        """Read where the last jobs above these versions are, due for a while, by queue: [type, priority, at, id]."""
+        versions = document([reads.get(each) for each in types])
+        return (
+            yield Statement("job_newer", {"types": texts(types), "reads": versions, "now": now})
+        )
 
     def finish(
         self,
@@ -282,6 +299,7 @@ def _queues(probes: Sequence[Probe]) -> dict[str, Value]:
         "shares": _numbers([each.room if each.share is None else each.share for each in probes]),
         "afters": _numbers([each.after for each in probes]),
         "after_ids": array([each.after_id for each in probes]),
+        "reads": _numbers([each.reads for each in probes]),
     }
 
 
@@ -374,13 +392,13 @@ class UnreadableStore:
         """Forget jobs. One statement."""
         yield Statement("unreadable_forget", {"ids": texts(ids)})
 
-    def count(self, limit: int) -> Op[int]:
+    def count(self, limit: int, now: Instant | None = None) -> Op[int]:
         """Count those that still wait, up to a limit. One statement."""
-        return fetch_value("unreadable_count", limit=limit)
+        return fetch_value("unreadable_count", limit=limit, now=now)
 
-    def groups(self) -> Op[list[UnreadableGroup]]:
+    def groups(self, now: Instant | None = None) -> Op[list[UnreadableGroup]]:
         """Count those that still wait, by type. One statement."""
-        return fetch(UnreadableGroup, "unreadable_groups")
+        return fetch(UnreadableGroup, "unreadable_groups", now=now)
 
 
 class AttemptStore:

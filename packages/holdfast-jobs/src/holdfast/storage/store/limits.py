@@ -48,9 +48,9 @@ class LimitStore:
         rows = yield Statement(name, {**_params(claim), "now": now})
         return answer_of(rows)
 
-    def unqueued(self, type: str, limit: int) -> Op[list[UnqueuedJob]]:
-        """Read jobs of a limited type that wait in no partition yet. One statement."""
-        return fetch(UnqueuedJob, "limit_unqueued", type=type, limit=limit)
+    def unqueued(self, type: str, limit: int, reads: int | None = None) -> Op[list[UnqueuedJob]]:
+        """Read jobs of a limited type that wait in no partition yet, up to a version. One statement."""
+        return fetch(UnqueuedJob, "limit_unqueued", type=type, limit=limit, reads=reads)
 
     def enqueue(
         self, jobs: Sequence[QueuedJob], ordered: bool, now: Instant | None = None
@@ -177,6 +177,7 @@ def _params(claim: LimitedClaim) -> dict[str, Value]:
         "mark_ns": array([str(each.n) for each in claim.marks]),
         "allow_crashed": claim.allow_crashed,
         "commit": claim.commit,
+        "reads": claim.reads,
         **msgspec.structs.asdict(claim.lease),
     }
 

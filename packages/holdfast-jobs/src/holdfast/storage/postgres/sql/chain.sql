@@ -248,7 +248,7 @@ with queued as (
    where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and j.id = q.job_id
      and q.available_at = 'infinity'
      and not exists (select from holdfast.blocker b where b.job_id = q.job_id and b.open)
-  returning q.job_id, q.type, q.priority, q.gate, q.gate_at),
+  returning q.job_id, q.type, q.priority, q.gate, q.gate_at, q.version),
 signalled as (
   {signal_placed})
 select job_id::text, type from queued;

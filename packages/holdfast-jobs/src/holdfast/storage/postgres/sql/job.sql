@@ -27,12 +27,13 @@ g.id, g.type, case when g.ordered then 5 else coalesce(g.priority, 5) end,
          g.max_attempts, g.gate,
          case when g.gate is not null and coalesce(g.blockers, 0) = 0
               then greatest(to_timestamp(g.at / 1000000.0), holdfast.moment(:now::bigint)) end,
-         g.ordered, case when g.ordered then holdfast.moment(:now::bigint) end
+         g.ordered, case when g.ordered then holdfast.moment(:now::bigint) end, g.version
 
 -- fragment: signal_placed
--- Signals for the partitions of new live rows, once they are due.
-insert into holdfast.wakeup (type, priority, at, gate, since)
-  select type, priority, min(gate_at), gate, min(gate_at) from queued where gate_at is not null group by type, priority, gate
+-- Signals for the partitions of new live rows, once they are due, to workers that read the jobs.
+insert into holdfast.wakeup (type, priority, at, gate, since, version)
+  select type, priority, min(gate_at), gate, min(gate_at), version from queued where gate_at is not null
+   group by type, priority, gate, version
 
 -- fragment: signal_freed
 -- Signals for the partitions that rows left, or in whose queues they are free again. A queue without a key is never full.
@@ -72,10 +73,10 @@ continued as (
   insert into holdfast.job ({new_job_columns}, cost)
   select {new_job_values}, cost from successor),
 queued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, ordered, rests_until, awaited)
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, ordered, rests_until, version, awaited)
   select {limited_row}, g.awaited
     from successor g
-  returning type, priority, gate, gate_at),
+  returning type, priority, gate, gate_at, version),
 woken_next as (
   {signal_placed})
 
@@ -89,10 +90,10 @@ written as (
   insert into holdfast.job ({new_job_columns})
   select {new_job_values} from given
   on conflict (id) do nothing
-  returning id, type, priority, blockers, max_attempts, planned_at, created_at),
+  returning id, type, priority, blockers, max_attempts, planned_at, created_at, version),
 queued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts)
-  select id, type, priority, case when blockers > 0 then 'infinity' else greatest(planned_at, created_at) end, max_attempts
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, version)
+  select id, type, priority, case when blockers > 0 then 'infinity' else greatest(planned_at, created_at) end, max_attempts, version
     from written),
 tallied as (
   insert into holdfast.tally (at, type, started)
@@ -108,10 +109,10 @@ with written as (
   insert into holdfast.job ({new_job_columns})
   values ({new_job_params})
   on conflict (id) do nothing
-  returning id, type, priority, blockers, max_attempts, planned_at, created_at),
+  returning id, type, priority, blockers, max_attempts, planned_at, created_at, version),
 queued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts)
-  select id, type, priority, case when blockers > 0 then 'infinity' else greatest(planned_at, created_at) end, max_attempts
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, version)
+  select id, type, priority, case when blockers > 0 then 'infinity' else greatest(planned_at, created_at) end, max_attempts, version
     from written),
 tallied as (
   insert into holdfast.tally (at, type, started) select created_at, type, 1 from written)
@@ -145,10 +146,10 @@ written as (
   on conflict (id) do nothing
   returning id, type),
 queued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, ordered, rests_until)
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, ordered, rests_until, version)
   select {limited_row}
     from given g where (g.id in (select id from written)) is true
-  returning type, priority, gate, gate_at),
+  returning type, priority, gate, gate_at, version),
 signalled as (
   {signal_placed}),
 tallied as (
@@ -171,7 +172,7 @@ select holdfast.moment(:now::bigint) as now, holdfast.us(holdfast.moment(:now::b
               then set_config('synchronous_commit', 'off', true) end as commit_level
 
 -- fragment: claim_walk
--- Asks the queues in turn. No claim is as large as the inner limit: it tells the planner that a queue is never read to its end.
+-- Asks the queues in turn; inputs of newer versions than the worker reads are left alone. No claim is as large as the inner limit: it tells the planner that a queue is never read to its end.
 from (
       select *, 0 as passed, share as wanted, false as again from type_queue
       union all
@@ -184,7 +185,7 @@ from (
        where w.type = t.type and w.priority = t.priority
          and (w.available_at, w.job_id) > (t.after, t.after_id)
          and w.available_at <= (select now from clock)
-         and w.token is null and (w.crashes = 0 or :allow_crashed::boolean)
+         and w.token is null and (w.crashes = 0 or :allow_crashed::boolean) and (w.version > t.reads) is not true
        order by w.available_at, w.job_id
        limit 10000
        for update skip locked) free
@@ -219,8 +220,8 @@ with clock as materialized (
 probe as materialized (
   select * from unnest(
     array (select json_array_elements_text(:types::json)), :priorities::smallint[], :type_tokens::uuid[], :rooms::integer[],
-    :shares::integer[], :maxes::integer[], :afters::bigint[], :after_ids::uuid[])
-    with ordinality as p(type, priority, token, room, share, max_count, after, after_id, place)
+    :shares::integer[], :maxes::integer[], :afters::bigint[], :after_ids::uuid[], :reads::smallint[])
+    with ordinality as p(type, priority, token, room, share, max_count, after, after_id, reads, place)
    where p.room between 1 and 1000000),
 class as materialized (
   select * from json_to_recordset(:classes::json) as c(
@@ -229,7 +230,7 @@ only_token as materialized (
   select (array_agg(token))[1] as token from class having count(*) = 1),
 type_queue as materialized (
   select p.type, coalesce(p.priority, level.priority) as priority, p.place, p.room, p.share, p.max_count,
-         to_timestamp(p.after / 1000000.0) as after, p.after_id
+         to_timestamp(p.after / 1000000.0) as after, p.after_id, p.reads
     from probe p
     left join lateral (
       select l.priority
@@ -275,11 +276,11 @@ leased as (
 with clock as materialized (
   {claim_clock}),
 type_queue as materialized (
-  select p.type, p.priority, p.place, p.room, p.share, to_timestamp(p.after / 1000000.0) as after, p.after_id
+  select p.type, p.priority, p.place, p.room, p.share, to_timestamp(p.after / 1000000.0) as after, p.after_id, p.reads
     from unnest(
       array (select json_array_elements_text(:types::json)), :priorities::smallint[], :rooms::integer[], :shares::integer[],
-      :afters::bigint[], :after_ids::uuid[])
-      with ordinality as p(type, priority, room, share, after, after_id, place)
+      :afters::bigint[], :after_ids::uuid[], :reads::smallint[])
+      with ordinality as p(type, priority, room, share, after, after_id, reads, place)
    where p.room between 1 and 1000000),
 due as materialized (
   select found.*
@@ -306,26 +307,60 @@ leased as (
 -- name: job_next_due
 -- In how many microseconds the next free job of these types becomes due, or became so less than :back_us ago. Walks only the
 -- priorities that a type has, each with one step along the claim's index. (Of an array the planner expects ten elements, of
--- JSON a hundred, and of each several priorities: it would believe this dear enough to be compiled.)
+-- JSON a hundred, and of each several priorities: it would believe this dear enough to be compiled.) If the first one is newer than
+-- the worker reads, more are looked at, and if those are too, it is worth a look when the last of them is due.
 with recursive type_queue as (
-  select t.type, -1::smallint as priority from unnest(array (select json_array_elements_text(:types::json))) t(type)
+  select t.type, t.reads, -1::smallint as priority
+    from unnest(array (select json_array_elements_text(:types::json)),
+                array (select json_array_elements_text(:reads::json)::smallint)) t(type, reads)
   union all
-  select l.type, found.priority
+  select l.type, l.reads, found.priority
     from type_queue l cross join lateral (
       select w.priority from holdfast.queue w
        where w.type = l.type and w.priority > l.priority
        order by w.priority
        limit 1) found)
-select holdfast.us(min(next.available_at)) - holdfast.us(holdfast.moment(:now::bigint))
+select holdfast.us(min(case when (next.version > l.reads) is not true then next.available_at else (
+         select coalesce(min(x.available_at) filter (where (x.version > l.reads) is not true),
+                         case when count(*) = 50 then max(x.available_at) end)
+           from (
+             {next_of_queue}
+              limit 50) x) end)) - holdfast.us(holdfast.moment(:now::bigint))
   from type_queue l
  cross join lateral (
-   select w.available_at from holdfast.queue w
+   {next_of_queue}
+    limit 1) next
+ where l.priority >= 0;
+
+-- fragment: next_of_queue
+select w.available_at, w.version from holdfast.queue w
     where w.type = l.type and w.priority = l.priority and w.token is null
       and w.available_at > holdfast.moment(:now::bigint) - :back_us::bigint * interval '1 microsecond'
       and w.available_at < 'infinity'
     order by w.available_at
-    limit 1) next
- where l.priority >= 0;
+
+-- name: job_newer
+-- The last jobs of each queue, due for a while, that are newer than a worker reads: up to there its next claims need not look. What a
+-- transaction began before those and commits now is not hidden by them, unless it takes longer.
+with recursive newer as (
+  select t.type, t.reads as version, false as is_newer
+    from unnest(array (select json_array_elements_text(:types::json)),
+                array (select json_array_elements_text(:reads::json)::smallint)) t(type, reads)
+  union all
+  select n.type, (
+      select w.version from holdfast.queue w where w.type = n.type and w.version > n.version order by w.version limit 1), true
+    from newer n where n.version is not null)
+select found.type, found.priority, holdfast.us(found.available_at), found.job_id::text
+  from newer n
+ cross join unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
+ cross join lateral (
+   select w.type, w.priority, w.available_at, w.job_id from holdfast.queue w
+    where w.type = n.type and w.version = n.version and w.priority = level.priority
+      and w.available_at <= holdfast.moment(:now::bigint) - interval '5 s'
+    order by w.available_at desc, w.job_id desc
+    limit 1) found
+ where n.is_newer
+ order by found.available_at, found.job_id;
 
 -- name: job_finish
 -- Ends, continues or gives back attempts, all kinds in one statement. Each row is proven by its own (job, token) pair; what
@@ -663,17 +698,17 @@ spread as (
   select t.*, row_number() over (order by t.job_id) - 1 as place from taken t),
 queued as (
   insert into holdfast.queue (job_id, type, priority, available_at, attempt, max_attempts, fence, awaited, gate, gate_at, ordered,
-                              rests_until, failing, steps)
+                              rests_until, failing, steps, version)
   select s.job_id, s.type, case when s.gate_at is null then j.priority else 5 end,
          case when s.gate is null then d.at end, s.attempts, j.max_attempts, s.fence,
          exists (select from holdfast.blocker b where b.chain_id = j.chain_id and b.open),
          s.gate, case when s.gate is not null then coalesce(s.gate_at, d.at) end, s.gate_at is not null,
          case when s.gate_at is not null then d.at end, s.failing,
-         case when exists (select from holdfast.step r where r.job_id = s.job_id) then true end
+         case when exists (select from holdfast.step r where r.job_id = s.job_id) then true end, j.version
     from spread s join holdfast.job j on j.id = s.job_id
    cross join lateral (
      select holdfast.moment(:now::bigint) + s.place * :spacing_us::bigint * interval '1 microsecond' as at) d
-  returning job_id, type, priority, gate, gate_at),
+  returning job_id, type, priority, gate, gate_at, version),
 signalled as (
   {signal_placed}),
 tallied as (

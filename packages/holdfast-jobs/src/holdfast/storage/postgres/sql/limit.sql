@@ -119,6 +119,7 @@ select array[x.number - case when x.ripe_us > clock.us then x.number % :batch::i
                     select w.priority, w.gate_at, w.job_id from holdfast.queue w
                      where w.gate = o.id and w.priority = level.priority and (w.gate_at, w.job_id) > (o.front_at, o.front_id)
                        and w.gate_at <= clock.now and w.token is null and (w.crashes = 0 or :allow_crashed::boolean)
+                       and (w.version > :reads::smallint) is not true
                      order by w.gate_at, w.job_id
                      limit t.round_size) w
                   where o.mask & (1 << level.priority) <> 0
@@ -133,12 +134,16 @@ select array[x.number - case when x.ripe_us > clock.us then x.number % :batch::i
 -- first; if one of them is full or held by another claimer, no signal is touched. Jobs are chosen by the snapshot and then
 -- locked: passing over a locked head would break the order, so it is tried again soon. Holders count while they bear a token.
 -- With batches a queue is let through as far as it fills batches or has waited long enough, and queues beyond :calls keep their place.
+-- Jobs that are newer than the worker reads are left alone, and so are their signals; where a poll finds one whose signal is gone, it
+-- leaves another, for those that read it. A newer job at the head of an ordered queue holds it.
 -- A partition is made by inserting its turn 0. Subselects and `is true` keep the plan whatever the statistics say.
 -- A queue is looked up by its partition alone, which no index but its own begins with. ('"' and '$' come before and after '#'.)
 -- The lines that begin with `--cost` are those of `limit_claim_by_cost`, for types with limits that count costs: of a queue, and then of
 -- all that was dealt, goes what comes before the first job that does not fit, so that none is overtaken by a lighter one.
 with clock as materialized (
   {claim_clock}),
+newer as materialized (
+  select min(w.version) as version from holdfast.queue w where w.type = :type and w.version > :reads::smallint),
 every as materialized (
   select s.allowed, s.rate, s.period_ms,
          (select t.id from holdfast.limit_setting t where t.id >= :type || '#' and t.id < :type || '$' order by t.id limit 1)
@@ -199,7 +204,7 @@ called as materialized (
        from holdfast.wakeup k
       where k.type = :type and k.priority = p.priority
         and (k.at, k.n) > ('epoch'::timestamptz + p.at * interval '1 microsecond', p.n)
-        and k.at <= (select now from clock) and (select room from shared_room) > 0
+        and k.at <= (select now from clock) and (select room from shared_room) > 0 and (k.version > :reads::smallint) is not true
       order by k.at, k.n
       limit :window::integer) k
    order by k.priority, k.at, k.n
@@ -234,6 +239,7 @@ key_queue as materialized (
        from (
          select k.ctid, k.since, k.priority from holdfast.wakeup k
           where k.gate = f.id and k.at > f.looked_at and k.at <= (select now from clock)
+            and (k.version > :reads::smallint) is not true
           order by k.at
           limit 10000) k) w),
 ruled as materialized (
@@ -296,13 +302,15 @@ seen as materialized (
        from unnest(case when h.mask = 32 then '{5}'::smallint[] else '{0,1,2,3,4,5,6,7,8,9}' end) level(priority)
       cross join lateral (
         select w.ctid as place, w.job_id, w.priority, w.gate_at, w.crashes, greatest(w.gate_at, w.rests_until) as due_at,
-               l.is_later, case when l.is_later then 0 else w.priority end as level
---cost           , least(coalesce((select j.cost from holdfast.job j where j.id = w.job_id), 1), :max_cost::bigint) as cost
+               (w.version > :reads::smallint) is true as is_newer, l.is_later, case when l.is_later then 0 else w.priority end as level
+--cost           , case when w.version > :reads::smallint then 0
+--cost                  else least(coalesce((select j.cost from holdfast.job j where j.id = w.job_id), 1), :max_cost::bigint) end as cost
           from holdfast.queue w
          cross join lateral (select w.gate_at > (select now from clock) and not :ordered::boolean as is_later) l
          where w.gate = h.id and w.priority = level.priority
            and (w.gate_at, w.job_id) > (h.front_at, h.front_id) and w.token is null
            and (w.crashes = 0 or :allow_crashed::boolean or :ordered::boolean)
+           and ((w.version > :reads::smallint) is not true or :ordered::boolean)
          order by w.gate_at, w.job_id
          limit h.room + 1) w
       where h.mask & (1 << level.priority) <> 0
@@ -317,7 +325,7 @@ chosen as materialized (
   select s.job_id, s.place
 --cost     , s.cost, sum(s.cost) over (order by s.priority, (s.card - 1) / s.weight, s.at, s.n, s.card) as cost_to
     from seen s
-   where s.card <= s.room and s.due_at <= (select now from clock)
+   where s.card <= s.room and s.due_at <= (select now from clock) and not s.is_newer
 --cost     and not s.is_too_much
      and (s.crashes = 0
           or (:allow_crashed::boolean and s.job_id = (
@@ -357,10 +365,12 @@ outcome_of as materialized (
          min(d.due_at) filter (where not d.is_got and (d.card = 1 or not :ordered::boolean)) as next_at,
          bool_or(d.crashes > 0 and d.card <= d.room and not d.is_chosen and d.is_due
 --cost           and not d.is_too_much
-         ) as is_suspected
---cost     , coalesce(sum(d.cost) filter (where d.is_got), 0) as got_cost, (array_agg(d.cost order by d.card) filter (where not d.is_got and d.is_due))[1] as next_cost
+         ) as is_suspected,
+         bool_or(d.is_newer and d.card = 1) as is_newer
+--cost     , coalesce(sum(d.cost) filter (where d.is_got), 0) as got_cost,
+--cost     (array_agg(d.cost order by d.card) filter (where not d.is_got and d.is_due and not d.is_newer))[1] as next_cost
     from (
-      select s.id, s.card, s.room, s.job_id, s.priority, s.gate_at, s.due_at, s.crashes, s.due_at <= (select now from clock) as is_due,
+      select s.id, s.is_newer, s.card, s.room, s.job_id, s.priority, s.gate_at, s.due_at, s.crashes, s.due_at <= (select now from clock) as is_due,
              (s.job_id in (select job_id from got)) is true as is_got,
              (s.job_id in (select job_id from chosen)) is true as is_chosen
 --cost         , s.cost, s.is_too_much
@@ -384,6 +394,7 @@ judged as materialized (
 --cost       when h.charged + p.got_cost + p.next_cost > h.cost_rate then {cost_next}
 --cost       when h.busy_cost + p.got_cost + p.next_cost > h.cost_allowed
 --cost       then case when not :allow_crashed::boolean then clock.now + interval '250 ms' end
+           when p.is_newer then null
            when p.is_suspected and p.seen - p.got = 1 then clock.now + interval '250 ms'
            when p.got < p.chosen then clock.now + interval '50 ms'
            when :batch::integer is not null and h.room > 0 and p.id is null then h.at
@@ -420,8 +431,8 @@ judged as materialized (
    cross join clock
    -- What was passed over must not be forgotten: the front moves only where all before it was taken, at one priority.
    cross join lateral (
-     select coalesce(p.got > 0 and p.got = p.last_card and h.mask & (h.mask - 1) = 0 and :allow_crashed::boolean, false)
-              as has_moved) m
+     select coalesce(p.got > 0 and p.got = p.last_card and h.mask & (h.mask - 1) = 0 and :allow_crashed::boolean
+                     and (select version from newer) is null, false) as has_moved) m
   offset 0) j),
 -- What keeps its place in the round keeps its signals.
 over as (
@@ -452,9 +463,21 @@ answered as (
      union all
      select unnest(places) from judged where not is_kept))),
 repeated as (
-  insert into holdfast.wakeup (type, priority, at, gate)
+  insert into holdfast.wakeup (type, priority, at, gate, version)
   -- The first of an ordered queue may be parked for as long as nobody wakes it.
-  select :type, next_priority, again, id from judged where again < 'infinity' and not is_kept),
+  select :type, next_priority, again, id, null from judged where again < 'infinity' and not is_kept
+  union all
+  select :type, w.priority, greatest(w.gate_at, (select now from clock)), j.id, (select version from newer)
+    from judged j
+   cross join lateral (
+     -- Where more are readable, another poll follows.
+     select x.priority, x.gate_at from (
+       select q.priority, q.gate_at, q.version from holdfast.queue q
+        where q.gate = j.id and q.gate_at is not null and q.token is null order by q.priority, q.gate_at, q.job_id limit 1000) x
+      where x.version > :reads::smallint order by x.gate_at limit 1) w
+   where not j.is_kept and (select version from newer) is not null
+     and (select k.gate from holdfast.wakeup k
+           where k.gate = j.id and k.version > :reads::smallint and k.at <= greatest(w.gate_at, (select now from clock)) limit 1) is null),
 asked_job as (
   select id, chain_id, chain_index, input, blockers, trace, key, version, {is_debounced} as debounced, holdfast.us(created_at) as created_us, context
     from holdfast.job j
@@ -487,6 +510,7 @@ summary as (
              cross join lateral (
                select k.at from holdfast.wakeup k
                 where k.type = :type and k.priority = p.priority and k.at > (select now from clock)
+                  and (k.version > :reads::smallint) is not true
                 order by k.at, k.n limit 1) k))) - (select us from clock) as next_us,
          (select json_agg(json_build_array(
              p.priority, coalesce(holdfast.us(f.at), holdfast.us(m.at), p.at), coalesce(f.n - 1, m.n, p.n)))::text
@@ -511,7 +535,7 @@ select found.job_id::text, j.input, holdfast.us(found.available_at)
      cross join lateral (
        select w.job_id, w.available_at from holdfast.queue w
         where w.type = :type and w.priority = level.priority and w.token is null and w.available_at < 'infinity'
-          and w.gate_at is null
+          and w.gate_at is null and (w.version > :reads::smallint) is not true
         order by w.available_at, w.job_id
         limit 1000) w
      limit :limit::integer) found

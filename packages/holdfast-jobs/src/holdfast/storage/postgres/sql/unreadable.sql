@@ -20,18 +20,56 @@ select u.job_id::text, u.type, u.error, holdfast.us(u.at), q.job_id is not null,
 -- name: unreadable_forget
 delete from holdfast.unreadable where job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i));
 
+-- fragment: unread_versions
+-- The versions of live jobs, one step along their index each, that none of the live workers of their type reads.
+version_of (type, version) as (
+  (select w.type, w.version from holdfast.queue w where w.version is not null order by w.type, w.version limit 1)
+  union all
+  select n.type, n.version
+    from version_of v
+   cross join lateral (
+     select w.type, w.version from holdfast.queue w
+      where w.version is not null and (w.type, w.version) > (v.type, v.version) order by w.type, w.version limit 1) n),
+unread as materialized (
+  select v.type, v.version
+    from version_of v
+   where v.version > (
+     select max(case when k.reads is null then 32767 else coalesce((k.reads::json ->> v.type)::integer, 1) end)
+       from holdfast.worker k
+      where k.stopped_at is null and k.seen_at > holdfast.moment(:now::bigint) - k.live_ms * interval '1 ms'
+        and v.type = any (array (select json_array_elements_text(k.types::json)))))
+
+-- fragment: unread_due
+-- Those of the jobs of an unread version `u` that are due.
+select coalesce(w.gate_at, w.available_at) as due_at from holdfast.queue w
+         where w.type = u.type and w.version = u.version and w.token is null
+           and coalesce(w.gate_at, w.available_at) <= holdfast.moment(:now::bigint)
+
 -- name: unreadable_count
--- Each is looked up by its key: joined as whole tables, a plan made while they were small reads the queue.
+-- Each is looked up by its key: joined as whole tables, a plan made while they were small reads the queue. Due jobs that are left to
+-- newer workers, of which there are none, count too.
+with recursive {unread_versions}
 select count(*)
   from (select 1
           from holdfast.unreadable u
          cross join lateral (select 1 from holdfast.queue w where w.job_id = u.job_id offset 0) q
+         union all
+        select 1 from unread u cross join lateral (
+        {unread_due}
+         limit :limit::integer) q
          limit :limit::integer) x;
 
 -- name: unreadable_groups
 -- The error of a missing key names it, and is the same for all jobs that wait for it.
+with recursive {unread_versions}
 select u.type, count(*), holdfast.us(min(u.at)), k.missing
   from holdfast.unreadable u join holdfast.queue q on q.job_id = u.job_id
  cross join lateral (select case when u.error like 'sealed with the key %' then u.error end as missing) k
  group by u.type, k.missing
- order by u.type, k.missing;
+ union all
+select u.type, count(*), holdfast.us(min(q.due_at)), null
+  from unread u cross join lateral (
+        {unread_due}
+         limit 10000) q
+ group by u.type
+ order by 1, 4;

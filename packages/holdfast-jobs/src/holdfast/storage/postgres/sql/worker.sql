@@ -22,13 +22,13 @@ on conflict (type) do update
 -- It answers whether jobs may wait in partitions: both tables take no space until the first job does, and looking for a row would walk dead ones.
 -- And whether a redrive may be under way, and signals are to be routed.
 insert into holdfast.worker as w
-  (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases, limits)
+  (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases, limits, reads)
 values (:id, :name, :host, :pid::integer, :version, :slots::integer, :types, holdfast.moment(:now::bigint), holdfast.moment(:now::bigint),
-        :counters, :last_error, :live_ms::integer, :timings, :leases, :limits)
+        :counters, :last_error, :live_ms::integer, :timings, :leases, :limits, :reads)
 on conflict (id) do update
    set seen_at = excluded.seen_at, slots = excluded.slots, types = excluded.types, counters = excluded.counters,
        last_error = excluded.last_error, stopped_at = null, live_ms = excluded.live_ms, timings = excluded.timings, leases = excluded.leases,
-       limits = excluded.limits,
+       limits = excluded.limits, reads = excluded.reads,
        back_at = case when excluded.seen_at >= w.seen_at + w.live_ms * interval '1 ms' then excluded.seen_at else w.back_at end
 returning draining, pg_relation_size('holdfast.gate'::regclass) + pg_relation_size('holdfast.wakeup'::regclass) > 0,
           pg_relation_size('holdfast.redrive'::regclass) > 0,
@@ -44,9 +44,9 @@ update holdfast.worker set draining = true
 returning id;
 
 -- name: worker_list
--- One that is live gave a sign that still counts.
+-- One that is live gave a sign that still counts. One of the version before does not say what it reads, and takes everything.
 select id, name, host, pid, version, slots, types, holdfast.us(started_at), holdfast.us(seen_at), holdfast.us(stopped_at), draining, counters,
-       last_error, live_ms, holdfast.us(back_at), timings, leases, limits
+       last_error, live_ms, holdfast.us(back_at), timings, leases, limits, coalesce(reads, '{"*": 32767}')
   from holdfast.worker
  where (not :live::boolean or (stopped_at is null and seen_at > holdfast.moment(:now::bigint) - live_ms * interval '1 ms'))
    and (:ids::text is null or id = any (array (select json_array_elements_text(:ids::json))))

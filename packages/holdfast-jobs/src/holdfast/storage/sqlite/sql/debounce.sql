@@ -30,11 +30,16 @@ select q.job_id, n.input, {revision_due}, n.version
   left join holdfast_revision n on n.n = (select max(r.n) from holdfast_revision r where r.job_id = q.job_id);
 
 -- name: revision_final
--- Makes the newest revisions of jobs their inputs. `revision_drop` follows.
+-- Makes the newest revisions of jobs their inputs. `revision_version` and `revision_drop` follow.
 update holdfast_job
    set (input, version) = (
          select n.input, n.version from holdfast_revision n where n.job_id = holdfast_job.id order by n.n desc limit 1)
  where id in (select value from json_each(:ids));
+
+-- name: revision_version
+-- Their live rows say which version that is.
+update holdfast_queue set version = (select j.version from holdfast_job j where j.id = holdfast_queue.job_id)
+ where job_id in (select value from json_each(:ids));
 
 -- name: revision_drop
 delete from holdfast_revision where job_id in (select value from json_each(:ids));

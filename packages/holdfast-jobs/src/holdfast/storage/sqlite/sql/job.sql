@@ -63,10 +63,10 @@ select id, type, priority, created_at from holdfast_job where id = :id;
 
 -- name: job_insert_queue
 -- Gives jobs that were just written their live rows.
-insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, awaited)
+insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, awaited, version)
 select j.id, j.type, j.priority,
        case when j.blockers > 0 then 9223372036854775807 else max(coalesce(j.planned_at, 0), j.created_at) end,
-       j.max_attempts, :awaited
+       j.max_attempts, :awaited, j.version
   from json_each(:ids) x cross join holdfast_job j on j.id = x.value;
 
 -- name: job_claim_queues
@@ -79,7 +79,8 @@ with recursive type_queue (type, priority) as (
 select type, priority from type_queue where priority is not null;
 
 -- name: job_claim_poll
--- One poll of a claim: what is due and free of one type and priority behind the low-water mark, oldest first. The rows sort
+-- One poll of a claim: what is due and free of one type and priority behind the low-water mark, oldest first; inputs of newer
+-- versions than the worker reads are left alone. The rows sort
 -- as the claim orders. They come as one text: between any two rows the interpreter would let the handlers' thread run.
 select json_group_array(json_array(found.available_at, found.job_id, found.crashes, :token))
   from (
@@ -87,6 +88,7 @@ select json_group_array(json_array(found.available_at, found.job_id, found.crash
       from holdfast_queue q
      where q.type = :type and q.priority = :priority and (q.available_at, q.job_id) > (:after, :after_id)
        and q.available_at <= :now and q.token is null and (q.crashes = 0 or :allow_crashed)
+       and (q.version > :reads) is not true
      order by q.available_at, q.job_id
      limit :wanted offset :passed) found;
 
@@ -112,16 +114,49 @@ select json_group_array(json_array(
   left join holdfast_job j on j.id = x.value;
 
 -- name: job_next_due
--- In how many microseconds the next free job of these types becomes due, or became so less than :back_us ago.
+-- In how many microseconds the next free job of these types becomes due, or became so less than :back_us ago. If the first one is
+-- newer than the worker reads, more are looked at, and if those are too, it is worth a look when the last of them is due.
 with priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
-clock (now) as (select {now})
+clock (now) as (select {now}),
+asked (type, reads) as (select value, json_extract(:reads, '$[' || key || ']') from json_each(:types))
 select min((
-         select q.available_at from holdfast_queue q
-          where q.type = t.value and q.priority = p.level and q.token is null and q.available_at > c.now - :back_us
+         select case when (q.version > t.reads) is not true then q.available_at else (
+                  select coalesce(min(case when (x.version > t.reads) is not true then x.available_at end),
+                                  case when count(*) = 50 then max(x.available_at) end)
+                    from (
+                      select w.version, w.available_at from holdfast_queue w
+                       where w.type = t.type and w.priority = p.level and w.token is null and w.available_at >= q.available_at
+                         and w.available_at < 9223372036854775807
+                       order by w.available_at, w.job_id
+                       limit 50) x) end
+           from holdfast_queue q
+          where q.type = t.type and q.priority = p.level and q.token is null and q.available_at > c.now - :back_us
             and q.available_at < 9223372036854775807
           order by q.available_at, q.job_id
           limit 1)) - c.now
-  from clock c cross join json_each(:types) t cross join priority p;
+  from clock c cross join asked t cross join priority p;
+
+-- name: job_newer
+-- The last jobs of each queue, due for a while, that are newer than a worker reads: up to there its next claims need not look.
+with recursive asked (type, reads) as (
+  select value, json_extract(:reads, '$[' || key || ']') from json_each(:types)),
+newer (type, version, is_newer) as (
+  select type, reads, 0 from asked
+  union all
+  select n.type, (select min(w.version) from holdfast_queue w where w.type = n.type and w.version > n.version), 1
+    from newer n where n.version is not null)
+select type, priority, available_at, job_id
+  from (
+    select n.type, p.value as priority, q.available_at, q.job_id
+      from newer n
+     cross join json_each('[0,1,2,3,4,5,6,7,8,9]') p
+     cross join holdfast_queue q on q.job_id = (
+        select w.job_id from holdfast_queue w
+         where w.type = n.type and w.version = n.version and w.priority = p.value and w.available_at <= {now} - 5000000
+         order by w.available_at desc, w.job_id desc
+         limit 1)
+     where n.is_newer)
+ order by available_at, job_id;
 
 -- name: job_finish_held
 -- Which attempts of a claim may end: each is proven by its id and the claim's token; what is not named was lost. Jobs that
@@ -319,7 +354,7 @@ select attempt, error, fingerprint from holdfast_failing where job_id = :id;
 -- Takes failed jobs back into the queue, rows [id, fence, gate, place, attempts, failing] spread in order: the fence only grows, the history
 -- stays.
 insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, fence, awaited, gate, gate_at, ordered,
-                            rests_until, attempt, failing, steps)
+                            rests_until, attempt, failing, steps, version)
 select j.id, j.type, case when json_extract(x.value, '$[3]') is null then j.priority else 5 end,
        case when json_extract(x.value, '$[2]') is null then {now} + x.key * :spacing_us end, j.max_attempts,
        json_extract(x.value, '$[1]'),
@@ -329,7 +364,7 @@ select j.id, j.type, case when json_extract(x.value, '$[3]') is null then j.prio
             then coalesce(json_extract(x.value, '$[3]'), {now} + x.key * :spacing_us) end,
        json_extract(x.value, '$[3]') is not null, case when json_extract(x.value, '$[3]') is not null then {now} + x.key * :spacing_us end,
        json_extract(x.value, '$[4]'), json_extract(x.value, '$[5]'),
-       case when exists (select 1 from holdfast_step s where s.job_id = j.id) then 1 end
+       case when exists (select 1 from holdfast_step s where s.job_id = j.id) then 1 end, j.version
   from json_each(:rows) x cross join holdfast_job j on j.id = json_extract(x.value, '$[0]');
 
 -- name: job_get

@@ -1,11 +1,11 @@
 -- name: limit_insert_queue
 -- Gives jobs that were just written their live rows, some of them in partitions; rows are [id, gate, ordered].
-insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, awaited, gate, gate_at, ordered, rests_until)
+insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, awaited, gate, gate_at, ordered, rests_until, version)
 select j.id, j.type, case when x.ordered then 5 else j.priority end,
        case when j.blockers > 0 then 9223372036854775807 when x.gate is null then max(coalesce(j.planned_at, 0), j.created_at) end,
        j.max_attempts, :awaited, x.gate,
        case when x.gate is not null and j.blockers <= 0 then max(coalesce(j.planned_at, 0), j.created_at) end,
-       x.ordered, case when x.ordered then j.created_at end
+       x.ordered, case when x.ordered then j.created_at end, j.version
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as gate, json_extract(value, '$[2]') as ordered
           from json_each(:rows)) x
  cross join holdfast_job j on j.id = x.id;
@@ -20,16 +20,18 @@ select q.type, q.priority, :now, q.gate
 
 -- name: limit_signal_placed
 -- Signals for the partitions in whose queues these jobs have a place: now if they were freed, otherwise once they are due.
-insert into holdfast_wakeup (type, priority, at, gate, since)
-select q.type, q.priority, case when :freed then :now else min(q.gate_at) end, q.gate, min(q.gate_at)
+insert into holdfast_wakeup (type, priority, at, gate, since, version)
+select q.type, q.priority, case when :freed then :now else min(q.gate_at) end, q.gate, min(q.gate_at),
+       case when not :freed then q.version end as for_version
   from json_each(:ids) x cross join holdfast_queue q on q.job_id = x.value
  where q.gate_at is not null
- group by q.type, q.priority, q.gate;
+ group by q.type, q.priority, q.gate, for_version;
 
 -- name: limit_signal
--- Rows are [type, priority, at, gate].
-insert into holdfast_wakeup (type, priority, at, gate)
-select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]')
+-- Rows are [type, priority, at, gate, version].
+insert into holdfast_wakeup (type, priority, at, gate, version)
+select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'),
+       json_extract(value, '$[4]')
   from json_each(:rows);
 
 -- name: limit_pause_partitions
@@ -41,16 +43,16 @@ on conflict (id) do update
        changed_at = excluded.changed_at;
 
 -- name: limit_signals
--- The due signals of a type at one priority.
+-- The due signals of a type at one priority, but for those of jobs that are newer than the worker reads.
 select n, priority, at, gate, since from holdfast_wakeup
- where type = :type and priority = :priority and at <= :now
+ where type = :type and priority = :priority and at <= :now and (version > :reads) is not true
  order by at, n
  limit :window;
 
 -- name: limit_signals_of
--- All due signals of these partitions.
+-- All such signals of these partitions.
 select w.n, w.priority, w.gate, w.since
-  from json_each(:ids) x cross join holdfast_wakeup w on w.gate = x.value and w.at <= :now;
+  from json_each(:ids) x cross join holdfast_wakeup w on w.gate = x.value and w.at <= :now and (w.version > :reads) is not true;
 
 -- name: limit_partitions
 select g.id, g.mask, g.holders, g.spent, g.front_at, g.front_id
@@ -67,11 +69,12 @@ union all
 select o.job_id from json_each(:ids) x cross join holdfast_outcome o on o.job_id = x.value where :holds and o.state = 'failed';
 
 -- name: limit_poll
--- The first free jobs of a queue at one priority behind its front; of an ordered queue whether due or not.
-select q.job_id, q.priority, q.gate_at, q.crashes, max(q.gate_at, coalesce(q.rests_until, 0))
+-- The first free jobs of a queue at one priority behind its front; of an ordered queue whether due or not, readable or not.
+select q.job_id, q.priority, q.gate_at, q.crashes, max(q.gate_at, coalesce(q.rests_until, 0)), (q.version > :reads) is true
   from holdfast_queue q
  where q.type = :type and q.gate = :gate and q.priority = :priority and (q.gate_at, q.job_id) > (:front_at, :front_id)
    and (q.gate_at <= :now or :ordered) and q.token is null and (q.crashes = 0 or :allow_crashed or :ordered)
+   and ((q.version > :reads) is not true or :ordered)
  order by q.gate_at, q.job_id
  limit :wanted;
 
@@ -86,14 +89,35 @@ select exists (
 select min((
          select q.gate_at from holdfast_queue q
           where q.type = :type and q.gate = :gate and q.priority = p.value and q.token is null and q.gate_at > :now
+            and (q.version > :reads) is not true
           order by q.gate_at, q.job_id limit 1))
   from json_each('[0,1,2,3,4,5,6,7,8,9]') p where :mask & (1 << p.value) <> 0;
 
 -- name: limit_next_signal
 select min((
          select w.at from holdfast_wakeup w
-          where w.type = :type and w.priority = p.value and w.at > :now order by w.at, w.n limit 1))
+          where w.type = :type and w.priority = p.value and w.at > :now and (w.version > :reads) is not true
+          order by w.at, w.n limit 1))
   from json_each('[0,1,2,3,4,5,6,7,8,9]') p;
+
+-- name: limit_newer
+-- The first version of a type that is newer than a worker reads.
+select min(version) from holdfast_queue where type = :type and version > :reads;
+
+-- name: limit_signal_newer
+-- Signals for the jobs of partitions that are newer than a worker reads, to those that read them, unless there is one. Where a queue
+-- has more that are readable, another poll follows.
+insert into holdfast_wakeup (type, priority, at, gate, version)
+select q.type, q.priority, max(q.gate_at, :now), q.gate, :version
+  from json_each(:ids) x
+ cross join holdfast_queue q on q.job_id = (
+   select w.job_id from (
+     select i.job_id, i.gate_at, i.version from holdfast_queue i
+      where i.type = :type and i.gate = x.value and i.gate_at is not null and i.token is null
+      order by i.priority, i.gate_at, i.job_id limit 1000) w
+    where w.version > :reads order by w.gate_at limit 1)
+ where not exists (
+   select 1 from holdfast_wakeup k where k.gate = x.value and k.version > :reads and k.at <= max(q.gate_at, :now));
 
 -- name: limit_claim_read
 -- What was claimed through partitions, in the order of the ids given, which a cross join keeps; as one text.
@@ -159,6 +183,7 @@ delete from holdfast_wakeup where n in (select value from json_each(:ns));
 select q.job_id, j.input, q.available_at
   from json_each('[0,1,2,3,4,5,6,7,8,9]') p
  cross join holdfast_queue q on q.type = :type and q.priority = p.value and q.available_at < 9223372036854775807 and q.gate_at is null and q.token is null
+   and (q.version > :reads) is not true
  cross join holdfast_job j on j.id = q.job_id
  limit :limit;
 

@@ -21,13 +21,13 @@ on conflict (type) do update
 -- Presence and counters; the first write of a worker registers it. A sign that comes after the last one had lapsed is a return.
 -- It answers whether jobs may wait in partitions, and whether a redrive is under way; signals are routed when they are sent.
 insert into holdfast_worker as w
-  (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases, limits)
+  (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases, limits, reads)
 values (:id, :name, :host, :pid, :version, :slots, :types, {now},
-        {now}, :counters, :last_error, :live_ms, :timings, :leases, :limits)
+        {now}, :counters, :last_error, :live_ms, :timings, :leases, :limits, :reads)
 on conflict (id) do update
    set seen_at = excluded.seen_at, slots = excluded.slots, types = excluded.types, counters = excluded.counters,
        last_error = excluded.last_error, stopped_at = null, live_ms = excluded.live_ms, timings = excluded.timings, leases = excluded.leases,
-       limits = excluded.limits,
+       limits = excluded.limits, reads = excluded.reads,
        back_at = case when excluded.seen_at >= w.seen_at + w.live_ms * 1000 then excluded.seen_at else w.back_at end
 returning draining,
           exists (select 1 from holdfast_gate where id > '') or exists (select 1 from holdfast_wakeup where type > ''),
@@ -46,9 +46,9 @@ update holdfast_worker set draining = 1
 returning id;
 
 -- name: worker_list
--- One that is live gave a sign that still counts.
+-- One that is live gave a sign that still counts. One of the version before does not say what it reads, and takes everything.
 select id, name, host, pid, version, slots, types, started_at, seen_at, stopped_at, draining, counters, last_error, live_ms, back_at,
-       timings, leases, limits
+       timings, leases, limits, coalesce(reads, '{"*": 32767}')
   from holdfast_worker
  where (not :live or (stopped_at is null and seen_at > {now} - live_ms * 1000))
    and (:ids is null or id in (select value from json_each(:ids)))
