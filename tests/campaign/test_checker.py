@@ -65,6 +65,13 @@ def test_an_acknowledged_job_that_has_not_ended_is_lost() -> None:
     assert (laws(verdict), verdict.lost) == (["acknowledged-ends"], 1)
 
 
+def test_a_job_of_a_users_application_that_waits_is_unknown_and_not_lost() -> None:
+    given = rows(row(state=None), effects=())
+    verdict = judge(history(began(2.0, 1)), given, LEASE_S, is_own=False)
+    assert (verdict.verdict, verdict.lost) == ("unknown", 0)
+    assert verdict.reasons == ["1 jobs had not ended when the time to drain was over"]
+
+
 @pytest.mark.parametrize(("promoted_at", "lost", "apart"), [(5.0, 0, 1), (0.5, 1, 0)])
 def test_what_an_asynchronous_primary_lost_is_counted_apart(
     promoted_at: float, lost: int, apart: int
@@ -111,7 +118,7 @@ def test_a_write_that_was_accepted_after_a_newer_claim_breaks_a_law() -> None:
 def test_a_claim_that_died_with_its_server_was_never_made(
     crashed_at: float, broken: list[str]
 ) -> None:
-    crash = FaultRecord(2, "restart", crashed_at, crashed_at + 1, is_outage=True)
+    crash = FaultRecord(2, "restart", crashed_at, crashed_at + 1, is_crash=True)
     told = history(began(2.0, 1), began(4.0, 2), faults=(kill(3.0), crash))
     assert laws(judge(told, rows(row(fence=1)), LEASE_S)) == broken
 

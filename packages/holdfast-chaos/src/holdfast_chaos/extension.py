@@ -12,5 +12,4 @@ EXTENSION = Extension(
         }
     },
     errors="holdfast_chaos.errors",
-    statements="holdfast_chaos",
 )

@@ -118,11 +118,11 @@ class LocalPostgres:
                     raise
         return f"postgresql://postgres:{password}@127.0.0.1:{self._port}/postgres"
 
-    def stop(self) -> None:
-        """Stop with a checkpoint, which leaves nothing to recover."""
+    def stop(self, immediate: bool = False) -> None:
+        """Stop with a checkpoint, which leaves nothing to recover; or at once, as in a crash."""
         if self._process is None:
             return
-        self._process.send_signal(signal.SIGINT)
+        self._process.send_signal(signal.SIGQUIT if immediate else signal.SIGINT)
         self._process.wait()
         self._guard.forget(self._process.pid)
         self._process = None
@@ -131,9 +131,9 @@ class LocalPostgres:
         """Return a standby of this server, which runs at `primary_url`; it is not started yet."""
         return LocalPostgres(home, self._binaries, guard, self._settings, primary_url)
 
-    def restart(self) -> None:
+    def restart(self, immediate: bool = False) -> None:
         """Stop and start on the same port."""
-        self.stop()
+        self.stop(immediate)
         self._start()
 
     def _start(self) -> None:
