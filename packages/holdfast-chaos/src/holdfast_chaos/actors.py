@@ -20,6 +20,9 @@ from holdfast_chaos.proxy import FaultyProxy
 from holdfast_chaos.subject import SubjectOptions
 
 STOP_S = 60.0
+SHUTDOWN_LEASES = 0.5
+"""How long a worker that is asked to stop waits for its handlers, in leases; then it aborts them."""
+
 END_OF_LOG = 12
 
 
@@ -111,6 +114,7 @@ def make_worker(
     settings = {
         "OUTBOX_LEASE_DURATION_MS": str(options.lease_ms),
         "OUTBOX_REAPER_INTERVAL_MS": str(max(100, options.lease_ms // 4)),
+        "WORKER_SHUTDOWN_TIMEOUT_MS": str(int(options.lease_ms * SHUTDOWN_LEASES)),
     }
     words = ["holdfast", "worker", "holdfast_chaos.subject:app", "--slots", str(slots)]
     return CampaignActor(options, [*words, "--name", options.actor], proxy, guard, settings)

@@ -83,7 +83,7 @@ EXITS = {"green": Exit.OK, "red": Exit.CHECK_NOT_MET, "unknown": Exit.PARTLY}
 @click.option(
     "--every",
     type=click.FloatRange(0.1),
-    default=1.5,
+    default=3.0,
     show_default=True,
     help="Mean seconds between faults.",
 )
@@ -93,7 +93,7 @@ EXITS = {"green": Exit.OK, "red": Exit.CHECK_NOT_MET, "unknown": Exit.PARTLY}
 @click.option(
     "--rate",
     type=click.FloatRange(0.1),
-    default=100.0,
+    default=50.0,
     show_default=True,
     help="Jobs started per second.",
 )

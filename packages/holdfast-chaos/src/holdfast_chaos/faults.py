@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from holdfast_chaos.actors import CampaignActor
+from holdfast_chaos.actors import SHUTDOWN_LEASES, CampaignActor
 from holdfast_chaos.journal import FaultRecord, now
 from holdfast_chaos.proxy import FaultyProxy
 from holdfast_chaos.target import CampaignTarget, GivenServer, OwnServer, SqliteTarget
@@ -177,8 +177,9 @@ class Deploy(Fault):
 
     @property
     def is_charged(self) -> bool:
-        """Whether it took so long that the worker aborted a handler: it waits for them no longer than a lease."""
-        return not self.scene.is_own or self.ended_at - self.began_at >= self.scene.lease_s
+        """Whether it took so long that the worker may have aborted a handler."""
+        patience_s = self.scene.lease_s * SHUTDOWN_LEASES
+        return not self.scene.is_own or self.ended_at - self.began_at >= patience_s
 
     def begin(self) -> None:
         """Ask it to end."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
 from holdfast.app import Holdfast
 from holdfast.cli.orphan_guard import OrphanGuard
@@ -255,7 +256,7 @@ class OwnServer(GivenServer):
 
     def _attach_standby(self) -> None:
         self._standby = self._make(self.url)
-        self._standby_url = self._standby.start()
+        self._standby_url = _at_port_of(self._standby.start(), self.url)
         is_sync = self.replication == "sync"
         if is_sync:
             self._set_synchronous("*")
@@ -269,6 +270,13 @@ class OwnServer(GivenServer):
         with self.connect() as connection:
             connection.execute(setting.format(sql.Literal(names)))
             connection.execute("select pg_reload_conf()")
+
+
+def _at_port_of(standby: str, primary: str) -> str:
+    """Return the URL of a standby, whose passwords are those of its primary."""
+    account = urlsplit(primary).netloc.rpartition("@")[0]
+    parts = urlsplit(standby)
+    return parts._replace(netloc=f"{account}@{parts.hostname}:{parts.port}").geturl()
 
 
 def _wait_for(is_met: Callable[[], bool]) -> None:
