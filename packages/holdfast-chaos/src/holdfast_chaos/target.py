@@ -25,6 +25,7 @@ Replication = Literal["none", "async", "sync"]
 
 SCHEMA = "holdfast_chaos"
 POLL_S = 0.05
+LAG_S = 0.2
 PATIENCE_S = 60.0
 NOT_OURS = "the server is not one that this command started"
 
@@ -238,6 +239,10 @@ class OwnServer(GivenServer):
         assert self._standby is not None
         import psycopg
 
+        if self.replication == "async":
+            # A standby on the same machine is hardly ever behind; one elsewhere is, by as much as its network.
+            self._line.swallow()
+            time.sleep(LAG_S)
         self._server.stop(immediate=True)
         self._server, self._standby = self._standby, None
         self.url = self._standby_url
@@ -255,7 +260,8 @@ class OwnServer(GivenServer):
         self._attach_standby()
 
     def _attach_standby(self) -> None:
-        self._standby = self._make(self.url)
+        self._line = self._stack.enter_context(FaultyProxy(self.url))
+        self._standby = self._make(self._line.url)
         self._standby_url = _at_port_of(self._standby.start(), self.url)
         is_sync = self.replication == "sync"
         if is_sync:
