@@ -178,8 +178,9 @@ class Deploy(Fault):
     @property
     def is_charged(self) -> bool:
         """Whether it took so long that the worker may have aborted a handler."""
-        patience_s = self.scene.lease_s * SHUTDOWN_LEASES
-        return not self.scene.is_own or self.ended_at - self.began_at >= patience_s
+        # It does so before its time is over, to have some left for giving the job back.
+        aborts_after_s = self.scene.lease_s * SHUTDOWN_LEASES / 2
+        return not self.scene.is_own or self.ended_at - self.began_at >= aborts_after_s
 
     def begin(self) -> None:
         """Ask it to end."""
