@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_chaos.checker import CampaignVerdict, EffectRow, JobRow, Rows, judge, percentile
+from holdfast_chaos.checker import CampaignVerdict, LeftEffect, LeftJob, LeftRows, judge, percentile
 from holdfast_chaos.journal import (
     FaultRecord,
     HandlerBegan,
@@ -31,16 +31,16 @@ def kill(at: float, actor: str | None = "w1", number: int = 1) -> FaultRecord:
 
 def row(
     id: str = "a", state: str | None = "completed", fence: int = 1, index: int = 0, chain: str = "a"
-) -> JobRow:
-    return JobRow(id, chain, index, "chaos.effect", state, fence)
+) -> LeftJob:
+    return LeftJob(id, chain, index, "chaos.effect", state, fence)
 
 
 def history(*began: HandlerBegan, faults: tuple[FaultRecord, ...] = (kill(50.0),)) -> History:
     return History(acked=[StartsAcked(1.0, {"a": 1})], began=list(began), faults=list(faults))
 
 
-def rows(*jobs: JobRow, effects: tuple[tuple[str, int], ...] = (("a", 1),)) -> Rows:
-    return Rows(list(jobs), [EffectRow(*each) for each in effects])
+def rows(*jobs: LeftJob, effects: tuple[tuple[str, int], ...] = (("a", 1),)) -> LeftRows:
+    return LeftRows(list(jobs), [LeftEffect(*each) for each in effects])
 
 
 def laws(verdict: CampaignVerdict) -> list[str]:
@@ -76,7 +76,7 @@ def test_a_job_of_a_users_application_that_waits_is_unknown_and_not_lost() -> No
 def test_what_an_asynchronous_primary_lost_is_counted_apart(
     promoted_at: float, lost: int, apart: int
 ) -> None:
-    promotion = FaultRecord(1, "promote", promoted_at, promoted_at, is_outage=True, may_lose=True)
+    promotion = FaultRecord(1, "promote", promoted_at, promoted_at, is_outage=True, is_lossy=True)
     verdict = judge(history(faults=(promotion,)), rows(effects=()), LEASE_S)
     assert (verdict.lost, verdict.lost_by_failover) == (lost, apart)
 
@@ -187,7 +187,7 @@ def test_a_campaign_without_a_fault_is_unknown() -> None:
 
 
 def test_a_campaign_without_a_job_is_unknown() -> None:
-    verdict = judge(History(faults=[kill(3.0)]), Rows(), LEASE_S)
+    verdict = judge(History(faults=[kill(3.0)]), LeftRows(), LEASE_S)
     assert (verdict.verdict, verdict.reasons) == ("unknown", ["no start was acknowledged"])
 
 

@@ -17,7 +17,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.version import VERSION
 from holdfast_chaos.actors import CampaignActor, make_producer, make_worker
-from holdfast_chaos.checker import CampaignVerdict, EffectRow, JobRow, Rows, judge
+from holdfast_chaos.checker import CampaignVerdict, LeftEffect, LeftJob, LeftRows, judge
 from holdfast_chaos.errors import CampaignStalled
 from holdfast_chaos.faults import KINDS, Fault, FaultScene, PlannedFault, make_plan
 from holdfast_chaos.journal import FaultRecord, History, Journal, now, read_journals
@@ -284,7 +284,7 @@ def read_progress(target: CampaignTarget) -> tuple[int, int] | None:
     return int(ended), int(waiting)
 
 
-def read_rows(target: CampaignTarget) -> Rows:
+def read_rows(target: CampaignTarget) -> LeftRows:
     """Read what is left in the database, and what breaks the laws of rows."""
     with closing(Holdfast(target.url, schema=target.schema)) as app:
         breaches = [
@@ -292,9 +292,9 @@ def read_rows(target: CampaignTarget) -> Rows:
             for each in app.database.run(check_laws())
             for breach in each.breaches
         ]
-    return Rows(
-        jobs=[JobRow(*row) for row in target.execute("jobs")],
-        effects=[EffectRow(*row) for row in target.execute("effects")],
+    return LeftRows(
+        jobs=[LeftJob(*row) for row in target.execute("jobs")],
+        effects=[LeftEffect(*row) for row in target.execute("effects")],
         breaches=breaches,
     )
 

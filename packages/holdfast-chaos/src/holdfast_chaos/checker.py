@@ -25,7 +25,7 @@ EFFECT_TYPES = ("chaos.effect", "chaos.thread", "chaos.atomic")
 Colour = Literal["green", "red", "unknown"]
 
 
-class JobRow(msgspec.Struct, frozen=True):
+class LeftJob(msgspec.Struct, frozen=True):
     """A job as the database has it after the campaign; a state only if it has ended."""
 
     id: str
@@ -36,18 +36,18 @@ class JobRow(msgspec.Struct, frozen=True):
     fence: int
 
 
-class EffectRow(msgspec.Struct, frozen=True):
+class LeftEffect(msgspec.Struct, frozen=True):
     """A row that a handler wrote in the transaction that completed its job."""
 
     job_id: str
     fence: int
 
 
-class Rows(msgspec.Struct):
+class LeftRows(msgspec.Struct):
     """What the database has after the campaign, and what breaks the laws of `holdfast verify` in it."""
 
-    jobs: list[JobRow] = []
-    effects: list[EffectRow] = []
+    jobs: list[LeftJob] = []
+    effects: list[LeftEffect] = []
     breaches: list[str] = []
 
 
@@ -60,7 +60,7 @@ class BrokenLaw(msgspec.Struct, frozen=True):
     named: list[str]
 
 
-class Recovery(msgspec.Struct, frozen=True):
+class JobRecovery(msgspec.Struct, frozen=True):
     """A job that was taken over: from its worker's death to its next start, less the time of outages."""
 
     fault: int
@@ -86,7 +86,7 @@ class CampaignVerdict(msgspec.Struct, frozen=True):
     reasons: list[str]
     broken: list[BrokenLaw]
     charged: dict[int, int]
-    recoveries: list[Recovery]
+    recoveries: list[JobRecovery]
 
 
 class Charge(NamedTuple):
@@ -100,7 +100,7 @@ class Charge(NamedTuple):
 class Case:
     """What the laws look at: journals and rows, sorted by job and chain once."""
 
-    def __init__(self, history: History, rows: Rows, lease_s: float, is_own: bool) -> None:
+    def __init__(self, history: History, rows: LeftRows, lease_s: float, is_own: bool) -> None:
         """`lease_s` is for how long a fault that has ended can still make a process lose a lease."""
         self.history = history
         self.rows = rows
@@ -111,10 +111,10 @@ class Case:
         for each in sorted(history.began, key=lambda start: (start.claimed_at, start.fence)):
             self.starts[each.job].append(each)
         self.jobs = {each.id: each for each in rows.jobs}
-        self.jobs_of: dict[str, list[JobRow]] = defaultdict(list)
+        self.jobs_of: dict[str, list[LeftJob]] = defaultdict(list)
         for row in rows.jobs:
             self.jobs_of[row.chain_id].append(row)
-        self.effects: dict[str, list[EffectRow]] = defaultdict(list)
+        self.effects: dict[str, list[LeftEffect]] = defaultdict(list)
         for effect in rows.effects:
             self.effects[effect.job_id].append(effect)
         self.charges = list(self._charge_starts())
@@ -123,7 +123,7 @@ class Case:
         """Whether an acknowledged chain is gone, and was acknowledged by a primary that could lose it."""
         acked, _ = self.chains[chain]
         return chain not in self.jobs_of and any(
-            fault.may_lose and acked.at <= fault.ended_at for fault in self.history.faults
+            fault.is_lossy and acked.at <= fault.ended_at for fault in self.history.faults
         )
 
     def _charge_starts(self) -> Iterator[Charge]:
@@ -255,7 +255,9 @@ LAWS: Mapping[str, tuple[FindBreaches, str]] = {
 FENCING = ("fences-grow", "no-stale-write", "one-effect")
 
 
-def judge(history: History, rows: Rows, lease_s: float, *, is_own: bool = True) -> CampaignVerdict:
+def judge(
+    history: History, rows: LeftRows, lease_s: float, *, is_own: bool = True
+) -> CampaignVerdict:
     """Hold the journals of a campaign against what is left in the database.
 
     Our own jobs have all ended when nothing more happens. Those of a user's application may wait for a retry of theirs.
@@ -306,17 +308,17 @@ def _gaps(case: Case, injected: Sequence[FaultRecord]) -> list[str]:
     return found
 
 
-def _recoveries(case: Case) -> Iterator[Recovery]:
+def _recoveries(case: Case) -> Iterator[JobRecovery]:
     """Yield how long each job took to start again whose worker had died while it ran."""
     outages = [each for each in case.history.faults if each.is_outage]
     for before, start, fault in case.charges:
         if fault is None or not fault.is_death or fault.began_at < before.at:
             continue
-        away = _covered(fault.began_at, start.at, outages)
-        yield Recovery(fault.number, start.job, start.at, start.at - fault.began_at - away)
+        away = _outage_seconds(fault.began_at, start.at, outages)
+        yield JobRecovery(fault.number, start.job, start.at, start.at - fault.began_at - away)
 
 
-def _covered(begin: float, end: float, outages: Sequence[FaultRecord]) -> float:
+def _outage_seconds(begin: float, end: float, outages: Sequence[FaultRecord]) -> float:
     """Return how much of a span was within outages, those that overlap counted once."""
     spent, reached = 0.0, begin
     for each in sorted(outages, key=lambda outage: outage.began_at):

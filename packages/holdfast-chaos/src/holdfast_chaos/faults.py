@@ -92,7 +92,7 @@ class Fault:
         return (shortest + (longest - shortest) * self.plan.share) * self.scene.lease_s
 
     @property
-    def may_lose(self) -> bool:
+    def is_lossy(self) -> bool:
         """Whether commits may be lost with it."""
         return False
 
@@ -119,7 +119,7 @@ class Fault:
             is_death=self.is_death,
             is_outage=self.is_outage,
             is_crash=self.is_crash,
-            may_lose=self.may_lose,
+            is_lossy=self.is_lossy,
             is_charged=self.is_charged,
         )
 
@@ -300,7 +300,7 @@ class PromoteStandby(Fault):
     is_crash = True
 
     @property
-    def may_lose(self) -> bool:
+    def is_lossy(self) -> bool:
         """Whether the standby may lack what the primary acknowledged."""
         return isinstance(self.target, OwnServer) and self.target.replication == "async"
 

@@ -65,7 +65,7 @@ class FaultRecord(msgspec.Struct, frozen=True, tag_field="line", tag="fault"):
     """One fault: what was done to which process, or to all of them, and from when to when.
 
     is_death: its process does nothing more meanwhile, so that others take its jobs over. is_outage: nobody can use the
-    database meanwhile. is_crash: its server died with what it had not written. may_lose: commits may be lost with it,
+    database meanwhile. is_crash: its server died with what it had not written. is_lossy: commits may be lost with it,
     as with an asynchronous primary. is_charged: a second start may be its consequence. is_injected: false for what the
     machine did by itself.
     """
@@ -78,7 +78,7 @@ class FaultRecord(msgspec.Struct, frozen=True, tag_field="line", tag="fault"):
     is_death: bool = False
     is_outage: bool = False
     is_crash: bool = False
-    may_lose: bool = False
+    is_lossy: bool = False
     is_charged: bool = True
     is_injected: bool = True
 

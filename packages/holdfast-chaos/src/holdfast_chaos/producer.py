@@ -21,7 +21,7 @@ from holdfast.app import Holdfast
 from holdfast.client.start_plan import Start
 from holdfast.core.errors import HoldfastError
 from holdfast_chaos.journal import Journal, StartsAcked, StartsUndone, now
-from holdfast_chaos.subject import Work, make_subject, read_options
+from holdfast_chaos.subject import SubjectWork, make_subject, read_options
 
 UNDONE_SHARE = 0.1
 MAX_TOGETHER = 8
@@ -84,7 +84,7 @@ class SteadyProducer:
         first, *others = self._random.choices(OWN_TYPES, k=self._random.randint(1, MAX_CHAIN))
         is_long = self._random.random() < LONG_SHARE
         ms = self._long_ms if is_long else self._random.randint(1, 40)
-        return Start(first, Work(ms, others), id=id), 1 + len(others)
+        return Start(first, SubjectWork(ms, others), id=id), 1 + len(others)
 
     def _start(self, starts: list[Start], lengths: dict[str, int]) -> None:
         """Start chains and note that, however often it takes; unless told to end before it is known."""

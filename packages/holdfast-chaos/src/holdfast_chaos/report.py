@@ -24,7 +24,7 @@ MAX_TICKS = 12
 MAX_ROWS = 500
 
 
-class Timeline:
+class CampaignTimeline:
     """Where moments and values are in the drawings."""
 
     def __init__(self, result: CampaignResult) -> None:
@@ -148,7 +148,7 @@ def render_page(result: CampaignResult) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    line = Timeline(result)
+    line = CampaignTimeline(result)
     faults = result.history.faults[:MAX_ROWS]
     return environment.get_template("campaign.html").render(
         result=result,

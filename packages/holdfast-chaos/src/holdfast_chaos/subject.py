@@ -41,42 +41,42 @@ class SubjectOptions(msgspec.Struct, frozen=True):
         return {SUBJECT_VARIABLE: msgspec.json.encode(self).decode()}
 
 
-class Work(msgspec.Struct):
+class SubjectWork(msgspec.Struct):
     """The input of our own jobs: how long the handler takes, and what follows it in its chain."""
 
     ms: int
     next: list[str] = []
 
 
-def continue_chain(job: Job[Work]) -> Continue | None:
+def continue_chain(job: Job[SubjectWork]) -> Continue | None:
     """Return what a handler returns: the next job of its chain, or nothing."""
     if not job.input.next:
         return None
     first, *others = job.input.next
-    return Continue(first, Work(job.input.ms, others))
+    return Continue(first, SubjectWork(job.input.ms, others))
 
 
 def add_types(app: Holdfast, lease_ms: int) -> None:
     """Register our own job types: one for each way in which an attempt is written to its end."""
     options: dict[str, Any] = {"retry": AT_ONCE, "lease": lease_ms / 1_000, "timeout": "1h"}
 
-    def effect_of(job: Job[Work]) -> tuple[str, dict[str, Any]]:
+    def effect_of(job: Job[SubjectWork]) -> tuple[str, dict[str, Any]]:
         return statement_of(app, "effect_add"), {"job": str(job.id), "fence": job.fence}
 
     @app.job("chaos.plain", **options)
-    async def plain(job: Job[Work]) -> Any:
+    async def plain(job: Job[SubjectWork]) -> Any:
         await asyncio.sleep(job.input.ms / 1_000)
         return continue_chain(job)
 
     @app.job("chaos.effect", **options)
-    async def effect(job: Job[Work]) -> Any:
+    async def effect(job: Job[SubjectWork]) -> Any:
         await asyncio.sleep(job.input.ms / 1_000)
         async with job.complete() as done:
             await done.tx.execute(*effect_of(job))
         return continue_chain(job)
 
     @app.job("chaos.thread", **options)
-    def thread(job: SyncJob[Work]) -> Any:
+    def thread(job: SyncJob[SubjectWork]) -> Any:
         # Deaf to its abort signal: a process that was stopped goes on and tries to write.
         time.sleep(job.input.ms / 1_000)
         with job.complete() as done:
@@ -84,7 +84,7 @@ def add_types(app: Holdfast, lease_ms: int) -> None:
         return continue_chain(job)
 
     @app.job("chaos.atomic", atomic=True, **options)
-    async def atomic(job: Job[Work]) -> Any:
+    async def atomic(job: Job[SubjectWork]) -> Any:
         await job.tx.execute(*effect_of(job))
         return continue_chain(job)
 

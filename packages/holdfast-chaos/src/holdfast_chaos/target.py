@@ -20,8 +20,8 @@ from holdfast_chaos.proxy import FaultyProxy
 from holdfast_chaos.statements import statement
 from holdfast_demo.local_postgres import LocalPostgres, embedded_binaries, temporary_home
 
-Store = Literal["sqlite", "postgres"]
-Replication = Literal["none", "async", "sync"]
+CampaignStore = Literal["sqlite", "postgres"]
+StandbyMode = Literal["none", "async", "sync"]
 
 SCHEMA = "holdfast_chaos"
 POLL_S = 0.05
@@ -33,7 +33,7 @@ NOT_OURS = "the server is not one that this command started"
 class CampaignTarget:
     """A database with a schema or file of its own, and what can be done to it."""
 
-    store: Store = "sqlite"
+    store: CampaignStore = "sqlite"
     schema = SCHEMA
 
     def __init__(self, url: str) -> None:
@@ -123,7 +123,7 @@ class SqliteTarget(CampaignTarget):
 class GivenServer(CampaignTarget):
     """A schema of its own in a database that was given."""
 
-    store: Store = "postgres"
+    store: CampaignStore = "postgres"
 
     def __init__(self, url: str, schema: str = SCHEMA, keeps: bool = False) -> None:
         super().__init__(url)
@@ -182,7 +182,7 @@ class GivenServer(CampaignTarget):
 class OwnServer(GivenServer):
     """A server that the campaign starts, restarts, promotes and removes."""
 
-    def __init__(self, replication: Replication = "none") -> None:
+    def __init__(self, replication: StandbyMode = "none") -> None:
         """Raises: MissingExtra, DatabaseUnreachable."""
         self._stack = ExitStack()
         self.replication = replication
