@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.until import TEST_TIMEOUT_S
+from tests.support.until import TEST_TIMEOUT_S, wait_until
 
 SECONDS = "6"
 QUICK = ("--seconds", SECONDS, "--every", "1", "--workers", "2", "--rate", "20", "--lease", "1")
@@ -154,3 +155,21 @@ def test_a_worker_that_cannot_start_is_named_with_the_end_of_its_log(tmp_path: P
     done = chaos(tmp_path, "shop:app", "--seconds", "1", "--workers", "1", expected=1)
     assert "HF224" in done.stderr
     assert "no such disk" in done.stderr
+
+
+def test_a_campaign_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    campaign = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "chaos", "--seconds", "600"],
+        env=os.environ | {"TMPDIR": str(tmp_path / "tmp")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: bool(list(tmp_path.glob("tmp/*/faults.journal"))))
+        campaign.terminate()
+        assert campaign.wait(TEST_TIMEOUT_S) == 128 + signal.SIGTERM
+    finally:
+        campaign.kill()
+        campaign.wait()
+    assert list((tmp_path / "tmp").iterdir()) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -159,6 +161,8 @@ def chaos(
         app=app,
         starts=starts,
     )
+    # What was started is ended and removed, also when this command is.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with ExitStack() as stack:
         folder = _folder(keep, stack)
         target = stack.enter_context(_open_target(folder, url, schema, postgres, standby))

@@ -26,7 +26,7 @@ from holdfast.core.errors import DatabaseUnreachable, MissingExtra
 
 LOCAL_ONLY: Mapping[str, str] = {"listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
 
-_START_SECONDS = 30
+_START_SECONDS = 120
 _START_ATTEMPTS = 5
 _POLL_SECONDS = 0.02
 _LOG_TAIL = 2_000
