@@ -7,7 +7,7 @@ from holdfast_chaos.target import CampaignTarget, OwnServer, SqliteTarget
 from tests.support.until import SLOWNESS, TEST_TIMEOUT_S
 
 MINUTE_S = 60.0
-LEASE_S = 2.0 * SLOWNESS
+LEASE_S = 3.0 * SLOWNESS
 
 
 def open_target(store: str, folder: pytest.TempPathFactory) -> CampaignTarget:

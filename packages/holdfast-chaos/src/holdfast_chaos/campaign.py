@@ -41,9 +41,9 @@ class CampaignPlan(msgspec.Struct, frozen=True):
     seed: int
     workers: int = 3
     producers: int = 2
-    slots: int = 10
+    slots: int = 5
     per_second: float = 50.0
-    lease_s: float = 2.0
+    lease_s: float = 3.0
     interval_s: float = 3.0
     only: Sequence[str] = ()
     app: str | None = None
@@ -219,7 +219,7 @@ class Campaign:
         return self.is_stopping.wait(max(0.0, moment - now()))
 
     def _note_stall(self, began_at: float) -> None:
-        """Note that the machine itself stood still, long enough to cost a lease."""
+        """Note that the machine or its database was too slow by itself, long enough to cost a lease."""
         self._stalls += 1
         self._note(FaultRecord(-self._stalls, "stall", began_at, now(), is_injected=False))
 
@@ -270,7 +270,11 @@ class Campaign:
             self._note_stall(before)
 
     def _sample(self) -> None:
-        at, found = now(), read_progress(self.target)
+        at = now()
+        self.target.probe()
+        if now() - at > self.plan.lease_s / 4:
+            self._note_stall(at)
+        found = read_progress(self.target)
         self.samples.append(CampaignSample(at, *(found or (None, None))))
 
 

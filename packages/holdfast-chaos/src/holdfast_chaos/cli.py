@@ -102,7 +102,7 @@ EXITS = {"green": Exit.OK, "red": Exit.CHECK_NOT_MET, "unknown": Exit.PARTLY}
 @click.option(
     "--lease",
     type=click.FloatRange(0.5),
-    default=2.0,
+    default=3.0,
     show_default=True,
     help="Seconds of a lease.",
 )

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
@@ -80,6 +80,9 @@ class CampaignTarget:
         """Return a proxy for one process; None where there is no line."""
         return None
 
+    def probe(self) -> None:
+        """Do what every write has to wait for; whether it can be done does not matter, but how long it takes."""
+
 
 LINE_FAULTS = ("kill_backend", "cut", "reset", "delay", "swallow", "mute")
 SERVER_FAULTS = ("restart", "promote")
@@ -108,6 +111,11 @@ class SqliteTarget(CampaignTarget):
     def connect(self) -> Any:
         """Open a connection, each statement a transaction."""
         return sqlite3.connect(self.file, PATIENCE_S, isolation_level=None)
+
+    def probe(self) -> None:
+        """Wait for the write lock."""
+        with suppress(sqlite3.OperationalError), self.exclusive():
+            pass
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -166,6 +174,11 @@ class GivenServer(CampaignTarget):
                 connection.execute(
                     sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(self.schema))
                 )
+
+    def probe(self) -> None:
+        """Open a session and have a statement answered."""
+        with suppress(Exception):
+            self.execute("schema_exists", schema=self.schema)
 
     def make_proxy(self) -> FaultyProxy:
         """Return a proxy for one process."""
