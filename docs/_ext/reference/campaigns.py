@@ -29,11 +29,11 @@ PROMISES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     ),
     "Duplicates only with a cause": (
         "`starts-are-charged`",
-        lambda each: f"{each['duplicates_explained']} of {each['duplicates']} charged to a fault",
+        lambda each: f"{each['duplicates_explained']} of {each['duplicates']} explained by a fault",
     ),
     "Chains are never lost, forked or orphaned": (
         "`whole-chains`, `rows-keep-their-laws`",
-        lambda each: "none",
+        lambda each: "no chain with a gap",
     ),
     "A dead worker's jobs start again": (
         "",

@@ -26,7 +26,7 @@ from holdfast_chaos.subject import SubjectWork, make_subject, read_options
 UNDONE_SHARE = 0.1
 MAX_TOGETHER = 8
 MAX_CHAIN = 4
-REPEAT_S = 0.05
+REPEAT_S = 0.25
 LONG_SHARE = 0.02
 """How many of our own jobs outlive their lease, and live from its renewal."""
 
