@@ -185,12 +185,16 @@ class Campaign:
         """Make every planned fault at its time, several at once; return when the last has ended."""
         with ThreadPoolExecutor(MAX_AT_ONCE, "chaos-fault") as pool:
             made: list[Future[None]] = []
-            for planned in self.faults:
-                if self._sleep_until(self.began_at + planned.at):
-                    break
-                made.append(pool.submit(self._make_fault, planned, scene))
-                _raise_first(made)
-            self._sleep_until(self.began_at + self.plan.seconds)
+            try:
+                for planned in self.faults:
+                    if self._sleep_until(self.began_at + planned.at):
+                        break
+                    made.append(pool.submit(self._make_fault, planned, scene))
+                    _raise_first(made)
+                self._sleep_until(self.began_at + self.plan.seconds)
+            except BaseException:
+                self.is_stopping.set()
+                raise
         _raise_first(made)
 
     def _make_fault(self, planned: PlannedFault, scene: FaultScene) -> None:
