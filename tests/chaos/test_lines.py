@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.worker.job import Job
+from holdfast_chaos.proxy import FaultyProxy
 from tests.support.manual_clock import ManualClock
 from tests.support.postgres import StartPostgres
-from tests.support.proxy import Proxy
 from tests.support.until import until
 from tests.worker.ledger import PostgresLedger
 from tests.worker.workshop import RunningWorker, Workshop
@@ -42,14 +42,14 @@ class Patient:
                 raise
 
 
-@pytest.mark.parametrize("fault", [Proxy.cut, Proxy.swallow], ids=["cut", "swallow"])
+@pytest.mark.parametrize("fault", [FaultyProxy.cut, FaultyProxy.swallow], ids=["cut", "swallow"])
 async def test_handlers_are_stopped_before_their_lease_ends_by_the_databases_clock(
-    postgres_workshop: Workshop, worker_url: str, fault: Callable[[Proxy], None]
+    postgres_workshop: Workshop, worker_url: str, fault: Callable[[FaultyProxy], None]
 ) -> None:
     workshop, patient = postgres_workshop, Patient(worker_url)
     workshop.handle("wait", patient, lease="5s", timeout="1h")
     job_id = await workshop.start_one("wait")
-    with Proxy(worker_url) as proxy:
+    with FaultyProxy(worker_url) as proxy:
         database = PostgresDatabase(proxy.url)
         worker = workshop.begin(database=database, statement_timeout_ms=300)
         await workshop.events.seen("job_started", job_id=job_id)
@@ -65,7 +65,7 @@ async def test_handlers_are_stopped_before_their_lease_ends_by_the_databases_clo
     assert (await workshop.job(job_id)).crashes == 0
 
 
-async def idle_behind(proxy: Proxy, workshop: Workshop) -> RunningWorker:
+async def idle_behind(proxy: FaultyProxy, workshop: Workshop) -> RunningWorker:
     """Have a worker behind a proxy at work, all of its links open and nothing under way on them."""
     workshop.handle_quick()
     database = PostgresDatabase(proxy.url)
@@ -88,7 +88,7 @@ async def test_a_flush_whose_answer_was_lost_is_known_to_be_done(
         return "done"
 
     workshop.handle("wait", wait)
-    with Proxy(worker_url) as proxy:
+    with FaultyProxy(worker_url) as proxy:
         worker = await idle_behind(proxy, workshop)
         job_id = await workshop.start_one("wait")
         workshop.have_due()
@@ -109,7 +109,7 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_and_costs_no_attempt(
     postgres_workshop: Workshop, worker_url: str
 ) -> None:
     workshop = postgres_workshop
-    with Proxy(worker_url) as proxy:
+    with FaultyProxy(worker_url) as proxy:
         worker = await idle_behind(proxy, workshop)
         # Only the answer with the job: a claim that was under way already, or its PREPARE, would be lost instead of it.
         proxy.mute_from("an input to be lost")

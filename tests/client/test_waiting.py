@@ -24,7 +24,7 @@ from holdfast.core.errors import (
 )
 from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.local import LocalNotifier
-from tests.support.proxy import Proxy
+from holdfast_chaos.proxy import FaultyProxy
 from tests.support.until import until
 
 SOMEBODY_WAITS = (
@@ -158,7 +158,7 @@ def test_with_a_notifier_that_cannot_be_made_the_next_look_finds_the_end(
 async def test_a_connection_lost_in_the_middle_of_a_look_ends_nobodys_wait(
     postgres_url: str, relay: Relay
 ) -> None:
-    with Proxy(postgres_url) as proxy, psycopg.connect(postgres_url) as other:
+    with FaultyProxy(postgres_url) as proxy, psycopg.connect(postgres_url) as other:
         app = Holdfast(proxy.url, notifier=relay, open_types=True)
         with app.transaction() as tx:
             chain = app.start(tx, "report")

@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import Connection, NullPool, create_engine
 
 from holdfast import Holdfast, Job
+from holdfast_chaos.proxy import FaultyProxy
 from holdfast_output import add_output, emission_writer
 from holdfast_testing.kit import Kit
 from tests.output.scene import OutputScene
-from tests.support.proxy import Proxy
 
 ITEMS = 200
 
@@ -24,7 +24,7 @@ def test_what_is_emitted_while_the_database_is_away_is_written_once(
 ) -> None:
     warned = threading.Event()
     monkeypatch.setattr(emission_writer.log, "warning", lambda *_: warned.set())
-    with Proxy(postgres_url) as proxy:
+    with FaultyProxy(postgres_url) as proxy:
         scene = OutputScene(proxy.url)
         half, go_on = threading.Event(), threading.Event()
 

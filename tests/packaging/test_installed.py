@@ -32,6 +32,7 @@ EXTRAS = {
     "archive": ("holdfast_files.s3", "holdfast_archive.exporter"),
     "celery": ("holdfast_celery", "holdfast_celery.analysis"),
     "bench": ("holdfast_bench.command",),
+    "chaos": ("holdfast_chaos.cli", "holdfast_chaos.campaign"),
     "demo": ("holdfast_demo.command", "holdfast_demo.story"),
     "otel": ("holdfast_otel", "opentelemetry.trace"),
     "schedules": ("holdfast_schedules.schedule_runner",),

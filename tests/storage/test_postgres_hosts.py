@@ -19,7 +19,7 @@ from holdfast.storage.postgres import pool
 from holdfast.storage.postgres.connection import connection_string, url_without_password
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.hosts import STAGGER_S, Race, connect
-from tests.support.proxy import Proxy
+from holdfast_chaos.proxy import FaultyProxy
 from tests.support.reuse import CLEANER
 from tests.support.silent_port import silent_port
 from tests.support.until import PATIENCE_S, SLOWNESS, wait_until
@@ -155,7 +155,7 @@ def test_where_another_host_can_take_over_a_silent_one_is_given_up_sooner() -> N
 def test_a_connection_that_comes_after_the_race_is_closed(postgres_url: str) -> None:
     """The first host answers so late that the second one has won; what it opened is not left to the server."""
     parts = urlsplit(postgres_url)
-    with Proxy(postgres_url) as slow:
+    with FaultyProxy(postgres_url) as slow:
         hosts = f"127.0.0.1:{urlsplit(slow.url).port},127.0.0.1:{parts.port}"
         account = f"{parts.username}:{parts.password}@"
         text = parts._replace(netloc=account + hosts, query="connect_timeout=5").geturl()

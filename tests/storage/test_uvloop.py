@@ -13,7 +13,7 @@ from psycopg.waiting import Ready, Wait
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.psycopg_internals import _SocketWait
-from tests.support.proxy import Proxy
+from holdfast_chaos.proxy import FaultyProxy
 from tests.support.until import PATIENCE_S, breath
 
 END_THE_OTHERS = """
@@ -55,7 +55,7 @@ Loop = Callable[[], asyncio.AbstractEventLoop]
 def test_a_link_whose_session_ended_between_two_statements_fails_at_once_and_goes_on(
     make_loop: Loop, end: str, postgres_url: str
 ) -> None:
-    async def use_an_ended_link(proxy: Proxy) -> None:
+    async def use_an_ended_link(proxy: FaultyProxy) -> None:
         database = PostgresDatabase(proxy.url)
         link = database.link("test")
         try:
@@ -79,7 +79,7 @@ def test_a_link_whose_session_ended_between_two_statements_fails_at_once_and_goe
             await link.close()
             await database.close_async()
 
-    with Proxy(postgres_url) as proxy, asyncio.Runner(loop_factory=make_loop) as runner:
+    with FaultyProxy(postgres_url) as proxy, asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(use_an_ended_link(proxy))
 
 

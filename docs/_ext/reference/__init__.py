@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from docs._ext.reference import (
     api,
+    campaigns,
     celery,
     commands,
     errors,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 PARTS: Mapping[str, Callable[[], str]] = {
     "api": api.page,
+    "campaign-promises": campaigns.promises,
+    "campaigns": campaigns.page,
     "celery": celery.page,
     "commands": commands.page,
     "errors": errors.page,

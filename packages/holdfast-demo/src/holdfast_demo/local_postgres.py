@@ -26,7 +26,7 @@ from holdfast.core.errors import DatabaseUnreachable, MissingExtra
 
 LOCAL_ONLY: Mapping[str, str] = {"listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
 
-_START_SECONDS = 30
+_START_SECONDS = 120
 _START_ATTEMPTS = 5
 _POLL_SECONDS = 0.02
 _LOG_TAIL = 2_000
@@ -118,11 +118,11 @@ class LocalPostgres:
                     raise
         return f"postgresql://postgres:{password}@127.0.0.1:{self._port}/postgres"
 
-    def stop(self) -> None:
-        """Stop with a checkpoint, which leaves nothing to recover."""
+    def stop(self, immediate: bool = False) -> None:
+        """Stop with a checkpoint, which leaves nothing to recover; or at once, as in a crash."""
         if self._process is None:
             return
-        self._process.send_signal(signal.SIGINT)
+        self._process.send_signal(signal.SIGQUIT if immediate else signal.SIGINT)
         self._process.wait()
         self._guard.forget(self._process.pid)
         self._process = None
@@ -131,9 +131,9 @@ class LocalPostgres:
         """Return a standby of this server, which runs at `primary_url`; it is not started yet."""
         return LocalPostgres(home, self._binaries, guard, self._settings, primary_url)
 
-    def restart(self) -> None:
+    def restart(self, immediate: bool = False) -> None:
         """Stop and start on the same port."""
-        self.stop()
+        self.stop(immediate)
         self._start()
 
     def _start(self) -> None:

@@ -1,4 +1,6 @@
-"""A TCP proxy between a worker and its server that can cut the line, or swallow what is said on it."""
+"""A TCP proxy between a process and its database server that cuts, delays, swallows and mutes what passes through."""
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -8,22 +10,25 @@ import threading
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from tests.support.until import PATIENCE_S
-
 Mode = Literal["pass", "cut", "swallow", "mute"]
+
 _CHUNK = 65_536
+_PATIENCE_S = 30.0
+_RESET = struct.pack("ii", 1, 0)
+"""With this linger, closing a socket sends a reset instead of a goodbye."""
 
 
-class Proxy:
-    """Runs in a thread of its own, so that a blocked test loop does not stop it."""
+class FaultyProxy:
+    """One proxy; it runs in a thread of its own, so that a blocked caller does not stop it."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._target = (parts.hostname or "127.0.0.1", parts.port or 5432)
-        self._parts = parts
+        self._parts = urlsplit(url)
+        self._target = _address_of(url)
         self._mode: Mode = "pass"
+        self._delay_s = 0.0
         self._lost: bytes | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._servers: set[asyncio.StreamWriter] = set()
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._port = 0
@@ -31,7 +36,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(PATIENCE_S)
+        assert self._ready.wait(_PATIENCE_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -42,8 +47,16 @@ class Proxy:
     @property
     def url(self) -> str:
         """The address of the same database, through the proxy."""
-        user = self._parts.netloc.rpartition("@")[0]
-        return self._parts._replace(netloc=f"{user}@127.0.0.1:{self._port}").geturl()
+        user, at, _ = self._parts.netloc.rpartition("@")
+        return self._parts._replace(netloc=f"{user}{at}127.0.0.1:{self._port}").geturl()
+
+    def server_ports(self) -> list[int]:
+        """Return the ports by which the server knows the connections that pass through."""
+        ports = []
+        for writer in list(self._servers):
+            with contextlib.suppress(OSError, TypeError):
+                ports.append(writer.get_extra_info("socket").getsockname()[1])
+        return ports
 
     def pass_all(self) -> None:
         """Let everything through; what was swallowed is lost with its connection."""
@@ -56,16 +69,15 @@ class Proxy:
     def reset(self) -> None:
         """End every connection as a machine does that was switched off and on; accept others."""
         for writer in list(self._writers):
-            linger = struct.pack("ii", 1, 0)
             with contextlib.suppress(OSError):  # it may be closed already
                 writer.get_extra_info("socket").setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, linger
+                    socket.SOL_SOCKET, socket.SO_LINGER, _RESET
                 )
         self.cut()
         self.pass_all()
 
     def swallow(self) -> None:
-        """Keep every connection open and answer nothing on it."""
+        """Keep every connection open and let nothing through."""
         self._set("swallow")
 
     def mute(self) -> None:
@@ -75,6 +87,16 @@ class Proxy:
     def mute_from(self, text: str) -> None:
         """Do the same from the first answer on that contains a text, whatever is under way before it."""
         self._set("pass", lost=text.encode())
+
+    def delay(self, seconds: float) -> None:
+        """Have everything take this much longer, in both directions; 0 ends it."""
+        self._delay_s = seconds
+
+    def retarget(self, url: str) -> None:
+        """Lead new connections to another server, and end those to the first."""
+        self._target = _address_of(url)
+        self.cut()
+        self.pass_all()
 
     def _set(self, mode: Mode, lost: bytes | None = None) -> None:
         done = threading.Event()
@@ -87,7 +109,7 @@ class Proxy:
             done.set()
 
         self._loop.call_soon_threadsafe(change)
-        assert done.wait(PATIENCE_S)
+        assert done.wait(_PATIENCE_S)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -115,12 +137,14 @@ class Proxy:
             writer.transport.abort()
             return
         self._writers.add(far_writer)
+        self._servers.add(far_writer)
         try:
             await asyncio.gather(
                 self._pump(reader, far_writer, ("pass", "mute")),
                 self._pump(far_reader, writer, ("pass",), answers=True),
             )
         finally:
+            self._servers.discard(far_writer)
             for each in (writer, far_writer):
                 self._writers.discard(each)
                 each.transport.abort()
@@ -134,9 +158,16 @@ class Proxy:
     ) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(_CHUNK):
+                if self._delay_s:
+                    await asyncio.sleep(self._delay_s)
                 if answers and self._lost is not None and self._lost in data:
                     self._mode = "mute"
                 if self._mode in open_in:
                     writer.write(data)
                     await writer.drain()
         writer.transport.abort()
+
+
+def _address_of(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "127.0.0.1", parts.port or 5432

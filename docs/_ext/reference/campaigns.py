@@ -1,0 +1,88 @@
+"""The last campaigns of `holdfast chaos`, from the file that they wrote themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from docs._ext.reference.markdown import code, table
+from docs._ext.reference.undocumented import require
+
+from holdfast_chaos.record import read_records
+
+FILE = Path(__file__).parents[2] / "why" / "campaigns.json"
+
+PROMISES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
+    "Atomic enqueue": ("`rolled-back-is-gone`", lambda each: "one transaction in ten rolled back"),
+    "No acknowledged loss": (
+        "`acknowledged-ends`",
+        lambda each: f"{each['lost']} of {each['jobs']:,} jobs lost" + _by_failover(each),
+    ),
+    "At most one effect": (
+        "`one-effect`, `no-stale-write`",
+        lambda each: f"{each['fencing_violations']} violations",
+    ),
+    "Fencing": (
+        "`fences-grow`, `no-stale-write`",
+        lambda each: f"{each['refused_zombie_writes']} late writes refused, none accepted",
+    ),
+    "Duplicates only with a cause": (
+        "`starts-are-charged`",
+        lambda each: f"{each['duplicates_explained']} of {each['duplicates']} explained by a fault",
+    ),
+    "Chains are never lost, forked or orphaned": (
+        "`whole-chains`, `rows-keep-their-laws`",
+        lambda each: "no chain with a gap",
+    ),
+    "A dead worker's jobs start again": (
+        "",
+        lambda each: f"median {each['recovery_p50_s']:.1f} s, p99 {each['recovery_p99_s']:.1f} s",
+    ),
+}
+"""What a campaign checks: the guarantee, its laws, and what to say of one campaign."""
+
+
+def _by_failover(campaign: Mapping[str, Any]) -> str:
+    count = campaign["lost_by_failover"]
+    return f"; {count} chains with asynchronous primaries" if count else ""
+
+
+def _green_records() -> list[dict[str, Any]]:
+    """Read the campaigns. Raises: Undocumented for one that is not green."""
+    records = read_records(FILE)
+    require("campaigns in docs/why/campaigns.json", () if records else ["none"])
+    require(
+        "campaigns that are not green",
+        (each["store"] for each in records if each["verdict"] != "green"),
+    )
+    return records
+
+
+def page() -> str:
+    """Return the last campaign on each kind of database."""
+    return table(
+        ("database", "date", "version", "seed", "lasted", "jobs", "faults"),
+        (
+            (
+                each["store"],
+                each["date"],
+                each["version"],
+                str(each["seed"]),
+                f"{each['seconds']:.0f} s",
+                f"{each['jobs']:,}",
+                f"{sum(each['faults'].values())}: "
+                + ", ".join(f"{count} {code(kind)}" for kind, count in each["faults"].items()),
+            )
+            for each in _green_records()
+        ),
+    )
+
+
+def promises() -> str:
+    """Return what each campaign showed of each guarantee."""
+    records = _green_records()
+    return table(
+        ("guarantee", "law", *(each["store"] for each in records)),
+        ((name, laws, *map(say, records)) for name, (laws, say) in PROMISES.items()),
+    )

@@ -1,0 +1,337 @@
+"""The laws of a campaign: pure functions from the journals and the rows that are left to a verdict.
+
+A law that is broken is evidence against the engine; a verdict without faults, or without what the faults should have
+caused, is evidence of nothing and called unknown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from holdfast_chaos.journal import FaultRecord, HandlerBegan, History
+
+MAX_NAMED = 20
+LOST_CLAIMS_S = 1.0
+"""Claims this young may be lost when a server dies: they are committed without waiting for its disk."""
+
+EFFECT_TYPES = ("chaos.effect", "chaos.thread", "chaos.atomic")
+"""Our own job types that leave a row in the transaction that completes them."""
+
+Colour = Literal["green", "red", "unknown"]
+
+
+class LeftJob(msgspec.Struct, frozen=True):
+    """A job as the database has it after the campaign; a state only if it has ended."""
+
+    id: str
+    chain_id: str
+    chain_index: int
+    type: str
+    state: str | None
+    fence: int
+
+
+class LeftEffect(msgspec.Struct, frozen=True):
+    """A row that a handler wrote in the transaction that completed its job."""
+
+    job_id: str
+    fence: int
+
+
+class LeftRows(msgspec.Struct):
+    """What the database has after the campaign, and what breaks the laws of `holdfast verify` in it."""
+
+    jobs: list[LeftJob] = []
+    effects: list[LeftEffect] = []
+    breaches: list[str] = []
+
+
+class BrokenLaw(msgspec.Struct, frozen=True):
+    """A law, how often it was broken, and the first of what broke it."""
+
+    law: str
+    text: str
+    count: int
+    named: list[str]
+
+
+class JobRecovery(msgspec.Struct, frozen=True):
+    """A job that was taken over: from its worker's death to its next start, less the time of outages."""
+
+    fault: int
+    job: str
+    at: float
+    seconds: float
+
+
+class CampaignVerdict(msgspec.Struct, frozen=True):
+    """The figures of a campaign, and what they amount to."""
+
+    jobs: int
+    faults: dict[str, int]
+    lost: int
+    lost_by_failover: int
+    duplicates: int
+    duplicates_explained: int
+    fencing_violations: int
+    refused_zombie_writes: int
+    recovery_p50_s: float | None
+    recovery_p99_s: float | None
+    verdict: Colour
+    reasons: list[str]
+    broken: list[BrokenLaw]
+    charged: dict[int, int]
+    recoveries: list[JobRecovery]
+
+
+class Charge(NamedTuple):
+    """A start that was not the first of its job, the one before it, and the fault that it is charged to."""
+
+    before: HandlerBegan
+    start: HandlerBegan
+    fault: FaultRecord | None
+
+
+class Case:
+    """What the laws look at: journals and rows, sorted by job and chain once."""
+
+    def __init__(self, history: History, rows: LeftRows, lease_s: float, is_own: bool) -> None:
+        """`lease_s` is for how long a fault that has ended can still make a process lose a lease."""
+        self.history = history
+        self.rows = rows
+        self.lease_s = lease_s
+        self.is_own = is_own
+        self.chains = {id: (each, n) for each in history.acked for id, n in each.chains.items()}
+        self.starts: dict[str, list[HandlerBegan]] = defaultdict(list)
+        for each in sorted(history.began, key=lambda start: (start.claimed_at, start.fence)):
+            self.starts[each.job].append(each)
+        self.jobs = {each.id: each for each in rows.jobs}
+        self.jobs_of: dict[str, list[LeftJob]] = defaultdict(list)
+        for row in rows.jobs:
+            self.jobs_of[row.chain_id].append(row)
+        self.effects: dict[str, list[LeftEffect]] = defaultdict(list)
+        for effect in rows.effects:
+            self.effects[effect.job_id].append(effect)
+        self.charges = list(self._charge_starts())
+
+    def is_lost_by_failover(self, chain: str) -> bool:
+        """Whether an acknowledged chain is gone, and was acknowledged by a primary that could lose it."""
+        acked, _ = self.chains[chain]
+        return chain not in self.jobs_of and any(
+            fault.is_lossy and acked.at <= fault.ended_at for fault in self.history.faults
+        )
+
+    def _charge_starts(self) -> Iterator[Charge]:
+        """Yield every start of a job that was not its first."""
+        for starts in self.starts.values():
+            for before, start in pairwise(starts):
+                yield Charge(before, start, self._find_cause(before, start))
+
+    def _find_cause(self, before: HandlerBegan, start: HandlerBegan) -> FaultRecord | None:
+        """Find the fault of the earlier claim's process, or of all, between the two starts; a death before others."""
+        # A process that was stopped between its claim and its handler starts after the one that took over.
+        first, last = sorted((before.at, start.at))
+        found = [
+            fault
+            for fault in self.history.faults
+            if fault.is_charged
+            and fault.actor in (None, before.actor)
+            and fault.began_at <= last
+            and fault.ended_at + self.lease_s >= first
+        ]
+        return max(
+            found, key=lambda each: (each.is_death, each.is_injected, each.began_at), default=None
+        )
+
+
+def lost_chains(case: Case) -> Iterator[str]:
+    """Yield acknowledged chains that are gone or never ended."""
+    for chain in case.chains:
+        if chain not in case.jobs_of:
+            if not case.is_lost_by_failover(chain):
+                yield f"chain {chain} was acknowledged and does not exist"
+            continue
+        for job in case.jobs_of[chain] if case.is_own else ():
+            if job.state is None:
+                yield f"job {job.id} was acknowledged and has not ended"
+
+
+def undone_chains(case: Case) -> Iterator[str]:
+    """Yield chains that were rolled back and exist."""
+    for each in case.history.undone:
+        for chain in each.chains:
+            if chain in case.jobs_of:
+                yield f"chain {chain} was rolled back and exists"
+
+
+def fences_back(case: Case) -> Iterator[str]:
+    """Yield claims whose fence is not above that of the claim before."""
+    for job, starts in case.starts.items():
+        for before, start in pairwise(starts):
+            if start.fence <= before.fence:
+                yield f"job {job} was claimed with fence {start.fence} after {before.fence}"
+
+
+def stale_writes(case: Case) -> Iterator[str]:
+    """Yield jobs that ended with an older fence than that of a claim which the database has not lost."""
+    for job, starts in case.starts.items():
+        row = case.jobs.get(job)
+        if row is None or row.state != "completed":
+            continue
+        newer = [each for each in starts if each.fence > row.fence and not _is_lost(case, each)]
+        if newer:
+            yield f"job {job} was completed with fence {row.fence} although {newer[-1].fence} was claimed"
+
+
+def _is_lost(case: Case, start: HandlerBegan) -> bool:
+    """Whether a server died so soon after a claim that the claim may be lost, and was never made."""
+    return any(
+        fault.is_crash and fault.began_at - LOST_CLAIMS_S <= start.at <= fault.ended_at
+        for fault in case.history.faults
+    )
+
+
+def wrong_effects(case: Case) -> Iterator[str]:
+    """Yield jobs whose effects are not one if they are completed, by the same claim, and none otherwise."""
+    for job, row in case.jobs.items():
+        effects = case.effects.get(job, [])
+        wanted = 1 if row.state == "completed" and row.type in EFFECT_TYPES else 0
+        if len(effects) != wanted:
+            yield f"job {job} ({row.state}) has {len(effects)} effects"
+        elif wanted and effects[0].fence != row.fence:
+            yield f"job {job} has the effect of fence {effects[0].fence}, and was completed by {row.fence}"
+    for job in case.effects.keys() - case.jobs.keys():
+        yield f"job {job} has an effect and does not exist"
+
+
+def unexplained_starts(case: Case) -> Iterator[str]:
+    """Yield second starts that no fault explains."""
+    for each in case.charges:
+        if each.fault is None:
+            yield (
+                f"job {each.start.job} started at {each.before.at:.3f} on {each.before.actor}"
+                f" and at {each.start.at:.3f} on {each.start.actor} with no fault in between"
+            )
+
+
+def torn_chains(case: Case) -> Iterator[str]:
+    """Yield chains that have not the jobs they were to have, numbered from 0; 0 jobs stand for any number."""
+    for chain, (_, length) in case.chains.items():
+        rows = case.jobs_of.get(chain)
+        if rows is None or any(each.state != "completed" for each in rows):
+            continue
+        indices = sorted(each.chain_index for each in rows)
+        if indices != list(range(length or len(rows))):
+            yield f"chain {chain} was to have {length or 'any'} jobs, and has those at {indices}"
+
+
+def broken_rows(case: Case) -> Iterator[str]:
+    """Yield what breaks the laws of rows."""
+    yield from case.rows.breaches
+
+
+FindBreaches = Callable[[Case], Iterator[str]]
+LAWS: Mapping[str, tuple[FindBreaches, str]] = {
+    "acknowledged-ends": (
+        lost_chains,
+        "What was acknowledged has ended once everything is drained.",
+    ),
+    "rolled-back-is-gone": (undone_chains, "What was rolled back leaves nothing."),
+    "fences-grow": (fences_back, "The fences of a job's claims strictly increase."),
+    "no-stale-write": (stale_writes, "No write is accepted after a newer claim."),
+    "one-effect": (wrong_effects, "A completed job has one effect, written in its transaction."),
+    "starts-are-charged": (
+        unexplained_starts,
+        "Each start of a job but the first is charged to a fault.",
+    ),
+    "whole-chains": (torn_chains, "Chains are numbered without gap, to their end."),
+    "rows-keep-their-laws": (broken_rows, "The rows keep the laws of `holdfast verify`."),
+}
+FENCING = ("fences-grow", "no-stale-write", "one-effect")
+
+
+def judge(
+    history: History, rows: LeftRows, lease_s: float, *, is_own: bool = True
+) -> CampaignVerdict:
+    """Hold the journals of a campaign against what is left in the database.
+
+    Our own jobs have all ended when nothing more happens. Those of a user's application may wait for a retry of theirs.
+    """
+    case = Case(history, rows, lease_s, is_own)
+    broken = {}
+    for name, (law, text) in LAWS.items():
+        found = list(law(case))
+        if found:
+            broken[name] = BrokenLaw(name, text, len(found), found[:MAX_NAMED])
+    counts = {name: each.count for name, each in broken.items()}
+    recoveries = list(_recoveries(case))
+    seconds = [each.seconds for each in recoveries]
+    injected = [each for each in history.faults if each.is_injected]
+    reasons = _gaps(case, injected)
+    charged = Counter(each.fault.number for each in case.charges if each.fault is not None)
+    return CampaignVerdict(
+        jobs=len(rows.jobs),
+        faults=dict(sorted(Counter(each.kind for each in injected).items())),
+        lost=counts.get("acknowledged-ends", 0),
+        lost_by_failover=sum(map(case.is_lost_by_failover, case.chains)),
+        duplicates=len(case.charges),
+        duplicates_explained=len(case.charges) - counts.get("starts-are-charged", 0),
+        fencing_violations=sum(counts.get(each, 0) for each in FENCING),
+        refused_zombie_writes=len(history.refused),
+        recovery_p50_s=percentile(seconds, 0.5),
+        recovery_p99_s=percentile(seconds, 0.99),
+        verdict="red" if broken else "unknown" if reasons else "green",
+        reasons=reasons,
+        broken=list(broken.values()),
+        charged=dict(sorted(charged.items())),
+        recoveries=recoveries,
+    )
+
+
+def _gaps(case: Case, injected: Sequence[FaultRecord]) -> list[str]:
+    """Name what keeps a campaign from showing anything."""
+    found = []
+    if not injected:
+        found.append("no fault was injected")
+    if not case.chains:
+        found.append("no start was acknowledged")
+    open_jobs = 0 if case.is_own else sum(each.state is None for each in case.rows.jobs)
+    if open_jobs:
+        found.append(f"{open_jobs} jobs had not ended when the time to drain was over")
+    if any(each.kind == "pause" for each in injected) and not case.history.refused:
+        found.append("workers were paused past their leases, and no write of theirs was refused")
+    return found
+
+
+def _recoveries(case: Case) -> Iterator[JobRecovery]:
+    """Yield how long each job took to start again whose worker had died while it ran."""
+    outages = [each for each in case.history.faults if each.is_outage]
+    for before, start, fault in case.charges:
+        if fault is None or not fault.is_death or fault.began_at < before.at:
+            continue
+        away = _outage_seconds(fault.began_at, start.at, outages)
+        yield JobRecovery(fault.number, start.job, start.at, start.at - fault.began_at - away)
+
+
+def _outage_seconds(begin: float, end: float, outages: Sequence[FaultRecord]) -> float:
+    """Return how much of a span was within outages, those that overlap counted once."""
+    spent, reached = 0.0, begin
+    for each in sorted(outages, key=lambda outage: outage.began_at):
+        low, high = max(each.began_at, reached), min(each.ended_at, end)
+        if high > low:
+            spent += high - low
+            reached = high
+    return spent
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """Return the smallest value that this share of all values does not exceed; None without values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3)

@@ -1,0 +1,250 @@
+"""`holdfast chaos`: its options. The rest is imported when it runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.console import print_info
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.lazy import HelpCommand
+from holdfast.cli.output import Column, columns, write_table
+from holdfast.core.errors import CommandUsage, nearest
+
+if TYPE_CHECKING:
+    from holdfast_chaos.campaign import CampaignResult
+    from holdfast_chaos.target import CampaignTarget
+
+_LAW_COLUMNS = (
+    Column(
+        "", lambda row: "✗" if row["count"] else "✓", lambda row: "red" if row["count"] else "green"
+    ),
+    Column("law", lambda row: row["name"]),
+    Column("must hold", lambda row: row["text"]),
+    Column("broken", lambda row: row["count"]),
+)
+EXITS = {"green": Exit.OK, "red": Exit.CHECK_NOT_MET, "unknown": Exit.PARTLY}
+
+
+@click.command(
+    "chaos",
+    cls=HelpCommand,
+    examples=(
+        "holdfast chaos --seconds 60 --seed 7",
+        "holdfast chaos --postgres --seconds 300 --report campaign.html",
+        "holdfast chaos --postgres --standby sync --only promote,kill,pause",
+        "holdfast chaos shop:app --url postgresql://app@staging/shop --input 'order.charge={\"order\": 7}'",
+    ),
+)
+@click.argument("app", required=False)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1),
+    default=60.0,
+    show_default=True,
+    help="How long faults are made.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Decides kinds and times of faults.",
+)
+@click.option("--postgres", is_flag=True, help="Start a PostgreSQL server for the campaign.")
+@click.option(
+    "--standby",
+    type=click.Choice(("async", "sync")),
+    help="With --postgres: promote a standby now and then.",
+)
+@click.option(
+    "--url",
+    metavar="URL",
+    help="Use your own server, in a separate schema; or a SQLite file to create.",
+)
+@click.option(
+    "--schema",
+    metavar="NAME",
+    help="The schema to create and drop on your server.  [default: holdfast_chaos]",
+)
+@click.option(
+    "--input",
+    "inputs",
+    metavar="TYPE=JSON",
+    multiple=True,
+    help="Start this job type of APP with this input.",
+)
+@click.option("--only", metavar="KIND,…", default="", help="Only these kinds of faults.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.1),
+    default=3.0,
+    show_default=True,
+    help="Mean seconds between faults.",
+)
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=3, show_default=True, help="Worker processes."
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.1),
+    default=50.0,
+    show_default=True,
+    help="Jobs started per second.",
+)
+@click.option(
+    "--lease",
+    type=click.FloatRange(0.5),
+    default=3.0,
+    show_default=True,
+    help="Seconds of a lease.",
+)
+@click.option("--report", metavar="FILE", help="Write an HTML page with the timeline.")
+@click.option("--record", metavar="FILE", help="Add the result to a JSON file of campaigns.")
+@click.option("--keep", metavar="FOLDER", help="Keep journals and logs in this folder.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("table", "json")),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
+def chaos(
+    app: str | None,
+    seconds: float,
+    seed: int,
+    postgres: bool,
+    standby: str | None,
+    url: str | None,
+    schema: str | None,
+    inputs: tuple[str, ...],
+    only: str,
+    every: float,
+    workers: int,
+    rate: float,
+    lease: float,
+    report: str | None,
+    record: str | None,
+    keep: str | None,
+    output: str,
+) -> int:
+    """Kill, pause and cut off workers and databases under load, and check that nothing is lost.
+
+    Runs on a temporary SQLite file, on a PostgreSQL server of its own, or on yours. Exits with 0 if all laws hold, with
+    6 if one is broken, and with 5 if too little happened to say. The same seed makes the same faults.
+    """
+    from holdfast_chaos.campaign import Campaign, CampaignPlan
+    from holdfast_chaos.users_app import choose_starts, longest_lease_s
+    from holdfast_chaos.view import show_campaign
+
+    if inputs and app is None:
+        raise CommandUsage(
+            "--input needs an application", help="name it first: holdfast chaos app:app"
+        )
+    starts = () if app is None else choose_starts(app, inputs)
+    plan = CampaignPlan(
+        seconds=seconds,
+        seed=seed,
+        workers=workers,
+        per_second=rate,
+        lease_s=lease if app is None else longest_lease_s(app, lease),
+        interval_s=every,
+        only=_kinds(only),
+        app=app,
+        starts=starts,
+    )
+    # What was started is ended and removed, also when this command is.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with ExitStack() as stack:
+        folder = _folder(keep, stack)
+        target = stack.enter_context(_open_target(folder, url, schema, postgres, standby))
+        campaign = Campaign(plan, target, folder)
+        with show_campaign(campaign):
+            result = campaign.run()
+    _write(result, output)
+    if report is not None:
+        from holdfast_chaos.report import write_page
+
+        write_page(result, Path(report))
+        print_info(f"the timeline is in {report}")
+    if record is not None:
+        from holdfast_chaos.record import add_record
+
+        add_record(Path(record), result)
+        print_info(f"recorded in {record}")
+    return EXITS[result.verdict.verdict]
+
+
+def _kinds(only: str) -> tuple[str, ...]:
+    """Return the kinds that were named. Raises: CommandUsage."""
+    from holdfast_chaos.faults import KINDS
+
+    asked = tuple(each for each in only.split(",") if each)
+    for each in asked:
+        if each not in KINDS:
+            help = (nearest(each, KINDS), f"there are {', '.join(KINDS)}")
+            raise CommandUsage(
+                f"there is no fault {each[:40]!r}", help=" · ".join(filter(None, help))
+            )
+    return asked
+
+
+def _folder(keep: str | None, stack: ExitStack) -> Path:
+    """Return the folder of the journals."""
+    if keep is None:
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-chaos-")))
+    folder = Path(keep)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise CommandUsage(f"{keep} is not empty", help="name a new folder for the journals")
+    return folder
+
+
+def _open_target(
+    folder: Path, url: str | None, schema: str | None, postgres: bool, standby: str | None
+) -> CampaignTarget:
+    """Return the database to run on. Raises: CommandUsage, and the errors of servers."""
+    from holdfast.storage.url import parse_url, without_driver
+    from holdfast_chaos.target import SCHEMA, GivenServer, OwnServer, SqliteTarget
+
+    if url is not None and (postgres or standby):
+        raise CommandUsage("--url and --postgres exclude each other", help="pass one of them")
+    if postgres or standby:
+        return OwnServer("none" if standby is None else "sync" if standby == "sync" else "async")
+    if url is None:
+        return SqliteTarget(folder / "campaign.db")
+    parsed = parse_url(url)
+    if parsed.dialect == "sqlite":
+        return SqliteTarget(Path(parsed.path).absolute())
+    return GivenServer(without_driver(url), schema or SCHEMA)
+
+
+def _write(result: CampaignResult, output: str) -> None:
+    """Write the result."""
+    from holdfast_chaos.report import figures_of, law_rows
+
+    if output == "json":
+        click.echo(json.dumps(result.to_json(), ensure_ascii=False, indent=2))
+        return
+    verdict = result.verdict
+    figures = [{"figure": name, "value": value} for name, value in figures_of(result)]
+    figures += [{"figure": f"  {kind}", "value": str(n)} for kind, n in verdict.faults.items()]
+    write_table(figures, columns("figure", "value"))
+    click.echo()
+    write_table(list(law_rows(result)), _LAW_COLUMNS)
+    for each in verdict.broken:
+        for named in each.named:
+            print_info(f"{each.law}: {named}")
+    for kind, reason in result.skipped.items():
+        print_info(f"not made: {kind}, because {reason}")
+    for reason in verdict.reasons:
+        print_info(f"unknown because {reason}")
+    print_info(f"{verdict.verdict}, with seed {result.plan.seed} on {result.store}")

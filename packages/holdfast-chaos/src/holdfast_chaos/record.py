@@ -1,0 +1,37 @@
+"""The file of campaigns: the last one of each kind of database, as the documentation shows them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from holdfast_chaos.campaign import CampaignResult
+
+FIGURES = (
+    *("jobs", "faults", "lost", "lost_by_failover", "duplicates", "duplicates_explained"),
+    *("fencing_violations", "refused_zombie_writes", "recovery_p50_s", "recovery_p99_s", "verdict"),
+)
+
+
+def to_record(result: CampaignResult) -> dict[str, Any]:
+    """Return what is kept of a campaign."""
+    found = result.to_json()
+    about = ("date", "version", "store", "seed", "seconds")
+    return {name: found[name] for name in (*about, *FIGURES)}
+
+
+def read_records(file: Path) -> list[dict[str, Any]]:
+    """Read the campaigns of a file; none if it does not exist yet."""
+    if not file.exists():
+        return []
+    found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def add_record(file: Path, result: CampaignResult) -> None:
+    """Put a campaign in the place of the last one on the same kind of database."""
+    made = to_record(result)
+    others = [each for each in read_records(file) if each["store"] != made["store"]]
+    records = sorted([*others, made], key=lambda each: str(each["store"]))
+    file.write_text(json.dumps(records, indent=2) + "\n", encoding="utf-8")

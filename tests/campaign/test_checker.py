@@ -1,0 +1,230 @@
+"""Every law of a campaign finds a history that breaks it, made by hand, and lets the one beside it pass."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast_chaos.checker import CampaignVerdict, LeftEffect, LeftJob, LeftRows, judge, percentile
+from holdfast_chaos.journal import (
+    FaultRecord,
+    HandlerBegan,
+    History,
+    Journal,
+    StartsAcked,
+    StartsUndone,
+    WriteRefused,
+    read_journals,
+)
+
+LEASE_S = 2.0
+
+
+def began(
+    at: float, fence: int, job: str = "a", actor: str = "w1", attempt: int = 1
+) -> HandlerBegan:
+    return HandlerBegan(at, actor, job, "chaos.effect", attempt, fence, int(at * 1e6))
+
+
+def kill(at: float, actor: str | None = "w1", number: int = 1) -> FaultRecord:
+    return FaultRecord(number, "kill", at, at, actor, is_death=True)
+
+
+def row(
+    id: str = "a", state: str | None = "completed", fence: int = 1, index: int = 0, chain: str = "a"
+) -> LeftJob:
+    return LeftJob(id, chain, index, "chaos.effect", state, fence)
+
+
+def history(*began: HandlerBegan, faults: tuple[FaultRecord, ...] = (kill(50.0),)) -> History:
+    return History(acked=[StartsAcked(1.0, {"a": 1})], began=list(began), faults=list(faults))
+
+
+def rows(*jobs: LeftJob, effects: tuple[tuple[str, int], ...] = (("a", 1),)) -> LeftRows:
+    return LeftRows(list(jobs), [LeftEffect(*each) for each in effects])
+
+
+def laws(verdict: CampaignVerdict) -> list[str]:
+    return [each.law for each in verdict.broken]
+
+
+def test_a_history_that_keeps_all_laws_is_green() -> None:
+    verdict = judge(history(began(2.0, 1)), rows(row()), LEASE_S)
+    assert (verdict.verdict, verdict.broken, verdict.reasons) == ("green", [], [])
+    assert (verdict.jobs, verdict.faults, verdict.duplicates) == (1, {"kill": 1}, 0)
+    assert (verdict.lost, verdict.lost_by_failover, verdict.fencing_violations) == (0, 0, 0)
+    assert (verdict.recovery_p50_s, verdict.recovery_p99_s) == (None, None)
+
+
+def test_an_acknowledged_chain_that_is_gone_is_lost() -> None:
+    verdict = judge(history(), rows(effects=()), LEASE_S)
+    assert (laws(verdict), verdict.lost, verdict.verdict) == (["acknowledged-ends"], 1, "red")
+
+
+def test_an_acknowledged_job_that_has_not_ended_is_lost() -> None:
+    verdict = judge(history(began(2.0, 1)), rows(row(state=None), effects=()), LEASE_S)
+    assert (laws(verdict), verdict.lost) == (["acknowledged-ends"], 1)
+
+
+def test_a_job_of_a_users_application_that_waits_is_unknown_and_not_lost() -> None:
+    given = rows(row(state=None), effects=())
+    verdict = judge(history(began(2.0, 1)), given, LEASE_S, is_own=False)
+    assert (verdict.verdict, verdict.lost) == ("unknown", 0)
+    assert verdict.reasons == ["1 jobs had not ended when the time to drain was over"]
+
+
+@pytest.mark.parametrize(("promoted_at", "lost", "apart"), [(5.0, 0, 1), (0.5, 1, 0)])
+def test_what_an_asynchronous_primary_lost_is_counted_apart(
+    promoted_at: float, lost: int, apart: int
+) -> None:
+    promotion = FaultRecord(1, "promote", promoted_at, promoted_at, is_outage=True, is_lossy=True)
+    verdict = judge(history(faults=(promotion,)), rows(effects=()), LEASE_S)
+    assert (verdict.lost, verdict.lost_by_failover) == (lost, apart)
+
+
+def test_nothing_may_be_lost_with_a_synchronous_primary() -> None:
+    promotion = FaultRecord(1, "promote", 5.0, 6.0, is_outage=True)
+    verdict = judge(history(faults=(promotion,)), rows(effects=()), LEASE_S)
+    assert (verdict.lost, verdict.lost_by_failover) == (1, 0)
+
+
+def test_a_chain_that_was_rolled_back_and_exists_breaks_a_law() -> None:
+    told = history(began(2.0, 1))
+    told.undone.append(StartsUndone(1.0, ["b"]))
+    given = rows(row(), row("b", chain="b"), effects=(("a", 1), ("b", 1)))
+    assert laws(judge(told, given, LEASE_S)) == ["rolled-back-is-gone"]
+
+
+@pytest.mark.parametrize("fence", [1, 2])
+def test_a_fence_that_does_not_grow_breaks_a_law(fence: int) -> None:
+    told = history(began(2.0, 2), began(4.0, fence), faults=(kill(3.0),))
+    verdict = judge(told, rows(row(fence=2), effects=(("a", 2),)), LEASE_S)
+    assert (laws(verdict), verdict.fencing_violations) == (["fences-grow"], 1)
+
+
+def test_fences_are_compared_in_the_order_of_claims_and_not_of_starts() -> None:
+    # The first claimer was paused before it called its handler, and goes on after the second.
+    late = HandlerBegan(9.0, "w1", "a", "chaos.effect", 1, 1, 1_000_000)
+    told = history(began(4.0, 2, actor="w2"), late, faults=(kill(3.0),))
+    assert judge(told, rows(row(fence=2), effects=(("a", 2),)), LEASE_S).broken == []
+
+
+def test_a_write_that_was_accepted_after_a_newer_claim_breaks_a_law() -> None:
+    told = history(began(2.0, 1), began(4.0, 2), faults=(kill(3.0),))
+    verdict = judge(told, rows(row(fence=1)), LEASE_S)
+    assert (laws(verdict), verdict.fencing_violations) == (["no-stale-write"], 1)
+
+
+@pytest.mark.parametrize(("crashed_at", "broken"), [(4.5, []), (6.0, ["no-stale-write"])])
+def test_a_claim_that_died_with_its_server_was_never_made(
+    crashed_at: float, broken: list[str]
+) -> None:
+    crash = FaultRecord(2, "restart", crashed_at, crashed_at + 1, is_crash=True)
+    told = history(began(2.0, 1), began(4.0, 2), faults=(kill(3.0), crash))
+    assert laws(judge(told, rows(row(fence=1)), LEASE_S)) == broken
+
+
+@pytest.mark.parametrize("effects", [(), (("a", 1), ("a", 1)), (("a", 7),)])
+def test_a_completed_job_with_other_than_its_own_effect_breaks_a_law(
+    effects: tuple[tuple[str, int], ...],
+) -> None:
+    verdict = judge(history(began(2.0, 1)), rows(row(), effects=effects), LEASE_S)
+    assert (laws(verdict), verdict.fencing_violations) == (["one-effect"], 1)
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_an_effect_of_a_job_that_was_not_completed_breaks_a_law(state: str) -> None:
+    assert laws(judge(history(began(2.0, 1)), rows(row(state=state)), LEASE_S)) == ["one-effect"]
+
+
+def test_an_effect_without_a_job_breaks_a_law() -> None:
+    given = rows(row(), effects=(("a", 1), ("b", 1)))
+    assert laws(judge(history(began(2.0, 1)), given, LEASE_S)) == ["one-effect"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "explained"),
+    [
+        (kill(3.0), 1),
+        (kill(3.0, None), 1),
+        (kill(3.0, "w2"), 0),
+        (kill(11.0), 0),
+        (FaultRecord(1, "cut", 0.2, 0.5, "w1"), 1),  # its aftermath is within a lease
+        (FaultRecord(1, "cut", -9.0, -8.0, "w1"), 0),
+        (FaultRecord(1, "deploy", 3.0, 3.5, "w1", is_charged=False), 0),
+    ],
+)
+def test_a_second_start_is_charged_to_a_fault_of_its_process_in_between(
+    fault: FaultRecord, explained: int
+) -> None:
+    told = history(began(2.0, 1), began(10.0, 2, actor="w2"), faults=(fault,))
+    verdict = judge(told, rows(row(fence=2), effects=(("a", 2),)), LEASE_S)
+    assert (verdict.duplicates, verdict.duplicates_explained) == (1, explained)
+    assert laws(verdict) == ([] if explained else ["starts-are-charged"])
+    assert verdict.charged == ({1: 1} if explained else {})
+
+
+@pytest.mark.parametrize("indices", [(0,), (0, 2), (1, 2)])
+def test_a_chain_with_a_gap_or_without_its_end_breaks_a_law(indices: tuple[int, ...]) -> None:
+    told = history(began(2.0, 1))
+    told.acked[:] = [StartsAcked(1.0, {"a": 2})]
+    jobs = [row(f"a{each}", index=each) for each in indices]
+    given = rows(*jobs, effects=tuple((each.id, 1) for each in jobs))
+    assert laws(judge(told, given, LEASE_S)) == ["whole-chains"]
+
+
+def test_a_row_that_breaks_a_law_of_verify_breaks_one_here() -> None:
+    given = rows(row())
+    given.breaches.append("tallies-agree: mail: 3 counted, 2 stored")
+    (broken,) = judge(history(began(2.0, 1)), given, LEASE_S).broken
+    assert (broken.law, broken.named) == ("rows-keep-their-laws", given.breaches)
+
+
+def test_a_campaign_without_a_fault_is_unknown() -> None:
+    stall = FaultRecord(1, "stall", 3.0, 4.0, is_injected=False)
+    verdict = judge(history(began(2.0, 1), faults=(stall,)), rows(row()), LEASE_S)
+    assert (verdict.verdict, verdict.faults) == ("unknown", {})
+    assert verdict.reasons == ["no fault was injected"]
+
+
+def test_a_campaign_without_a_job_is_unknown() -> None:
+    verdict = judge(History(faults=[kill(3.0)]), LeftRows(), LEASE_S)
+    assert (verdict.verdict, verdict.reasons) == ("unknown", ["no start was acknowledged"])
+
+
+def test_pauses_that_no_zombie_wrote_after_show_nothing() -> None:
+    told = history(began(2.0, 1), faults=(FaultRecord(1, "pause", 3.0, 6.0, "w1", is_death=True),))
+    assert judge(told, rows(row()), LEASE_S).verdict == "unknown"
+    told.refused.append(WriteRefused(6.1, "w1", "a", 1, "reaped"))
+    verdict = judge(told, rows(row()), LEASE_S)
+    assert (verdict.verdict, verdict.refused_zombie_writes) == ("green", 1)
+
+
+def test_recovery_is_measured_from_death_without_the_time_of_outages() -> None:
+    outages = (
+        FaultRecord(2, "restart", 4.0, 5.0, is_outage=True),
+        FaultRecord(3, "restart", 4.5, 5.5, is_outage=True),
+    )
+    told = history(began(2.0, 1), began(7.0, 2, actor="w2"), faults=(kill(3.0), *outages))
+    verdict = judge(told, rows(row(fence=2), effects=(("a", 2),)), LEASE_S)
+    assert verdict.recovery_p50_s == verdict.recovery_p99_s == 2.5
+    assert [(each.fault, each.at) for each in verdict.recoveries] == [(1, 7.0)]
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    assert [percentile([3.0, 1.0, 2.0], share) for share in (0.5, 0.99)] == [2.0, 3.0]
+    assert percentile([], 0.5) is None
+
+
+def test_journals_of_several_processes_are_read_as_one_history(tmp_path: Path) -> None:
+    first, second = Journal(tmp_path, "w1"), Journal(tmp_path, "w2")
+    first.write(began(4.0, 2))
+    second.write(began(2.0, 1, actor="w2"))
+    second.write(kill(3.0))
+    first.close()
+    second.close()
+    with (tmp_path / "w2.journal").open("ab") as torn:
+        torn.write(b'{"line":"ended","at":5.0,')
+    told = read_journals(tmp_path)
+    assert [each.at for each in told.began] == [2.0, 4.0]
+    assert told.faults == [kill(3.0)]
+    assert told.ended == []

@@ -1,0 +1,123 @@
+"""What a campaign leaves for people: its page, its figures, its record, and what a terminal shows meanwhile."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from holdfast_chaos.campaign import Campaign, CampaignPlan, CampaignResult, CampaignSample
+from holdfast_chaos.checker import LeftEffect, LeftJob, LeftRows, judge
+from holdfast_chaos.journal import (
+    FaultRecord,
+    HandlerBegan,
+    HandlerEnded,
+    History,
+    StartsAcked,
+)
+from holdfast_chaos.record import add_record, read_records
+from holdfast_chaos.report import figures_of, law_rows, render_page
+from holdfast_chaos.target import SqliteTarget
+from holdfast_chaos.view import CampaignView, draw_rates
+
+PAGE_PARTS = ("starts-are-charged", "#1 kill of worker-1 at 0:03", "Not made: cut", "<circle")
+
+
+def make_result(store: str = "SQLite", seed: int = 7, lost: bool = False) -> CampaignResult:
+    history = History(
+        acked=[StartsAcked(101.0, {"a": 1})],
+        began=[
+            HandlerBegan(102.0, "worker-1", "a", "chaos.effect", 1, 1, 1),
+            HandlerBegan(106.0, "worker-2", "a", "chaos.effect", 2, 2, 2),
+        ],
+        ended=[HandlerEnded(106.1, "worker-2", "a", 2)],
+        faults=[
+            FaultRecord(1, "kill", 103.0, 103.0, "worker-1", is_death=True),
+            FaultRecord(2, "write_lock", 104.0, 105.0, is_outage=True),
+        ],
+    )
+    left = LeftRows([LeftJob("a", "a", 0, "chaos.effect", "completed", 2)], [LeftEffect("a", 2)])
+    return CampaignResult(
+        plan=CampaignPlan(10.0, seed),
+        store=store,
+        version="1.2.3",
+        date="2026-01-02",
+        verdict=judge(history, LeftRows() if lost else left, 2.0),
+        skipped={"cut": "SQLite has <no> server"},
+        history=history,
+        samples=[],
+        began_at=100.0,
+        faults_ended_at=110.0,
+        ended_at=112.0,
+    )
+
+
+def test_the_page_has_the_timeline_the_laws_and_no_script() -> None:
+    page = render_page(make_result())
+    assert all(each in page for each in PAGE_PARTS)
+    assert "SQLite has &lt;no&gt; server" in page
+    assert "<script" not in page
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_the_page_names_what_broke_a_law() -> None:
+    page = render_page(make_result(lost=True))
+    assert "chain a was acknowledged and does not exist" in page
+    assert 'class="verdict red"' in page
+
+
+def test_figures_and_laws_are_those_of_the_verdict() -> None:
+    result = make_result()
+    figures = dict(figures_of(result))
+    assert figures["started twice"] == "1, 1 explained"
+    assert figures["recovery p50"] == "2.00 s"
+    assert [each["count"] for each in law_rows(result)] == [0] * 8
+    assert {each["name"]: each["count"] for each in law_rows(make_result(lost=True))} == {
+        **dict.fromkeys((each["name"] for each in law_rows(result)), 0),
+        "acknowledged-ends": 1,
+    }
+
+
+def test_json_has_the_figures_that_scripts_read() -> None:
+    found = make_result().to_json()
+    assert json.loads(json.dumps(found))["plan"]["workers"] == 3
+    assert list(found)[:11] == [
+        *("jobs", "faults", "lost", "lost_by_failover", "duplicates", "duplicates_explained"),
+        *("fencing_violations", "refused_zombie_writes", "recovery_p50_s", "recovery_p99_s"),
+        "verdict",
+    ]
+
+
+def test_a_record_takes_the_place_of_the_last_one_on_the_same_database(tmp_path: Path) -> None:
+    file = tmp_path / "campaigns.json"
+    assert read_records(file) == []
+    for store, seed in (("SQLite", 1), ("PostgreSQL 18", 2), ("SQLite", 3)):
+        add_record(file, make_result(store, seed))
+    assert [(each["store"], each["seed"]) for each in read_records(file)] == [
+        ("PostgreSQL 18", 2),
+        ("SQLite", 3),
+    ]
+
+
+def test_the_terminal_shows_phase_rates_and_faults(tmp_path: Path) -> None:
+    campaign = Campaign(CampaignPlan(10.0, 7), SqliteTarget(tmp_path / "c.db"), tmp_path)
+    campaign.phase = "faults"
+    campaign.history.append(FaultRecord(1, "kill", 3.0, 3.5, "worker-1"))
+    campaign.samples += [
+        CampaignSample(1.0, 0, 5),
+        CampaignSample(2.0, 50, 7),
+        CampaignSample(3.0, None, None),
+    ]
+    console = Console(width=100, record=True, file=(tmp_path / "drawn").open("w"))
+    console.print(CampaignView(campaign))
+    console.file.close()
+    drawn = console.export_text()
+    assert "seed 7  faults  0/10 s" in drawn
+    assert "50 ended, 7 open" in drawn
+    assert "#1 kill worker-1 0.5 s" in drawn
+
+
+@pytest.mark.parametrize(("rates", "drawn"), [([], ""), ([0.0, 5.0, 10.0], " ▄█")])
+def test_rates_are_drawn_beside_the_highest(rates: list[float], drawn: str) -> None:
+    assert draw_rates(rates) == drawn

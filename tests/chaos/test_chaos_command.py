@@ -1,0 +1,175 @@
+"""`holdfast chaos`: short campaigns on both stores, with our own job types and with those of a user."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.support.until import TEST_TIMEOUT_S, wait_until
+
+SECONDS = "6"
+QUICK = ("--seconds", SECONDS, "--every", "1", "--workers", "2", "--rate", "20", "--lease", "1")
+APPLICATION = """
+import asyncio
+from holdfast import Holdfast, Job
+
+app = Holdfast("sqlite:///never-opened.db")
+
+@app.job("order.charge")
+async def charge(job: Job[dict]) -> None:
+    await asyncio.sleep(0.02)
+
+@app.job("cache.warm")
+async def warm(job: Job[None]) -> None:
+    await asyncio.sleep(0.01)
+"""
+
+pytestmark = pytest.mark.timeout(2 * TEST_TIMEOUT_S)
+
+
+def chaos(
+    folder: Path, *words: str, expected: int | None = 0
+) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "chaos", *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | {"NO_COLOR": "1"},
+        timeout=2 * TEST_TIMEOUT_S,
+    )
+    assert expected in (None, done.returncode), done.stdout + done.stderr
+    return done
+
+
+def result_of(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_campaign_on_sqlite_keeps_all_laws_and_writes_its_page_and_record(tmp_path: Path) -> None:
+    words = ("--seed", "4", "--only", "kill,kill_producer,write_lock,deploy", "-o", "json")
+    files = ("--report", "page.html", "--record", "campaigns.json", "--keep", "journals")
+    found = result_of(chaos(tmp_path, *QUICK, *words, *files))
+    assert found["verdict"] == "green"
+    assert found["jobs"] > 0
+    assert set(found["faults"]) <= {"kill", "kill_producer", "write_lock", "deploy"}
+    assert (found["lost"], found["fencing_violations"], found["broken"]) == (0, 0, [])
+    assert found["duplicates"] == found["duplicates_explained"]
+    page = (tmp_path / "page.html").read_text()
+    assert "Campaign with seed 4" in page
+    assert "<script" not in page
+    (record,) = json.loads((tmp_path / "campaigns.json").read_text())
+    assert (record["store"], record["seed"], record["jobs"]) == ("SQLite", 4, found["jobs"])
+    assert (tmp_path / "journals" / "faults.journal").exists()
+
+
+def test_a_campaign_on_a_server_of_its_own_keeps_all_laws(tmp_path: Path) -> None:
+    words = ("--postgres", "--seed", "2", "--only", "kill,restart,cut,mute,kill_backend", "-o")
+    found = result_of(chaos(tmp_path, *QUICK, *words, "json"))
+    assert (found["verdict"], found["broken"], found["lost"]) == ("green", [], 0)
+    assert sum(found["faults"].values()) >= 3
+    assert found["store"].startswith("PostgreSQL")
+
+
+def test_a_users_handlers_run_in_a_schema_of_their_own_on_a_given_server(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    words = ("--url", postgres_url, "--schema", "chaos_here", "--seed", "3")
+    inputs = ("--input", 'order.charge={"order": 7}', "--input", "cache.warm=null")
+    done = chaos(tmp_path, "shop:app", *QUICK, *words, *inputs, "-o", "json")
+    found = result_of(done)
+    assert (found["verdict"], found["broken"]) in [("green", []), ("unknown", [])]
+    assert found["jobs"] > 0
+    assert found["skipped"]["restart"] == "the server is not one that this command started"
+    assert not (tmp_path / "never-opened.db").exists()
+    with psycopg.connect(postgres_url) as connection:
+        kept = "select 1 from pg_namespace where nspname = 'chaos_here'"
+        assert connection.execute(kept).fetchall() == []
+        assert connection.execute("select count(*) from holdfast.job").fetchall() == [(0,)]
+
+
+def test_job_types_that_need_no_input_are_started_by_themselves(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    words = ("--only", "kill", "--seconds", "2", "--every", "1", "--workers", "1", "-o", "json")
+    found = result_of(chaos(tmp_path, "shop:app", *words))
+    assert found["plan"]["starts"] == [["cache.warm", None]]
+
+
+def test_a_campaign_without_faults_is_unknown(tmp_path: Path) -> None:
+    words = ("--seconds", "1", "--every", "60", "--workers", "1", "-o", "json")
+    found = result_of(chaos(tmp_path, *words, expected=5))
+    assert (found["verdict"], found["reasons"]) == ("unknown", ["no fault was injected"])
+
+
+def test_a_schema_that_exists_is_left_alone(tmp_path: Path, postgres_url: str) -> None:
+    done = chaos(tmp_path, "--url", postgres_url, "--schema", "holdfast", expected=4)
+    assert "HF223" in done.stderr
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("select count(*) from holdfast.job").fetchall() == [(0,)]
+
+
+def test_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "shop.db").write_text("precious")
+    done = chaos(tmp_path, "--url", "sqlite:///shop.db", expected=4)
+    assert "HF223" in done.stderr
+    assert (tmp_path / "shop.db").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "named"),
+    [
+        (("--only", "kil"), 2, "did you mean kill"),
+        (("--postgres", "--url", "postgresql://x/y"), 2, "exclude each other"),
+        (("--input", "a=1"), 2, "needs an application"),
+        (("shop:app", "--input", "order.charge={"), 2, "is not JSON"),
+        (("shop:app", "--input", "order.gone=1"), 3, "order.gone"),
+        (("typed:app",), 2, "HF222"),
+    ],
+)
+def test_what_cannot_be_run_is_named(
+    tmp_path: Path, words: tuple[str, ...], code: int, named: str
+) -> None:
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    (tmp_path / "typed.py").write_text(
+        "from holdfast import Holdfast, Job\napp = Holdfast()\n"
+        "@app.job('mail')\nasync def mail(job: Job[int]) -> None: ...\n"
+    )
+    done = chaos(tmp_path, *words, expected=code)
+    assert named in done.stderr
+
+
+def test_a_worker_that_cannot_start_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import sys\nfrom holdfast import Holdfast, Job\napp = Holdfast()\n"
+        "if 'worker' in sys.argv: raise RuntimeError('no such disk')\n"
+        "@app.job('mail')\nasync def mail(job: Job[None]) -> None: ...\n"
+    )
+    done = chaos(tmp_path, "shop:app", "--seconds", "1", "--workers", "1", expected=1)
+    assert "HF224" in done.stderr
+    assert "no such disk" in done.stderr
+
+
+def test_a_campaign_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    campaign = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "chaos", "--seconds", "600"],
+        env=os.environ | {"TMPDIR": str(tmp_path / "tmp")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: bool(list(tmp_path.glob("tmp/*/faults.journal"))))
+        campaign.terminate()
+        assert campaign.wait(TEST_TIMEOUT_S) == 128 + signal.SIGTERM
+    finally:
+        campaign.kill()
+        campaign.wait()
+    assert list((tmp_path / "tmp").iterdir()) == []
