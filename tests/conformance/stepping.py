@@ -208,6 +208,29 @@ class SteppingConformance(FunctionConformance):
         await fixture.record(fixture.step(job, "ship"))
         assert (await fixture.read(job.id)).attempt == 2
 
+    async def test_jobs_of_one_claim_have_records_of_their_own(self, fixture: StepFixture) -> None:
+        await fixture.start_all([fixture.job(), fixture.job()])
+        one, other = await fixture.claim()
+        assert one.token == other.token
+        wait = fixture.wait(one)
+        assert len(await fixture.record(wait)) == 1
+        assert await fixture.steps(other.id) == []
+        assert len(await fixture.close(fixture.ended(wait))) == 1
+        assert await fixture.record(fixture.wait(other))
+        assert await fixture.close(fixture.ended(wait)) == []
+        assert [each.state for each in await fixture.steps(other.id)] == ["open"]
+
+    async def test_a_record_counts_no_other_attempt(self, fixture: StepFixture) -> None:
+        other = await fixture.start_running("other")
+        for _ in range(2):
+            await fixture.finish_as(other, "retry")
+            (other,) = await fixture.claim("other")
+        job = await fixture.start_running()
+        await fixture.record(fixture.step(job, marks=True))
+        await fixture.finish_as(other, "retry")
+        (again,) = await fixture.claim("other")
+        assert (again.attempt, bool(again.steps)) == (4, False)
+
     async def test_progress_does_not_reset_the_count_of_killed_workers(
         self, fixture: StepFixture
     ) -> None:
@@ -259,12 +282,29 @@ class SteppingConformance(FunctionConformance):
             fixture.step(job, "scale", kind="run", position=5),
             fixture.step(job, "failure", kind="failure", state="failed", position=6),
             fixture.step(job, "undo:charge", kind="undo", position=7),
+            # Not undone, not to be undone, undone in vain, of another key, and no work of its own.
+            fixture.step(job, "book", position=8, undo=True),
+            fixture.step(job, "count", position=9),
+            fixture.step(job, "undo:count", kind="undo", position=10),
+            fixture.step(job, "send", position=11, undo=True),
+            fixture.step(job, "undo:send", kind="undo", state="failed", position=12),
+            fixture.step(job, "charge", key="k", position=13, undo=True),
+            fixture.step(job, "sleep", kind="sleep", state="failed", position=14),
         )
+        other = await fixture.start_running("other")
+        others = [
+            fixture.step(other, "ship", state="failed", error="no"),
+            fixture.step(other, "failure", kind="failure", state="failed", position=2),
+        ]
+        await fixture.record(*others)
         edges = [NewBlocker(job.id, step, fixture.new_id(), "run", step) for step in (4, 5)]
         await fixture.run(fixture.store.blockers.insert(edges))
         await fixture.finish_as(job, "fail", error="no")
         await fixture.run(fixture.store.jobs.redrive([job.id], now=fixture.now))
-        assert [each.name for each in await fixture.steps(job.id)] == ["reserve", "scale"]
+        assert [each.name for each in await fixture.steps(job.id)] == [
+            *("reserve", "scale", "book", "count", "send", "charge", "sleep")
+        ]
+        assert len(await fixture.steps(other.id)) == 2
         left = await fixture.run(fixture.store.blockers.of_jobs([job.id]))
         assert [each.step for each in left] == [5]
         (again,) = await fixture.claim()
@@ -403,8 +443,10 @@ class SignalConformance(FunctionConformance):
             wait = fixture.wait(job, nth=nth, position=nth)
             await fixture.record(wait)
             record = (await fixture.steps(job.id))[-1]
-            assert record.signal_id == signal.id
+            assert (record.signal_id, record.signal_data) == (signal.id, '"yes"')
             assert await fixture.close(fixture.ended(wait, signal_id=signal.id))
+            record = (await fixture.steps(job.id))[-1]
+            assert (record.signal_id, record.signal_data) == (signal.id, None)
 
     async def test_a_signal_goes_to_one_of_two_waits_that_end_together(
         self, fixture: StepFixture
@@ -591,6 +633,15 @@ class SignalConformance(FunctionConformance):
         await fixture.send(fixture.signal(key="8"))
         assert ignorant.id in await fixture.due()
 
+    async def test_what_happened_for_others_does_not_keep_a_function_awake(
+        self, fixture: StepFixture
+    ) -> None:
+        other = await fixture.start_running("other")
+        await fixture.record(fixture.wait(other))
+        await fixture.send(fixture.signal())
+        await fixture.parked(key="8")
+        assert await fixture.due() == []
+
     async def test_a_signal_whose_time_is_over_wakes_nobody_later(
         self, fixture: StepFixture
     ) -> None:
@@ -699,10 +750,25 @@ class SignalConformance(FunctionConformance):
         self, fixture: StepFixture
     ) -> None:
         await fixture.parked()
-        job = await fixture.start_running()
-        await fixture.record(fixture.step(job, marks=True))
-        await fixture.park(job)
-        assert await fixture.run(fixture.store.steps.find_stranded(10)) == [JobRef(job.id, MAIL)]
+        stranded = []
+        for _ in range(2):
+            job = await fixture.start_running()
+            wait = fixture.wait(job)
+            sleep = fixture.step(job, "sleep", kind="sleep", state="open", position=2)
+            await fixture.record(wait, sleep)
+            assert await fixture.close(fixture.ended(wait))
+            await fixture.park(job)
+            stranded.append(JobRef(job.id, MAIL))
+        edged, child = await fixture.start_running(), await fixture.start("child")
+        await fixture.record(fixture.step(edged, "run", kind="run", state="open", marks=True))
+        edge = NewBlocker(edged.id, 0, child.id, "run", 1)
+        await fixture.run(fixture.store.blockers.insert([edge]))
+        await fixture.park(edged)
+        await fixture.start_blocked(child.id)
+        later = await fixture.start_running()
+        await fixture.record(fixture.step(later, marks=True))
+        await fixture.park(later, fixture.now + SECOND)
+        assert await fixture.run(fixture.store.steps.find_stranded(10)) == stranded
 
     async def test_parks_and_other_ends_go_together(self, fixture: StepFixture) -> None:
         await fixture.start_all([fixture.job() for _ in range(4)])

@@ -41,7 +41,7 @@ SUITES = {
         "tests/storage/test_fences.py",
     ),
 }  # fmt: skip
-LONGEST_TEST_S = 1.0
+LONGEST_TEST_S = 3.0
 CONTRACT = "tests/contract/test_stores.py"
 
 
@@ -188,6 +188,7 @@ def main() -> int:
     parser.add_argument(
         "--verdicts", type=Path, help="write every verdict to this file as JSON lines"
     )
+    parser.add_argument("--again", type=Path, help="only those that survived in such a file")
     parser.add_argument(
         "--record", action="store_true", help="see again which tests execute which statements"
     )
@@ -204,6 +205,9 @@ def main() -> int:
         and (not options.file or each.file in options.file)
         and (not options.kind or each.mutation.kind in options.kind)
     ]
+    if options.again:
+        survived = _survivors(options.again)
+        chosen = [each for each in chosen if each.name in survived]
     if not options.all and len(chosen) > options.sample:
         chosen = random.Random(options.seed).sample(chosen, options.sample)
     if options.list:
@@ -239,6 +243,11 @@ def main() -> int:
 
     status = work_with(suites, store, options.children, work)
     return int(status != 0 or bool(failures) or bool(stale))
+
+
+def _survivors(path: Path) -> set[str]:
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {row["mutant"] for row in rows if row["killer"] is None}
 
 
 def _write(path: Path, tally: Tally) -> None:
