@@ -705,13 +705,14 @@ class SignalConformance(FunctionConformance):
 
     async def test_signals_are_unwanted_that_nobody_waits_for(self, fixture: StepFixture) -> None:
         await fixture.parked()
-        wanted, unwanted = fixture.signal(), fixture.signal(key="8")
-        await fixture.send(wanted, unwanted, fixture.signal(key="8", broadcast=True))
+        wanted, unwanted, unnamed = (fixture.signal(), fixture.signal(key="8"), fixture.signal("x"))
+        await fixture.send(wanted, unwanted, unnamed, fixture.signal(key="8", broadcast=True))
         fixture.pass_time(seconds=5)
         ask = fixture.store.signals.find_unwanted
         assert await fixture.run(ask(6_000, 10, fixture.now)) == []
         found = await fixture.run(ask(5_000, 10, fixture.now))
-        assert found == [
+        assert [each.id for each in found] == [unwanted.id, unnamed.id]
+        assert found[:1] == [
             SignalRecord(
                 unwanted.id, "approved", "8", '"yes"', None, False, fixture.now - 5 * SECOND,
                 fixture.now + (WEEK_MS - 5_000) * MILLISECOND, None,
@@ -888,6 +889,12 @@ class ChildrenConformance(FunctionConformance):
         await fixture.park(again)
         assert await fixture.due() == []
         assert await self.end(fixture, children[1]) == [JobRef(parent.id, MAIL)]
+
+    async def test_a_run_waits_for_no_chain_of_another_function(self, fixture: StepFixture) -> None:
+        first, (child,) = await self.parent(fixture, 1)
+        await fixture.park(first)
+        await self.parent(fixture, 1)
+        assert await self.end(fixture, child) == [JobRef(first.id, MAIL)]
 
     async def test_a_function_whose_chains_end_while_it_runs_is_due_when_it_parks(
         self, fixture: StepFixture
