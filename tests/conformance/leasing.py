@@ -85,6 +85,19 @@ class LeaseConformance(Conformance):
         leases = await fixture.run(fixture.store.leases.page(10))
         assert {each.token: each.jobs for each in leases} == {lost.token: 0, taken.token: 1}
 
+    async def test_of_the_leases_that_are_named_those_go_that_hold_nothing(
+        self, fixture: StoreFixture
+    ) -> None:
+        done = await fixture.finish_new("complete", "done")
+        unnamed = await fixture.finish_new("complete", "unnamed")
+        held = await fixture.start_running("held")
+        lost = await fixture.finish_new("release", "lost")
+        (taken,) = await fixture.claim("lost", worker="worker-2")
+        tokens = [done.token, held.token, lost.token]
+        await fixture.run(fixture.store.leases.free(tokens))
+        left = {each.token for each in await fixture.run(fixture.store.leases.page(10))}
+        assert left == {unnamed.token, held.token, taken.token}
+
 
 class HealingConformance(Conformance):
     """What a clock that ran ahead has dated."""

@@ -674,8 +674,8 @@ class SignalConformance(FunctionConformance):
         sleeper = await fixture.start_running()
         sleep: dict[str, Any] = {"kind": "sleep", "state": "open", "lasts_ms": 5_000}
         await fixture.record(fixture.step(sleeper, "sleep", **sleep))
-        fixture.pass_time(seconds=1)
         later = await fixture.start_running("later")
+        fixture.pass_time(seconds=1)
         waits = [
             fixture.wait(later, position=3, started_at=None),
             msgspec.structs.replace(fixture.wait(later, position=2), key="k"),

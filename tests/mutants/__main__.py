@@ -50,7 +50,7 @@ class Tally:
     """What became of the mutants so far."""
 
     total: int
-    killed: Counter[str] = field(default_factory=Counter)
+    path: Path | None
     verdicts: list[Verdict] = field(default_factory=list)
     survivors: list[Verdict] = field(default_factory=list)
     killers: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -59,6 +59,8 @@ class Tally:
     def add(self, verdict: Verdict) -> None:
         """Note a verdict, and say it if the mutant has survived."""
         self.verdicts.append(verdict)
+        if self.path is not None:
+            _append(self.path, verdict)
         if verdict.killer is None:
             self.survivors.append(verdict)
             word = "argued" if is_argued(verdict.mutant) else "SURVIVED"
@@ -82,15 +84,13 @@ def read_touches(store: StoreName, warm: WarmSession, again: bool) -> list[Touch
     new = [name for name in warm.items if name not in rows]
     if new:
         say(f"running {len(new)} tests to see which statements each executes")
-        rows |= dict.fromkeys(new, (0.0, []))
         rows |= {
             each.test: (each.seconds, sorted(each.statements)) for each in warm.record(new, say)
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(rows), encoding="utf-8")
-    return [
-        Touch(name, rows[name][0], frozenset(rows[name][1])) for name in warm.items if rows[name][1]
-    ]
+    known = {name: rows[name] for name in warm.items if name in rows}
+    return [Touch(name, seconds, frozenset(found)) for name, (seconds, found) in known.items()]
 
 
 def accepted(store: StoreName, chosen: Sequence[Mutant], url: str | None) -> Iterator[Mutant]:
@@ -186,7 +186,7 @@ def main() -> int:
         "--budget", type=float, default=20.0, help="seconds of tests for one mutant"
     )
     parser.add_argument(
-        "--verdicts", type=Path, help="write every verdict to this file as JSON lines"
+        "--verdicts", type=Path, help="add every verdict to this file, as JSON lines"
     )
     parser.add_argument("--again", type=Path, help="only those that survived in such a file")
     parser.add_argument(
@@ -221,7 +221,7 @@ def main() -> int:
         valid = list(accepted(store, chosen, warm.url))
         say(f"{len(valid)} mutants of {store}, {len(chosen) - len(valid)} more that are no SQL")
         touches = read_touches(store, warm, options.record)
-        tally = Tally(len(valid))
+        tally = Tally(len(valid), options.verdicts)
         unrun: Counter[str] = Counter()
         for each in valid:
             tests = ordered(each, touches, tally, options.budget)
@@ -230,8 +230,6 @@ def main() -> int:
                 continue
             warm.run(each, tests, tally.add)
         warm.finish()
-        if options.verdicts:
-            _write(options.verdicts, tally)
         table(tally, unrun)
         failures.extend(each for each in tally.survivors if not is_argued(each.mutant))
         slow = sum(each.is_slow for each in tally.verdicts)
@@ -250,16 +248,10 @@ def _survivors(path: Path) -> set[str]:
     return {row["mutant"] for row in rows if row["killer"] is None}
 
 
-def _write(path: Path, tally: Tally) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for each in tally.verdicts:
-            row = {
-                "mutant": each.mutant.name,
-                "killer": each.killer,
-                "slow": each.is_slow,
-                "tests": each.tests,
-            }
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+def _append(path: Path, verdict: Verdict) -> None:
+    row = {"mutant": verdict.mutant.name, "killer": verdict.killer, "tests": verdict.tests}
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
