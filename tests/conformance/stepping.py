@@ -289,12 +289,14 @@ class SteppingConformance(FunctionConformance):
             fixture.step(job, "send", position=11, undo=True),
             fixture.step(job, "undo:send", kind="undo", state="failed", position=12),
             fixture.step(job, "charge", key="k", position=13, undo=True),
-            fixture.step(job, "sleep", kind="sleep", state="failed", position=14),
+            fixture.step(job, "charge", nth=2, position=14, undo=True),
+            fixture.step(job, "sleep", kind="sleep", state="failed", position=15),
         )
         other = await fixture.start_running("other")
         others = [
             fixture.step(other, "ship", state="failed", error="no"),
             fixture.step(other, "failure", kind="failure", state="failed", position=2),
+            fixture.step(other, "undo:book", kind="undo", position=3),
         ]
         await fixture.record(*others)
         edges = [NewBlocker(job.id, step, fixture.new_id(), "run", step) for step in (4, 5)]
@@ -302,9 +304,9 @@ class SteppingConformance(FunctionConformance):
         await fixture.finish_as(job, "fail", error="no")
         await fixture.run(fixture.store.jobs.redrive([job.id], now=fixture.now))
         assert [each.name for each in await fixture.steps(job.id)] == [
-            *("reserve", "scale", "book", "count", "send", "charge", "sleep")
+            *("reserve", "scale", "book", "count", "send", "charge", "charge", "sleep")
         ]
-        assert len(await fixture.steps(other.id)) == 2
+        assert len(await fixture.steps(other.id)) == 3
         left = await fixture.run(fixture.store.blockers.of_jobs([job.id]))
         assert [each.step for each in left] == [5]
         (again,) = await fixture.claim()
@@ -584,6 +586,7 @@ class SignalConformance(FunctionConformance):
         ]
         await fixture.record(*steps, fixture.wait(other))
         whole = await fixture.steps(job.id)
+        assert [each.error for each in whole] == [None, "no", None, None, None]
         read = fixture.store.steps
         assert await fixture.run(read.latest(job.id, 10)) == whole
         assert await fixture.run(read.latest(job.id, 2)) == whole[3:]
