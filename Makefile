@@ -112,6 +112,10 @@ simulation: setup ## Simulate workers on a virtual clock, with faults; a seed th
 formal: setup ## Check the formal model and its broken variants with TLC; needs Java.
 	@$(BIN)/python -m tests.formal $(ARGS)
 
+.PHONY: mutants
+mutants: setup ## Make small mistakes in our SQL, one at a time, and see that a test notices each.
+	@$(BIN)/python -m tests.mutants $(ARGS)
+
 # The wheel is 18, and Debian's package is another one; `make test` runs on both.
 VERSIONS ?= 14 15 16 17
 CONTRACT := tests/contract tests/storage/test_migrate_postgres.py tests/storage/test_fences.py tests/notify/test_postgres.py

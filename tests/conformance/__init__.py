@@ -63,6 +63,7 @@ from tests.conformance.isolation import LockedReapConformance as LockedReapConfo
 from tests.conformance.isolation import RowLockConformance as RowLockConformance
 from tests.conformance.leasing import FencingConformance as FencingConformance
 from tests.conformance.leasing import GivingBackConformance as GivingBackConformance
+from tests.conformance.leasing import HealingConformance as HealingConformance
 from tests.conformance.leasing import HeldJobsConformance as HeldJobsConformance
 from tests.conformance.leasing import LeaseConformance as LeaseConformance
 from tests.conformance.leasing import ProgressConformance as ProgressConformance

@@ -9,6 +9,7 @@ import pytest
 from holdfast.commands.attempts import finish_attempts
 from holdfast.commands.debounce import DebouncedChain, DebouncedStart, start_debounced
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now
+from holdfast.commands.retention import FIRST_ID
 from holdfast.core.records import (
     ClaimedJob,
     Debounce,
@@ -87,6 +88,12 @@ async def _end(fixture: StoreFixture, job: ClaimedJob, kind: FinishKind = "compl
     assert [each.id for each in report.accepted] == [job.id]
 
 
+async def _heal(fixture: StoreFixture) -> None:
+    leases = fixture.store.leases
+    await fixture.run(leases.heal(fixture.now))
+    await fixture.run(leases.heal_queue(FIRST_ID, fixture.now))
+
+
 class DebounceConformance(Conformance):
     """Inputs of one key, one after the other."""
 
@@ -108,6 +115,48 @@ class DebounceConformance(Conformance):
         await _end(fixture, job)
         fixture.pass_time(seconds=10 * LATEST_S)
         assert await _take(fixture) is None
+
+    async def test_what_was_asked_for_by_a_clock_that_ran_ahead_was_asked_for_now(
+        self, fixture: StoreFixture
+    ) -> None:
+        right = fixture.now
+        await _ask(fixture, "1", latest_s=None)
+        fixture.pass_time(seconds=3_600)
+        await _ask(fixture, "2", latest_s=None)
+        fixture.now = right
+        await _heal(fixture)
+        fixture.pass_time(seconds=QUIET_S)
+        assert (await _take_one(fixture)).input == "2"
+
+    async def test_the_quiet_of_a_right_clock_goes_on(self, fixture: StoreFixture) -> None:
+        await _ask(fixture, "1")
+        fixture.pass_time(seconds=20)
+        await _ask(fixture, "2")
+        fixture.pass_time(seconds=20)
+        await _heal(fixture)
+        fixture.pass_time(seconds=10)
+        assert (await _take_one(fixture)).input == "2"
+
+    async def test_clocks_may_differ_by_a_minute(self, fixture: StoreFixture) -> None:
+        right = fixture.now
+        fixture.pass_time(seconds=60)
+        await _ask(fixture, "1")
+        await _ask(fixture, "2")
+        fixture.now = right
+        before = await fixture.rows("revision"), await fixture.rows("queue")
+        await _heal(fixture)
+        assert (await fixture.rows("revision"), await fixture.rows("queue")) == before
+
+    async def test_one_that_is_retried_by_a_clock_that_ran_ahead_waits_as_long_from_now(
+        self, fixture: StoreFixture
+    ) -> None:
+        right = fixture.now
+        fixture.pass_time(seconds=3_600)
+        job = await _start_run(fixture, "1")
+        assert await fixture.finish_as(job, "retry", delay_ms=5_000)
+        fixture.now = right
+        await _heal(fixture)
+        assert (await fixture.read(job.id)).available_at == right + 5 * SECOND
 
     async def test_a_job_that_is_asked_for_without_end_starts_at_its_latest_time(
         self, fixture: StoreFixture

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
+from holdfast.commands.retention import FIRST_ID
 from holdfast.core.records import (
     ClaimedJob,
     Ending,
@@ -60,9 +61,9 @@ class LeaseConformance(Conformance):
         await fixture.start_all([fixture.job(), fixture.job()])
         short, _ = await fixture.claim(lease_ms=30_000, worker="worker-2")
         leases = await fixture.run(fixture.store.leases.page(10))
-        assert [(lease.token, lease.jobs) for lease in leases] == [
-            (short.token, 2),
-            (long.token, 1),
+        assert [(lease.token, lease.worker, lease.jobs) for lease in leases] == [
+            (short.token, "worker-2", 2),
+            (long.token, WORKER, 1),
         ]
         assert [lease.claimed_at for lease in leases] == [fixture.now, fixture.now]
         (mine,) = await fixture.run(fixture.store.leases.page(10, WORKER))
@@ -83,6 +84,96 @@ class LeaseConformance(Conformance):
         (taken,) = await fixture.claim(worker="worker-2")
         leases = await fixture.run(fixture.store.leases.page(10))
         assert {each.token: each.jobs for each in leases} == {lost.token: 0, taken.token: 1}
+
+    async def test_of_the_leases_that_are_named_those_go_that_hold_nothing(
+        self, fixture: StoreFixture
+    ) -> None:
+        done = await fixture.finish_new("complete", "done")
+        unnamed = await fixture.finish_new("complete", "unnamed")
+        held = await fixture.start_running("held")
+        lost = await fixture.finish_new("release", "lost")
+        (taken,) = await fixture.claim("lost", worker="worker-2")
+        tokens = [done.token, held.token, lost.token]
+        await fixture.run(fixture.store.leases.free(tokens))
+        left = {each.token for each in await fixture.run(fixture.store.leases.page(10))}
+        assert left == {unnamed.token, held.token, taken.token}
+
+
+class HealingConformance(Conformance):
+    """What a clock that ran ahead has dated."""
+
+    async def test_a_lease_that_ends_too_late_by_the_present_clock_begins_again(
+        self, fixture: StoreFixture
+    ) -> None:
+        right = await fixture.start_running("right")
+        fixture.pass_time(seconds=3_600)
+        ahead = await fixture.start_running("ahead")
+        fixture.pass_time(seconds=-3_600)
+        assert await fixture.run(fixture.store.leases.heal(fixture.now)) == 1
+        for each in (right, ahead):
+            record = await fixture.read(each.id)
+            assert record.lease_expires_at == fixture.now + LEASE_MS * MILLISECOND
+
+    @pytest.mark.parametrize("seconds", [1, 60])
+    async def test_clocks_may_differ_by_a_minute(self, fixture: StoreFixture, seconds: int) -> None:
+        fixture.pass_time(seconds=seconds)
+        await fixture.start_running()
+        fixture.pass_time(seconds=-seconds)
+        before = await fixture.harness.contents()
+        assert await fixture.run(fixture.store.leases.heal(fixture.now)) == 0
+        assert await fixture.harness.contents() == before
+
+    async def test_jobs_are_due_as_long_from_now_as_they_were_to_wait(
+        self, fixture: StoreFixture
+    ) -> None:
+        right = fixture.now
+        planned = await fixture.start("planned", at=right + 7_200 * SECOND)
+        waiting = await fixture.finish_new("retry", "waiting", delay_ms=7_200_000)
+        blocker = await fixture.start("blocker")
+        blocked = await fixture.start_blocked(blocker.chain_id)
+        fixture.pass_time(seconds=60)
+        near = await fixture.start("near")
+        close = await fixture.finish_new("retry", "close", delay_ms=5_000)
+        ahead = fixture.pass_time(seconds=3_600)
+        new = await fixture.start("new")
+        soon = await fixture.start("soon", at=right + 1_800 * SECOND)
+        running = await fixture.start_running("running")
+        retried = await fixture.start_running("retried")
+        snoozed = await fixture.start_running("snoozed")
+        fixture.pass_time(seconds=100)
+        assert await fixture.finish_as(retried, "retry", delay_ms=5_000)
+        assert await fixture.finish_as(snoozed, "snooze", delay_ms=1_200_000)
+        fixture.now = right
+        page = await fixture.run(fixture.store.leases.heal_queue(FIRST_ID, right))
+        assert (page.seen, page.healed) == (11, 4)
+        found = {
+            each.type: (await fixture.read(each.id)).available_at
+            for each in (planned, waiting, near, close, new, soon, retried, running)
+        }
+        assert found == {
+            "planned": right + 7_200 * SECOND,
+            "waiting": right + 7_200 * SECOND,
+            "near": right + 60 * SECOND,
+            "close": right + 65 * SECOND,
+            "new": right,
+            "soon": right + 1_800 * SECOND,
+            "retried": right + 5 * SECOND,
+            "running": ahead,
+        }
+        # By its fence, which has milliseconds.
+        due = (await fixture.read(snoozed.id)).available_at
+        assert due is not None
+        assert 0 <= due - right - 1_300 * SECOND < MILLISECOND
+        assert (await fixture.read(blocked.id)).state == "blocked"
+
+    async def test_a_queue_is_healed_in_pages(self, fixture: StoreFixture) -> None:
+        right = fixture.now
+        fixture.pass_time(seconds=3_600)
+        await fixture.start_all([fixture.job() for _ in range(1_001)])
+        first = await fixture.run(fixture.store.leases.heal_queue(FIRST_ID, right))
+        assert (first.seen, first.healed) == (1_000, 1_000)
+        second = await fixture.run(fixture.store.leases.heal_queue(first.last or "", right))
+        assert (second.seen, second.healed) == (1, 1)
 
 
 class HeldJobsConformance(Conformance):
@@ -225,7 +316,7 @@ class ProgressConformance(Conformance):
         await fixture.start_all([fixture.job() for _ in range(3)])
         first, second, silent = await fixture.claim()
         await self._say(fixture, _word(first, 0.5), _word(second, 0.7))
-        said = await self._read(fixture, first.id, second.id, silent.id)
+        said = await self._read(fixture, second.id, first.id, silent.id)
         assert [(each.id, each.fraction) for each in said] == [
             (first.id, 0.5),
             (second.id, 0.7),

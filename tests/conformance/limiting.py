@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.commands.retention import FIRST_ID
 from holdfast.core.partitions import (
     BatchRule,
     LimitedAnswer,
@@ -193,6 +194,92 @@ class LimitConformance(LimitedConformance):
         fixture.pass_time(seconds=10)
         (again,) = await fixture.take(allowed=1)
         assert (again.id, again.attempt) == (first.id, 2)
+
+    @pytest.mark.parametrize("kind", ["retry", "snooze", "release", "reap"])
+    async def test_a_job_that_comes_back_is_in_its_line_and_no_plain_claim_sees_it(
+        self, fixture: LimitFixture, kind: Any
+    ) -> None:
+        (job,) = await fixture.put("a")
+        (taken,) = await fixture.take(allowed=1)
+        if kind != "reap":
+            assert await fixture.finish_as(taken, kind, delay_ms=1_000)
+        fixture.pass_time(seconds=3_600)
+        await fixture.reap()
+        assert await fixture.claim(priorities=[None]) == []
+        assert [each.id for each in await fixture.take(allowed=1)] == [job.id]
+
+    async def test_a_job_in_line_whose_worker_died_twice_waits_there_for_its_backoff(
+        self, fixture: LimitFixture
+    ) -> None:
+        job = await _crash(fixture)
+        await fixture.take(lease_ms=1_000)
+        fixture.pass_time(seconds=1)
+        await fixture.reap()
+        answer = await fixture.look(allowed=1)
+        assert (answer.jobs, answer.next_us) == ([], BACKOFF_MS * 1_000)
+        fixture.pass_time(ms=BACKOFF_MS)
+        assert [each.id for each in await fixture.take(allowed=1)] == [job.id]
+
+    @pytest.mark.parametrize("kind", ["fail", "reap"])
+    async def test_a_redriven_job_is_due_now_at_its_priority(
+        self, fixture: LimitFixture, kind: Any
+    ) -> None:
+        (job,) = await fixture.put("a", priority=3, max_attempts=1)
+        (taken,) = await fixture.take(allowed=1)
+        if kind == "fail":
+            assert await fixture.finish_as(taken, kind)
+        fixture.pass_time(seconds=3_600)
+        await fixture.reap()
+        await fixture.run(fixture.store.jobs.redrive([job.id], now=fixture.now))
+        (again,) = await fixture.take(allowed=1)
+        assert (again.id, again.priority, again.available_at) == (job.id, 3, fixture.now)
+
+    async def test_a_job_in_line_by_a_clock_that_ran_ahead_is_due_now(
+        self, fixture: LimitFixture
+    ) -> None:
+        right = fixture.now
+        fixture.pass_time(seconds=3_600)
+        (job,) = await fixture.put("a")
+        fixture.now = right
+        await fixture.run(fixture.store.leases.heal_queue(FIRST_ID, right))
+        assert await fixture.claim(priorities=[None]) == []
+        (taken,) = await fixture.take(allowed=1)
+        assert (taken.id, taken.available_at) == (job.id, right)
+
+    async def test_an_ordered_job_keeps_its_place_when_a_clock_ran_ahead(
+        self, fixture: LimitFixture
+    ) -> None:
+        right = fixture.pass_time(seconds=10)
+        (first,) = await fixture.put("a", ordered=True)
+        fixture.pass_time(seconds=1)
+        await fixture.put("a", ordered=True)
+        fixture.pass_time(seconds=3_600)
+        (taken,) = await fixture.take(ordered="skip")
+        assert taken.id == first.id
+        assert await fixture.finish_as(taken, "retry", delay_ms=5_000)
+        fixture.now = right + 10 * SECOND
+        await fixture.run(fixture.store.leases.heal_queue(FIRST_ID, fixture.now))
+        assert await fixture.take(ordered="skip") == []
+        fixture.pass_time(seconds=5)
+        assert [each.id for each in await fixture.take(ordered="skip")] == [first.id]
+
+    async def test_a_pause_by_a_clock_that_ran_ahead_begins_now(
+        self, fixture: LimitFixture
+    ) -> None:
+        limits, right = fixture.store.limits, fixture.now
+        await fixture.run(limits.rest("mail#b", 60_000, now=right + 60 * SECOND))
+        ahead = fixture.pass_time(seconds=3_600)
+        await fixture.run(limits.rest("mail#a", 60_000, now=ahead))
+        await fixture.run(limits.set("mail#c", allowed=3, now=ahead))
+        await fixture.run(fixture.store.leases.heal(right))
+        found = {each.id: each for each in await fixture.run(limits.settings(MAIL))}
+        assert (found["mail#a"].paused_until, found["mail#a"].changed_at) == (
+            right + 60 * SECOND,
+            right,
+        )
+        # One that began a minute ahead may be another server's, and one that is no pause does not wait.
+        assert found["mail#b"].paused_until == right + 120 * SECOND
+        assert found["mail#c"].changed_at == ahead
 
     async def test_a_reaped_job_frees_its_place_and_its_late_end_changes_nothing(
         self, fixture: LimitFixture

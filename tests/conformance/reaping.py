@@ -46,7 +46,8 @@ class ReapingConformance(Conformance):
 
     async def test_a_reaped_job_waits_with_its_crash_counted(self, fixture: StoreFixture) -> None:
         job = await fixture.start_running()
-        fixture.pass_time(ms=LEASE_MS + 250)
+        fixture.pass_time(ms=LEASE_MS + 249)
+        fixture.now += 600
         page = await fixture.reap()
         assert page.reaped == [
             Reaped(
@@ -143,6 +144,30 @@ class ReapingConformance(Conformance):
         fixture.now = right
         await fixture.run(fixture.store.leases.heal_queue(FIRST_ID, fixture.now))
         assert (await fixture.read(job.id)).available_at == right
+
+    async def test_a_job_keeps_the_place_of_its_last_retry(self, fixture: StoreFixture) -> None:
+        job = await fixture.start_running()
+        await crash(fixture)
+        (again,) = await fixture.claim()
+        assert await fixture.finish_as(again, "retry", delay_ms=5_000)
+        due = fixture.pass_time(seconds=5)
+        await fixture.claim()
+        await crash(fixture)
+        assert (await fixture.read(job.id)).available_at == due
+
+    async def test_however_often_workers_died_the_backoff_is_bounded(
+        self, fixture: StoreFixture
+    ) -> None:
+        job = await fixture.start_running(max_attempts=0)
+        for _ in range(66):
+            fixture.pass_time(ms=LEASE_MS + BACKOFF_CAP_MS)
+            await fixture.reap(poison=1_000)
+            fixture.pass_time(ms=BACKOFF_CAP_MS)
+            await fixture.claim(max_attempts=0)
+        fixture.pass_time(ms=LEASE_MS)
+        await fixture.reap(poison=1_000)
+        record = await fixture.read(job.id)
+        assert record.available_at == fixture.now + BACKOFF_CAP_MS * MILLISECOND
 
     async def test_only_what_a_lease_still_holds_is_reaped(self, fixture: StoreFixture) -> None:
         await fixture.start_all([fixture.job() for _ in range(3)])

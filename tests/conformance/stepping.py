@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from holdfast.core.partitions import partition_id
@@ -207,6 +208,29 @@ class SteppingConformance(FunctionConformance):
         await fixture.record(fixture.step(job, "ship"))
         assert (await fixture.read(job.id)).attempt == 2
 
+    async def test_jobs_of_one_claim_have_records_of_their_own(self, fixture: StepFixture) -> None:
+        await fixture.start_all([fixture.job(), fixture.job()])
+        one, other = await fixture.claim()
+        assert one.token == other.token
+        wait = fixture.wait(one)
+        assert len(await fixture.record(wait)) == 1
+        assert await fixture.steps(other.id) == []
+        assert len(await fixture.close(fixture.ended(wait))) == 1
+        assert await fixture.record(fixture.wait(other))
+        assert await fixture.close(fixture.ended(wait)) == []
+        assert [each.state for each in await fixture.steps(other.id)] == ["open"]
+
+    async def test_a_record_counts_no_other_attempt(self, fixture: StepFixture) -> None:
+        other = await fixture.start_running("other")
+        for _ in range(2):
+            await fixture.finish_as(other, "retry")
+            (other,) = await fixture.claim("other")
+        job = await fixture.start_running()
+        await fixture.record(fixture.step(job, marks=True))
+        await fixture.finish_as(other, "retry")
+        (again,) = await fixture.claim("other")
+        assert (again.attempt, bool(again.steps)) == (4, False)
+
     async def test_progress_does_not_reset_the_count_of_killed_workers(
         self, fixture: StepFixture
     ) -> None:
@@ -258,12 +282,31 @@ class SteppingConformance(FunctionConformance):
             fixture.step(job, "scale", kind="run", position=5),
             fixture.step(job, "failure", kind="failure", state="failed", position=6),
             fixture.step(job, "undo:charge", kind="undo", position=7),
+            # Not undone, not to be undone, undone in vain, of another key, and no work of its own.
+            fixture.step(job, "book", position=8, undo=True),
+            fixture.step(job, "count", position=9),
+            fixture.step(job, "undo:count", kind="undo", position=10),
+            fixture.step(job, "send", position=11, undo=True),
+            fixture.step(job, "undo:send", kind="undo", state="failed", position=12),
+            fixture.step(job, "charge", key="k", position=13, undo=True),
+            fixture.step(job, "charge", nth=2, position=14, undo=True),
+            fixture.step(job, "sleep", kind="sleep", state="failed", position=15),
         )
+        other = await fixture.start_running("other")
+        others = [
+            fixture.step(other, "ship", state="failed", error="no"),
+            fixture.step(other, "failure", kind="failure", state="failed", position=2),
+            fixture.step(other, "undo:book", kind="undo", position=3),
+        ]
+        await fixture.record(*others)
         edges = [NewBlocker(job.id, step, fixture.new_id(), "run", step) for step in (4, 5)]
         await fixture.run(fixture.store.blockers.insert(edges))
         await fixture.finish_as(job, "fail", error="no")
         await fixture.run(fixture.store.jobs.redrive([job.id], now=fixture.now))
-        assert [each.name for each in await fixture.steps(job.id)] == ["reserve", "scale"]
+        assert [each.name for each in await fixture.steps(job.id)] == [
+            *("reserve", "scale", "book", "count", "send", "charge", "charge", "sleep")
+        ]
+        assert len(await fixture.steps(other.id)) == 3
         left = await fixture.run(fixture.store.blockers.of_jobs([job.id]))
         assert [each.step for each in left] == [5]
         (again,) = await fixture.claim()
@@ -402,8 +445,10 @@ class SignalConformance(FunctionConformance):
             wait = fixture.wait(job, nth=nth, position=nth)
             await fixture.record(wait)
             record = (await fixture.steps(job.id))[-1]
-            assert record.signal_id == signal.id
+            assert (record.signal_id, record.signal_data) == (signal.id, '"yes"')
             assert await fixture.close(fixture.ended(wait, signal_id=signal.id))
+            record = (await fixture.steps(job.id))[-1]
+            assert (record.signal_id, record.signal_data) == (signal.id, None)
 
     async def test_a_signal_goes_to_one_of_two_waits_that_end_together(
         self, fixture: StepFixture
@@ -480,42 +525,254 @@ class SignalConformance(FunctionConformance):
             fixture.now + 58 * SECOND, None,
         )  # fmt: skip
 
+    async def test_an_end_under_a_lost_token_is_refused(self, fixture: StepFixture) -> None:
+        job = await fixture.start_running()
+        wait = fixture.wait(job)
+        await fixture.record(wait)
+        await fixture.lose_all()
+        (again,) = await fixture.claim()
+        other = await fixture.start_running("other")
+        assert await fixture.close(fixture.ended(wait)) == []
+        foreign = msgspec.structs.replace(wait, token=other.token)
+        assert await fixture.close(fixture.ended(foreign)) == []
+        assert [each.state for each in await fixture.steps(job.id)] == ["open"]
+        assert len(await fixture.close(fixture.ended(fixture.wait(again)))) == 1
+
+    async def test_only_the_record_that_is_named_ends(self, fixture: StepFixture) -> None:
+        job, other = await fixture.start_running(), await fixture.start_running("other")
+        named = fixture.wait(job, key="a", lasts_ms=5_000)
+        named = msgspec.structs.replace(named, key="k", nth=2)
+        others = [
+            msgspec.structs.replace(named, name="another", position=2),
+            msgspec.structs.replace(named, key="l", position=3),
+            msgspec.structs.replace(named, nth=3, position=4),
+            msgspec.structs.replace(named, job_id=other.id, token=other.token),
+        ]
+        assert len(await fixture.record(named, *others)) == 5
+        fixture.pass_time(seconds=1)
+        ended = await fixture.close(fixture.ended(named, "failed", error="no", output="1"))
+        assert ended == [WrittenStep(job.id, named.name, "k", 2, fixture.now + 4 * SECOND)]
+        found, *left = await fixture.steps(job.id, other.id)
+        assert (found.state, found.error, found.output) == ("failed", "no", "1")
+        assert found.finished_at == fixture.now
+        assert {each.state for each in left} == {"open"}
+        assert {each.finished_at for each in left} == {None}
+        assert await fixture.close(fixture.ended(named, output="2")) == []
+        assert (await fixture.steps(job.id))[0] == found
+
+    async def test_a_signal_that_was_taken_or_swept_ends_no_other_wait(
+        self, fixture: StepFixture
+    ) -> None:
+        first, second = await fixture.start_running(), await fixture.start_running("second")
+        signal = fixture.signal()
+        await fixture.send(signal)
+        waits = [fixture.wait(first), fixture.wait(second)]
+        await fixture.record(*waits)
+        assert await fixture.close(fixture.ended(waits[0], signal_id=signal.id))
+        assert await fixture.close(fixture.ended(waits[1], signal_id=signal.id)) == []
+        assert await fixture.close(fixture.ended(waits[1], signal_id=fixture.new_id())) == []
+        assert [each.state for each in await fixture.steps(second.id)] == ["open"]
+
+    async def test_people_see_the_last_records_and_the_open_ones(
+        self, fixture: StepFixture
+    ) -> None:
+        job, other = await fixture.start_running(), await fixture.start_running("other")
+        steps = [
+            fixture.step(job, "a", undo=True, arguments=7, started_at=fixture.now, marks=True),
+            fixture.step(job, "b", state="failed", output=None, error="no", position=2),
+            fixture.wait(job, position=3, lasts_ms=HOUR_MS),
+            fixture.step(job, "cursor", kind="cursor", state="open", position=4),
+            fixture.wait(job, "other", position=5),
+        ]
+        await fixture.record(*steps, fixture.wait(other))
+        whole = await fixture.steps(job.id)
+        assert [each.error for each in whole] == [None, "no", None, None, None]
+        read = fixture.store.steps
+        assert await fixture.run(read.latest(job.id, 10)) == whole
+        assert await fixture.run(read.latest(job.id, 2)) == whole[3:]
+        assert await fixture.run(read.waits_of(job.id, 10)) == []
+        assert await fixture.run(read.waiting()) == {}
+        await fixture.park(job)
+        assert await fixture.run(read.waits_of(job.id, 10)) == [whole[2], whole[4]]
+        assert await fixture.run(read.waits_of(job.id, 1)) == [whole[2]]
+        assert await fixture.run(read.waiting()) == {"wait": 2}
+
+    async def test_records_are_copied_as_they_are(self, fixture: StepFixture) -> None:
+        job = await fixture.start_running()
+        steps = [
+            fixture.step(job, "a", key="k", undo=True, arguments=7, started_at=fixture.now),
+            fixture.step(job, "b", nth=2, state="failed", output=None, error="no", position=2),
+            fixture.wait(job, position=3, lasts_ms=HOUR_MS),
+        ]
+        await fixture.record(*steps)
+        records = await fixture.steps(job.id)
+        new, untouched = await fixture.start("new"), await fixture.start("untouched")
+        await fixture.run(fixture.store.steps.copy(new.id, records))
+        assert await fixture.steps(new.id) == [
+            msgspec.structs.replace(each, job_id=new.id, fence=0) for each in records
+        ]
+        (taken,) = await fixture.claim("new")
+        (plain,) = await fixture.claim("untouched")
+        assert (bool(taken.steps), plain.id, bool(plain.steps)) == (True, untouched.id, False)
+
+    async def test_a_signal_wakes_nobody_who_does_not_wait_for_it(
+        self, fixture: StepFixture
+    ) -> None:
+        waiting, _ = await fixture.parked(signal="other")
+        ignorant, _ = await fixture.parked(key="8")
+        done = await fixture.start_running()
+        wait = fixture.wait(done)
+        sleep = fixture.step(
+            done, "sleep", kind="sleep", state="open", output=None, signal="approved",
+            signal_key="7", position=2, lasts_ms=HOUR_MS,
+        )  # fmt: skip
+        await fixture.record(wait, sleep)
+        assert await fixture.close(fixture.ended(wait))
+        await fixture.park(done, fixture.now + HOUR_MS * MILLISECOND)
+        await fixture.send(fixture.signal())
+        assert await fixture.due() == []
+        await fixture.send(fixture.signal("other"))
+        assert await fixture.due() == [waiting.id]
+        await fixture.send(fixture.signal(key="8"))
+        assert ignorant.id in await fixture.due()
+
+    async def test_what_happened_for_others_does_not_keep_a_function_awake(
+        self, fixture: StepFixture
+    ) -> None:
+        other = await fixture.start_running("other")
+        await fixture.record(fixture.wait(other))
+        await fixture.send(fixture.signal())
+        await fixture.parked(key="8")
+        assert await fixture.due() == []
+
+    async def test_a_signal_whose_time_is_over_wakes_nobody_later(
+        self, fixture: StepFixture
+    ) -> None:
+        await fixture.send(fixture.signal(keep_ms=1_000))
+        fixture.pass_time(seconds=1)
+        job, _ = await fixture.parked()
+        await fixture.send(fixture.signal("other"))
+        assert await fixture.due() == []
+        assert [each.signal_id for each in await fixture.steps(job.id)] == [None]
+
+    async def test_people_see_signals_the_newest_first(self, fixture: StepFixture) -> None:
+        first, second, third = (
+            fixture.signal(),
+            fixture.signal("other", "8", given_id="order 7", broadcast=True, data="1"),
+            fixture.signal(),
+        )
+        await fixture.send(first, second, third)
+        found = await fixture.run(fixture.store.signals.list(2))
+        assert [each.id for each in found] == [third.id, second.id]
+        week = fixture.now + WEEK_MS * MILLISECOND
+        assert found[1] == SignalRecord(
+            second.id, "other", "8", "1", "order 7", True, fixture.now, week, None
+        )
+
     async def test_people_see_what_functions_wait_for(self, fixture: StepFixture) -> None:
         since = fixture.now
         job, _ = await fixture.parked(nth=2, lasts_ms=5_000)
         gone, _ = await fixture.parked()
         await fixture.run(fixture.store.jobs.end([Ending(gone.id, "cancelled")], fixture.now))
-        assert await fixture.run(fixture.store.signals.waits(10)) == [
-            WaitRecord(
-                job.id,
-                job.chain_id,
-                MAIL,
-                "wait approved#2",
-                "approved",
-                "7",
-                since,
-                since + 5 * SECOND,
-            )
+        sleeper = await fixture.start_running()
+        sleep: dict[str, Any] = {"kind": "sleep", "state": "open", "lasts_ms": 5_000}
+        await fixture.record(fixture.step(sleeper, "sleep", **sleep))
+        later = await fixture.start_running("later")
+        fixture.pass_time(seconds=1)
+        waits = [
+            fixture.wait(later, position=3, started_at=None),
+            msgspec.structs.replace(fixture.wait(later, position=2), key="k"),
         ]
+        await fixture.record(*waits)
+        found = await fixture.run(fixture.store.signals.waits(10))
+        assert [(each.job_id, each.step, each.since) for each in found[1:]] == [
+            (later.id, "wait approved[k]", fixture.now),
+            (later.id, "wait approved", later.created_at),
+        ]
+        assert (
+            await fixture.run(fixture.store.signals.waits(1))
+            == found[:1]
+            == [
+                WaitRecord(
+                    job.id,
+                    job.chain_id,
+                    MAIL,
+                    "wait approved#2",
+                    "approved",
+                    "7",
+                    since,
+                    since + 5 * SECOND,
+                )
+            ]
+        )
 
     async def test_signals_are_unwanted_that_nobody_waits_for(self, fixture: StepFixture) -> None:
         await fixture.parked()
-        wanted, unwanted = fixture.signal(), fixture.signal(key="8")
-        await fixture.send(wanted, unwanted, fixture.signal(key="8", broadcast=True))
+        wanted, unwanted, unnamed = (fixture.signal(), fixture.signal(key="8"), fixture.signal("x"))
+        await fixture.send(wanted, unwanted, unnamed, fixture.signal(key="8", broadcast=True))
         fixture.pass_time(seconds=5)
         ask = fixture.store.signals.find_unwanted
         assert await fixture.run(ask(6_000, 10, fixture.now)) == []
         found = await fixture.run(ask(5_000, 10, fixture.now))
-        assert [each.id for each in found] == [unwanted.id]
+        assert [each.id for each in found] == [unwanted.id, unnamed.id]
+        assert found[:1] == [
+            SignalRecord(
+                unwanted.id, "approved", "8", '"yes"', None, False, fixture.now - 5 * SECOND,
+                fixture.now + (WEEK_MS - 5_000) * MILLISECOND, None,
+            )
+        ]  # fmt: skip
+
+    async def test_unwanted_are_those_that_could_still_be_taken_the_oldest_first(
+        self, fixture: StepFixture
+    ) -> None:
+        job = await fixture.start_running()
+        taken, over, first, second = (
+            fixture.signal(),
+            fixture.signal(keep_ms=5_000),
+            fixture.signal(key="8", given_id="g"),
+            fixture.signal("other"),
+        )
+        await fixture.send(taken, over, first, second)
+        wait = fixture.wait(job)
+        await fixture.record(wait)
+        assert await fixture.close(fixture.ended(wait, signal_id=taken.id))
+        # Nobody waits any longer; one that sleeps does not wait for a signal.
+        sleep: dict[str, Any] = {"kind": "sleep", "state": "open", "position": 2}
+        sleep |= {"signal": "other", "signal_key": "7"}
+        await fixture.record(fixture.step(job, "sleep", **sleep))
+        gone = await fixture.start_running("gone")
+        await fixture.record(fixture.wait(gone, "other"))
+        await fixture.run(fixture.store.jobs.end([Ending(gone.id, "cancelled")], fixture.now))
+        fixture.pass_time(seconds=5)
+        ask = fixture.store.signals.find_unwanted
+        found = await fixture.run(ask(5_000, 10, fixture.now))
+        assert [each.id for each in found] == [first.id, second.id]
+        assert found[0].given_id == "g"
+        assert await fixture.run(ask(5_000, 1, fixture.now)) == found[:1]
 
     async def test_a_function_that_nothing_will_wake_is_stranded(
         self, fixture: StepFixture
     ) -> None:
         await fixture.parked()
-        job = await fixture.start_running()
-        await fixture.record(fixture.step(job, marks=True))
-        await fixture.park(job)
-        assert await fixture.run(fixture.store.steps.find_stranded(10)) == [JobRef(job.id, MAIL)]
+        stranded = []
+        for _ in range(2):
+            job = await fixture.start_running()
+            wait = fixture.wait(job)
+            sleep = fixture.step(job, "sleep", kind="sleep", state="open", position=2)
+            await fixture.record(wait, sleep)
+            assert await fixture.close(fixture.ended(wait))
+            await fixture.park(job)
+            stranded.append(JobRef(job.id, MAIL))
+        edged, child = await fixture.start_running(), await fixture.start("child")
+        await fixture.record(fixture.step(edged, "run", kind="run", state="open", marks=True))
+        edge = NewBlocker(edged.id, 0, child.id, "run", 1)
+        await fixture.run(fixture.store.blockers.insert([edge]))
+        await fixture.park(edged)
+        await fixture.start_blocked(child.id)
+        later = await fixture.start_running()
+        await fixture.record(fixture.step(later, marks=True))
+        await fixture.park(later, fixture.now + SECOND)
+        assert await fixture.run(fixture.store.steps.find_stranded(10)) == stranded
 
     async def test_parks_and_other_ends_go_together(self, fixture: StepFixture) -> None:
         await fixture.start_all([fixture.job() for _ in range(4)])
@@ -635,6 +892,12 @@ class ChildrenConformance(FunctionConformance):
         await fixture.park(again)
         assert await fixture.due() == []
         assert await self.end(fixture, children[1]) == [JobRef(parent.id, MAIL)]
+
+    async def test_a_run_waits_for_no_chain_of_another_function(self, fixture: StepFixture) -> None:
+        first, (child,) = await self.parent(fixture, 1)
+        await fixture.park(first)
+        await self.parent(fixture, 1)
+        assert await self.end(fixture, child) == [JobRef(first.id, MAIL)]
 
     async def test_a_function_whose_chains_end_while_it_runs_is_due_when_it_parks(
         self, fixture: StepFixture

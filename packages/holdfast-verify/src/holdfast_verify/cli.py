@@ -13,6 +13,7 @@ from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, Format, columns, limit_option, output_option, write_records
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import pluralize
+from holdfast.core.errors import MissingExtra
 
 if TYPE_CHECKING:
     from holdfast.storage.database import Database
@@ -35,6 +36,18 @@ def _words_of(row: Mapping[str, Any]) -> str:
     return pluralize(count, "row") if count else "nothing that breaks it"
 
 
+def _check_archive(session: CliSession, url: str, limit: int) -> list[LawVerdict]:
+    """Check the archive at a URL, or the application's own. Raises: MissingExtra, ArchiveNotConfigured."""
+    try:
+        from holdfast_verify.archive_laws import check_archive, work_on
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            "the archive is read by another package",
+            help='install it: pip install "holdfast-jobs[archive]"',
+        ) from error
+    return check_archive(work_on(session.app, url), limit)
+
+
 async def _check(database: Database, limit: int) -> list[LawVerdict]:
     from holdfast_verify.laws import LAWS, check_law
 
@@ -49,18 +62,31 @@ async def _check(database: Database, limit: int) -> list[LawVerdict]:
 @click.command(
     "verify",
     cls=HelpCommand,
-    examples=("holdfast verify", "holdfast verify --url postgresql://db/shop -o json"),
+    examples=(
+        "holdfast verify",
+        "holdfast verify --url postgresql://db/shop -o json",
+        "holdfast verify --archive s3://archive",
+    ),
+)
+@click.option(
+    "--archive",
+    is_flag=False,
+    flag_value="",
+    metavar="[URL]",
+    help="Read the archive too: that of the application, or at this URL.",
 )
 @limit_option(20, 10_000)
 @output_option
 @with_database
-def verify(session: CliSession, limit: int, output: Format) -> int:
+def verify(session: CliSession, archive: str | None, limit: int, output: Format) -> int:
     """Check that no row breaks a law: lost, twice, torn, waiting forever.
 
     Exits with 6 and names the rows if one does. Reads whole tables and changes nothing; workers and producers go on.
-    Of each law at most --limit rows are named.
+    Of each law at most --limit rows are named. With --archive every archived object is read.
     """
     verdicts = session.run(_check(session.app.database, limit))
+    if archive is not None:
+        verdicts += _check_archive(session, archive, limit)
     rows = [
         {
             "law": each.law.name,
