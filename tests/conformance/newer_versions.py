@@ -67,14 +67,18 @@ class NewerVersionConformance(Conformance):
         urgent = await fixture.start(version=2, priority=1)
         await fixture.start("other", version=2)
         began = fixture.now
-        assert await fixture.run(fixture.store.jobs.newer([MAIL], {MAIL: 1}, fixture.now)) == []
+        assert (
+            await fixture.run(fixture.store.unreadable.newer([MAIL], {MAIL: 1}, fixture.now)) == []
+        )
         fixture.pass_time(seconds=5)
         reads = {MAIL: 1, "none": 1}
-        newer = await fixture.run(fixture.store.jobs.newer(list(reads), reads, fixture.now))
+        newer = await fixture.run(fixture.store.unreadable.newer(list(reads), reads, fixture.now))
         places = {(type, priority, id) for type, priority, _, id in newer}
         assert {(MAIL, 5, last.id), (MAIL, 1, urgent.id)} <= places
         assert {(type, at) for type, _, at, _ in newer} == {(MAIL, began)}
-        assert await fixture.run(fixture.store.jobs.newer([MAIL], {MAIL: 3}, fixture.now)) == []
+        assert (
+            await fixture.run(fixture.store.unreadable.newer([MAIL], {MAIL: 3}, fixture.now)) == []
+        )
 
     async def test_a_successor_bears_its_version(self, fixture: StoreFixture) -> None:
         job = await fixture.start_running()

@@ -45,7 +45,7 @@ def test_behind_newer_jobs_a_claim_costs_what_it_takes(postgres_url: str) -> Non
 
         assert cost(claim((0, FIRST_ID), reads=2)) == (READABLE, False)
         assert cost(claim(_place(postgres_url), reads=2)) == (READABLE, True)
-        assert cost(next(JobStore().newer(["mail"], {"mail": 2}))) == (1, True)
+        assert cost(next(UnreadableStore().newer(["mail"], {"mail": 2}))) == (1, True)
         assert cost(next(JobStore().next_due(["mail"], 10**12, reads={"mail": 2}))) == (1, True)
         assert cost(next(UnreadableStore().count(100))) == (1, True)
 
@@ -53,7 +53,7 @@ def test_behind_newer_jobs_a_claim_costs_what_it_takes(postgres_url: str) -> Non
 def _place(url: str) -> tuple[int, str]:
     """Where the last of the newer jobs is, as a worker that reads version 2 is told."""
     database = PostgresDatabase(url)
-    rows: list[Any] = database.run(database.store.jobs.newer(["mail"], {"mail": 2}))
+    rows: list[Any] = database.run(database.store.unreadable.newer(["mail"], {"mail": 2}))
     database.close()
     ((_, _, at, id),) = rows
     return at, id

@@ -98,7 +98,7 @@ async def test_what_is_readable_is_found_behind_newer_jobs_that_are_passed_over(
     sent = SentStatements(workshop.database)
     newer = await workshop.start("ship", 7, count=20, version=2)
     workshop.begin(database=sent, types=old)
-    await until(lambda: sent.names["job_newer"] > 0)
+    await until(lambda: sent.names["unreadable_newer"] > 0)
     for number in range(3):
         job_id = await workshop.start_one("ship", number)
         await workshop.events.seen("job_completed", job_id=job_id)

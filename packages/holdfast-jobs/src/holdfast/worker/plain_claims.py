@@ -278,7 +278,7 @@ class PlainClaims:
     async def _pass_over_newer(self, plan: ProbePlan) -> None:
         """Begin behind the jobs that are newer than this worker reads: a scan from the start may have met many."""
         self._scan_s = 0.0
-        newer = self._context.store.jobs.newer(sorted(plan.fully_scanned), self._reads)
+        newer = self._context.store.unreadable.newer(sorted(plan.fully_scanned), self._reads)
         with self._context.health.report(self._link.purpose):
             self.cursors.pass_over(await self._link.run(newer))
 

@@ -189,7 +189,7 @@ class SqliteLimitStore(LimitStore):
                 yield from each.charge(claim, ids, now)
         more, next_at = yield from _answer(claim, partitions, now)
         yield from _put([*partitions, *(shared if ids else [])], now)
-        rows = yield Statement("limit_next_signal", _asked(claim, now))
+        rows = yield Statement("limit_next_signal", _claim_params(claim, now))
         nexts = [at for at in (next_at, rows[0][0]) if at is not None]
         opened = {each.id for each in partitions}
         left = sum(row[3] not in opened for row in called)
@@ -265,7 +265,7 @@ def _read_states(partitions: Sequence[OpenPartition], holds: bool, now: Instant)
 def _read_signals(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
     """The due signals, the most urgent and oldest first."""
     found: list[Row] = []
-    asked = _asked(claim, now)
+    asked = _claim_params(claim, now)
     for priority in sorted({each.priority for each in claim.marks}):
         if len(found) < claim.window:
             window = claim.window - len(found)
@@ -275,7 +275,7 @@ def _read_signals(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
     return found
 
 
-def _asked(claim: LimitedClaim, now: Instant) -> dict[str, Value]:
+def _claim_params(claim: LimitedClaim, now: Instant) -> dict[str, Value]:
     """What most statements of a claim ask about."""
     return {"type": claim.type, "reads": claim.reads, "now": now}
 
@@ -317,7 +317,7 @@ def _poll(
     """See the first jobs of each queue, one more than there is room for."""
     share = 1 if called >= claim.window else max(1, -(-claim.limit // max(1, len(partitions))))
     crashed = {"ordered": claim.ordered, "allow_crashed": claim.allow_crashed}
-    given: dict[str, Value] = {**_asked(claim, now), **crashed}
+    given: dict[str, Value] = {**_claim_params(claim, now), **crashed}
     for partition in partitions:
         max_jobs = share * partition.weight
         if claim.batch is not None:
@@ -410,7 +410,7 @@ def _answer(
     ns: list[int] = []
     answered: list[str] = []
     kept = 0
-    asked = _asked(claim, now)
+    asked = _claim_params(claim, now)
     newer = (yield Statement("limit_newer", asked))[0][0] if partitions else None
     for partition in partitions:
         at = partition.opens[0] if partition.opens else None
@@ -464,7 +464,7 @@ def _next_poll(claim: LimitedClaim, partition: OpenPartition, now: Instant) -> O
         return now if partition.got else partition.at
     if claim.ordered:
         return None
-    given = {**_asked(claim, now), "gate": partition.id, "mask": partition.mask}
+    given = {**_claim_params(claim, now), "gate": partition.id, "mask": partition.mask}
     if not claim.allow_crashed and (yield Statement("limit_crashed_in_queue", given))[0][0]:
         return now + CRASHED_AGAIN_US
     found: Instant | None = (yield Statement("limit_next_in_queue", given))[0][0]

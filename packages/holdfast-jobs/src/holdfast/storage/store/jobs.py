@@ -152,15 +152,6 @@ class JobStore(Lists[JobRecord]):
             "job_next_due", types=texts(types), reads=versions, back_us=back_us, now=now
         )
 
-    def newer(
-        self, types: Sequence[str], reads: Mapping[str, int], now: Instant | None = None
-    ) -> Op[list[Row]]:
-        """Read where the last jobs above these versions are, due for a while, by queue: [type, priority, at, id]."""
-        versions = document([reads.get(each) for each in types])
-        return (
-            yield Statement("job_newer", {"types": texts(types), "reads": versions, "now": now})
-        )
-
     def finish(
         self,
         finishes: Sequence[Finish],
@@ -391,6 +382,13 @@ class UnreadableStore:
     def forget(self, ids: Sequence[str]) -> Op[None]:
         """Forget jobs. One statement."""
         yield Statement("unreadable_forget", {"ids": texts(ids)})
+
+    def newer(
+        self, types: Sequence[str], reads: Mapping[str, int], now: Instant | None = None
+    ) -> Op[list[Row]]:
+        """Read where the last jobs above these versions are, due for a while, by queue: [type, priority, at, id]."""
+        asked = {"types": texts(types), "reads": document([reads.get(each) for each in types])}
+        return (yield Statement("unreadable_newer", {**asked, "now": now}))
 
     def count(self, limit: int, now: Instant | None = None) -> Op[int]:
         """Count those that still wait, up to a limit. One statement."""

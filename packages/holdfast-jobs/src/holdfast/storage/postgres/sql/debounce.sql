@@ -56,7 +56,7 @@ answered as (
   delete from holdfast.revision where job_id = any (array (select id from final))),
 reversioned as (
   update holdfast.queue q set version = n.version from newest n
-   where q.job_id = any (array (select id from final)) and q.job_id = n.job_id and q.version is distinct from n.version),
+   where q.job_id = any (array (select id from final)) and q.job_id = n.job_id and coalesce(q.version, 1) <> coalesce(n.version, 1)),
 put_off as (
   update holdfast.queue q
      set available_at = case when q.gate is null then n.due_at end,

@@ -339,29 +339,6 @@ select w.available_at, w.version from holdfast.queue w
       and w.available_at < 'infinity'
     order by w.available_at
 
--- name: job_newer
--- The last jobs of each queue, due for a while, that are newer than a worker reads: up to there its next claims need not look. What a
--- transaction began before those and commits now is not hidden by them, unless it takes longer.
-with recursive newer as (
-  select t.type, t.reads as version, false as is_newer
-    from unnest(array (select json_array_elements_text(:types::json)),
-                array (select json_array_elements_text(:reads::json)::smallint)) t(type, reads)
-  union all
-  select n.type, (
-      select w.version from holdfast.queue w where w.type = n.type and w.version > n.version order by w.version limit 1), true
-    from newer n where n.version is not null)
-select found.type, found.priority, holdfast.us(found.available_at), found.job_id::text
-  from newer n
- cross join unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
- cross join lateral (
-   select w.type, w.priority, w.available_at, w.job_id from holdfast.queue w
-    where w.type = n.type and w.version = n.version and w.priority = level.priority
-      and w.available_at <= holdfast.moment(:now::bigint) - interval '5 s'
-    order by w.available_at desc, w.job_id desc
-    limit 1) found
- where n.is_newer
- order by found.available_at, found.job_id;
-
 -- name: job_finish
 -- Ends, continues or gives back attempts, all kinds in one statement. Each row is proven by its own (job, token) pair; what
 -- is not returned was lost or is locked by another transaction and is asked for with job_lease_status. Jobs that other jobs wait

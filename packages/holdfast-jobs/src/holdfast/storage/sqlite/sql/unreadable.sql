@@ -20,6 +20,28 @@ select u.job_id, u.type, u.error, u.at, q.job_id is not null, j.version, j.input
 -- name: unreadable_forget
 delete from holdfast_unreadable where job_id in (select value from json_each(:ids));
 
+-- name: unreadable_newer
+-- The last jobs of each queue, due for a while, that are newer than a worker reads: up to there its next claims need not look.
+with recursive asked (type, reads) as (
+  select value, json_extract(:reads, '$[' || key || ']') from json_each(:types)),
+newer (type, version, is_newer) as (
+  select type, reads, 0 from asked
+  union all
+  select n.type, (select min(w.version) from holdfast_queue w where w.type = n.type and w.version > n.version), 1
+    from newer n where n.version is not null)
+select type, priority, available_at, job_id
+  from (
+    select n.type, p.value as priority, q.available_at, q.job_id
+      from newer n
+     cross join json_each('[0,1,2,3,4,5,6,7,8,9]') p
+     cross join holdfast_queue q on q.job_id = (
+        select w.job_id from holdfast_queue w
+         where w.type = n.type and w.version = n.version and w.priority = p.value and w.available_at <= {now} - 5000000
+         order by w.available_at desc, w.job_id desc
+         limit 1)
+     where n.is_newer)
+ order by available_at, job_id;
+
 -- fragment: unread_versions
 -- The versions of live jobs, one step along their index each, that none of the live workers of their type reads.
 versioned (type) as (
