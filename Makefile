@@ -83,7 +83,7 @@ test: setup ## Run the library's tests, including on real PostgreSQL.
 acceptance: setup ## Test whole programs: killed workers, dashboard, documentation, demo, bench, applications.
 	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(ACCEPTANCE)) $(ARGS)
 
-# On two cores this makes more than 100,000 jobs and 1,000 faults.
+# A machine that keeps up makes 120,000 jobs and 1,200 faults in this time.
 CHAOS_SECONDS ?= 2400
 CHAOS_SEED ?= 1
 torture: setup ## Run deeper and longer tests: timing, interleavings, random moves, campaigns of faults.

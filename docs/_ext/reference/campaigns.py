@@ -37,7 +37,11 @@ PROMISES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     ),
     "A dead worker's jobs start again": (
         "",
-        lambda each: f"median {each['recovery_p50_s']:.1f} s, p99 {each['recovery_p99_s']:.1f} s",
+        lambda each: (
+            f"median {each['recovery_p50_s']:.1f} s, p99 {each['recovery_p99_s']:.1f} s"
+            if each["recovery_p50_s"] is not None
+            else "no worker died while it had jobs"
+        ),
     ),
 }
 """What a campaign checks: the guarantee, its laws, and what to say of one campaign."""
