@@ -23,10 +23,8 @@ from holdfast.storage.sqlite.store import sqlite_statements
 from holdfast.storage.sqlite.tally import Tally
 from holdfast.storage.store.params import document
 from holdfast.worker import handler_transactions, worker
-from holdfast.worker.attempt import Attempt
 from holdfast.worker.heartbeat import Heartbeat
 from holdfast.worker.options import PollBackoff
-from holdfast.worker.worker_context import WorkerContext
 from tests.simulation.server import Request, Server
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -181,10 +179,6 @@ def _expire_everything(self: OpenPartition, bearing: set[str], now: Instant) -> 
     _expire(self, set(), now)
 
 
-def _begin_always(self: WorkerContext, attempt: Attempt, now: float) -> bool:
-    return True
-
-
 def _append_only(self: Any, signals: Any, channel: Any = None, now: Any = None) -> Op[set[str]]:
     rows = yield Statement("signal_append", {"rows": document(signals), "now": now})
     return {row[0] for row in rows}
@@ -282,6 +276,7 @@ DEFECTS: Mapping[str, Defect] = {
     "effects-of-the-lost": Defect(
         "a transaction commits though its job was lost",
         patched(handler_transactions, "finish_fenced", _finish_unfenced),
+        is_rare=True,
     ),
     "one-fence": Defect(
         "a claim has the fence of the one before it",
@@ -303,17 +298,9 @@ DEFECTS: Mapping[str, Defect] = {
     "permit-forgotten": Defect(
         "a limit forgets who has a permit", patched(OpenPartition, "expire", _expire_everything)
     ),
-    "step-without-token": Defect(
-        "a step is recorded without a token",
-        edited(("step_record", " and q.token = json_extract(x.value, '$.token')", "")),
-    ),
     "signal-unheard": Defect(
         "a signal wakes nobody",
         patched(SqliteSignalStore, "append", _append_only),
-    ),
-    "handler-after-the-lease": Defect(
-        "a handler begins though its lease is over",
-        patched(WorkerContext, "may_begin", _begin_always),
     ),
 }
 """By name, in the order in which they are looked for."""

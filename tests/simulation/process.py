@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -195,9 +195,13 @@ class Process:
         """Stop it where it is, as SIGSTOP does."""
         self._loop.is_paused = self._background.is_paused = True
 
-    def resume(self) -> None:
-        """Let it go on."""
-        self._loop.is_paused = self._background.is_paused = False
+    def resume(self, call_later: Callable[..., Any]) -> None:
+        """Let it go on, one of its threads a little before the other."""
+        first, second = self._loop, self._background
+        if self.world.random.random() < 0.3:
+            first, second = second, first
+        first.is_paused = False
+        call_later(self.world.random.uniform(0, 0.05), setattr, second, "is_paused", False)
         self.world.note(f"{self.name} goes on")
 
     @property

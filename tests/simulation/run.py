@@ -293,7 +293,7 @@ class Simulation:
 
     def _resume(self, process: Process) -> None:
         if not process.is_over:
-            process.resume()
+            process.resume(self._driver.call_later)
 
     def _start_after(self, number: int) -> None:
         """Start the next life of a process once its last one has ended."""
