@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
@@ -16,7 +17,7 @@ import msgspec
 
 from holdfast.core.codec import TypeCodec
 from holdfast.core.duration import Duration, format_duration, milliseconds
-from holdfast.core.errors import InputInvalid, InvalidName, InvalidOption
+from holdfast.core.errors import InputInvalid, InvalidName, InvalidOption, MissingExtra
 from holdfast.core.partitions import BatchRule, PartitionRule, partition_id, shared_partition
 
 By: TypeAlias = str | Callable[[Any], object]
@@ -263,6 +264,11 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
         bys.append(batch_by)
     bounds: list[Limit | Rate] = [*limits, *rates]
     costs = [each.cost for each in bounds if each.cost is not None]
+    if costs and find_spec("holdfast_costs") is None:
+        raise MissingExtra(
+            f"job type {type} counts costs, which needs the costs extra",
+            help='run: pip install "holdfast-jobs[costs]"',
+        )
     if any(each != bys[0] for each in bys) or any(each != costs[0] for each in costs):
         raise InvalidOption(
             f"job type {type} is limited by two different keys or costs, but a job waits in one queue only",
