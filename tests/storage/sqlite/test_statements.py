@@ -28,6 +28,7 @@ FIRST_STEPS = {
     "job_insert_one": "job_insert_alike",
     "job_park": "step_may_go_on",
     "limit_claim": "limit_signals",
+    "limit_claim_by_cost": "limit_cost_room",
     "line_read_dense": "line_read",
     "revision_settle": "revision_newest",
     "signal_route": "signal_wake",

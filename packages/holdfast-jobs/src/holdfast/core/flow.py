@@ -126,10 +126,10 @@ class Ordered:
 
 
 def _fill(
-    bound: Limit | Rate, max: int, most: int, by: By | None, name: str | None, cost: By | None
+    bound: Limit | Rate, max: int, high: int, by: By | None, name: str | None, cost: By | None
 ) -> None:
     what = type(bound).__name__
-    object.__setattr__(bound, "max", _check_number(what, max, most if cost is None else MAX_COST))
+    object.__setattr__(bound, "max", _check_number(what, max, high if cost is None else MAX_COST))
     object.__setattr__(bound, "by", _check_by(what, by, name))
     object.__setattr__(bound, "name", _check_name(name))
     object.__setattr__(bound, "cost", _check_by("cost", cost, None))
