@@ -9,6 +9,7 @@ import pytest
 from holdfast.commands.attempts import FinishReport, finish_attempts
 from holdfast.commands.blockers import attach_blockers
 from holdfast.commands.explain import look_around, why
+from holdfast.commands.jobs import redrive_jobs
 from holdfast.core.errors import CircularWait
 from holdfast.core.records import (
     BlockerRecord,
@@ -223,6 +224,32 @@ class FanInConformance(Conformance):
             await asyncio.gather(
                 fixture.run(attach_blockers(fixture.store, [edge], fixture.now)),
                 self._finish(fixture, blocker, "complete"),
+            )
+            assert (await fixture.read(job.id)).state == "pending"
+
+    async def test_a_job_that_failed_with_one_blocker_waits_for_the_others_when_it_is_redriven(
+        self, fixture: StoreFixture
+    ) -> None:
+        failing, *others = await self._running_blockers(fixture)
+        job = await _start_waiting(fixture, failing.id, *(each.id for each in others))
+        await self._finish(fixture, failing, "fail")
+        assert (await fixture.read(job.id)).state == "failed"
+        await fixture.run(redrive_jobs(fixture.store, [job.id]))
+        assert (await fixture.read(job.id)).state == "blocked"
+        for blocker in others:
+            await self._finish(fixture, blocker, "complete")
+        assert (await fixture.read(job.id)).state == "pending"
+
+    async def test_a_job_that_is_redriven_while_its_last_blocker_ends_is_not_left_blocked(
+        self, fixture: StoreFixture
+    ) -> None:
+        blockers = await self._running_blockers(fixture)
+        for failing, last in zip(blockers[::2], blockers[1::2], strict=True):
+            job = await _start_waiting(fixture, failing.id, last.id)
+            await self._finish(fixture, failing, "fail")
+            await asyncio.gather(
+                fixture.run(redrive_jobs(fixture.store, [job.id])),
+                self._finish(fixture, last, "complete"),
             )
             assert (await fixture.read(job.id)).state == "pending"
 

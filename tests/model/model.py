@@ -278,11 +278,13 @@ class Model:
         return True
 
     def redrive(self, job_id: str, now: Instant) -> bool:
-        """Take a failed job back."""
+        """Take a failed job back; one that failed with a chain may still wait for others."""
         job = self.jobs[job_id]
         if job.state != "failed":
             return False
-        job.state, job.available_at = "pending", now
+        edges = [each for each in self.edges if each.edge.job_id == job_id and each.edge.step is None]
+        waits = any(each.open for each in edges)
+        job.state, job.available_at = ("blocked", None) if waits else ("pending", now)
         job.attempt = job.crashes = 0
         job.error = job.output = job.woken = None
         return True

@@ -673,18 +673,24 @@ select job_id::text, type from moved;
 -- Gives the jobs that were `taken` from the outcomes their live rows again: the fence only grows, the history stays.
 spread as (
   select t.*, row_number() over (order by t.job_id) - 1 as place from taken t),
+-- One that failed with a chain may wait for others: it is blocked again. Who ends such a chain waits for this lock, or we for the end.
+waiting as materialized (
+  select b.job_id from holdfast.blocker b
+   where b.job_id = any (array (select job_id from taken where failing is null)) and b.open and b.step is null
+   order by b.job_id, b.position for update),
 queued as (
   insert into holdfast.queue (job_id, type, priority, available_at, attempt, max_attempts, fence, awaited, gate, gate_at, ordered,
                               rests_until, failing, steps, version)
   select s.job_id, s.type, case when s.gate_at is null then j.priority else 5 end,
-         case when s.gate is null then d.at end, s.attempts, j.max_attempts, s.fence,
+         case when d.is_blocked then 'infinity' when s.gate is null then d.at end, s.attempts, j.max_attempts, s.fence,
          exists (select from holdfast.blocker b where b.chain_id = j.chain_id and b.open),
-         s.gate, case when s.gate is not null then coalesce(s.gate_at, d.at) end, s.gate_at is not null,
+         s.gate, case when s.gate is not null and not d.is_blocked then coalesce(s.gate_at, d.at) end, s.gate_at is not null,
          case when s.gate_at is not null then d.at end, s.failing,
          case when exists (select from holdfast.step r where r.job_id = s.job_id) then true end, j.version
     from spread s join holdfast.job j on j.id = s.job_id
    cross join lateral (
-     select holdfast.moment(:now::bigint) + s.place * :spacing_us::bigint * interval '1 microsecond' as at) d
+     select holdfast.moment(:now::bigint) + s.place * :spacing_us::bigint * interval '1 microsecond' as at,
+            (s.job_id in (select job_id from waiting)) is true as is_blocked) d
   returning job_id, type, priority, gate, gate_at, version),
 signalled as (
   {signal_placed}),

@@ -330,20 +330,24 @@ select attempt, error, fingerprint from holdfast_failing where job_id = :id;
 
 -- name: job_redrive_queue
 -- Takes failed jobs back into the queue, rows [id, fence, gate, place, attempts, failing] spread in order: the fence only grows, the history
--- stays.
+-- stays. One that failed with a chain may wait for others: it is blocked again.
 insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, fence, awaited, gate, gate_at, ordered,
                             rests_until, attempt, failing, steps, version)
 select j.id, j.type, case when json_extract(x.value, '$[3]') is null then j.priority else 5 end,
-       case when json_extract(x.value, '$[2]') is null then {now} + x.key * :spacing_us end, j.max_attempts,
+       case when x.is_blocked then 9223372036854775807 when json_extract(x.value, '$[2]') is null then {now} + x.key * :spacing_us end, j.max_attempts,
        json_extract(x.value, '$[1]'),
        exists (select 1 from holdfast_blocker b where b.chain_id = j.chain_id and b.open = 1),
        json_extract(x.value, '$[2]'),
-       case when json_extract(x.value, '$[2]') is not null
+       case when json_extract(x.value, '$[2]') is not null and not x.is_blocked
             then coalesce(json_extract(x.value, '$[3]'), {now} + x.key * :spacing_us) end,
        json_extract(x.value, '$[3]') is not null, case when json_extract(x.value, '$[3]') is not null then {now} + x.key * :spacing_us end,
        json_extract(x.value, '$[4]'), json_extract(x.value, '$[5]'),
        case when exists (select 1 from holdfast_step s where s.job_id = j.id) then 1 end, j.version
-  from json_each(:rows) x cross join holdfast_job j on j.id = json_extract(x.value, '$[0]');
+  from (
+    select r.key, r.value, json_extract(r.value, '$[5]') is null and exists (
+             select 1 from holdfast_blocker b where b.job_id = json_extract(r.value, '$[0]') and b.open = 1 and b.step is null) as is_blocked
+      from json_each(:rows) r) x
+ cross join holdfast_job j on j.id = json_extract(x.value, '$[0]');
 
 -- name: job_get
 select {job_columns}
