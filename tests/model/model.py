@@ -282,7 +282,9 @@ class Model:
         job = self.jobs[job_id]
         if job.state != "failed":
             return False
-        edges = [each for each in self.edges if each.edge.job_id == job_id and each.edge.step is None]
+        edges = [
+            each for each in self.edges if each.edge.job_id == job_id and each.edge.step is None
+        ]
         waits = any(each.open for each in edges)
         job.state, job.available_at = ("blocked", None) if waits else ("pending", now)
         job.attempt = job.crashes = 0

@@ -25,7 +25,7 @@ PROMISES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     ),
     "Fencing": (
         "`fences-grow`, `no-stale-write`",
-        lambda each: f"{each['refused_zombie_writes']} late writes refused, none accepted",
+        lambda each: f"{each['refused_zombie_writes']} late writes refused",
     ),
     "Duplicates only with a cause": (
         "`starts-are-charged`",
@@ -33,7 +33,7 @@ PROMISES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     ),
     "Chains are never lost, forked or orphaned": (
         "`whole-chains`, `rows-keep-their-laws`",
-        lambda each: "no chain with a gap",
+        lambda each: "all chains whole" if each["verdict"] == "green" else each["verdict"],
     ),
     "A dead worker's jobs start again": (
         "",
@@ -52,21 +52,17 @@ def _by_failover(campaign: Mapping[str, Any]) -> str:
     return f"; {count} chains with asynchronous primaries" if count else ""
 
 
-def _green_records() -> list[dict[str, Any]]:
-    """Read the campaigns. Raises: Undocumented for one that is not green."""
+def _records() -> list[dict[str, Any]]:
+    """Read the campaigns. Raises: Undocumented if there is none."""
     records = read_records(FILE)
     require("campaigns in docs/why/campaigns.json", () if records else ["none"])
-    require(
-        "campaigns that are not green",
-        (each["store"] for each in records if each["verdict"] != "green"),
-    )
     return records
 
 
 def page() -> str:
     """Return the last campaign on each kind of database."""
     return table(
-        ("database", "date", "version", "seed", "lasted", "jobs", "faults"),
+        ("database", "date", "version", "seed", "lasted", "jobs", "faults", "verdict"),
         (
             (
                 each["store"],
@@ -77,15 +73,16 @@ def page() -> str:
                 f"{each['jobs']:,}",
                 f"{sum(each['faults'].values())}: "
                 + ", ".join(f"{count} {code(kind)}" for kind, count in each["faults"].items()),
+                each["verdict"],
             )
-            for each in _green_records()
+            for each in _records()
         ),
     )
 
 
 def promises() -> str:
     """Return what each campaign showed of each guarantee."""
-    records = _green_records()
+    records = _records()
     return table(
         ("guarantee", "law", *(each["store"] for each in records)),
         ((name, laws, *map(say, records)) for name, (laws, say) in PROMISES.items()),
