@@ -14,7 +14,7 @@ from tests.cli.test_root import commands
 from tests.support.limited_scene import MAIL, LimitedScene
 
 LINES = 6
-ENDLESS = {"demo", "dev", "bench", "top", "tail", "worker", "serve", "wait", "tick"}
+ENDLESS = {"demo", "dev", "bench", "chaos", "top", "tail", "worker", "serve", "wait", "tick"}
 """Commands that run until told otherwise, or need an application."""
 
 NASTY = (

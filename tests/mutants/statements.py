@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from holdfast.extensions import modules_of
 from holdfast.storage.postgres import store as postgres_store
-from holdfast.storage.sql_loader import without_comments
+from holdfast.storage.sql_loader import BY_COST, without_comments
 from holdfast.storage.sqlite import store as sqlite_store
 from tests.mutants.mutations import Mutation, mutations
 
@@ -54,8 +54,11 @@ def sources(store: StoreName) -> Mapping[str, Source]:
         if entry.name.endswith(".sql"):
             pieces = _HEADER.split(entry.read_text(encoding="utf-8"))
             for kind, name, body in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
-                text = without_comments(body.strip().rstrip(";"))
-                found[name] = Source(entry.name.removesuffix(".sql"), kind, text)
+                file, whole = entry.name.removesuffix(".sql"), body.strip().rstrip(";")
+                found[name] = Source(file, kind, without_comments(whole))
+                by_cost = BY_COST.sub(r"\1", whole)
+                if kind == "name" and by_cost != whole:
+                    found[f"{name}_by_cost"] = Source(file, kind, without_comments(by_cost))
     return found
 
 

@@ -105,6 +105,7 @@ class Simulation:
         self._all: list[Process] = []
         self._left = len(plan.jobs)
         self._signalled: set[str] = set()
+        self._is_ending = False
         self.defects: list[str] = []
 
     def process_of(self, worker: str) -> str:
@@ -153,6 +154,8 @@ class Simulation:
     # ---- Processes
 
     def _start(self, number: int) -> None:
+        if self._is_ending:
+            return
         name = f"w{number}.{self._lives[number]}"
         self._lives[number] += 1
         made = Process(
@@ -168,6 +171,7 @@ class Simulation:
 
     def _end_processes(self) -> None:
         """Ask all to end, which they must do in time."""
+        self._is_ending = True
         for each in self._processes.values():
             if not each.is_over:
                 each.stop()

@@ -33,6 +33,8 @@ PLAIN = BEAT | REAPER | CLAIM | CLAIM_SQLITE | END | END_SQLITE
 """All that a worker of plain types sends: what it sent before there were limits."""
 AT_START = {"signal_route", "signal_fresh"}
 """It routes the signals once that were sent while no worker ran."""
+AFTER_SLOW_CLAIMS = {"unreadable_newer"}
+"""A claim that took long may have passed over jobs that only newer workers read."""
 
 
 class SentStatements:
@@ -112,7 +114,7 @@ async def test_a_worker_of_plain_types_sends_no_statement_about_limits(
     await idle_for_minutes(workshop, running)
     idle = sent.take()
     assert not idle & AT_START
-    assert (busy | idle) - PLAIN - AT_START == set()
+    assert (busy | idle) - PLAIN - AT_START - AFTER_SLOW_CLAIMS == set()
     assert busy & (END | END_SQLITE)
     assert {"job_next_due", "lease_reap", "worker_put"} <= idle
 

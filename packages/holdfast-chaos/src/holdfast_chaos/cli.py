@@ -16,6 +16,7 @@ from holdfast.cli.console import print_info
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, columns, write_table
+from holdfast.cli.session import app_argument
 from holdfast.core.errors import CommandUsage, nearest
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ EXITS = {"green": Exit.OK, "red": Exit.CHECK_NOT_MET, "unknown": Exit.PARTLY}
         "holdfast chaos shop:app --url postgresql://app@staging/shop --input 'order.charge={\"order\": 7}'",
     ),
 )
-@click.argument("app", required=False)
+@app_argument()
 @click.option(
     "--seconds",
     type=click.FloatRange(1),
@@ -118,7 +119,7 @@ EXITS = {"green": Exit.OK, "red": Exit.CHECK_NOT_MET, "unknown": Exit.PARTLY}
     help="Output format.",
 )
 def chaos(
-    app: str | None,
+    spec: str | None,
     seconds: float,
     seed: int,
     postgres: bool,
@@ -145,20 +146,20 @@ def chaos(
     from holdfast_chaos.users_app import choose_starts, longest_lease_s
     from holdfast_chaos.view import show_campaign
 
-    if inputs and app is None:
+    if inputs and spec is None:
         raise CommandUsage(
             "--input needs an application", help="name it first: holdfast chaos app:app"
         )
-    starts = () if app is None else choose_starts(app, inputs)
+    starts = () if spec is None else choose_starts(spec, inputs)
     plan = CampaignPlan(
         seconds=seconds,
         seed=seed,
         workers=workers,
         per_second=rate,
-        lease_s=lease if app is None else longest_lease_s(app, lease),
+        lease_s=lease if spec is None else longest_lease_s(spec, lease),
         interval_s=every,
         only=_kinds(only),
-        app=app,
+        app=spec,
         starts=starts,
     )
     # What was started is ended and removed, also when this command is.

@@ -17,7 +17,7 @@ ParamStyle = Literal["pyformat", "dollar", "named"]
 DEFAULT_SCHEMA = "holdfast"
 
 _HEADER = re.compile(r"^-- (name|fragment): (\w+)\s*$", re.MULTILINE)
-_BY_COST = re.compile(r"^--cost (.*\n)", re.MULTILINE)
+BY_COST = re.compile(r"^--cost (.*\n)", re.MULTILINE)
 _FRAGMENT = re.compile(r"\{([a-z_]+)\}")
 # PostgreSQL keeps names that begin with pg_ to itself.
 _IDENTIFIER = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}")
@@ -84,9 +84,9 @@ def load_statements(*folders: tuple[str, str] | str) -> Mapping[str, str]:
         )
 
     plain = found["name"]
-    by_cost = {f"{name}_by_cost": _BY_COST.sub(r"\1", text) for name, text in plain.items()}
+    by_cost = {f"{name}_by_cost": BY_COST.sub(r"\1", text) for name, text in plain.items()}
     texts = plain | {name: text for name, text in by_cost.items() if text not in plain.values()}
-    return {name: expand(_BY_COST.sub("", text)) for name, text in texts.items()}
+    return {name: expand(BY_COST.sub("", text)) for name, text in texts.items()}
 
 
 def _read_parts(text: str, package: str, found: dict[str, dict[str, str]]) -> None:
