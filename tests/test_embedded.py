@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,8 @@ async def test_it_is_off_unless_switched_on(app: Holdfast) -> None:
 async def test_one_that_nobody_switched_off_says_once_that_it_is_off(
     app: Holdfast, given: dict[str, str], lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    # Whatever level an earlier test has left the root logger at.
+    caplog.set_level(logging.INFO, "holdfast")
     async with app.worker(load_settings(environ=given)):
         said = [each for each in caplog.messages if "OUTBOX_WORKER_ENABLED" in each]
     assert len(said) == lines
