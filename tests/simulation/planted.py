@@ -215,6 +215,7 @@ DEFECTS: Mapping[str, Defect] = {
     "reap-without-recheck": Defect(
         "the reaper takes back what others have claimed since",
         edited(("lease_reap_jobs", " and q.token = l.token", "")),
+        is_rare=True,
     ),
     "reap-early": Defect(
         "the reaper does not wait for the end of leases",
@@ -252,6 +253,7 @@ DEFECTS: Mapping[str, Defect] = {
     "hints-only": Defect(
         "jobs are looked for only after a hint",
         patched(PollBackoff, "poll_s", lambda self, random: 1e6),
+        is_rare=True,
     ),
     "continuation-after-the-commit": Defect(
         "the next job of a chain is written after the end of the last one", _continue_later
@@ -301,6 +303,7 @@ DEFECTS: Mapping[str, Defect] = {
     "signal-unheard": Defect(
         "a signal wakes nobody",
         patched(SqliteSignalStore, "append", _append_only),
+        is_rare=True,
     ),
 }
 """By name, in the order in which they are looked for."""
