@@ -195,7 +195,7 @@ def address_told(process: subprocess.Popen[str]) -> str:
 def test_everything_together_works_and_every_extension_is_found(
     wheel: Path, tmp_path: Path
 ) -> None:
-    shop = installed(wheel, "all,bench,django", tmp_path)
+    shop = installed(wheel, "all,bench,chaos,django", tmp_path)
     begin(shop)
     for extra in EXTRAS:
         bring(shop, extra)
