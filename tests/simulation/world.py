@@ -21,6 +21,8 @@ TURN_S = 0.000_02
 LOOK_S = 0.000_000_5
 MOST_LOOKS = 2_000
 """So often a loop may look at the clock in one turn."""
+MOST_TURNS = 300_000
+"""A run that needs more goes round without end; most need ten thousand."""
 
 
 class _NoSelector:
@@ -143,7 +145,7 @@ class World:
         """Let time pass until something is so, or until a time; return whether it is so. Raises: what a loop raises."""
         while not is_over():
             at, ready = self._next()
-            if at is None or at > until:
+            if at is None or at > until or self.turns >= MOST_TURNS:
                 self.now = max(self.now, until)
                 return is_over()
             if at > self.now:
