@@ -21,7 +21,7 @@ from holdfast.core.errors import CommandUsage, nearest
 
 if TYPE_CHECKING:
     from holdfast_chaos.campaign import CampaignResult
-    from holdfast_chaos.target import CampaignTarget
+    from holdfast_chaos.target import CampaignTarget, StandbyMode
 
 _LAW_COLUMNS = (
     Column(
@@ -64,6 +64,11 @@ EXITS = {"green": Exit.OK, "red": Exit.CHECK_NOT_MET, "unknown": Exit.PARTLY}
     "--standby",
     type=click.Choice(("async", "sync")),
     help="With --postgres: promote a standby now and then.",
+)
+@click.option(
+    "--disk",
+    metavar="FOLDER",
+    help="Put the database on this small file system, and fill it now and then.",
 )
 @click.option(
     "--url",
@@ -124,6 +129,7 @@ def chaos(
     seed: int,
     postgres: bool,
     standby: str | None,
+    disk: str | None,
     url: str | None,
     schema: str | None,
     inputs: tuple[str, ...],
@@ -166,7 +172,7 @@ def chaos(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with ExitStack() as stack:
         folder = _folder(keep, stack)
-        target = stack.enter_context(_open_target(folder, url, schema, postgres, standby))
+        target = stack.enter_context(_open_target(folder, url, schema, postgres, standby, disk))
         campaign = Campaign(plan, target, folder)
         with show_campaign(campaign):
             result = campaign.run()
@@ -210,18 +216,31 @@ def _folder(keep: str | None, stack: ExitStack) -> Path:
 
 
 def _open_target(
-    folder: Path, url: str | None, schema: str | None, postgres: bool, standby: str | None
+    folder: Path,
+    url: str | None,
+    schema: str | None,
+    postgres: bool,
+    standby: str | None,
+    disk: str | None,
 ) -> CampaignTarget:
     """Return the database to run on. Raises: CommandUsage, and the errors of servers."""
     from holdfast.storage.url import parse_url, without_driver
+    from holdfast_chaos.disk import SmallDisk
     from holdfast_chaos.target import SCHEMA, GivenServer, OwnServer, SqliteTarget
 
     if url is not None and (postgres or standby):
         raise CommandUsage("--url and --postgres exclude each other", help="pass one of them")
+    if disk is not None and (url is not None or standby):
+        raise CommandUsage(
+            "--disk is for a database without standby that this command makes",
+            help="pass it alone, or with --postgres",
+        )
+    small = None if disk is None else SmallDisk(Path(disk))
     if postgres or standby:
-        return OwnServer("none" if standby is None else "sync" if standby == "sync" else "async")
+        mode: StandbyMode = "none" if standby is None else "sync" if standby == "sync" else "async"
+        return OwnServer(mode, small)
     if url is None:
-        return SqliteTarget(folder / "campaign.db")
+        return SqliteTarget((small.folder if small else folder) / "campaign.db", disk=small)
     parsed = parse_url(url)
     if parsed.dialect == "sqlite":
         return SqliteTarget(Path(parsed.path).absolute())

@@ -336,6 +336,29 @@ class LockFile(Fault):
         self._held.close()
 
 
+class FullDisk(Fault):
+    """A disk without room. PostgreSQL ends when its log has none; what was acknowledged is in that log."""
+
+    kind = "full_disk"
+    text = "the file system of the database has no room left, then has it again"
+    scope: ClassVar[Scope] = "server"
+    leases = (0.2, 1.5)
+    is_outage = True
+    is_crash = True
+
+    def begin(self) -> None:
+        """Fill it."""
+        assert self.target.disk is not None
+        self.target.disk.fill()
+
+    def end(self) -> None:
+        """Make room, and start the server if it ended."""
+        assert self.target.disk is not None
+        self.target.disk.free()
+        self.target.recover()
+        self.ended_at = now()
+
+
 _ALL: Sequence[type[Fault]] = (
     KillWorker,
     KillProducer,
@@ -350,6 +373,7 @@ _ALL: Sequence[type[Fault]] = (
     RestartServer,
     PromoteStandby,
     LockFile,
+    FullDisk,
 )
 KINDS: Mapping[str, type[Fault]] = {each.kind: each for each in _ALL}
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from holdfast.app import Holdfast
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.core.errors import MissingExtra
+from holdfast_chaos.disk import SmallDisk
 from holdfast_chaos.errors import SchemaInUse
 from holdfast_chaos.journal import now
 from holdfast_chaos.proxy import FaultyProxy
@@ -28,6 +29,7 @@ POLL_S = 0.05
 LAG_S = 0.2
 PATIENCE_S = 60.0
 NOT_OURS = "the server is not one that this command started"
+NO_DISK = "it needs a small file system; pass --disk"
 
 
 class CampaignTarget:
@@ -35,6 +37,8 @@ class CampaignTarget:
 
     store: CampaignStore = "sqlite"
     schema = SCHEMA
+    disk: SmallDisk | None = None
+    """The file system that it has for itself, if it was given one."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -57,7 +61,15 @@ class CampaignTarget:
 
     def refusals(self) -> Mapping[str, str]:
         """Return the kinds of faults that cannot be had here, and why."""
-        return dict.fromkeys(SERVER_FAULTS + LINE_FAULTS, "SQLite has no server")
+        refused = dict.fromkeys(SERVER_FAULTS + LINE_FAULTS, "SQLite has no server")
+        return refused | self.disk_refusals()
+
+    def disk_refusals(self) -> dict[str, str]:
+        """Return the faults of a disk that cannot be had here, and why."""
+        return {} if self.disk else dict.fromkeys(DISK_FAULTS, NO_DISK)
+
+    def recover(self) -> None:
+        """Start what ended because there was no room."""
 
     def prepare(self) -> None:
         """Create the tables."""
@@ -87,12 +99,13 @@ class CampaignTarget:
 LINE_FAULTS = ("kill_backend", "cut", "reset", "delay", "swallow", "mute")
 SERVER_FAULTS = ("restart", "promote")
 SQLITE_FAULTS = ("write_lock",)
+DISK_FAULTS = ("full_disk",)
 
 
 class SqliteTarget(CampaignTarget):
     """A file of its own."""
 
-    def __init__(self, file: Path, keeps: bool = False) -> None:
+    def __init__(self, file: Path, keeps: bool = False, disk: SmallDisk | None = None) -> None:
         """Raises: SchemaInUse."""
         if file.exists():
             raise SchemaInUse(
@@ -100,6 +113,7 @@ class SqliteTarget(CampaignTarget):
             )
         super().__init__(f"sqlite:///{file}")
         self.file = file
+        self.disk = disk
         self._keeps = keeps
 
     def close(self) -> None:
@@ -148,8 +162,10 @@ class GivenServer(CampaignTarget):
 
     def refusals(self) -> Mapping[str, str]:
         """Return the kinds of faults that cannot be had here, and why."""
-        return dict.fromkeys(SERVER_FAULTS, NOT_OURS) | dict.fromkeys(
-            SQLITE_FAULTS, "PostgreSQL has no lock on the whole database"
+        return (
+            dict.fromkeys(SERVER_FAULTS, NOT_OURS)
+            | dict.fromkeys(SQLITE_FAULTS, "PostgreSQL has no lock on the whole database")
+            | self.disk_refusals()
         )
 
     def connect(self) -> Any:
@@ -195,10 +211,11 @@ class GivenServer(CampaignTarget):
 class OwnServer(GivenServer):
     """A server that the campaign starts, restarts, promotes and removes."""
 
-    def __init__(self, replication: StandbyMode = "none") -> None:
+    def __init__(self, replication: StandbyMode = "none", disk: SmallDisk | None = None) -> None:
         """Raises: MissingExtra, DatabaseUnreachable."""
         self._stack = ExitStack()
         self.replication = replication
+        self.disk = disk
         self._binaries = embedded_binaries()
         if self._binaries is None:
             raise MissingExtra(
@@ -217,7 +234,8 @@ class OwnServer(GivenServer):
             raise
 
     def _make(self, primary: str | None) -> LocalPostgres:
-        home = self._stack.enter_context(temporary_home("holdfast-chaos-"))
+        parent = None if self.disk is None else self.disk.folder
+        home = self._stack.enter_context(temporary_home("holdfast-chaos-", parent))
         assert self._binaries is not None
         server = LocalPostgres(home, self._binaries, self._guard, None, primary)
         self._stack.callback(server.stop, immediate=True)
@@ -246,6 +264,13 @@ class OwnServer(GivenServer):
     def crash_and_start(self) -> None:
         """End all of the server's processes at once, and start it again."""
         self._server.restart(immediate=True)
+
+    def recover(self) -> None:
+        """Start the server again if it ended: without room for its log it cannot even recover."""
+        with suppress(Exception), self.connect() as connection:
+            connection.execute("checkpoint")
+            return
+        self.crash_and_start()
 
     def fail_over(self) -> None:
         """Lose the primary for good; the standby takes its place, and clients are led to it."""

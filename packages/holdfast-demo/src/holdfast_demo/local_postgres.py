@@ -69,9 +69,9 @@ def run_postgres(home: AbstractContextManager[Path], guard: OrphanGuard) -> Iter
 
 
 @contextmanager
-def temporary_home(prefix: str) -> Iterator[Path]:
+def temporary_home(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """Yield a directory for a server, which can reach it as another user too."""
-    with tempfile.TemporaryDirectory(prefix=prefix) as directory:
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as directory:
         Path(directory).chmod(0o711)
         yield Path(directory)
 
