@@ -226,6 +226,26 @@ async def test_what_is_paused_is_not_claimed_and_found_again_when_resumed(
     await workshop.events.seen("job_completed", job_id=second)
 
 
+async def test_more_begin_as_soon_as_more_may_run_at_once(workshop: Workshop) -> None:
+    crowd = Crowd()
+    workshop.handle("slow", crowd, concurrency=1)
+    workshop.handle("other", crowd)
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.start_one("slow")
+    await workshop.start_one("slow")
+    workshop.have_due()
+    await workshop.events.seen("job_started", type="slow")
+    # All that may run does: nothing but other settings can make the worker claim again.
+    other = await workshop.start_one("other")
+    workshop.have_due()
+    await workshop.events.seen("job_started", job_id=other)
+    await workshop.beat(worker)
+    await workshop.run(workshop.store.workers.set_type("slow", concurrency=2, by="ana"))
+    await workshop.beat(worker)
+    await workshop.events.seen("job_started", type="slow", count=2)
+    crowd.go.set()
+
+
 async def test_a_worker_that_begins_takes_nothing_that_was_paused_before(
     workshop: Workshop,
 ) -> None:

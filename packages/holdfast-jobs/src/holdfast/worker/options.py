@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -182,15 +183,15 @@ class TypePolicies:
         self.configure({}, False)
 
     def configure(self, settings: Mapping[str, TypeSetting], is_paused: bool) -> set[str]:
-        """Apply what was set at run time; return the types that are no longer paused."""
-        paused = {name for name in self._types if self.is_paused(name)}
+        """Apply what was set at run time; return the types of which more may run than before."""
+        before = {name: self._max(name) for name in self._types}
         self._settings = {name: each for name, each in settings.items() if name in self._types}
         self.is_all_paused = is_paused
         self._policies = {name: self._policy_of(each) for name, each in self._types.items()}
         self._leases = {name: _lease_class(each) for name, each in self._policies.items()}
         limits = {name: self._limit_of(each) for name, each in self._types.items()}
         self._limits = {name: limit for name, limit in limits.items() if limit is not None}
-        return {name for name in paused if not self.is_paused(name)}
+        return {name for name, max in before.items() if max < self._max(name)}
 
     def is_paused(self, name: str) -> bool:
         """Whether a type is not to be claimed."""
@@ -207,6 +208,9 @@ class TypePolicies:
     def lease_class(self, name: str) -> LeaseClass:
         """The lease a claim takes for a type, still without a token."""
         return self._leases[name]
+
+    def _max(self, name: str) -> float:
+        return 0 if self.is_paused(name) else self._limits.get(name, math.inf)
 
     def _setting(self, name: str) -> TypeSetting:
         return self._settings.get(name, _NOTHING_SET)
