@@ -77,7 +77,7 @@ tenders: $(call LOOK,tenders) ## Run the tenders application: sources, push serv
 PYTEST = $(BIN)/python -m pytest -n 4 --dist worksteal
 ACCEPTANCE := tests/bench tests/chaos tests/demo tests/docs tests/e2e apps/invoicing/tests apps/tenders/tests
 test: setup ## Run the library's tests, including on real PostgreSQL.
-	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(addprefix --ignore=,$(ACCEPTANCE) tests/failover)) $(ARGS)
+	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(addprefix --ignore=,$(ACCEPTANCE) tests/failover tests/packaging)) $(ARGS)
 
 .PHONY: acceptance
 acceptance: setup ## Test whole programs: killed workers, dashboard, documentation, demo, bench, applications.

@@ -332,7 +332,7 @@ def test_the_applications_import_only_what_the_reference_documents() -> None:
 
 def imports_of_holdfast(path: Path) -> Iterator[str]:
     """Each name that a module imports of Holdfast's packages."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if each.name.startswith("holdfast"))
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast"):
@@ -368,7 +368,7 @@ def test_the_parts_of_a_worker_are_connected_by_objects_not_by_callbacks() -> No
         name
         for folder in ("worker", "scheduler")
         for path in sorted((SOURCE / folder).rglob("*.py"))
-        for name in stored_functions(ast.parse(path.read_text()))
+        for name in stored_functions(tree_of(path))
     }
     assert found == set(CALLBACKS)
     assert len(CALLBACKS) <= 8
