@@ -12,6 +12,7 @@ from holdfast.app import Holdfast
 from holdfast.core.instants import Instant
 from holdfast.settings import read_settings
 from tests.cli.scene import Scene
+from tests.support.identity import identify
 
 
 def caller(role: Role, reason: str | None = None) -> Caller:
@@ -36,7 +37,7 @@ def url(request: pytest.FixtureRequest) -> str:
 async def app(url: str) -> AsyncIterator[Holdfast]:
     """A migrated application that any type may be started in."""
     app = Holdfast(url, open_types=True)
-    app.migrate()
+    identify(app.database)
     yield app
     await app.aclose()
 

@@ -14,6 +14,7 @@ from holdfast.storage.database import Database
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from tests.cli.scene import Scene
+from tests.support.identity import identify
 
 Run: TypeAlias = Callable[..., Result]
 
@@ -31,8 +32,9 @@ def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """Forget afterwards what a command has imported from the test's folder: the next test has a `shop` of its own."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
+    folder = f"{tmp_path}{os.sep}"
     for name, module in list(sys.modules.items()):
-        if tmp_path in Path(getattr(module, "__file__", None) or "").parents:
+        if str(getattr(module, "__file__", None)).startswith(folder):
             del sys.modules[name]
 
 
@@ -65,7 +67,7 @@ def database(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
         database = SqliteDatabase(url.removeprefix("sqlite:///"))
     else:
         database = PostgresDatabase(url)
-    database.migrate()
+    identify(database)
     yield database
     database.close()
 

@@ -16,6 +16,7 @@ from tests.client.connection_types.django import DJANGO
 from tests.client.connection_types.drivers import DRIVERS
 from tests.client.connection_types.held import Held, Kind
 from tests.client.connection_types.own import OWN
+from tests.support.identity import identify
 from tests.support.postgres import PostgresServer
 
 EMPTY_ALL_TABLES = """
@@ -83,7 +84,7 @@ def heard() -> Heard:
 async def app(url: str, heard: Heard) -> AsyncIterator[Holdfast]:
     """An application with open types on that database, which has a business table too."""
     app = Holdfast(url, notifier=heard, open_types=True)
-    app.migrate()
+    identify(app.database)
     with app.transaction() as tx:
         tx.execute("create table if not exists sale (n integer)")
     yield app

@@ -14,6 +14,7 @@ from holdfast.settings import read_settings
 from holdfast.web.app import create
 from holdfast.web.middleware import RateLimit
 from tests.cli.scene import Scene
+from tests.support.identity import identify
 
 HOST = "http://127.0.0.1"
 
@@ -67,7 +68,7 @@ async def app(url: str) -> AsyncIterator[Holdfast]:
     async def echo(job: Any) -> Any:
         return job.input
 
-    app.migrate()
+    identify(app.database)
     yield app
     await app.aclose()
 
