@@ -1,4 +1,4 @@
-"""A minute of faults on each database: `make acceptance` runs it, `make torture` an hour of it."""
+"""A minute of faults on each database: `make acceptance` runs it; `make torture` an hour of it, with failovers."""
 
 import pytest
 
@@ -13,11 +13,11 @@ LEASE_S = 3.0 * SLOWNESS
 def open_target(store: str, folder: pytest.TempPathFactory) -> CampaignTarget:
     if store == "sqlite":
         return SqliteTarget(folder.mktemp("database") / "campaign.db")
-    return OwnServer("sync" if store == "sync" else "none")
+    return OwnServer()
 
 
 @pytest.mark.timeout(4 * TEST_TIMEOUT_S + MINUTE_S)
-@pytest.mark.parametrize("store", ["sqlite", "postgres", "sync"])
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_a_minute_of_faults_breaks_no_law(
     store: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -30,4 +30,3 @@ def test_a_minute_of_faults_breaks_no_law(
     assert (verdict.lost, verdict.lost_by_failover) == (0, 0)
     assert len(verdict.faults) >= (5 if store == "sqlite" else 8)
     assert verdict.refused_zombie_writes > 0
-    assert ("promote" in verdict.faults) == (store == "sync")
