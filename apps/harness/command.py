@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -163,6 +165,11 @@ class LocalProcesses:
     def kill(self, name: str) -> None:
         """Kill a process with SIGKILL, in the middle of whatever it does."""
         self._running.pop(name).kill()
+
+    def freeze(self, name: str, is_frozen: bool) -> None:
+        """Stop a process where it is, or let it go on."""
+        if (pid := self._running[name].pid) is not None:
+            os.kill(pid, signal.SIGSTOP if is_frozen else signal.SIGCONT)
 
     def take_exited(self) -> list[tuple[str, int]]:
         """Return the processes that exited by themselves, each once, with their codes."""

@@ -84,7 +84,9 @@ def test_a_users_handlers_run_in_a_schema_of_their_own_on_a_given_server(
     (tmp_path / "shop.py").write_text(APPLICATION)
     words = ("--url", postgres_url, "--schema", "chaos_here", "--seed", "3")
     inputs = ("--input", 'order.charge={"order": 7}', "--input", "cache.warm=null")
-    done = chaos(tmp_path, "shop:app", *QUICK, *words, *inputs, "-o", "json")
+    # A pause may hit a worker that holds nothing, and then nothing of it was shown.
+    done = chaos(tmp_path, "shop:app", *QUICK, *words, *inputs, "-o", "json", expected=None)
+    assert done.returncode in (0, 5), done.stdout + done.stderr
     found = result_of(done)
     assert (found["verdict"], found["broken"]) in [("green", []), ("unknown", [])]
     assert found["jobs"] > 0

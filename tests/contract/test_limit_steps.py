@@ -409,3 +409,35 @@ def test_small_keys_end_within_the_first_five_hundred_beside_twenty_thousand_job
         ended += len(jobs)
         small += sum(job.gate != partition_id(TYPE, "large") for job in jobs)
     assert ended <= 500
+
+
+def test_an_urgent_job_that_is_tried_again_is_not_forgotten_behind_one_that_does_not_fit(
+    stores: tuple[Database, LimitChecker],
+) -> None:
+    fleet = Fleet(*stores, 1, Bounds(allowed=10, weighed=True))
+
+    def start(cost: int, priority: int) -> str:
+        id = fleet.ids.next()
+        job = NewJob(id, id, TYPE, '"a"', priority=priority, gate=f"{TYPE}#a", cost=cost)
+        fleet.run(fleet.store.jobs.insert([job], now=fleet.now))
+        return id
+
+    def claim() -> list[ClaimedJob]:
+        lease = LeaseClass(fleet.ids.next(), 50_000, 3, 100, 400)
+        line = fleet.bounds.line(TYPE)
+        claim = LimitedClaim("w", TYPE, 6, lease, line, marks=MARKS, max_cost=10)
+        fleet.now += 1_000
+        return fleet.run(fleet.store.limits.claim(claim, fleet.now)).jobs
+
+    long, urgent = start(cost=5, priority=5), start(cost=3, priority=2)
+    held = {each.id: each for each in claim()}
+    assert set(held) == {long, urgent}
+    start(cost=6, priority=5)
+    job = held[urgent]
+    end = Finish(urgent, job.token, "retry", "w", urgent, job.claimed_at, gate=job.gate)
+    end = msgspec.structs.replace(end, delay_ms=1_500)
+    fleet.run(fleet.store.jobs.finish([end], now=fleet.now))
+    assert claim() == [], "one waits for its time, and the other for more room than there is"
+    fleet.now += 2 * SECOND
+    fleet.check("waiting")
+    assert [each.id for each in claim()] == [urgent]

@@ -185,6 +185,11 @@ class Story:
         worker = next(mine, None)
         if worker is None or not held_by(self._jobs, worker):
             return name
+        # What it holds may end while it is looked for.
+        self._processes.freeze(name, True)
+        if not held_by(self._jobs, worker):
+            self._processes.freeze(name, False)
+            return name
         self._processes.kill(name)
         recovery = Recovery(self._jobs, name, worker)
         successor = self._processes.start_worker()

@@ -56,6 +56,16 @@ v.charged, h.busy_cost, case when coalesce(o.cost_allowed, o.cost_rate) is not n
 (select 'epoch'::timestamptz + coalesce({cost_opens}, clock.us + h.cost_period_ms * 1000) * interval '1 microsecond'
               from (select p.got_cost + p.next_cost as cost) x)
 
+-- fragment: cost_urgent
+-- When the next job of a queue is due that is more urgent than the first that does not fit: it may.
+(select min(w.gate_at)
+              from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
+             cross join lateral (
+               select w.gate_at from holdfast.queue w
+                where w.gate = h.id and w.priority = level.priority and w.token is null and w.gate_at > clock.now
+                order by w.gate_at, w.job_id limit 1) w
+             where level.priority < p.next_priority)
+
 -- fragment: cost_dealt
 select x.job_id, x.place from (
 
@@ -391,9 +401,9 @@ judged as materialized (
            when h.started + coalesce(p.got, 0) >= h.rate
            then 'epoch'::timestamptz + (coalesce(h.ats[1], clock.us) + h.period_ms * 1000) * interval '1 microsecond'
            when h.busy + coalesce(p.got, 0) >= h.allowed then null
---cost       when h.charged + p.got_cost + p.next_cost > h.cost_rate then {cost_next}
+--cost       when h.charged + p.got_cost + p.next_cost > h.cost_rate then least({cost_next}, {cost_urgent})
 --cost       when h.busy_cost + p.got_cost + p.next_cost > h.cost_allowed
---cost       then case when not :allow_crashed::boolean then clock.now + interval '250 ms' end
+--cost       then least({cost_urgent}, case when not :allow_crashed::boolean then clock.now + interval '250 ms' end)
            when p.is_newer then null
            when p.is_suspected and p.seen - p.got = 1 then clock.now + interval '250 ms'
            when p.got < p.chosen then clock.now + interval '50 ms'

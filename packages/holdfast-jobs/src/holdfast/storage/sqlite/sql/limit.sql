@@ -138,25 +138,33 @@ select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
 
 -- name: limit_cost_room
 -- How many of the first of these jobs a partition lets in by what they cost, and when it lets the next in, if that is a matter of time.
--- Of those that only a worker without other crashed jobs may take, one may fit sooner.
+-- Of those that only a worker without other crashed jobs may take, one may fit sooner, and so may a more urgent one that is due later.
 with steps (at, freed) as materialized (
   select at, sum(cost) over (order by at, step) from holdfast_charge
    where gate = :id and at > :now - :cost_period_ms * 1000 and at <= :now + 60000000),
 used (charged, busy) as materialized (
   select coalesce((select max(freed) from steps), 0),
          (select coalesce(sum(coalesce(j.cost, 1)), 0) from json_each(:holders) h cross join holdfast_job j on j.id = h.value)),
-job (cost_to) as materialized (
-  select sum(min(coalesce(j.cost, 1), :max_cost)) over (order by x.key)
+job (cost_to, id) as materialized (
+  select sum(min(coalesce(j.cost, 1), :max_cost)) over (order by x.key), j.id
     from json_each(:ids) x cross join holdfast_job j on j.id = x.value),
 free (cost) as (
   select max(0, min(coalesce(:cost_allowed - u.busy, 9223372036854775807), coalesce(:cost_rate - u.charged, 9223372036854775807)))
     from used u),
-first (cost_to) as (select min(cost_to) from job where cost_to > (select cost from free))
+first (cost_to, id) as (select min(cost_to), id from job where cost_to > (select cost from free)),
+urgent (at) as (
+  select min((
+           select w.gate_at from holdfast_queue w
+            where w.type = q.type and w.gate = :id and w.priority = p.value and w.token is null and w.gate_at > :now
+            order by w.gate_at, w.job_id limit 1))
+    from first f cross join holdfast_queue q on q.job_id = f.id cross join json_each('[0,1,2,3,4,5,6,7,8,9]') p
+   where p.value < q.priority)
 select (select count(*) from job where cost_to <= (select cost from free)),
-       case when u.charged + f.cost_to > :cost_rate
-            then coalesce(
-              (select min(s.at) from steps s where u.charged + f.cost_to - s.freed <= :cost_rate), :now) + :cost_period_ms * 1000
-            when not :allow_crashed then :now + 250000 end
+       nullif(min(coalesce((select at from urgent), 9223372036854775807), coalesce(
+         case when u.charged + f.cost_to > :cost_rate
+              then coalesce(
+                (select min(s.at) from steps s where u.charged + f.cost_to - s.freed <= :cost_rate), :now) + :cost_period_ms * 1000
+              when not :allow_crashed then :now + 250000 end, 9223372036854775807)), 9223372036854775807)
   from used u cross join first f;
 
 -- name: limit_charge
