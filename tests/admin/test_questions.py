@@ -8,6 +8,7 @@ from holdfast.admin.service import Service
 from holdfast.core.cycle import NewCycle
 from holdfast.core.errors import FilterError, InvalidCursor, InvalidOption, Refused
 from holdfast.worker.options import LARGEST_CLAIM
+from holdfast_dashboard.page_reads import PageReads
 from tests.admin.conftest import DEVELOPER, VIEWER
 from tests.cli.scene import Scene
 
@@ -232,6 +233,6 @@ async def test_types_are_told_with_their_pace(service: Service, scene: Scene) ->
     scene.ended("complete")
     scene.failed()
     scene.running("order.charge")
-    paces = await service.types.paces(VIEWER)
+    paces = await service.of(PageReads).paces(VIEWER)
     assert (paces["mail.send"].ended, paces["mail.send"].running) == (2, 0)
     assert (paces["order.charge"].ended, paces["order.charge"].running) == (0, 1)

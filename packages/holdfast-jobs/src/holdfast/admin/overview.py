@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
@@ -244,12 +243,6 @@ class Overviews:
             p95_wait_us=waits.p95_us,
             median_wait_us=waits.median_us,
         )
-
-    async def installation(self, caller: Caller) -> tuple[System, list[Finding]]:
-        """Read both of the following for a page, and ask the server about itself once."""
-        check(caller.principal, "system.read")
-        server = await read_server(self._gateway.app.database)
-        return await asyncio.gather(self.system(caller, server), self.findings(caller, server))
 
     async def system(self, caller: Caller, server: ServerFacts | None = None) -> System:
         """Read what the database and the settings are."""

@@ -20,6 +20,7 @@ class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     role: str
     expires: str | None = None
+    only: str = ""
     reason: str | None = None
 
 
@@ -90,7 +91,9 @@ async def create_token(request: BoundRequest) -> ApiResponse:
     """Create a token; the secret is only in this response."""
     wanted: TokenRequest = request.body
     role = Role.parse(wanted.role)
-    created = await request.service.tokens.create(request.caller, wanted.name, role, wanted.expires)
+    created = await request.service.tokens.create(
+        request.caller, wanted.name, role, wanted.expires, wanted.only
+    )
     return ApiResponse(created, 201)
 
 
