@@ -8,7 +8,7 @@ import httpx
 from starlette.applications import Starlette
 
 from holdfast import Holdfast, Job, Retry
-from holdfast.admin.access import Role, new_secret, new_token
+from holdfast.admin.access import Principal, Role, new_secret, new_token
 from holdfast.commands.redrives import redrive_dead_letters
 from holdfast.core.records import JobRecord
 from holdfast.settings import read_settings
@@ -95,7 +95,9 @@ class TwoTenants:
         """A client of a principal that is confined to a tenant."""
         if (role, value) not in self._secrets:
             self._secrets[role, value] = secret = new_secret()
-            token = new_token(f"{value}-{role.word}", role, secret, None, only("tenant", value))
+            token = new_token(
+                Principal(f"{value}-{role.word}", role, only("tenant", value)), secret
+            )
             self.app.database.run(self.app.database.store.tokens.create(token))
         headers = {"Authorization": f"Bearer {self._secrets[role, value]}"}
         transport = httpx.ASGITransport(self.served, client=("127.0.0.1", 50_000))

@@ -55,7 +55,7 @@ class ContextConfinement:
 
     def check(self, app: Holdfast) -> None:
         """Refuse a name that an application does not declare. Raises: ConfinementInvalid."""
-        names = getattr(app.attached.get("context"), "names", None)
+        names = app.targets.context_names
         if names is not None and self._name not in names:
             raise ConfinementInvalid(
                 f"the context has no {self._name}", help=f"use one of {', '.join(names)}"

@@ -287,18 +287,13 @@ class TokenAdmin(NounAdmin):
     """API tokens: 256 random bits, shown once and stored as a hash."""
 
     async def create(
-        self,
-        caller: Caller,
-        name: str,
-        role: Role,
-        lasts: Duration | None = None,
-        only: str = "",
+        self, caller: Caller, holder: Principal, lasts: Duration | None = None
     ) -> MadeToken:
         """Make a token. Raises: InvalidOption, InvalidDuration, ConfinementUnsupported, ConfinementInvalid."""
         secret = new_secret()
-        token = new_token(name, role, secret, lasts, only)
-        if (confinement := Principal(name, role, only).confinement) is not None:
-            confinement.check(self._gateway.app)
+        token = new_token(holder, secret, lasts)
+        if holder.confinement is not None:
+            holder.confinement.check(self._gateway.app)
         record = await self._gateway.run(
             caller, "token.create", lambda store: create_token(store, token)
         )
@@ -351,16 +346,15 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def new_token(
-    name: str, role: Role, secret: str, lasts: Duration | None, only: str = ""
-) -> NewToken:
+def new_token(holder: Principal, secret: str, lasts: Duration | None = None) -> NewToken:
     """Return what is written of a token. Raises: InvalidOption, InvalidDuration."""
+    name = holder.name
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise InvalidOption(f"a token's name has 1 to {MAX_NAME_LENGTH} printable characters")
     lasts_ms = None if lasts is None else milliseconds(lasts)
     if lasts_ms == 0:
         raise InvalidOption("a token cannot expire immediately")
-    return NewToken(new_id(), name, Principal(name, role, only).grant, hash_of(secret), lasts_ms)
+    return NewToken(new_id(), name, holder.grant, hash_of(secret), lasts_ms)
 
 
 def shown_token(record: TokenRecord) -> dict[str, Any]:

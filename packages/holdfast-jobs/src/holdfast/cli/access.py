@@ -83,11 +83,11 @@ def create(
     output: Format,
 ) -> None:
     """Create a token. The secret is shown only once; -o id prints only the secret."""
-    from holdfast.admin.access import Role
+    from holdfast.admin.access import Principal, Role
 
     caller = session.caller(reason)
-    named = name or caller.name
-    made = session.run(session.admin.tokens.create(caller, named, Role.parse(role), expires, only))
+    holder = Principal(name or caller.name, Role.parse(role), only)
+    made = session.run(session.admin.tokens.create(caller, holder, expires))
     row = {**made.token, "secret": made.secret}
     write_single(row, output, lambda: write_table([row], _SECRET_COLUMNS), id="secret")
     print_info("save the secret now: it is not stored and cannot be shown again")

@@ -306,6 +306,13 @@ def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> date
     return None if text is None else parse_time(text)
 
 
+def _parse_pairs(
+    _: click.Context, __: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str] | None:
+    found = [each.partition("=") for each in given]
+    return {name: value for name, _, value in found} or None
+
+
 def _start_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of a start."""
     for name, option in reversed(list(START_OPTIONS.items())):
@@ -326,6 +333,9 @@ def _start_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 command = click.option(flag, metavar="DURATION", help=text)(command)
             case "text":
                 command = click.option(flag, help=text)(command)
+            case "pairs":
+                pairs: dict[str, Any] = {"multiple": True, "metavar": "NAME=VALUE"}
+                command = click.option(flag, callback=_parse_pairs, help=text, **pairs)(command)
             case _ as never:
                 assert_never(never)
     return command
