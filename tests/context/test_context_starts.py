@@ -161,5 +161,5 @@ async def test_what_a_confined_principal_does_is_audited_with_its_limits(app: Ho
     await service.chains.cancel(confined, str(chain.id))
     entries = (await service.audit.page(DEVELOPER)).items
     assert {each["role"] for each in entries} == {"developer context.tenant:acme"}
-    with pytest.raises(Refused, match="concerns everything"):
+    with pytest.raises(Refused, match="covers more"):
         await service.audit.page(confined)

@@ -96,7 +96,7 @@ class ContextConfinement:
         if cut is None or statement.call is not None:
             raise Refused(
                 f"this cannot be confined to {self._text}",
-                rule=f"the statement {statement.name} concerns everything",
+                rule=f"the statement {statement.name} covers more",
             )
         if cut.answer is not None:
             return list(cut.answer)

@@ -164,7 +164,7 @@ def check(principal: Principal, action: str) -> None:
         )
     if principal.confinement is not None and not may(principal, action):
         raise Refused(
-            f"{principal.name} is confined to {principal.only}, and {action} concerns everything",
+            f"{principal.name} is confined to {principal.only}, and {action} covers more",
             rule=f"{action} needs a role that is not confined",
         )
 
