@@ -1,7 +1,7 @@
 """Principals that are confined to one value of the context, such as one tenant: all they read and change is cut to it.
 
 There is one place for it, below everything that asks: each statement of an operation is looked up, and run as its cut
-says. A statement without one is refused, so that what is added later shows nothing until somebody has thought about
+says. A statement without one is refused, so that what is added later shows nothing until its author has thought about
 it. A job's context never changes, so what was within it when it was looked at still is when it is changed.
 """
 
