@@ -312,8 +312,11 @@ async def test_the_own_tenant_is_seen_and_changed(tenants: TwoTenants) -> None:
         assert waited.json()["output"] == "ours"
         found = await client.get("/jobs", params={"filter": ours["later"][:13]})
         assert found.status_code == 303 or ours["later"] in found.text
-        (group,) = (await client.get("/api/v1/dead-letters")).json()["items"]
-        assert group["count"] == 2
+        dead = (await client.get("/api/v1/dead-letters")).json()
+        assert [each["count"] for each in dead["items"]] == [2]
+        assert dead["redrives"] == []
+        again = (await client.get(f"/api/v1/jobs/{ours['again']}")).json()
+        assert "left" not in again["why"]
         moved = await client.post("/api/v1/dead-letters/redrive", json={"filter": "state:failed"})
         assert set(moved.json()["ids"]) == {ours["boom"], ours["again"]}
         retried = await client.post(f"/api/v1/jobs/{ours['later']}/run-now", json={})
@@ -327,5 +330,9 @@ async def test_the_own_tenant_is_seen_and_changed(tenants: TwoTenants) -> None:
         refused = await client.delete(f"/api/v1/chains/{ours['later']}")
         assert refused.status_code == 409
         check_answer(tenants, "delete", refused)
+        before = tenants.foreign_records()
+        whole = await client.delete(f"/api/v1/chains/{ours['crossed']}?cascade=true")
+        assert whole.json() == {"removed_jobs": 1}
+        assert tenants.foreign_records() == before
         gone = await client.delete(f"/api/v1/chains/{ours['cancelled']}")
         assert gone.json() == {"removed_jobs": 1}

@@ -30,6 +30,7 @@ from holdfast.cli.output import (
     limit_option,
     list_options,
     output_option,
+    parse_pairs,
     state_colour,
     to_seconds,
     truncate,
@@ -306,13 +307,6 @@ def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> date
     return None if text is None else parse_time(text)
 
 
-def _parse_pairs(
-    _: click.Context, __: click.Parameter, given: tuple[str, ...]
-) -> dict[str, str] | None:
-    found = [each.partition("=") for each in given]
-    return {name: value for name, _, value in found} or None
-
-
 def _start_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of a start."""
     for name, option in reversed(list(START_OPTIONS.items())):
@@ -335,7 +329,7 @@ def _start_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 command = click.option(flag, help=text)(command)
             case "pairs":
                 pairs: dict[str, Any] = {"multiple": True, "metavar": "NAME=VALUE"}
-                command = click.option(flag, callback=_parse_pairs, help=text, **pairs)(command)
+                command = click.option(flag, callback=parse_pairs, help=text, **pairs)(command)
             case _ as never:
                 assert_never(never)
     return command
