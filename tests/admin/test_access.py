@@ -66,7 +66,7 @@ def test_secrets_are_long_recognisable_and_never_the_same() -> None:
 
 
 async def test_a_token_opens_the_door_with_its_role_until_it_is_revoked(service: Service) -> None:
-    made = await service.tokens.create(DEVELOPER, "ci", Role.VIEWER)
+    made = await service.tokens.create(DEVELOPER, Principal("ci", Role.VIEWER))
     assert await service.tokens.principal(made.secret) == Principal("ci", Role.VIEWER)
     assert await service.tokens.principal(new_secret()) is None
     await service.tokens.revoke(DEVELOPER, made.token["id"])
@@ -76,7 +76,7 @@ async def test_a_token_opens_the_door_with_its_role_until_it_is_revoked(service:
 
 
 async def test_a_token_that_has_expired_opens_nothing(service: Service, scene: Scene) -> None:
-    made = await service.tokens.create(DEVELOPER, "ci", Role.VIEWER, "90d")
+    made = await service.tokens.create(DEVELOPER, Principal("ci", Role.VIEWER), "90d")
     now = scene.database.read(scene.store.schema.clock())
     found = scene.database.read(scene.store.tokens.find(hash_of(made.secret)))
     assert found is not None
@@ -89,7 +89,7 @@ async def test_a_token_that_has_expired_opens_nothing(service: Service, scene: S
 async def test_only_the_hash_of_a_secret_is_stored_and_lists_show_neither(
     service: Service, scene: Scene
 ) -> None:
-    made = await service.tokens.create(DEVELOPER, "ci", Role.OPERATOR)
+    made = await service.tokens.create(DEVELOPER, Principal("ci", Role.OPERATOR))
     (stored,) = scene.database.read(scene.store.tokens.page(10))
     assert stored.hash == hash_of(made.secret)
     (listed,) = await service.tokens.list(DEVELOPER)
@@ -99,7 +99,7 @@ async def test_only_the_hash_of_a_secret_is_stored_and_lists_show_neither(
 
 
 async def test_a_use_is_noted_to_the_minute(service: Service, scene: Scene) -> None:
-    made = await service.tokens.create(DEVELOPER, "ci", Role.VIEWER)
+    made = await service.tokens.create(DEVELOPER, Principal("ci", Role.VIEWER))
     await service.tokens.principal(made.secret)
     (first,) = scene.database.read(scene.store.tokens.page(10))
     assert first.last_used_at is not None
@@ -114,13 +114,13 @@ async def test_a_use_is_noted_to_the_minute(service: Service, scene: Scene) -> N
 @pytest.mark.parametrize("name", ["", "x" * 101, "new\nline"])
 async def test_a_token_without_a_usable_name_is_refused(service: Service, name: str) -> None:
     with pytest.raises(InvalidOption):
-        await service.tokens.create(DEVELOPER, name, Role.VIEWER)
+        await service.tokens.create(DEVELOPER, Principal(name, Role.VIEWER))
 
 
 async def test_tokens_are_the_developers_business(service: Service) -> None:
     for each in (VIEWER, OPERATOR):
         with pytest.raises(Refused):
-            await service.tokens.create(each, "ci", Role.VIEWER)
+            await service.tokens.create(each, Principal("ci", Role.VIEWER))
         with pytest.raises(Refused):
             await service.tokens.list(each)
         with pytest.raises(Refused):

@@ -8,6 +8,7 @@ from holdfast.admin.service import Service
 from holdfast.core.cycle import NewCycle
 from holdfast.core.errors import FilterError, InvalidCursor, InvalidOption, Refused
 from holdfast.worker.options import LARGEST_CLAIM
+from holdfast_dashboard.page_reads import OverviewPage, PageReads
 from tests.admin.conftest import DEVELOPER, VIEWER
 from tests.cli.scene import Scene
 
@@ -105,18 +106,22 @@ async def test_the_overview_sums_up_and_draws_the_last_hour(service: Service, sc
     assert overview.sentence
 
 
+async def board(service: Service) -> OverviewPage:
+    return await service.of(PageReads).board(VIEWER, service.overview)
+
+
 async def test_the_first_page_reads_waiting_times_seldom_and_all_else_anew(
     service: Service, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = scene.database.read(scene.store.schema.clock())
-    before = (await service.overview.board(VIEWER)).overview
+    before = (await board(service)).overview
     assert before.p95_wait_us is None
     scene.ended("complete", started_at=now + 2_000_000)
-    soon = (await service.overview.board(VIEWER)).overview
+    soon = (await board(service)).overview
     assert soon.health.totals.completed == 1
     assert soon.p95_wait_us is None
     monkeypatch.setattr(overview_desk, "WAITS_LAST_US", 0)
-    later = (await service.overview.board(VIEWER)).overview
+    later = (await board(service)).overview
     assert later.p95_wait_us is not None
 
 
@@ -232,6 +237,6 @@ async def test_types_are_told_with_their_pace(service: Service, scene: Scene) ->
     scene.ended("complete")
     scene.failed()
     scene.running("order.charge")
-    paces = await service.types.paces(VIEWER)
+    paces = await service.of(PageReads).paces(VIEWER)
     assert (paces["mail.send"].ended, paces["mail.send"].running) == (2, 0)
     assert (paces["order.charge"].ended, paces["order.charge"].running) == (0, 1)

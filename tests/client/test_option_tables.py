@@ -14,8 +14,8 @@ from holdfast.web.api.chains import NewChain
 from holdfast_dashboard.start_form import _OPTIONS as FORM_OPTIONS
 from holdfast_django.tasks import DjangoTaskOptions, HoldfastTask
 
-ONLY_PYTHON = {"context", "blockers", "exclude", "id", "on_blocker_failure"}
-"""What takes ids of other chains; the command line and HTTP start one chain at a time. A context is captured."""
+ONLY_PYTHON = {"blockers", "exclude", "id", "on_blocker_failure"}
+"""What takes ids of other chains; the command line and HTTP start one chain at a time."""
 
 
 def test_type_checkers_know_the_options_of_a_start() -> None:

@@ -2,7 +2,7 @@
 
 from playwright.sync_api import Page, expect
 
-from holdfast.admin.access import Role, new_secret, new_token
+from holdfast.admin.access import Principal, Role, new_secret, new_token
 from holdfast.app import Holdfast
 from tests.cli.scene import Scene
 from tests.e2e.conftest import on_one_store
@@ -150,7 +150,9 @@ def test_a_page_whose_token_was_revoked_says_so(
     app: Holdfast, scene: Scene, open_page: OpenPage
 ) -> None:
     secret = new_secret()
-    token = app.database.run(scene.store.tokens.create(new_token("ana", Role.VIEWER, secret, None)))
+    token = app.database.run(
+        scene.store.tokens.create(new_token(Principal("ana", Role.VIEWER), secret))
+    )
     page = open_page("/sign-in", later=401)
     page.get_by_label("Token").fill(secret)
     page.get_by_role("button", name="Sign in").click()

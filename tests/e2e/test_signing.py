@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from holdfast.admin.access import Role, new_secret, new_token
+from holdfast.admin.access import Principal, Role, new_secret, new_token
 from holdfast.app import Holdfast
 from tests.cli.scene import Scene
 from tests.e2e.conftest import on_one_store
@@ -13,7 +13,7 @@ from tests.e2e.tabs import OpenPage
 def token(app: Holdfast, role: Role) -> str:
     """Make a token of a role; from the first one on everybody needs one."""
     secret = new_secret()
-    app.database.run(app.database.store.tokens.create(new_token("ana", role, secret, None)))
+    app.database.run(app.database.store.tokens.create(new_token(Principal("ana", role), secret)))
     return secret
 
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from starlette.applications import Starlette
 
-from holdfast.admin.access import Role, new_secret, new_token
+from holdfast.admin.access import Principal, Role, new_secret, new_token
 from holdfast.app import Holdfast
 from holdfast.settings import read_settings
 from holdfast.web.app import create
@@ -31,7 +31,7 @@ class Api:
         """The secret of a token of this role, made at the first wish for it."""
         if role not in self._secrets:
             self._secrets[role] = secret = new_secret()
-            token = new_token(f"ana-{role.word}", role, secret, None)
+            token = new_token(Principal(f"ana-{role.word}", role), secret)
             self.app.database.run(self.app.database.store.tokens.create(token))
         return self._secrets[role]
 

@@ -2,6 +2,8 @@
 
 from holdfast.extensions import lazy_names
 
-__all__ = ["TravelContext", "add_context"]
+__all__ = ["TravelContext", "add_context", "only"]
 
-__getattr__ = lazy_names(__name__, {"travel": ["TravelContext", "add_context"]})
+__getattr__ = lazy_names(
+    __name__, {"travel": ["TravelContext", "add_context"], "confinement": ["only"]}
+)

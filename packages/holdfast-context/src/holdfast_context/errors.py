@@ -22,3 +22,12 @@ class ContextDeclared(InvalidOption, code="HF203"):
     """
 
     fix = "capture everything in one function, and enter it in one"
+
+
+class ConfinementInvalid(InvalidOption, code="HF215"):
+    """A token or user is confined to something that no job can be in.
+
+    What one is confined to is a single value of the context, and the application must declare its name.
+    """
+
+    fix = "write one term with one value, as in `context.tenant:acme`"

@@ -2,4 +2,9 @@
 
 from holdfast.extensions import Extension
 
-EXTENSION = Extension(errors="holdfast_context.errors")
+EXTENSION = Extension(
+    confinement="holdfast_context.confinement:ContextConfinement",
+    confined="holdfast_context.cuts:CONFINED",
+    errors="holdfast_context.errors",
+    statements="holdfast_context",
+)

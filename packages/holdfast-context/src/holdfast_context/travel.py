@@ -40,6 +40,7 @@ def add_context(
     capture: Callable[[], Context],
     enter: Callable[[Context], Entered] | None = None,
     begin: Begin | None = None,
+    names: Sequence[str] | None = None,
 ) -> TravelContext:
     """Give the jobs of an application a context.
 
@@ -49,10 +50,12 @@ def add_context(
     own thread if it is a sync one. What it raises fails the attempt.
     begin: called with each transaction that Holdfast opens for a handler (`job.tx`, `job.prepare()`, `job.complete()`,
     atomic steps) and the context, to set what holds until its end; in an async handler, what it returns is awaited.
+    names: all that a context may have; others are refused at each start, also over HTTP and on the command line.
     Raises: ContextDeclared.
     """
     if _ATTACHED in app.attached:
         raise ContextDeclared("add_context was called twice for one application")
+    app.targets.context_names = names
     made = app.attached[_ATTACHED] = TravelContext(app, capture, enter, begin)
     app.use_context(made.capture_text, made.around)
     return made
@@ -106,7 +109,7 @@ class TravelContext:
         captured, running = self._capture(), self._running.get()
         if running is not None and isinstance(captured, Mapping):
             captured = {**decode_context(running), **captured}
-        text = encode_context(captured)
+        text = encode_context(captured, self._app.targets.context_names)
         return None if text == "{}" else text
 
     def around(self, call: Callable[..., Any], is_async: bool) -> Callable[..., Any]:

@@ -10,6 +10,8 @@ from holdfast_dashboard.page_context import PageContext
 
 async def cost_card(context: PageContext, job: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     """Return the card with what a job costs of its type's limits, if they count costs."""
+    if not context.caller.may("cost.list"):
+        return None
     admin = context.service.of(CostAdmin)
     usage = await admin.list(context.caller, job["type"])
     if not usage:

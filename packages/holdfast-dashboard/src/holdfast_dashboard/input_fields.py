@@ -10,7 +10,8 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.core.errors import InputInvalid
-from holdfast.core.redaction import MASK, has_mask, redact_value, restore_masked
+from holdfast.core.redaction import MASK, has_mask, redact_value
+from holdfast_dashboard.masked_inputs import restore_masked
 
 FieldKind = Literal["text", "integer", "number", "choice", "json"]
 Schema = Mapping[str, Any]

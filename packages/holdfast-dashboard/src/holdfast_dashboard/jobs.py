@@ -27,6 +27,7 @@ from holdfast_dashboard.forms import (
     redirect_back,
 )
 from holdfast_dashboard.page_context import PageContext, render_page
+from holdfast_dashboard.page_reads import PageReads
 from holdfast_dashboard.state_tabs import chosen_states, read_list
 from holdfast_dashboard.templates import compact_json, instant_of
 
@@ -58,7 +59,7 @@ async def list_page(context: PageContext) -> Response:
     """Show a page of jobs, or the one whose id was typed."""
     text = context.query.get("filter", "").strip()
     if _ID_PART.fullmatch(text) and (
-        found := await context.service.jobs.find(context.caller, text)
+        found := await context.service.of(PageReads).find(context.caller, text)
     ):
         return RedirectResponse(context.url(f"/jobs/{found}"), 303)
     values, jobs, status = await read_list(context, "/jobs", context.service.jobs.page)

@@ -7,10 +7,10 @@ from typing import Any
 from starlette.responses import Response
 
 from holdfast.admin.jobs import GROUPED, per_second
-from holdfast.admin.types import PACE_MS
 from holdfast.core.statistics import TypePace
 from holdfast_dashboard.forms import caller_with_reason, move_named, read_form, redirect_back
 from holdfast_dashboard.page_context import PageContext, render_page
+from holdfast_dashboard.page_reads import PACE_MS, PageReads
 
 
 async def list_dead_letters(context: PageContext) -> Response:
@@ -53,7 +53,7 @@ async def list_types(context: PageContext) -> Response:
     known = {each.totals.type: each for each in found}
     wanted = sorted(each for each in known if name in each and each > after)
     chosen = wanted[:PAGE_LENGTH]
-    paces = await context.service.types.paces(context.caller)
+    paces = await context.service.of(PageReads).paces(context.caller)
     values = {
         "name": name,
         "types": [{**known[each].as_json(), **_pace(paces.get(each))} for each in chosen],

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from holdfast.admin.cycles import CycleFacts
-from holdfast.admin.overview import DEAD_LOOK, WAIT_LOOK, Overview
+from holdfast.admin.overview import WAIT_LOOK, Overview
 from holdfast.admin.serializers import plain, rfc3339, step_starts
 from holdfast.commands.health import Health, unreadable_words
 from holdfast.core.duration import format_span
@@ -21,6 +21,7 @@ from holdfast_dashboard.drawing import (
     draw_curve,
 )
 from holdfast_dashboard.page_context import PageContext, render_page
+from holdfast_dashboard.page_reads import DEAD_LOOK, PageReads
 
 MAX_CYCLES = 6
 MAX_PAUSED = 5
@@ -30,7 +31,8 @@ async def get(context: PageContext) -> Response:
     """Show the queue now and over the last hours."""
     asked = context.query.get("span", "1h")
     span: Window = asked if asked in STEPS_MS else "1h"
-    board = await context.service.overview.board(context.caller, span)
+    service = context.service
+    board = await service.of(PageReads).board(context.caller, service.overview, span)
     found = board.overview
     values = {
         "health": _health(found),

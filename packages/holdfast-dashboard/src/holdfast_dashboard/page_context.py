@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -57,6 +57,7 @@ class PageContext:
     service: Service
     caller: Caller
     signed_in: bool = False
+    menu: Sequence[MenuItem] = MENU
 
     @property
     def query(self) -> QueryParams:
@@ -105,10 +106,11 @@ def render_page(
         "layout": "fragment.html" if is_fragment else "layout.html",
         "title": title,
         "section": section,
-        "menu": MENU,
+        "menu": context.menu,
         "caller": context.caller,
+        "sees_types": context.caller.may("type.list"),
         "signed_in": context.signed_in,
-        "database": context.service.app.database.url,
+        "database": "" if context.caller.principal.only else context.service.app.database.url,
         "url": context.url,
         "static": lambda name: static_url(root_path(context.request), name),
         "here": context.here(),

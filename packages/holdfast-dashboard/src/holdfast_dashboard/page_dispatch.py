@@ -14,7 +14,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from holdfast.admin.access import Caller, check, least_of
+from holdfast.admin.access import POLICY, Caller, check
 from holdfast.core.errors import HoldfastError, Unauthenticated
 from holdfast.core.lifecycle import CHAIN_COMMANDS, JOB_COMMANDS
 from holdfast.extensions import rows
@@ -39,7 +39,7 @@ from holdfast_dashboard.forms import (
     parse_form,
     render_confirmation,
 )
-from holdfast_dashboard.page_context import FRAGMENT_HEADER, PageContext, render_page
+from holdfast_dashboard.page_context import FRAGMENT_HEADER, MENU, PageContext, render_page
 from holdfast_dashboard.templates import STATIC, environment, static_url, static_version
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -59,6 +59,11 @@ class PageRoute(NamedTuple):
     path: str
     actions: tuple[str, ...]
     handler: Callable[[PageContext], Awaitable[Response]]
+
+    @property
+    def least(self) -> str:
+        """The action of the lowest role among them."""
+        return min(self.actions, key=POLICY.__getitem__)
 
 
 ROUTES = (
@@ -98,6 +103,10 @@ ROUTES = (
     PageRoute("GET", "/tail", ("tail.read",), system.tail),
     *(PageRoute(*each) for each in rows("pages")),
 )
+
+
+_READ_BY = {each.path: each.least for each in ROUTES if each.method == "GET"}
+"""The action that each page needs."""
 
 
 def serve_pages(site: Site) -> Pages:
@@ -150,13 +159,16 @@ async def _authenticate(site: Site, request: Request) -> PageContext | Response:
         log.exception("authentication failed unexpectedly, request %s", request_id)
         return failure_response(request_id)
     caller = Caller(found.principal, request_id)
-    return PageContext(request, site.service, caller, found.method == "cookie")
+    menu = [each for each in MENU if caller.may(_READ_BY[each.path])]
+    return PageContext(request, site.service, caller, found.method == "cookie", menu)
 
 
 async def _handle(context: PageContext, page: PageRoute) -> Response:
     request_id = request_id_of(context.request)
+    if page.path == "/" and context.menu and context.menu[0].path != "/":
+        return RedirectResponse(context.url(context.menu[0].path), 303)
     try:
-        check(context.caller.principal, least_of(page.actions))
+        check(context.caller.principal, page.least)
         return await page.handler(context)
     except ConfirmationNeeded as needed:
         return render_confirmation(context, needed.fields)

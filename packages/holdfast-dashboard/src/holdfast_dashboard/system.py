@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from time import monotonic
 from typing import Any
 from urllib.parse import urlencode
@@ -14,6 +15,7 @@ from holdfast.core.errors import QueryError
 from holdfast.core.filters import parse_filter
 from holdfast.core.lifecycle import STATES
 from holdfast.core.subscriptions import Subscription
+from holdfast.scheduler.doctor.checks import read_server
 from holdfast_dashboard.forms import FormFields, caller_with_reason, read_form, redirect_back
 from holdfast_dashboard.page_context import PageContext, render_page
 
@@ -46,7 +48,12 @@ def _brief(entry: dict[str, Any]) -> dict[str, Any]:
 async def get(context: PageContext) -> Response:
     """Show the installation."""
     subscriptions = await context.service.subscriptions.list(context.caller)
-    system, findings = await context.service.overview.installation(context.caller)
+    overview = context.service.overview
+    # Both need what the server says of itself, which is asked once.
+    server = await read_server(context.service.app.database)
+    system, findings = await asyncio.gather(
+        overview.system(context.caller, server), overview.findings(context.caller, server)
+    )
     values = {
         "replay": {name: context.query.get(f"replay_{name}", "") for name in ("type", "since")},
         "system": system,

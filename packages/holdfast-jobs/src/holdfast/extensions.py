@@ -36,6 +36,12 @@ class Extension(NamedTuple):
     actions: Mapping[str, str] = _NOTHING
     """What roles are asked for, as in "archive.run", and the least role that may: viewer, operator or developer."""
 
+    confinement: str = ""
+    """What confines principals to one context: a class as `admin.access.Confinement` in "module:NAME"."""
+
+    confined: str = ""
+    """What such principals may do: names of actions, and pairs of a statement and how it is cut."""
+
     routes: str = ""
     """Routes of the HTTP API: rows of `web.route.Route`."""
 

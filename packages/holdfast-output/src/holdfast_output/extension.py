@@ -9,6 +9,7 @@ EXTENSION = Extension(
         }
     },
     actions={"output.read": "viewer"},
+    confined="holdfast_output.output_store:CONFINED",
     routes="holdfast_output.api:ROUTES",
     job_cards="holdfast_output.pages:CARDS",
     templates="holdfast_output",

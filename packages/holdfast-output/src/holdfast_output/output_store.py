@@ -116,3 +116,13 @@ def read_batches(
     ):
         found.setdefault(each.chain_id, []).append(each)
     return found
+
+
+CONFINED = (
+    "output.read",
+    ("output_epochs", {"ids": "chains"}),
+    ("output_recent", {"id": "chain"}),
+    ("output_said", {"id": "chain"}),
+    ("output_read", {"columns": (0,)}),
+)
+"""What principals that are confined to one context may read, and by what each statement is cut."""

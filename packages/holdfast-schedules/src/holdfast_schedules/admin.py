@@ -14,6 +14,7 @@ from holdfast.client.views import Chain
 from holdfast.commands.workers import unknown_type
 from holdfast.core.errors import ScheduleError
 from holdfast.core.instants import Instant
+from holdfast.core.job_context import decode_context
 from holdfast.core.records import ChainRecord
 from holdfast.core.schedule import Interval
 from holdfast.core.sealing import Sealer
@@ -60,6 +61,7 @@ class ScheduleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_attempts: int | None = None
     version: int | None = None
     sealed: bool | None = None
+    context: dict[str, str] | None = None
     reason: str | None = None
 
     @property
@@ -82,6 +84,7 @@ def schedule_json(
         **fields,
         "last_slot": rfc3339(record.last_slot),
         "words": describe_times(record),
+        "context": decode_context(record.context),
         "state": facts.state,
         "why": facts.sentence,
         "next": [rfc3339(each) for each in next_slots(record)],
@@ -182,7 +185,9 @@ class ScheduleAdmin(NounAdmin):
             if new.type not in known:
                 raise unknown_type(new.type, list(known))
         await self._gateway.run(
-            caller, "schedule.set", lambda store: set_schedule(new, app.registry.sealer)
+            caller,
+            "schedule.set",
+            lambda store: set_schedule(new, app.registry.sealer, keeps_context=True),
         )
         return await self.get(caller, new.name)
 

@@ -17,6 +17,7 @@ from holdfast.cli.output import (
     first_line,
     limit_option,
     output_option,
+    parse_pairs,
     to_seconds,
     write_json,
     write_records,
@@ -38,11 +39,17 @@ _COLUMNS = (
     *columns(outcome="last_job_state"),
     Column("error", lambda row: first_line(row["error"])),
 )
+_CONTEXT = Column("context", lambda row: ", ".join(f"{k}={v}" for k, v in row["context"].items()))
 _SLOT_COLUMNS = (
     Column("due", lambda row: to_seconds(row["slot"])),
     *columns("state", "requested", job="job_id", outcome="job_state"),
     Column("error", lambda row: first_line(row["error"])),
 )
+
+
+def _columns_of(rows: list[dict[str, Any]]) -> tuple[Column, ...]:
+    """Return the columns of schedules; the context is one only where it is used."""
+    return (*_COLUMNS, _CONTEXT) if any(each["context"] for each in rows) else _COLUMNS
 
 
 def _admin(session: CliSession) -> ScheduleAdmin:
@@ -94,7 +101,7 @@ def list_(
     page = SchedulePage(limit, after or "", prefix, type, paused, late)
     found = session.run(_admin(session).list(session.caller(), page))
     rows = [schedule_json(each) for each in found]
-    write_records(rows, _COLUMNS, output, id="name", empty="no schedules found")
+    write_records(rows, _columns_of(rows), output, id="name", empty="no schedules found")
     if len(rows) == limit:
         print_info(f"there may be more: --after {rows[-1]['name']}")
 
@@ -123,7 +130,7 @@ def show(session: CliSession, name: str, raw: bool, limit: int, output: Format) 
 
 
 def _write_schedule(row: dict[str, Any]) -> None:
-    write_table([row], _COLUMNS)
+    write_table([row], _columns_of([row]))
     click.echo(f"\n{row['why']}.")
     click.echo("Input: ", nl=False)
     write_json(row["input"])
@@ -154,6 +161,13 @@ def _write_schedule(row: dict[str, Any]) -> None:
 @click.option("--jitter", metavar="DURATION", help="Spread jobs of one due time over this long.")
 @click.option("--priority", type=click.IntRange(0, 9), help="0 (most urgent) to 9; 5 by default.")
 @click.option("--max-attempts", type=click.IntRange(1), help="Maximum attempts of its jobs.")
+@click.option(
+    "--context",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=parse_pairs,
+    help="What its jobs are started in, such as tenant=acme; without it, what it has is kept.",
+)
 @click.option("--new-type", is_flag=True, help="Allow a type that is not in the database yet.")
 @change_options
 @with_database

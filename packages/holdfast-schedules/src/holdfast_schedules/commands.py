@@ -98,9 +98,13 @@ def schedule_history(
     return [(each, chains.get(each.job_id or "")) for each in slots]
 
 
-def set_schedule(wanted: NewSchedule, sealer: Sealer | None) -> Op[Change[ScheduleRecord]]:
-    """Set a schedule; one that is just so already is left alone."""
+def set_schedule(
+    wanted: NewSchedule, sealer: Sealer | None, keeps_context: bool = False
+) -> Op[Change[ScheduleRecord]]:
+    """Set a schedule; one that is just so already is left alone. What is changed by hand keeps its context."""
     before = yield from SCHEDULES.get(wanted.name)
+    if keeps_context and before is not None and wanted.context is None:
+        wanted = msgspec.structs.replace(wanted, context=before.context)
     if before is not None and _is_same(before, wanted, sealer):
         return Change(before)
     now = before.now if before is not None else (yield from resolve_now(None))

@@ -142,6 +142,7 @@ def make_request(
         priority=schedule.priority,
         max_attempts=schedule.max_attempts,
         at=slot + jitter if jitter else None,
+        context=schedule.context,
     )
     id = in_bucket(new_id(), bucket_of_key(key))
     request = plan.request(id, key, clear_input(schedule, sealer))

@@ -49,8 +49,11 @@ class ScheduleOptions(TypedDict, total=False):
     sealed: bool
     """Encrypt input and output, for a type that is not registered here or not sealed."""
 
+    context: Mapping[str, str] | None
+    """What its jobs are started in, instead of the context in which it is set."""
 
-_OF_START = ("priority", "max_attempts", "version", "sealed")
+
+_OF_START = ("priority", "max_attempts", "version", "sealed", "context")
 
 
 def check_name(name: object) -> str:
@@ -116,6 +119,7 @@ def make_schedule(
         max_attempts=request.job.max_attempts,
         version=request.job.version,
         sealed=request.unsealed is not None,
+        context=request.job.context,
     )
 
 

@@ -41,6 +41,7 @@ class NewSchedule(msgspec.Struct, frozen=True):
     max_attempts: int | None
     version: int | None
     sealed: bool
+    context: str | None
 
     @property
     def parsed(self) -> Schedule:

@@ -11,12 +11,14 @@ from uuid import UUID
 import msgspec
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.client import Conditions
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import Chain, view_of
 from holdfast.commands.change import Change
 from holdfast.core.codec import decode_any
 from holdfast.core.duration import Duration
 from holdfast.core.instants import to_datetime
+from holdfast.core.job_context import decode_context
 from holdfast.core.records import ChainRecord
 from holdfast.core.registry import Target
 from holdfast.core.sealing import Sealer
@@ -87,6 +89,7 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     created_at: datetime
     changed_at: datetime
+    context: dict[str, str]
     _input: str
     _sealer: Sealer | None
 
@@ -122,6 +125,7 @@ class ScheduleReads:
             ScheduleInfo,
             record,
             last_job=None if record.last_job is None else UUID(record.last_job),
+            context=decode_context(record.context),
             _sealer=self._app.registry.sealer,
         )
 
@@ -213,7 +217,7 @@ class Schedules(ScheduleReads):
         """Set a schedule: start a job of a type with this input at each due time, from the next one on.
 
         One of this name is changed; where nothing is different, nothing is written. Its next due time moves only with
-        every, cron or timezone; one that is paused stays so.
+        every, cron or timezone; one that is paused stays so. Its jobs are started in the context in which it is set.
 
         Raises: ScheduleNameInvalid, UnknownJobType, InputInvalid, PayloadError, InvalidSchedule, InvalidOption; in that
         case nothing is written.
@@ -222,7 +226,10 @@ class Schedules(ScheduleReads):
         times = make_times(every, cron, timezone)
         wanted = make_schedule(app.targets, name, target, input, times, options)
 
-        def command(store: Store, _: Any) -> Op[Change[ScheduleInfo]]:
+        def command(store: Store, conditions: Conditions) -> Op[Change[ScheduleInfo]]:
+            nonlocal wanted
+            if options.get("context") is None and conditions.capture is not None:
+                wanted = msgspec.structs.replace(wanted, context=conditions.capture())
             change = yield from set_schedule(wanted, app.registry.sealer)
             return change.with_answer(self._info(change.answer))
 

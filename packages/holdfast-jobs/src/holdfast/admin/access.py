@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -23,17 +23,24 @@ from holdfast.commands.change import Change, Effect, with_audit
 from holdfast.commands.tokens import create_token, revoke_token
 from holdfast.core.codec import decode_any
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.errors import InvalidCursor, InvalidId, InvalidOption, Refused
+from holdfast.core.errors import (
+    ConfinementUnsupported,
+    InvalidCursor,
+    InvalidId,
+    InvalidOption,
+    Refused,
+)
 from holdfast.core.ids import parse_id
 from holdfast.core.instants import Instant
 from holdfast.core.records import AuditRecord, NewToken, TokenRecord
 from holdfast.core.redaction import printable
-from holdfast.extensions import merge
+from holdfast.extensions import import_name, merge, modules_of, rows
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+    from holdfast.client.start_options import StartOptions
     from holdfast.storage.store import Store
 
 T = TypeVar("T")
@@ -81,10 +88,39 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated caller."""
+    """An authenticated caller; one with `only`, as in `context.tenant:acme`, is confined to that."""
 
     name: str
     role: Role
+    only: str = ""
+
+    @property
+    def grant(self) -> str:
+        """The role and its confinement. Tokens store it so: an older process refuses a role that it does not know."""
+        return f"{self.role.word} {self.only}".rstrip()
+
+    @property
+    def confinement(self) -> Confinement | None:
+        """What cuts all that it does, None if nothing does. Raises: ConfinementUnsupported."""
+        if not self.only:
+            return None
+        for name in modules_of("confinement"):
+            found: Confinement = import_name(name)(self.only)
+            return found
+        raise ConfinementUnsupported(f"{self.name} is confined to {self.only}")
+
+
+class Confinement(Protocol):
+    """What a principal is confined to."""
+
+    def cut(self, op: Op[T]) -> Op[T]:
+        """Return an operation that reads and changes nothing else; what is not known to be cut is refused."""
+
+    def cut_start(self, app: Holdfast, options: StartOptions) -> StartOptions:
+        """Return the options of a start within it. Raises: Refused."""
+
+    def check(self, app: Holdfast) -> None:
+        """Refuse what no job of an application can be in. Raises: ConfinementInvalid."""
 
 
 LOCAL = Principal("local", Role.DEVELOPER)
@@ -115,21 +151,21 @@ POLICY: dict[str, Role] = {
 
 
 def may(principal: Principal, action: str) -> bool:
-    """Whether a principal may do this."""
-    return principal.role >= POLICY[action]
-
-
-def least_of(actions: Sequence[str]) -> str:
-    """Return the action of the lowest role among several."""
-    return min(actions, key=POLICY.__getitem__)
+    """Whether a principal may do this; one that is confined, only what is declared for such."""
+    return principal.role >= POLICY[action] and (not principal.only or action in rows("confined"))
 
 
 def check(principal: Principal, action: str) -> None:
     """Refuse an action to those who may not do it. Raises: Refused."""
-    if not may(principal, action):
+    if principal.role < POLICY[action]:
         raise Refused(
             f"{principal.name} has the role {principal.role.word}, which does not allow {action}",
             rule=f"{action} needs the role {POLICY[action].word}",
+        )
+    if principal.confinement is not None and not may(principal, action):
+        raise Refused(
+            f"{principal.name} is confined to {principal.only}, and {action} covers more",
+            rule=f"{action} needs a role that is not confined",
         )
 
 
@@ -175,7 +211,7 @@ class Gateway:
     async def read(self, caller: Caller, action: str, op: Callable[[Store], Op[T]]) -> T:
         """Check the caller's role and read. Raises: Refused, DatabaseBusy, DatabaseUnreachable."""
         check(caller.principal, action)
-        return await self.read_unchecked(op)
+        return await self.read_unchecked(lambda store: _cut(caller, op(store)))
 
     async def read_unchecked(self, op: Callable[[Store], Op[T]]) -> T:
         """Read for the service itself, such as who the caller is. Raises: DatabaseBusy, DatabaseUnreachable."""
@@ -186,7 +222,8 @@ class Gateway:
     ) -> T:
         """Check the caller's role, run a command with its audit, and notify after the commit. Raises: Refused."""
         check(caller.principal, action)
-        op = with_audit(self.store, command(self.store), partial(audit_entries, caller, action))
+        cut = _cut(caller, command(self.store))
+        op = with_audit(self.store, cut, partial(audit_entries, caller, action))
         change = await self.app.database.run_async(op)
         if change.hints:
             self.app.notifier.send(change.hints)
@@ -197,6 +234,11 @@ class Gateway:
         """Audit something that was done outside a command."""
         entries = audit_entries(caller, action, [effect])
         await self.app.database.run_async(self.store.audit.append(entries))
+
+
+def _cut(caller: Caller, op: Op[T]) -> Op[T]:
+    confinement = caller.principal.confinement
+    return op if confinement is None else confinement.cut(op)
 
 
 class NounAdmin:
@@ -215,7 +257,7 @@ def audit_entries(caller: Caller, action: str, effects: Sequence[Effect]) -> lis
         AuditRecord(
             id=new_id(),
             actor=caller.name,
-            role=caller.principal.role.word,
+            role=caller.principal.grant,
             action=action,
             target=each.target,
             before=_json(each.before),
@@ -245,11 +287,13 @@ class TokenAdmin(NounAdmin):
     """API tokens: 256 random bits, shown once and stored as a hash."""
 
     async def create(
-        self, caller: Caller, name: str, role: Role, lasts: Duration | None = None
+        self, caller: Caller, holder: Principal, lasts: Duration | None = None
     ) -> MadeToken:
-        """Make a token. Raises: InvalidOption, InvalidDuration."""
+        """Make a token. Raises: InvalidOption, InvalidDuration, ConfinementUnsupported, ConfinementInvalid."""
         secret = new_secret()
-        token = new_token(name, role, secret, lasts)
+        token = new_token(holder, secret, lasts)
+        if holder.confinement is not None:
+            holder.confinement.check(self._gateway.app)
         record = await self._gateway.run(
             caller, "token.create", lambda store: create_token(store, token)
         )
@@ -283,7 +327,8 @@ class TokenAdmin(NounAdmin):
         if used_at is None or time.time_ns() // 1000 - used_at > TOUCH_EVERY_US:
             # The statement checks again by the database's clock; this saves the write.
             await database.run_async(database.store.tokens.touch(record.id))
-        return Principal(record.name, Role.parse(record.role))
+        word, _, only = record.role.partition(" ")
+        return Principal(record.name, Role.parse(word), only)
 
 
 def new_secret() -> str:
@@ -301,14 +346,15 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def new_token(name: str, role: Role, secret: str, lasts: Duration | None) -> NewToken:
+def new_token(holder: Principal, secret: str, lasts: Duration | None = None) -> NewToken:
     """Return what is written of a token. Raises: InvalidOption, InvalidDuration."""
+    name = holder.name
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise InvalidOption(f"a token's name has 1 to {MAX_NAME_LENGTH} printable characters")
     lasts_ms = None if lasts is None else milliseconds(lasts)
     if lasts_ms == 0:
         raise InvalidOption("a token cannot expire immediately")
-    return NewToken(new_id(), name, role.word, hash_of(secret), lasts_ms)
+    return NewToken(new_id(), name, holder.grant, hash_of(secret), lasts_ms)
 
 
 def shown_token(record: TokenRecord) -> dict[str, Any]:

@@ -136,6 +136,8 @@ class ChainAdmin(NounAdmin):
     async def wait(self, caller: Caller, id: str, timeout: Duration) -> Chain:
         """Wait until a chain has completed. Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted."""
         check(caller.principal, "chain.wait")
+        if caller.principal.only:
+            await self.state(caller, id)
         return await self._gateway.app.aio.chains.wait(parse_id(id), timeout)
 
     async def state(self, caller: Caller, id: str) -> State:
@@ -205,10 +207,13 @@ class ChainAdmin(NounAdmin):
     ) -> Chain:
         """Start a chain; `like` names the job it was made from. Raises: UnknownJobType, PayloadError, InvalidOption."""
         check(caller.principal, "chain.start")
-        app = self._gateway.app
+        app, confinement = self._gateway.app, caller.principal.confinement
+        given = options or {}
+        if confinement is not None:
+            given = confinement.cut_start(app, given)
         async with app.transaction() as tx:
-            chain: Chain = await app.start(tx, type, input, **(options or {}))
-            if not chain.deduplicated or (options or {}).get("debounce") is not None:
+            chain: Chain = await app.start(tx, type, input, **given)
+            if not chain.deduplicated or given.get("debounce") is not None:
                 made = {"type": type, "state": chain.state} | ({"like": like} if like else {})
                 effect = Effect(f"chain {chain.id}", None, made)
                 entries = audit_entries(caller, "chain.start", [effect])

@@ -33,9 +33,9 @@ from holdfast.commands.debounce import with_last_input
 from holdfast.commands.explain import explain, look_around
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now, spacing_us
 from holdfast.commands.redrives import rate_text, redrive_dead_letters
-from holdfast.core.errors import InvalidId, InvalidOption, JobNotFound
+from holdfast.core.errors import InvalidOption, JobNotFound
 from holdfast.core.filters import parse_filter
-from holdfast.core.ids import digits_of_part, parse_id
+from holdfast.core.ids import parse_id
 from holdfast.core.instants import Instant
 from holdfast.core.records import JobRecord
 from holdfast.core.sealing import Sealer
@@ -165,10 +165,6 @@ class JobAdmin(NounAdmin):
         )
         return Matches(len(found.records), found.end is not None)
 
-    async def find(self, caller: Caller, text: str) -> str | None:
-        """Return the job that has this id, or the only one whose id begins or ends so."""
-        return await self._gateway.read(caller, "job.get", lambda store: _find_id(store, text))
-
     async def changes(
         self, caller: Caller, filter: str, watch: Watch, look: int
     ) -> list[dict[str, Any]]:
@@ -264,18 +260,6 @@ def read_job(store: Store, id: str) -> Op[JobRecord]:
     if not found:
         raise JobNotFound(f"there is no job {id}")
     return found[0]
-
-
-def _find_id(store: Store, text: str) -> Op[str | None]:
-    digits = digits_of_part(text)
-    if digits is not None:
-        ids = yield from store.jobs.ids_like(digits, 2)
-        return ids[0] if len(ids) == 1 else None
-    try:
-        wanted = str(parse_id(text))
-    except InvalidId:
-        return None
-    return wanted if (yield from store.jobs.get([wanted])) else None
 
 
 def _check_one(store: Store, id: str, expected: Expected) -> Op[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,8 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.admin.access import LOCAL, Caller, Gateway, check
-from holdfast.admin.cycles import CycleFacts, cycle_facts
-from holdfast.admin.jobs import dead_groups
 from holdfast.admin.serializers import plain, redact_text, rfc3339, step_starts
 from holdfast.commands.change import Effect
 from holdfast.commands.cycles import late_us
@@ -53,10 +50,6 @@ _VERDICTS = ("problem", "warning", "ok")
 
 COUNTED_LIVE = 1_000
 """A page that refreshes every second counts waiting jobs only up to here, and shows when there are more."""
-
-MAX_GROUPS = 5
-DEAD_LOOK = 200
-"""Groups shown, and the newest dead letters they are made of."""
 
 WAIT_LOOK = 20
 """Waiting times are measured on this many ended jobs of each step."""
@@ -139,14 +132,6 @@ class Overview(msgspec.Struct, frozen=True):
     median_wait_us: int | None
 
 
-class OverviewPage(NamedTuple):
-    """The overview with the largest groups of the newest dead letters, and the cycles."""
-
-    overview: Overview
-    dead: list[dict[str, Any]]
-    cycles: list[CycleFacts]
-
-
 class DatabaseFigures(NamedTuple):
     """Figures of the whole database for monitors; `late_us` is of the cycles that this process's code has."""
 
@@ -179,10 +164,6 @@ class Overviews:
         self._settings = settings
         self._waits: dict[Window, Waits] = {}
 
-    async def health(self, caller: Caller) -> Health:
-        """Read the health of the queue."""
-        return await self._gateway.read(caller, "overview.read", read_health)
-
     async def metrics(self, caller: Caller) -> DatabaseFigures:
         """Read the figures of the whole database for monitors."""
         return await self._gateway.read(caller, "metrics.read", self._figures)
@@ -212,23 +193,12 @@ class Overviews:
     async def get(self, caller: Caller, window: Window = "1h") -> Overview:
         """Read the health of the queue and its recent figures."""
         return await self._gateway.read(
-            caller, "overview.read", lambda store: self._look(store, window)
+            caller, "overview.read", lambda store: self.look(store, window)
         )
 
-    async def board(self, caller: Caller, window: Window = "1h") -> OverviewPage:
-        """Read all that the first page shows in one go: it is drawn again with every change."""
-        check(caller.principal, "dead.list")
-        check(caller.principal, "cycle.list")
-
-        def op(store: Store) -> Op[OverviewPage]:
-            overview = yield from self._look(store, window, self._waits.get(window))
-            dead = yield from dead_groups(store, MAX_GROUPS, DEAD_LOOK)
-            cycles = yield from cycle_facts(store, runs=0)
-            return OverviewPage(overview, dead.items, cycles)
-
-        return await self._gateway.read(caller, "overview.read", op)
-
-    def _look(self, store: Store, window: Window, waits: Waits | None = None) -> Op[Overview]:
+    def look(self, store: Store, window: Window, is_drawn_often: bool = False) -> Op[Overview]:
+        """Read the same; for what is drawn with every change, waiting times may be some seconds old."""
+        waits = self._waits.get(window) if is_drawn_often else None
         span_ms, step_ms = STEPS_MS[window]
         health = yield from read_health(store, COUNTED_LIVE)
         series = yield from store.statistics.series(span_ms, step_ms)
@@ -244,12 +214,6 @@ class Overviews:
             p95_wait_us=waits.p95_us,
             median_wait_us=waits.median_us,
         )
-
-    async def installation(self, caller: Caller) -> tuple[System, list[Finding]]:
-        """Read both of the following for a page, and ask the server about itself once."""
-        check(caller.principal, "system.read")
-        server = await read_server(self._gateway.app.database)
-        return await asyncio.gather(self.system(caller, server), self.findings(caller, server))
 
     async def system(self, caller: Caller, server: ServerFacts | None = None) -> System:
         """Read what the database and the settings are."""

@@ -24,14 +24,10 @@ from holdfast.core.duration import format_duration, format_span
 from holdfast.core.ids import instant_of
 from holdfast.core.instants import Instant
 from holdfast.core.records import TypeSetting
-from holdfast.core.statistics import TypePace, TypeTotals
+from holdfast.core.statistics import TypeTotals
 from holdfast.core.subscriptions import Subscription, SubscriptionRecord
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
-
-PACE_MS = 300_000
-"""Rates cover the last five minutes: long enough to be steady, short enough to be current."""
-
 
 LISTED_DUE = 100
 """A list that may be drawn every second counts the due jobs of each type up to here."""
@@ -139,13 +135,6 @@ class TypeAdmin(NounAdmin):
         """Read every type that was ever started, handled or set."""
         found = await self._gateway.read(caller, "type.list", type_facts)
         return [*found.values()]
-
-    async def paces(self, caller: Caller) -> dict[str, TypePace]:
-        """Read how much of each type ended within the last minutes, and how many run."""
-        found = await self._gateway.read(
-            caller, "type.list", lambda store: store.statistics.types(PACE_MS)
-        )
-        return {each.type: each for each in found}
 
     async def pause(self, caller: Caller, type: str, expected: Expected = None) -> dict[str, Any]:
         """Stop workers from taking jobs of a type. Raises: UnknownJobType, Changed."""

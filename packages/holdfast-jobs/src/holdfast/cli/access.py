@@ -67,6 +67,9 @@ def token() -> None:
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What the token allows.")
 @click.option("--name", help="Name of the holder, shown in the audit log.  [default: you]")
 @click.option("--expires", metavar="DURATION", help="Expiry, e.g. 90d.")
+@click.option(
+    "--only", default="", metavar="TERM", help="What it is confined to, e.g. context.tenant:acme."
+)
 @reason_option
 @output_option
 @with_database
@@ -75,15 +78,16 @@ def create(
     role: str,
     name: str | None,
     expires: str | None,
+    only: str,
     reason: str | None,
     output: Format,
 ) -> None:
     """Create a token. The secret is shown only once; -o id prints only the secret."""
-    from holdfast.admin.access import Role
+    from holdfast.admin.access import Principal, Role
 
     caller = session.caller(reason)
-    named = name or caller.name
-    made = session.run(session.admin.tokens.create(caller, named, Role.parse(role), expires))
+    holder = Principal(name or caller.name, Role.parse(role), only)
+    made = session.run(session.admin.tokens.create(caller, holder, expires))
     row = {**made.token, "secret": made.secret}
     write_single(row, output, lambda: write_table([row], _SECRET_COLUMNS), id="secret")
     print_info("save the secret now: it is not stored and cannot be shown again")

@@ -30,6 +30,7 @@ from holdfast.cli.output import (
     limit_option,
     list_options,
     output_option,
+    parse_pairs,
     state_colour,
     to_seconds,
     truncate,
@@ -326,6 +327,9 @@ def _start_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 command = click.option(flag, metavar="DURATION", help=text)(command)
             case "text":
                 command = click.option(flag, help=text)(command)
+            case "pairs":
+                pairs: dict[str, Any] = {"multiple": True, "metavar": "NAME=VALUE"}
+                command = click.option(flag, callback=parse_pairs, help=text, **pairs)(command)
             case _ as never:
                 assert_never(never)
     return command

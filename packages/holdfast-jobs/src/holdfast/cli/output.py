@@ -255,6 +255,11 @@ def to_seconds(text: str | None) -> str | None:
     return None if text is None else f"{text[:19]}Z"
 
 
+def parse_pairs(_: Any, __: Any, given: tuple[str, ...]) -> dict[str, str] | None:
+    """Return what an option such as `--context tenant=acme` says, None where it was not given."""
+    return {name: value for name, _, value in (each.partition("=") for each in given)} or None
+
+
 def first_line(text: str | None) -> str:
     """Return an error's message, without its traceback."""
     return (text or "").strip().partition("\n")[0]

@@ -35,7 +35,6 @@ from holdfast.core.errors import InvalidId, InvalidOption
 from holdfast.core.events import Event, event
 from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.instants import Expiry, Instant
-from holdfast.core.job_context import encode_context
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
     ChainRecord,
@@ -200,7 +199,7 @@ class Starter:
             blockers=id_texts(blockers),
             on_blocker_failure=check_choice("on_blocker_failure", on_blocker_failure, POLICIES),
             max_attempts=check_attempts(max_attempts),
-            context=None if context is None else encode_context(context),
+            context=self._targets.encode_context(context),
         )
 
 
@@ -356,7 +355,7 @@ def publish_command(
     after_ms = None if after is None else milliseconds(after)
     urgency = check_priority(priority)
     order_key = check_key(key)
-    given = None if context is None else encode_context(context)
+    given = targets.encode_context(context)
 
     def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
         moment = planned

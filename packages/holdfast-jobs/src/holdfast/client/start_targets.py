@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, TypedDict
 
@@ -12,6 +12,7 @@ from holdfast.client.start_options import check_priority
 from holdfast.core.codec import SIZE_LIMIT, TypeCodec
 from holdfast.core.errors import InvalidOption
 from holdfast.core.flow import Flow
+from holdfast.core.job_context import encode_context
 from holdfast.core.records import DEFAULT_PRIORITY, JobRecord
 from holdfast.core.registry import JobType, Registry, Target, check_name
 from holdfast.core.sealing import Sealer, is_sealed, seal_input, seal_output
@@ -92,6 +93,11 @@ class Targets:
         self.limit, self.output_limit = payload_limit, SIZE_LIMIT
         self._entries: dict[str, tuple[JobType, StartableType]] = {}
         self.open_emission: Callable[[Any], Any] | None = None  # set by what keeps what jobs emit
+        self.context_names: Collection[str] | None = None  # set by what declares contexts
+
+    def encode_context(self, context: Mapping[str, str] | None) -> str | None:
+        """Return the context of a start as it is stored. Raises: ContextInvalid."""
+        return None if context is None else encode_context(context, self.context_names)
 
     def entry(self, target: Target, version: int | None = None) -> StartableType:
         """Return the type to be started; a version is that of an input whose type is not registered here.

@@ -30,6 +30,7 @@ __all__ = [
     "CommandError",
     "CommandUsage",
     "ConfigError",
+    "ConfinementUnsupported",
     "ConnectionClosed",
     "ContextInvalid",
     "CopiedDatabase",
@@ -1172,6 +1173,17 @@ class Refused(HoldfastError, code="HF090", http_status=403, exit_code=4):
     """
 
     fix = "use a token with a role that allows it; see `holdfast token create --role`"
+
+
+class ConfinementUnsupported(HoldfastError, code="HF216", http_status=403, exit_code=4):
+    """A token or user is confined to one context, and nothing installed here can confine.
+
+    Everything is refused, since nothing could be cut to what they may see.
+    """
+
+    fix = (
+        'install it with `pip install "holdfast-jobs[context]"`, or create a token without `--only`'
+    )
 
 
 class Unauthenticated(HoldfastError, code="HF095", http_status=401):

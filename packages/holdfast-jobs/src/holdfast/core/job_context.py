@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
-from holdfast.core.errors import ContextInvalid
+from holdfast.core.errors import ContextInvalid, nearest
 from holdfast.core.filters import is_context_name
 
 
-def encode_context(context: object) -> str:
-    """Return a context as it is stored, equal ones as equal texts. Raises: ContextInvalid."""
+def encode_context(context: object, declared: Collection[str] | None = None) -> str:
+    """Return a context as it is stored, equal ones as equal texts. Raises: ContextInvalid, for undeclared names too."""
     if not isinstance(context, Mapping) or len(context) > 16:
         raise ContextInvalid(f"{repr(context)[:60]} is no mapping of up to 16 names")
     for name, value in context.items():
         if not isinstance(name, str) or not is_context_name(name):
             raise ContextInvalid(f"{repr(name)[:60]} is not a name of letters, digits, _ and -")
+        if declared is not None and name not in declared:
+            near = nearest(name, declared) or f"use one of {', '.join(declared)}"
+            raise ContextInvalid(f"the application's context has no {name}", help=near)
         if not isinstance(value, str):
             raise ContextInvalid(f"{name} is {repr(value)[:60]}, which is not a text")
         if not 1 <= len(value) <= 200 or not value.isprintable():

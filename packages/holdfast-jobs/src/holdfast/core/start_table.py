@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-OptionKind = Literal["text", "duration", "time", "number", "flag", "choice"]
+OptionKind = Literal["text", "duration", "time", "number", "flag", "choice", "pairs"]
 
 
 class StartOption(NamedTuple):
@@ -54,4 +54,5 @@ START_OPTIONS: Mapping[str, StartOption] = {
     "sealed": StartOption(
         "flag", "Encrypt input and output, if the type is not declared as sealed."
     ),
+    "context": StartOption("pairs", "What it is started in, such as tenant=acme."),
 }

@@ -78,7 +78,7 @@ class JobQuery(msgspec.Struct, frozen=True):
 
     def count_among(self, types: Sequence[TypeTotals]) -> int | None:
         """Return how many jobs have the types and states asked for; None when that does not follow from totals."""
-        if self.states is None or self.type_like is not None:
+        if self.states is None or self.type_like is not None or not types:
             return None
         asked = [each for each in types if self.types is None or each.type in self.types]
         columns = {"live" if each in _LIVE else each for each in self.states}

@@ -63,7 +63,11 @@ class RerunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _TIMES = {name for name, each in START_OPTIONS.items() if each.kind == "time"}
-_JSON_TYPES: Mapping[OptionKind, Any] = {"number": int | None, "flag": bool | None}
+_JSON_TYPES: Mapping[OptionKind, Any] = {
+    "number": int | None,
+    "flag": bool | None,
+    "pairs": dict[str, str] | None,
+}
 
 # A checker sees what all bodies have; the options are as in the table.
 NewChain = msgspec.defstruct(

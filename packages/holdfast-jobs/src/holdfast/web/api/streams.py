@@ -17,7 +17,7 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from holdfast.admin.access import check
+from holdfast.admin.access import Caller, check
 from holdfast.admin.jobs import Watch
 from holdfast.core.errors import HoldfastError, StreamsFull, TooManyStreams
 from holdfast.notify.base import Hint, Listener, Notifier
@@ -54,20 +54,25 @@ class ChangeHint(msgspec.Struct, frozen=True):
 
 
 class Subscriber:
-    """One open stream; hints that arrive between two reads are merged."""
+    """One open stream; hints that arrive between two reads are merged, and kept from one that `hears` none."""
 
-    def __init__(self) -> None:
+    def __init__(self, hears: bool) -> None:
+        self._hears = hears
         self._kinds: set[str] = set()
         self._types: set[str] = set()
         self._arrived = asyncio.Event()
 
     def notify(self, hint: Hint) -> None:
         """Add a hint. Pages show nothing of waiters, so hints about them are ignored."""
-        if hint.kind == "awaited":
+        if hint.kind == "awaited" or not self._hears:
             return
         self._kinds.add(hint.kind)
         if hint.type:
             self._types.add(hint.type)
+        self.wake()
+
+    def wake(self) -> None:
+        """End the wait for a hint."""
         self._arrived.set()
 
     async def next_hint(self, within_s: float = MAX_INTERVAL_S) -> ChangeHint:
@@ -103,9 +108,9 @@ class Broadcaster:
         return self._closing
 
     @asynccontextmanager
-    async def subscribe(self) -> AsyncIterator[Subscriber]:
-        """Receive hints for as long as the block lasts."""
-        subscriber = Subscriber()
+    async def subscribe(self, caller: Caller | None = None) -> AsyncIterator[Subscriber]:
+        """Receive hints for as long as the block lasts; they tell of all jobs, so confined callers get none."""
+        subscriber = Subscriber(hears=caller is None or not caller.principal.only)
         self._subscribers.add(subscriber)
         try:
             if self._listener is None:
@@ -119,7 +124,8 @@ class Broadcaster:
     def end_streams(self) -> None:
         """Let every stream end at its next turn."""
         self._closing = True
-        self._notify(Hint("look"))
+        for each in self._subscribers:
+            each.wake()
 
     async def close(self) -> None:
         """End all streams and stop listening."""
@@ -170,7 +176,7 @@ async def live(request: BoundRequest) -> Response:
 
     async def hints() -> AsyncIterator[bytes]:
         access = StreamAccess(request)
-        async with request.site.broadcaster.subscribe() as subscriber:
+        async with request.site.broadcaster.subscribe(request.caller) as subscriber:
             yield _OPENING
             while not request.site.broadcaster.is_closing and await access.is_valid():
                 yield _event("hint", await subscriber.next_hint())
@@ -192,7 +198,7 @@ async def tail(request: BoundRequest) -> Response:
 
     async def changes() -> AsyncIterator[bytes]:
         access = StreamAccess(request)
-        async with request.site.broadcaster.subscribe() as subscriber:
+        async with request.site.broadcaster.subscribe(request.caller) as subscriber:
             yield _OPENING
             for job in earlier[max(0, len(earlier) - request["lines"]) :]:
                 yield _event("job", job)
@@ -221,9 +227,9 @@ class StreamAccess:
         try:
             found = await self._request.site.authenticator.authenticate(self._request.http)
             check(found.principal, _ACTION)
+            return found.principal.only == self._request.caller.principal.only
         except HoldfastError:
             return False
-        return True
 
 
 def _event(event: str, value: Any) -> bytes:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.admin.access import Role
+from holdfast.admin.access import Principal, Role
 from holdfast.admin.serializers import rfc3339
 from holdfast.commands.replay import REPLAY_LOOK
 from holdfast.core.ids import parse_id
@@ -20,6 +20,7 @@ class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     role: str
     expires: str | None = None
+    only: str = ""
     reason: str | None = None
 
 
@@ -89,8 +90,8 @@ async def list_tokens(request: BoundRequest) -> ApiResponse:
 async def create_token(request: BoundRequest) -> ApiResponse:
     """Create a token; the secret is only in this response."""
     wanted: TokenRequest = request.body
-    role = Role.parse(wanted.role)
-    created = await request.service.tokens.create(request.caller, wanted.name, role, wanted.expires)
+    holder = Principal(wanted.name, Role.parse(wanted.role), wanted.only)
+    created = await request.service.tokens.create(request.caller, holder, wanted.expires)
     return ApiResponse(created, 201)
 
 

@@ -1,6 +1,6 @@
 -- fragment: schedule_columns
 -- The fields of `ScheduleRecord`, in their order.
-s.name, s.type, s.input, s.schedule, s.zone, s.missed, s.overlap, s.jitter_ms, s.priority, s.max_attempts, s.version, s.sealed,
+s.name, s.type, s.input, s.schedule, s.zone, s.missed, s.overlap, s.jitter_ms, s.priority, s.max_attempts, s.version, s.sealed, s.context,
        holdfast.us(s.next_at), s.paused, s.paused_by, holdfast.us(s.paused_at), holdfast.us(s.last_slot), s.last_job::text, s.error,
        holdfast.us(s.created_at), holdfast.us(s.changed_at), holdfast.us(holdfast.moment(:now::bigint))
 
@@ -11,14 +11,15 @@ s.schedule, holdfast.us(s.slot), s.state, s.requested, s.job_id::text, s.error, 
 -- name: schedule_put
 -- Sets a schedule. Its next slot moves only if the schedule itself has changed: a process may start a slot at the same time.
 insert into holdfast.schedule as s (name, type, input, schedule, zone, missed, overlap, jitter_ms, priority, max_attempts, version,
-                                    sealed, next_at, created_at, changed_at)
+                                    sealed, context, next_at, created_at, changed_at)
 values (:name, :type, :input, :schedule, :zone, :missed, :overlap, :jitter_ms::bigint, :priority::smallint, :max_attempts::integer,
-        :version::integer, :sealed::boolean, to_timestamp(:next_at::bigint / 1000000.0),
+        :version::integer, :sealed::boolean, :context, to_timestamp(:next_at::bigint / 1000000.0),
         holdfast.moment(:now::bigint), holdfast.moment(:now::bigint))
 on conflict (name) do update
    set type = excluded.type, input = excluded.input, schedule = excluded.schedule, zone = excluded.zone, missed = excluded.missed,
        overlap = excluded.overlap, jitter_ms = excluded.jitter_ms, priority = excluded.priority,
-       max_attempts = excluded.max_attempts, version = excluded.version, sealed = excluded.sealed, error = null,
+       max_attempts = excluded.max_attempts, version = excluded.version, sealed = excluded.sealed,
+       context = excluded.context, error = null,
        next_at = case when (s.schedule, s.zone) = (excluded.schedule, excluded.zone) then s.next_at else excluded.next_at end,
        changed_at = excluded.changed_at
 returning {schedule_columns};

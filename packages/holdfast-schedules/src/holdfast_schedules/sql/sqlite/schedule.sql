@@ -1,7 +1,7 @@
 -- fragment: schedule_columns
 -- The fields of `ScheduleRecord`, in their order.
-name, type, input, schedule, zone, missed, overlap, jitter_ms, priority, max_attempts, version, sealed, next_at, paused, paused_by,
-       paused_at, last_slot, last_job, error, created_at, changed_at, {now}
+name, type, input, schedule, zone, missed, overlap, jitter_ms, priority, max_attempts, version, sealed, context, next_at, paused,
+       paused_by, paused_at, last_slot, last_job, error, created_at, changed_at, {now}
 
 -- fragment: slot_columns
 -- The fields of `SlotRecord`, in their order.
@@ -10,13 +10,14 @@ schedule, slot, state, requested, job_id, error, decided_at
 -- name: schedule_put
 -- Sets a schedule. Its next slot moves only if the schedule itself has changed: a process may start a slot at the same time.
 insert into holdfast_schedule (name, type, input, schedule, zone, missed, overlap, jitter_ms, priority, max_attempts, version,
-                               sealed, next_at, created_at, changed_at)
+                               sealed, context, next_at, created_at, changed_at)
 values (:name, :type, :input, :schedule, :zone, :missed, :overlap, :jitter_ms, :priority, :max_attempts, :version, :sealed,
-        :next_at, {now}, {now})
+        :context, :next_at, {now}, {now})
 on conflict (name) do update
    set type = excluded.type, input = excluded.input, schedule = excluded.schedule, zone = excluded.zone, missed = excluded.missed,
        overlap = excluded.overlap, jitter_ms = excluded.jitter_ms, priority = excluded.priority,
-       max_attempts = excluded.max_attempts, version = excluded.version, sealed = excluded.sealed, error = null,
+       max_attempts = excluded.max_attempts, version = excluded.version, sealed = excluded.sealed,
+       context = excluded.context, error = null,
        next_at = case when (holdfast_schedule.schedule, holdfast_schedule.zone) = (excluded.schedule, excluded.zone)
                       then holdfast_schedule.next_at else excluded.next_at end,
        changed_at = excluded.changed_at
