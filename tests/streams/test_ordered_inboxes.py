@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -28,6 +25,8 @@ from tests.streams.inbox_brokers import NatsBroker, RedisBroker, encoded
 from tests.streams.inbox_scene import InboxScene
 from tests.streams.scene import one
 from tests.support.until import until
+from tests.support.warm_python import WarmProcess
+from tests.support.worker_process import worker_process
 
 SOON = Retry(base="20ms", cap="20ms", max_attempts=2)
 LINES = 16
@@ -302,25 +301,17 @@ def paid(message: Message, tx) -> None:
 
 
 @contextmanager
-def working_process(folder: Path, url: str, broker: AnyBroker) -> Iterator[subprocess.Popen[bytes]]:
+def working_process(folder: Path, url: str, broker: AnyBroker) -> Iterator[WarmProcess]:
     """A worker that does not outlive the block."""
     (folder / "shop.py").write_text(APPLICATION)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "worker", "shop:app", "--log-level", "error"],
-        cwd=folder,
-        env=os.environ
-        | {
-            "HOLDFAST_URL": url,
-            "BROKER": broker.url,
-            "HOLDFAST_STREAMS_TAKEOVER_MS": "1000",
-        },
-    )
-    try:
+    variables = {
+        "HOLDFAST_URL": url,
+        "BROKER": broker.url,
+        "HOLDFAST_STREAMS_TAKEOVER_MS": "1000",
+    }
+    words = ("shop:app", "--log-level", "error")
+    with worker_process(folder, "log", *words, **variables) as process:
         yield process
-    finally:
-        process.send_signal(signal.SIGCONT)
-        process.kill()
-        process.wait()
 
 
 def by_key(scene: InboxScene) -> dict[str, list[int]]:
