@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.django.conftest import ON_POSTGRES, ON_SQLITE
 from tests.django.project import PATIENCE_S, Project
 from tests.support.frozen_process import freeze
 from tests.support.until import wait_until
@@ -296,6 +297,7 @@ def test_a_task_exists_if_and_only_if_its_transaction_commits(shop: Project) -> 
     assert savepoint not in jobs
 
 
+@ON_SQLITE
 def test_the_task_of_a_killed_worker_is_run_by_another(shop: Project, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     id = shop.evaluate(
@@ -324,6 +326,7 @@ def test_the_task_of_a_killed_worker_is_run_by_another(shop: Project, tmp_path: 
     assert [each.split("-")[0] for each in found[1]] == ["first", "second"]
 
 
+@ON_POSTGRES
 def test_a_worker_that_comes_back_after_its_lease_changes_nothing_of_its_task(
     shop: Project, tmp_path: Path
 ) -> None:

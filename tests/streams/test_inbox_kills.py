@@ -16,7 +16,7 @@ import nats
 import psycopg
 import pytest
 
-from tests.streams.inbox_brokers import NatsBroker, RedisBroker
+from tests.streams.inbox_brokers import CROSSED_PAIRS, KINDS, NatsBroker, RedisBroker
 from tests.streams.inbox_scene import InboxScene, signed
 from tests.support.until import PATIENCE_S, until
 from tests.support.warm_python import LIBRARIES, WarmProcess
@@ -197,11 +197,11 @@ async def sent(broker: NatsBroker | RedisBroker, count: int) -> AsyncIterator[No
 WORKER = ("-m", "holdfast", "worker", "shop:app")
 
 
-@pytest.mark.parametrize("make", [NatsBroker, RedisBroker], ids=["nats", "redis"])
+@CROSSED_PAIRS
 async def test_a_worker_that_is_killed_on_the_way_starts_each_message_s_job_once(
-    inbox: InboxScene, tmp_path: Path, make: type[NatsBroker | RedisBroker]
+    inbox: InboxScene, tmp_path: Path, broker_kind: str
 ) -> None:
-    broker, count = make(), 400
+    broker, count = KINDS[broker_kind](), 400
     fast = {"HOLDFAST_STREAMS_TAKEOVER_MS": "1000", "BROKER": broker.url}
     async with sent(broker, count):
         with running(Killed(tmp_path, inbox, *WORKER, **fast)) as worker:
@@ -219,11 +219,11 @@ async def test_a_worker_that_is_killed_on_the_way_starts_each_message_s_job_once
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("kind", [NatsBroker, RedisBroker], ids=["nats", "redis"])
+@CROSSED_PAIRS
 async def test_a_message_that_kills_its_process_is_parked_after_some_tries(
-    inbox: InboxScene, tmp_path: Path, kind: type[NatsBroker | RedisBroker]
+    inbox: InboxScene, tmp_path: Path, broker_kind: str
 ) -> None:
-    broker = kind()
+    broker = KINDS[broker_kind]()
     await broker.make_stream()
     await broker.send({"n": 1}, {"n": -1}, {"n": 2})
     fast = {"HOLDFAST_STREAMS_TAKEOVER_MS": "1000", "BROKER": broker.url, "POISON": "1"}

@@ -101,6 +101,9 @@ def moved(app: Holdfast) -> int:
     return sum(each.position for each in lines if each.reader == "feed")
 
 
+@pytest.mark.parametrize(
+    "url", ["postgres", pytest.param("sqlite", marks=pytest.mark.torture)], indirect=True
+)
 async def test_killed_relays_and_a_killed_node_leave_each_event_once_and_in_order(
     scene: Scene, tmp_path: Path
 ) -> None:
