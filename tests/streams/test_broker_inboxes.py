@@ -149,9 +149,9 @@ async def test_a_message_that_keeps_failing_is_parked_and_can_be_retried_and_ski
         await until_drained(broker)
         assert {each.attempts for each in inbox.parked()} == {2}
         assert len(inbox.told("inbox_failed")) == 2
-        inbox.app.database.run(INBOXES.retry_parked("paid", [inbox.parked()[0].id]))
+        await inbox.app.database.run_async(INBOXES.retry_parked("paid", [inbox.parked()[0].id]))
         await until(lambda: [each.attempts for each in inbox.parked()] == [3, 2])
-        inbox.app.database.run(INBOXES.skip_parked("paid", [inbox.parked()[0].id]))
+        await inbox.app.database.run_async(INBOXES.skip_parked("paid", [inbox.parked()[0].id]))
         assert len(inbox.parked()) == 1
     assert sorted(inbox.taken()) == [1, 2]
 

@@ -147,10 +147,10 @@ async def test_what_waits_behind_a_parked_message_of_its_key_is_taken_after_it(
         await until(lambda: [each.state for each in inbox.parked()] == ["failed", "due", "due"])
         (failed, *_) = inbox.parked()
         assert failed.attempts == 2
-        inbox.app.database.run(INBOXES.retry_parked("paid", [failed.id]))
+        await inbox.app.database.run_async(INBOXES.retry_parked("paid", [failed.id]))
         await until(lambda: [each.attempts for each in inbox.parked()] == [3, 1, 1])
         assert sorted(inbox.taken()) == [1, 10]
-        inbox.app.database.run(INBOXES.skip_parked("paid", [failed.id]))
+        await inbox.app.database.run_async(INBOXES.skip_parked("paid", [failed.id]))
         await inbox.until_taken(1, 10, 2, 3)
         await broker.send_lines(*keyed("a", 4))
         await inbox.until_taken(1, 10, 2, 3, 4)
