@@ -199,12 +199,7 @@ async def chat(job: Job[str]) -> None:
 def working(folder: Path, url: str) -> Iterator[WarmProcess]:
     """Have a worker at work in a process; it does not outlive the block."""
     (folder / "talker.py").write_text(APPLICATION)
-    variables = {
-        "HOLDFAST_URL": url,
-        "OUTBOX_LEASE_DURATION_MS": "1500",
-        "OUTBOX_REAPER_INTERVAL_MS": "300",
-    }
-    with worker_process(folder, "log", "talker:app", **variables) as process:
+    with worker_process(folder, "log", "talker:app", HOLDFAST_URL=url) as process:
         yield process
 
 
