@@ -14,6 +14,15 @@ def django_python() -> str:
     return sys.executable
 
 
+ON_SQLITE, ON_POSTGRES = (
+    pytest.mark.parametrize(
+        "project", [one, pytest.param(other, marks=pytest.mark.torture)], indirect=True
+    )
+    for one, other in (("sqlite", "postgresql"), ("postgresql", "sqlite"))
+)
+"""For what takes several workers: one store in every run of the tests, the other with `-m torture`."""
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def project(request: pytest.FixtureRequest, tmp_path: Path, django_python: str) -> Project:
     """A project that is not migrated yet, on SQLite and on PostgreSQL."""

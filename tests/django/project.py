@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast.settings.load import PREFIXES
 from tests.support.command import run_command
 from tests.support.until import SLOWNESS
-from tests.support.warm_python import LIBRARIES, WarmPython
+from tests.support.warm_python import LIBRARIES, WarmProcess, WarmPython
 
 PATIENCE_S = 120 * SLOWNESS
 ROOT = Path(__file__).parents[2]
@@ -112,18 +112,23 @@ class Project:
         return json.loads(line.removeprefix("answer="))
 
     @contextmanager
-    def running(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+    def running(self, *words: str) -> Iterator[WarmProcess | subprocess.Popen[str]]:
         """Run a command beside the test; it is killed at the end of the block."""
+        process: WarmProcess | subprocess.Popen[str]
         with (self.folder / "process.log").open("a+") as log:
-            process = subprocess.Popen(
-                [self.python, "manage.py", *words],
-                cwd=self.folder,
-                env=self.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+            if self.python == sys.executable:
+                words = ("manage.py", *words)
+                process = DJANGO.start(words, self.folder, self.environment(), log)
+            else:
+                process = subprocess.Popen(
+                    [self.python, "manage.py", *words],
+                    cwd=self.folder,
+                    env=self.environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
             try:
                 yield process
             finally:

@@ -6,9 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -16,7 +17,7 @@ from holdfast.settings.load import PREFIXES
 from tests.docs.snippets import ROOT, text_blocks
 from tests.notify.servers import LeashedServer, redis_server
 from tests.support.until import PATIENCE_S, SLOWNESS, wait_until
-from tests.support.warm_python import LIBRARIES
+from tests.support.warm_python import LIBRARIES, WarmProcess
 
 SOURCES = Path(__file__).parent / "celery_shop"
 
@@ -79,18 +80,22 @@ class Shop:
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
         return done.stdout.strip()
 
+    def _start(
+        self, words: Sequence[str], variables: Mapping[str, str], output: IO[bytes]
+    ) -> WarmProcess | subprocess.Popen[bytes]:
+        environment = {**self._environment, **variables}
+        if self._python == sys.executable:
+            return LIBRARIES.start(words, self.folder, environment, output)
+        return subprocess.Popen(
+            [self._python, *words], cwd=self.folder, env=environment, stdout=output, stderr=output
+        )
+
     @contextmanager
     def worker(self, name: str, *words: str) -> Iterator[None]:
         """Run a worker until the block ends."""
         log = self.folder / f"{name}.log"
         with log.open("ab") as output:
-            process = subprocess.Popen(
-                [self._python, "-m", *words],
-                cwd=self.folder,
-                env=self._environment | {"SHOP_WORKER": name},
-                stdout=output,
-                stderr=output,
-            )
+            process = self._start(["-m", *words], {"SHOP_WORKER": name}, output)
         try:
             yield
         except BaseException:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ from holdfast_testing.kit import Kit
 from tests.docs.snippets import ROOT
 from tests.from_celery.killable import make_app
 from tests.support.until import wait_until
+from tests.support.warm_python import LIBRARIES
 
 
 @pytest.fixture
@@ -40,16 +39,10 @@ def kit(app: Celery, any_url: str) -> Iterator[Kit]:
 def kill_worker_of(task: str, folder: Path, url: str) -> None:
     """Run a worker until the task has begun, and kill it."""
     own = {name: text for name, text in os.environ.items() if not name.startswith(PREFIXES)}
+    own |= {"HOLDFAST_URL": url, "KILLABLE_FOLDER": str(folder), "PYTHONPATH": str(ROOT)}
+    words = ("-m", "holdfast", "worker", "tests.from_celery.killable:app")
     with (folder / "worker.log").open("a") as log:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "worker", "tests.from_celery.killable:app"],
-            cwd=folder,
-            env=own
-            | {"HOLDFAST_URL": url, "KILLABLE_FOLDER": str(folder), "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+        worker = LIBRARIES.start(words, folder, own, log)
     try:
         wait_until((folder / f"begun.{task}").exists, (folder / "worker.log").read_text)
     finally:

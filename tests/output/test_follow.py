@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +21,8 @@ from holdfast_output.errors import OutputPositionInvalid
 from holdfast_output.output import OutputEnd
 from tests.output.scene import OutputScene
 from tests.support.until import SLOWNESS
+from tests.support.warm_python import WarmProcess
+from tests.support.worker_process import worker_process
 
 WAIT_S = 20 * SLOWNESS
 
@@ -197,20 +196,11 @@ async def chat(job: Job[str]) -> None:
 
 
 @contextmanager
-def worker_process(folder: Path, url: str) -> Iterator[subprocess.Popen[bytes]]:
+def working(folder: Path, url: str) -> Iterator[WarmProcess]:
     """Have a worker at work in a process; it does not outlive the block."""
     (folder / "talker.py").write_text(APPLICATION)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "worker", "talker:app"],
-        cwd=folder,
-        env=os.environ | {"HOLDFAST_URL": url, "WORKER_LEASE_MS": "2000"},
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    with worker_process(folder, "log", "talker:app", HOLDFAST_URL=url) as process:
         yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize("database", ["postgres", "sqlite"])
@@ -223,10 +213,10 @@ def test_a_killed_worker_leaves_a_prefix_and_the_retry_follows_as_an_epoch(
     with app.transaction() as tx:
         chain = app.start(tx, "chat", str(tmp_path / "killed"))
     got: list[OutputItem] = []
-    with worker_process(tmp_path, url) as first, ThreadPoolExecutor(1) as pool:
+    with working(tmp_path, url) as first, ThreadPoolExecutor(1) as pool:
         reading = pool.submit(lambda: got.extend(output.follow(chain, timeout=WAIT_S * 2)))
         first.wait(WAIT_S)
-        with worker_process(tmp_path, url):
+        with working(tmp_path, url):
             reading.result(WAIT_S * 2)
     begun = [each.data for each in got if each.epoch == 1]
     whole = [each.data for each in got if each.epoch == 2]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +14,8 @@ from holdfast.core.instants import Instant
 from holdfast_schedules import add_schedules
 from holdfast_schedules.schedule_store import SCHEDULES, MovedSchedule
 from tests.support.until import SLOWNESS, until
+from tests.support.warm_python import WarmProcess
+from tests.support.worker_process import worker_process
 
 APPLICATION = """
 from holdfast import Holdfast, Job
@@ -39,21 +38,12 @@ select 'report:' || n, n, {COLUMNS} from numbers, holdfast_schedule where name =
 
 
 @contextmanager
-def working(folder: Path, url: str, name: str, batch: int) -> Iterator[subprocess.Popen[bytes]]:
+def working(folder: Path, url: str, name: str, batch: int) -> Iterator[WarmProcess]:
     """Have a worker at work; it does not outlive the block."""
     (folder / "shop.py").write_text(APPLICATION)
-    with (folder / name).open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "worker", "shop:app"],
-            cwd=folder,
-            env=os.environ | {"HOLDFAST_URL": url, "HOLDFAST_SCHEDULES_BATCH": str(batch)},
-            stderr=log,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+    variables = {"HOLDFAST_URL": url, "HOLDFAST_SCHEDULES_BATCH": str(batch)}
+    with worker_process(folder, name, "shop:app", **variables) as process:
+        yield process
 
 
 class Fleet:

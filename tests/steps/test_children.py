@@ -134,10 +134,11 @@ async def test_a_child_that_fails_or_is_cancelled_raises_the_same_in_every_repla
     workshop.handle("double", double)
     workshop.handle("never", never)
     workshop.handle("parent", parent)
-    async with workshop.working(notifier=workshop.notifier):
+    async with workshop.working(notifier=workshop.notifier) as running:
         job_id = await start(workshop, "parent")
         (told,) = await workshop.events.seen("job_started", type="never")
         await workshop.run(cancel_chain(workshop.store, told.fields["chain_id"]))
+        workshop.have_leases_checked(running)
 
         async def is_waiting() -> bool:
             return "wait:go" in await records(workshop, job_id)

@@ -224,7 +224,8 @@ async def test_planted_a_wait_is_given_up_while_sqlite_is_busy(
         return await job.wait_for("go")
 
     workshop.handle("function", function)
-    async with workshop.working(notifier=workshop.notifier, faults=faults):
+    options = {"notifier": workshop.notifier, "faults": faults, "statement_timeout_ms": 1_000}
+    async with workshop.working(**options):
         job_id = await start(workshop, "function")
         await begun.wait()
         with workshop.ledger.lock_everything():

@@ -1,11 +1,8 @@
 """A worker that is stopped past its lease inside of a step: its record is refused when it goes on."""
 
 import asyncio
-import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +12,8 @@ import pytest
 from tests.steps.functions import records
 from tests.support.frozen_process import freeze
 from tests.support.until import PATIENCE_S, until
+from tests.support.warm_python import WarmProcess
+from tests.support.worker_process import worker_process
 from tests.worker.workshop import Workshop
 
 APPLICATION = """
@@ -50,27 +49,17 @@ async def atomic_function(job: Job[None]) -> str:
 
 
 @contextmanager
-def working(folder: Path, url: str, write: str, name: str) -> Iterator["subprocess.Popen[bytes]"]:
+def working(folder: Path, url: str, write: str, name: str) -> Iterator[WarmProcess]:
     """Have a worker at work; it does not outlive the block, stopped or not."""
     (folder / "shop.py").write_text(APPLICATION)
-    with (folder / name).open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "worker", "shop:app"],
-            cwd=folder,
-            env=os.environ
-            | {
-                "HOLDFAST_URL": url,
-                "WRITE": write,
-                "OUTBOX_LEASE_DURATION_MS": "1500",
-                "OUTBOX_REAPER_INTERVAL_MS": "300",
-            },
-            stderr=log,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+    variables = {
+        "HOLDFAST_URL": url,
+        "WRITE": write,
+        "OUTBOX_LEASE_DURATION_MS": "1500",
+        "OUTBOX_REAPER_INTERVAL_MS": "300",
+    }
+    with worker_process(folder, name, "shop:app", **variables) as process:
+        yield process
 
 
 async def test_the_record_of_a_worker_that_was_stopped_past_its_lease_is_refused(

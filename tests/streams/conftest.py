@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast_streams.inbox import broker_loop, inbox_runner, ordered_loop
 from tests.streams.inbox_scene import InboxScene
 from tests.streams.scene import Scene
+
+
+@pytest.fixture(autouse=True)
+def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inboxes of this process that look ten times as often whether to stop, and whether something is due again."""
+    for module in (broker_loop, ordered_loop):
+        monkeypatch.setattr(module, "FETCH_S", 0.1)
+    monkeypatch.setattr(inbox_runner, "DUE_S", 0.1)
 
 
 @pytest.fixture(params=["postgres", "sqlite"])

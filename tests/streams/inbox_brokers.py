@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 import nats
+import pytest
 import redis.asyncio
 
 from holdfast_streams import JetStream, RedisStream
@@ -89,3 +90,24 @@ class RedisBroker:
         (group,) = await client.xinfo_groups("payments")
         await client.aclose()
         return int(group["pending"]) + int(group["lag"] or 0)
+
+
+KINDS: dict[str, type[NatsBroker | RedisBroker]] = {"nats": NatsBroker, "redis": RedisBroker}
+
+STRAIGHT = [("postgres", "nats"), ("sqlite", "redis")]
+CROSSED = [("postgres", "redis"), ("sqlite", "nats")]
+
+
+def _pairs(always: list[tuple[str, str]], tortured: list[tuple[str, str]]) -> pytest.MarkDecorator:
+    params = [
+        *(pytest.param(*each, id="-".join(each)) for each in always),
+        *(pytest.param(*each, id="-".join(each), marks=pytest.mark.torture) for each in tortured),
+    ]
+    return pytest.mark.parametrize(("url", "broker_kind"), params, indirect=["url"])
+
+
+PAIRS = _pairs(STRAIGHT, CROSSED)
+"""Each store and each broker once, because what reads a broker knows of no store; the rest with `-m torture`."""
+
+CROSSED_PAIRS = _pairs(CROSSED, STRAIGHT)
+"""The other way round, for tests of processes that are killed: so each pair is in every run of the tests."""

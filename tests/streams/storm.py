@@ -20,9 +20,15 @@ from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.worker.clock import SystemClock
 from holdfast_streams.line_reader import HeldLine, LineReader
 from holdfast_streams.reader_store import EARLIEST, READERS, LineToken
+from tests.support.until import wait_until
 
 KEYS = 40
 LINES = 16
+FATES = ("committed", "rolled back", "killed", "prepared")
+"""What becomes of transactions."""
+
+LEAST = 5
+"""How many of each there are in a storm."""
 
 
 class Storm:
@@ -41,12 +47,15 @@ class Storm:
         self.app.database.run(READERS.register("storm", "consumer", ["storm.*"], EARLIEST))
 
     def blow(self, seconds: float, publishers: int = 8) -> None:
-        """Publish for so long."""
+        """Publish for so long, and until there were some of every kind."""
         threads = [threading.Thread(target=self._publish, args=(i,)) for i in range(publishers)]
         for each in threads:
             each.start()
         time.sleep(seconds)
-        self._stop.set()
+        try:
+            wait_until(lambda: all(self.counts[each] >= LEAST for each in FATES))
+        finally:
+            self._stop.set()
         for each in threads:
             each.join()
 

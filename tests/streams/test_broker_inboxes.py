@@ -19,7 +19,7 @@ from holdfast_streams.inbox.broker_source import message_id
 from holdfast_streams.inbox.inbox_store import INBOXES
 from holdfast_streams.inbox.jetstream_source import JetStreamSource
 from holdfast_streams.inbox.redis_source import RedisSource
-from tests.streams.inbox_brokers import NatsBroker, RedisBroker
+from tests.streams.inbox_brokers import KINDS, PAIRS, NatsBroker, RedisBroker
 from tests.streams.inbox_scene import InboxScene
 from tests.support.until import until
 
@@ -28,13 +28,11 @@ SOON = Retry(base="50ms", cap="50ms", max_attempts=2)
 AnyBroker = NatsBroker | RedisBroker
 
 
-@pytest_asyncio.fixture(params=[NatsBroker, RedisBroker], ids=["nats", "redis"])
-async def broker(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[AnyBroker]:
+@pytest_asyncio.fixture
+async def broker(broker_kind: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AnyBroker]:
     """A server with a stream."""
     monkeypatch.setenv("HOLDFAST_STREAMS_TAKEOVER_MS", "1500")
-    found: AnyBroker = request.param()
+    found = KINDS[broker_kind]()
     await found.make_stream()
     yield found
     found.server.close()
@@ -59,6 +57,7 @@ async def until_drained(broker: AnyBroker) -> None:
     await until(is_drained)
 
 
+@PAIRS
 async def test_messages_are_taken_and_acknowledged_after_their_commit(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -72,6 +71,7 @@ async def test_messages_are_taken_and_acknowledged_after_their_commit(
     assert sum(each["messages"] for each in inbox.told("inbox_received")) == 21
 
 
+@PAIRS
 async def test_an_async_handler_gets_lists_and_starts_jobs(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -92,6 +92,7 @@ async def test_an_async_handler_gets_lists_and_starts_jobs(
         assert sorted(each.input["n"] for each in jobs.items) == [1, 2]
 
 
+@PAIRS
 async def test_what_a_producer_sends_twice_is_one_message(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -105,6 +106,7 @@ async def test_what_a_producer_sends_twice_is_one_message(
     assert sum(each["messages"] for each in inbox.told("inbox_duplicate")) == 1
 
 
+@PAIRS
 async def test_a_message_of_a_relay_is_recognised_by_its_place_in_the_log_it_comes_from(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -119,6 +121,7 @@ async def test_a_message_of_a_relay_is_recognised_by_its_place_in_the_log_it_com
     assert sorted(inbox.taken()) == [7, 8, 9]
 
 
+@PAIRS
 async def test_what_cannot_be_read_is_parked_and_the_others_go_on(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -134,6 +137,7 @@ async def test_what_cannot_be_read_is_parked_and_the_others_go_on(
     assert len(inbox.told("inbox_parked")) == 1
 
 
+@PAIRS
 async def test_a_message_that_keeps_failing_is_parked_and_can_be_retried_and_skipped(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -145,13 +149,14 @@ async def test_a_message_that_keeps_failing_is_parked_and_can_be_retried_and_ski
         await until_drained(broker)
         assert {each.attempts for each in inbox.parked()} == {2}
         assert len(inbox.told("inbox_failed")) == 2
-        inbox.app.database.run(INBOXES.retry_parked("paid", [inbox.parked()[0].id]))
+        await inbox.app.database.run_async(INBOXES.retry_parked("paid", [inbox.parked()[0].id]))
         await until(lambda: [each.attempts for each in inbox.parked()] == [3, 2])
-        inbox.app.database.run(INBOXES.skip_parked("paid", [inbox.parked()[0].id]))
+        await inbox.app.database.run_async(INBOXES.skip_parked("paid", [inbox.parked()[0].id]))
         assert len(inbox.parked()) == 1
     assert sorted(inbox.taken()) == [1, 2]
 
 
+@PAIRS
 async def test_a_parked_message_is_taken_by_a_handler_that_was_fixed(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -174,6 +179,7 @@ async def test_a_parked_message_is_taken_by_a_handler_that_was_fixed(
     assert fixed.parked() == []
 
 
+@PAIRS
 async def test_the_body_of_a_parked_message_is_sealed_and_opened_by_who_has_the_key(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -212,6 +218,7 @@ async def test_the_body_of_a_parked_message_is_sealed_and_opened_by_who_has_the_
     await inbox.app.aclose()
 
 
+@PAIRS
 async def test_while_the_broker_is_away_the_inbox_says_so_and_goes_on_when_it_is_back(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -234,6 +241,7 @@ async def test_while_the_broker_is_away_the_inbox_says_so_and_goes_on_when_it_is
     assert states() == ["idle"]
 
 
+@PAIRS
 async def test_what_a_process_that_is_gone_had_fetched_is_taken_by_another(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -288,6 +296,7 @@ async def test_a_stream_that_was_made_anew_is_not_taken_for_the_old_one(inbox: I
     broker.server.close()
 
 
+@PAIRS
 async def test_a_tick_takes_what_there_is(inbox: InboxScene, broker: AnyBroker) -> None:
     declare(inbox, broker)
     await broker.send({"n": 1}, {"n": 2})

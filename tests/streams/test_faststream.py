@@ -12,6 +12,7 @@ from faststream.nats import NatsBroker
 
 from holdfast_streams import FastStreamTarget
 from holdfast_streams.errors import BrokerAway
+from holdfast_streams.relay import faststream_sink
 from holdfast_streams.relay.faststream_sink import FastStreamSink
 from holdfast_streams.relay.sink import Position
 from tests.notify.servers import LeashedServer
@@ -109,7 +110,8 @@ async def test_a_second_writer_is_not_refused(server: LeashedServer) -> None:
     await second.close()
 
 
-async def test_a_broker_that_cannot_be_reached_is_away() -> None:
+async def test_a_broker_that_cannot_be_reached_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faststream_sink, "ANSWER_S", 0.5)
     broker = NatsBroker("nats://127.0.0.1:1", allow_reconnect=False, connect_timeout=1)
     sink = FastStreamSink(FastStreamTarget(broker, broker.publisher("orders"), "orders"))
     with pytest.raises(BrokerAway, match="FastStream cannot publish"):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -18,9 +16,10 @@ import nats
 import psycopg
 import pytest
 
-from tests.streams.inbox_brokers import NatsBroker, RedisBroker
+from tests.streams.inbox_brokers import CROSSED_PAIRS, KINDS, NatsBroker, RedisBroker
 from tests.streams.inbox_scene import InboxScene, signed
 from tests.support.until import PATIENCE_S, until
+from tests.support.warm_python import LIBRARIES, WarmProcess
 
 APPLICATION = """
 import os, socket, sys
@@ -64,7 +63,7 @@ if __name__ == "__main__":
     from starlette.applications import Starlette
     from holdfast_streams import inbox_routes
 
-    given = socket.socket(fileno=int(sys.argv[1]))
+    given = socket.socket(fileno=sys.stdin.fileno())
     served = uvicorn.Config(Starlette(routes=[*inbox_routes(app)]), log_level="warning", lifespan="off")
     uvicorn.Server(served).run(sockets=[given])
 """
@@ -76,22 +75,23 @@ class Killed:
     def __init__(self, folder: Path, scene: InboxScene, *words: str, **more: str) -> None:
         (folder / "shop.py").write_text(APPLICATION)
         self._folder = folder
-        self._words = [sys.executable, *words]
+        self._words = words
         self._env = os.environ | {"HOLDFAST_URL": scene.url, **more}
-        self._fds: tuple[int, ...] = ()
+        self._stdin: int | None = None
         self.kills = -1
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WarmProcess | None = None
 
     def pass_fd(self, fd: int) -> None:
-        self._fds = (fd,)
+        """Give it a socket as its standard input."""
+        self._stdin = fd
 
     def restart(self) -> None:
         """Kill it, and start the next one."""
         self.stop()
         self.kills += 1
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._words, cwd=self._folder, env=self._env, stderr=log, pass_fds=self._fds
+            self._process = LIBRARIES.start(
+                self._words, self._folder, self._env, log, stdin=self._stdin
             )
 
     def has_ended(self) -> bool:
@@ -119,7 +119,7 @@ def serving(folder: Path, scene: InboxScene) -> Iterator[tuple[Killed, str]]:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(256)
-        process = Killed(folder, scene, "shop.py", str(listening.fileno()))
+        process = Killed(folder, scene, "shop.py")
         process.pass_fd(listening.fileno())
         with running(process):
             yield process, f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -197,11 +197,11 @@ async def sent(broker: NatsBroker | RedisBroker, count: int) -> AsyncIterator[No
 WORKER = ("-m", "holdfast", "worker", "shop:app")
 
 
-@pytest.mark.parametrize("make", [NatsBroker, RedisBroker], ids=["nats", "redis"])
+@CROSSED_PAIRS
 async def test_a_worker_that_is_killed_on_the_way_starts_each_message_s_job_once(
-    inbox: InboxScene, tmp_path: Path, make: type[NatsBroker | RedisBroker]
+    inbox: InboxScene, tmp_path: Path, broker_kind: str
 ) -> None:
-    broker, count = make(), 400
+    broker, count = KINDS[broker_kind](), 400
     fast = {"HOLDFAST_STREAMS_TAKEOVER_MS": "1000", "BROKER": broker.url}
     async with sent(broker, count):
         with running(Killed(tmp_path, inbox, *WORKER, **fast)) as worker:
@@ -219,11 +219,11 @@ async def test_a_worker_that_is_killed_on_the_way_starts_each_message_s_job_once
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("kind", [NatsBroker, RedisBroker], ids=["nats", "redis"])
+@CROSSED_PAIRS
 async def test_a_message_that_kills_its_process_is_parked_after_some_tries(
-    inbox: InboxScene, tmp_path: Path, kind: type[NatsBroker | RedisBroker]
+    inbox: InboxScene, tmp_path: Path, broker_kind: str
 ) -> None:
-    broker = kind()
+    broker = KINDS[broker_kind]()
     await broker.make_stream()
     await broker.send({"n": 1}, {"n": -1}, {"n": 2})
     fast = {"HOLDFAST_STREAMS_TAKEOVER_MS": "1000", "BROKER": broker.url, "POISON": "1"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,11 +12,12 @@ import pytest
 from holdfast.core.instants import to_instant
 from holdfast.scheduler.runner import Budget, RunnerContext
 from holdfast.worker.clock import SystemClock
-from holdfast_streams import Message
+from holdfast_streams import JetStream, Message
 from holdfast_streams.inbox import inbox_runner
 from holdfast_streams.inbox.inbox_runner import InboxRunner
 from holdfast_streams.inbox.inbox_store import INBOXES
 from tests.streams.inbox_scene import InboxScene
+from tests.support.until import PATIENCE_S
 
 DAY_MS = 86_400_000
 
@@ -68,3 +71,24 @@ def test_a_message_is_new_again_once_its_time_is_over(inbox: InboxScene) -> None
     assert run(INBOXES.remember("shop", ["a"], DAY_MS, later)) == {"a"}
     assert run(INBOXES.remember("shop", ["a"], DAY_MS, later)) == set()
     inbox.app.close()
+
+
+@pytest.mark.parametrize("work", ["_take_due", "_trim", "_beat"])
+async def test_a_worker_ends_at_once_though_a_statement_that_was_cancelled_ends_well(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    scene, begun = InboxScene(sqlite_url), asyncio.Event()
+    away = JetStream("nats://127.0.0.1:1", "PAYMENTS")
+
+    @scene.streams.inbox(away, name="paid")
+    def paid(message: Message[Any], tx: Any) -> None: ...
+
+    async def hear_nothing(*_: object) -> None:
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(PATIENCE_S)
+
+    monkeypatch.setattr(InboxRunner, work, hear_nothing)
+    async with scene.working():
+        await begun.wait()
+    assert [each["abandoned"] for each in scene.told("worker_stopped")] == [0]

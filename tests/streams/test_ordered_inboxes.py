@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -24,10 +21,12 @@ from holdfast.core.retry import Retry
 from holdfast.settings import load_settings
 from holdfast_streams import JetStream, Message, RedisStream
 from holdfast_streams.inbox.inbox_store import INBOXES
-from tests.streams.inbox_brokers import NatsBroker, RedisBroker, encoded
+from tests.streams.inbox_brokers import PAIRS, NatsBroker, RedisBroker, encoded
 from tests.streams.inbox_scene import InboxScene
 from tests.streams.scene import one
 from tests.support.until import until
+from tests.support.warm_python import WarmProcess
+from tests.support.worker_process import worker_process
 
 SOON = Retry(base="20ms", cap="20ms", max_attempts=2)
 LINES = 16
@@ -74,11 +73,14 @@ class RedisLines(RedisBroker):
 AnyBroker = NatsLines | RedisLines
 
 
-@pytest.fixture(params=[NatsLines, RedisLines], ids=["nats", "redis"])
-def broker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[AnyBroker]:
+KINDS: dict[str, type[AnyBroker]] = {"nats": NatsLines, "redis": RedisLines}
+
+
+@pytest.fixture
+def broker(broker_kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[AnyBroker]:
     """A server."""
     monkeypatch.setenv("HOLDFAST_STREAMS_TAKEOVER_MS", "1500")
-    found: AnyBroker = request.param()
+    found = KINDS[broker_kind]()
     yield found
     found.server.close()
 
@@ -99,6 +101,7 @@ def keyed(key: str, *numbers: int) -> list[tuple[int, dict[str, Any]]]:
     return [(line, {"n": n, "key": key}) for n in numbers]
 
 
+@PAIRS
 async def test_messages_are_taken_in_order_and_nothing_is_noted_but_the_place(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -115,6 +118,7 @@ async def test_messages_are_taken_in_order_and_nothing_is_noted_but_the_place(
     assert inbox.remembered() == 0
 
 
+@PAIRS
 async def test_a_second_process_goes_on_where_the_first_one_stopped(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -130,6 +134,7 @@ async def test_a_second_process_goes_on_where_the_first_one_stopped(
         await again.until_taken(1, 2, 3)
 
 
+@PAIRS
 async def test_what_waits_behind_a_parked_message_of_its_key_is_taken_after_it(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -142,16 +147,17 @@ async def test_what_waits_behind_a_parked_message_of_its_key_is_taken_after_it(
         await until(lambda: [each.state for each in inbox.parked()] == ["failed", "due", "due"])
         (failed, *_) = inbox.parked()
         assert failed.attempts == 2
-        inbox.app.database.run(INBOXES.retry_parked("paid", [failed.id]))
+        await inbox.app.database.run_async(INBOXES.retry_parked("paid", [failed.id]))
         await until(lambda: [each.attempts for each in inbox.parked()] == [3, 1, 1])
         assert sorted(inbox.taken()) == [1, 10]
-        inbox.app.database.run(INBOXES.skip_parked("paid", [failed.id]))
+        await inbox.app.database.run_async(INBOXES.skip_parked("paid", [failed.id]))
         await inbox.until_taken(1, 10, 2, 3)
         await broker.send_lines(*keyed("a", 4))
         await inbox.until_taken(1, 10, 2, 3, 4)
     assert [n for n in inbox.taken() if n < 10] == [1, 2, 3, 4]
 
 
+@PAIRS
 async def test_what_cannot_be_read_is_parked_and_holds_its_key(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -168,6 +174,7 @@ async def test_what_cannot_be_read_is_parked_and_holds_its_key(
         assert [each.state for each in inbox.parked()] == ["failed", "due"]
 
 
+@PAIRS
 async def test_a_tick_takes_what_there_is(inbox: InboxScene, broker: AnyBroker) -> None:
     await broker.make_stream()
     declare(inbox, broker)
@@ -179,6 +186,7 @@ async def test_a_tick_takes_what_there_is(inbox: InboxScene, broker: AnyBroker) 
     await inbox.app.aclose()
 
 
+@PAIRS
 async def test_an_id_of_the_application_s_own_is_remembered_as_well(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -191,6 +199,7 @@ async def test_an_id_of_the_application_s_own_is_remembered_as_well(
     assert inbox.remembered() == 2
 
 
+@PAIRS
 async def test_while_the_broker_is_away_the_inbox_says_so_and_goes_on_when_it_is_back(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:
@@ -302,25 +311,17 @@ def paid(message: Message, tx) -> None:
 
 
 @contextmanager
-def working_process(folder: Path, url: str, broker: AnyBroker) -> Iterator[subprocess.Popen[bytes]]:
+def working_process(folder: Path, url: str, broker: AnyBroker) -> Iterator[WarmProcess]:
     """A worker that does not outlive the block."""
     (folder / "shop.py").write_text(APPLICATION)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "worker", "shop:app", "--log-level", "error"],
-        cwd=folder,
-        env=os.environ
-        | {
-            "HOLDFAST_URL": url,
-            "BROKER": broker.url,
-            "HOLDFAST_STREAMS_TAKEOVER_MS": "1000",
-        },
-    )
-    try:
+    variables = {
+        "HOLDFAST_URL": url,
+        "BROKER": broker.url,
+        "HOLDFAST_STREAMS_TAKEOVER_MS": "1000",
+    }
+    words = ("shop:app", "--log-level", "error")
+    with worker_process(folder, "log", *words, **variables) as process:
         yield process
-    finally:
-        process.send_signal(signal.SIGCONT)
-        process.kill()
-        process.wait()
 
 
 def by_key(scene: InboxScene) -> dict[str, list[int]]:
@@ -333,6 +334,7 @@ def by_key(scene: InboxScene) -> dict[str, list[int]]:
     return found
 
 
+@PAIRS
 async def test_three_processes_of_which_some_are_killed_and_stopped_keep_the_order_of_keys(
     inbox: InboxScene, broker: AnyBroker, tmp_path: Path
 ) -> None:
@@ -362,6 +364,7 @@ async def test_three_processes_of_which_some_are_killed_and_stopped_keep_the_ord
     await inbox.app.aclose()
 
 
+@PAIRS
 async def test_a_message_that_kills_its_process_is_parked_after_some_tries(
     inbox: InboxScene, broker: AnyBroker, tmp_path: Path
 ) -> None:

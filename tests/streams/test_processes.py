@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +14,8 @@ import pytest
 from holdfast_streams.reader_store import READERS
 from tests.streams.scene import Scene
 from tests.support.until import PATIENCE_S, until
+from tests.support.warm_python import WarmProcess
+from tests.support.worker_process import worker_process
 
 APPLICATION = """
 import os, time
@@ -44,28 +43,14 @@ LEASE_MS = 1_500
 
 
 @contextmanager
-def working(
-    folder: Path, url: str, name: str, hold: bool = False
-) -> Iterator[subprocess.Popen[bytes]]:
+def working(folder: Path, url: str, name: str, hold: bool = False) -> Iterator[WarmProcess]:
     """Have a worker at work; it does not outlive the block, stopped or not."""
     (folder / "shop.py").write_text(APPLICATION)
-    with (folder / name).open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "worker", "shop:app"],
-            cwd=folder,
-            env=os.environ
-            | {
-                "HOLDFAST_URL": url,
-                "HOLDFAST_STREAMS_TAKEOVER_MS": str(LEASE_MS),
-                **({"HOLD": "1"} if hold else {}),
-            },
-            stderr=log,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+    variables = {"HOLDFAST_URL": url, "HOLDFAST_STREAMS_TAKEOVER_MS": str(LEASE_MS)}
+    if hold:
+        variables["HOLD"] = "1"
+    with worker_process(folder, name, "shop:app", **variables) as process:
+        yield process
 
 
 def workers(scene: Scene) -> list[int]:

@@ -295,7 +295,7 @@ async def test_events_of_a_restored_database_wait_until_its_stream_is_rebased(
         assert f"order.paid {known[1].id} at place {known[1].position.place}" in (line.error or "")
         assert known[0].id not in (line.error or "")
         assert len(await stored(sink)) == 3
-        assert scene.app.database.run(RELAYS.rebase("feed")) == [line.line]
+        assert await scene.app.database.run_async(RELAYS.rebase("feed")) == [line.line]
         await until(lambda: all(each.lag == 0 for each in scene.lines("feed")))
     found = [json.loads(each.data)["n"] for each in await messages(to)]
     assert found == [1, 2, 3, 12, 13, 14]
@@ -351,7 +351,7 @@ async def test_an_event_that_is_too_large_holds_its_key_and_not_its_line(
         assert [state for state, _ in states] == ["failed", "held"]
         assert "2,000" in (states[0][1] or "")
         assert len(await stored(sink)) == 11
-        scene.app.database.run(READERS.retry_parked("feed", None))
+        await scene.app.database.run_async(READERS.retry_parked("feed", None))
         await until(lambda: len(scene.told("stream_parked")) == 2)
         await sink._ask(
             "STREAM.UPDATE.ORDERS",
@@ -364,7 +364,7 @@ async def test_an_event_that_is_too_large_holds_its_key_and_not_its_line(
             },
         )
     async with scene.working():
-        scene.app.database.run(READERS.retry_parked("feed", None))
+        await scene.app.database.run_async(READERS.retry_parked("feed", None))
         await until(lambda: scene.parked_events("feed") == [])
         await until_stored(scene, sink)
         scene.publish(4, key="a")
@@ -396,7 +396,7 @@ async def test_late_ones_that_a_stream_lost_are_sent_again_too(
     async with scene.working():
         await until(lambda: len(scene.parked_events("feed")) == 2)
         broken = False
-        scene.app.database.run(READERS.retry_parked("feed", None))
+        await scene.app.database.run_async(READERS.retry_parked("feed", None))
         await until(lambda: scene.parked_events("feed") == [])
         await until_stored(scene, sink)
     found = [(each.metadata.sequence.stream, json.loads(each.data)) for each in await messages(to)]
@@ -419,7 +419,7 @@ async def test_a_rewound_relay_sends_again_in_a_new_epoch(
     async with scene.working():
         scene.publish(1, 2, key="a")
         await until_stored(scene, sink)
-        scene.app.database.run(READERS.rewind("feed", 0))
+        await scene.app.database.run_async(READERS.rewind("feed", 0))
 
         async def is_twice() -> bool:
             return len(await stored(sink)) == 4

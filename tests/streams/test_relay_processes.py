@@ -7,8 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +24,8 @@ from tests.support.frozen_process import freeze
 from tests.support.installation import embedded_binaries
 from tests.support.process import PostgresProcess
 from tests.support.until import PATIENCE_S, until
+from tests.support.warm_python import WarmProcess
+from tests.support.worker_process import worker_process
 
 APPLICATION = """
 import os, time
@@ -58,28 +58,19 @@ LEASE_MS = 1_500
 @contextmanager
 def relaying(
     folder: Path, url: str, to: JetStream, name: str, hold: bool = False, batch: int = 50
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> Iterator[WarmProcess]:
     """Have a worker relay; it does not outlive the block, stopped or not."""
     (folder / "feed.py").write_text(APPLICATION)
-    with (folder / name).open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "worker", "feed:app"],
-            cwd=folder,
-            env=os.environ
-            | {
-                "HOLDFAST_URL": url,
-                "HOLDFAST_STREAMS_TAKEOVER_MS": str(LEASE_MS),
-                "TO": to.url,
-                "BATCH": str(batch),
-                **({"HOLD": "1"} if hold else {}),
-            },
-            stderr=log,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+    variables = {
+        "HOLDFAST_URL": url,
+        "HOLDFAST_STREAMS_TAKEOVER_MS": str(LEASE_MS),
+        "TO": to.url,
+        "BATCH": str(batch),
+    }
+    if hold:
+        variables["HOLD"] = "1"
+    with worker_process(folder, name, "feed:app", **variables) as process:
+        yield process
 
 
 def publish(app: Holdfast, total: int, keys: int, a_time: int = 20) -> None:
@@ -110,6 +101,9 @@ def moved(app: Holdfast) -> int:
     return sum(each.position for each in lines if each.reader == "feed")
 
 
+@pytest.mark.parametrize(
+    "url", ["postgres", pytest.param("sqlite", marks=pytest.mark.torture)], indirect=True
+)
 async def test_killed_relays_and_a_killed_node_leave_each_event_once_and_in_order(
     scene: Scene, tmp_path: Path
 ) -> None:

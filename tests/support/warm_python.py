@@ -123,14 +123,19 @@ class WarmPython:
         env: Mapping[str, str],
         stdout: IO[Any],
         stderr: IO[Any] | None = None,
+        stdin: int | None = None,
     ) -> WarmProcess:
-        """Start `python WORD…`; what it says goes to files, its errors to the same one unless told otherwise."""
+        """Start `python WORD…`; what it says goes to files, its errors to the same one unless told otherwise.
+
+        Its standard input is a file descriptor, such as that of a socket, or nothing.
+        """
         address = self._address()
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(address)
         request = warm_server.Request(str(cwd), list(words), dict(env)).pack()
         with Path(os.devnull).open() as nothing:
-            files = [each.fileno() for each in (nothing, stdout, stderr or stdout)]
+            given = nothing.fileno() if stdin is None else stdin
+            files = [given, stdout.fileno(), (stderr or stdout).fileno()]
             socket.send_fds(connection, [request[: warm_server.LENGTH]], files)
         connection.sendall(request[warm_server.LENGTH :])
         return WarmProcess(connection)
@@ -210,8 +215,10 @@ LIBRARIES = WarmPython(
     "alembic.command",
     "httpx",
     "jinja2",
+    "nats",
     "psycopg",
     "pytest",
+    "redis.asyncio",
     "sqlalchemy.dialects.postgresql.psycopg",
     "sqlalchemy.dialects.sqlite.aiosqlite",
     "sqlalchemy.ext.asyncio",

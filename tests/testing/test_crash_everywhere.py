@@ -105,6 +105,17 @@ async def double_later(number: int) -> int:
     return number * 2
 
 
+ON_SQLITE, ON_POSTGRES = (
+    pytest.mark.parametrize(
+        "holdfast_url",
+        [one, pytest.param(other, marks=pytest.mark.torture)],
+        indirect=True,
+    )
+    for one, other in (("sqlite", "postgres"), ("postgres", "sqlite"))
+)
+"""Where each function dies everywhere in every run of the tests; on the other store it does so with `-m torture`."""
+
+
 @pytest.fixture
 def holdfast_app() -> Holdfast:
     return app
@@ -131,6 +142,7 @@ def rows() -> Any:
     return [each[0] for each in found], sorted(set(effects))
 
 
+@ON_SQLITE
 def test_a_function_ends_the_same_wherever_its_worker_dies(holdfast: Kit) -> None:
     killed = holdfast.crash_everywhere(
         order, Order(7, ("a", "b")), signals={"approved": True}, rows=rows, reset=reset
@@ -138,6 +150,7 @@ def test_a_function_ends_the_same_wherever_its_worker_dies(holdfast: Kit) -> Non
     assert killed >= 12
 
 
+@ON_SQLITE
 def test_a_function_is_undone_wherever_its_worker_dies(holdfast: Kit) -> None:
     killed = holdfast.crash_everywhere(
         order, Order(7), signals={"approved": False}, rows=rows, reset=reset
@@ -146,6 +159,7 @@ def test_a_function_is_undone_wherever_its_worker_dies(holdfast: Kit) -> None:
     assert rows() == ([], ["charge 7", "refund 42"])
 
 
+@ON_POSTGRES
 def test_a_sync_function_ends_the_same_wherever_its_worker_dies(holdfast: Kit) -> None:
     assert holdfast.crash_everywhere(count, 4, signals={"more": 1}, rows=rows, reset=reset) >= 8
 
@@ -162,6 +176,7 @@ def test_a_wait_that_nobody_ends_is_named(holdfast: Kit) -> None:
         holdfast.crash_everywhere(count, 4, reset=reset)
 
 
+@ON_POSTGRES
 async def test_an_async_test_kills_workers_too(holdfast: Kit) -> None:
     async def reset_async() -> None:
         reset()

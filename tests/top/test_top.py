@@ -1,4 +1,4 @@
-"""The live view, driven by keys, on both stores."""
+"""The live view, driven by keys; what it reads and does, on both stores."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -23,6 +23,7 @@ from tests.support.until import until
 Shown: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[TopApp, Pilot[None]]]]
 NEVER = 3_600.0
 SIZE = (140, 40)
+ON_BOTH_STORES = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
 
 @pytest.fixture
@@ -53,6 +54,7 @@ def head(top: TopApp) -> str:
     return str(top.screen_stack[0].query_one("#head", Static).content)
 
 
+@ON_BOTH_STORES
 async def test_every_tab_shows_its_rows(shown: Shown, scene: Scene) -> None:
     dead = scene.failed("Timeout: gone")
     alive = scene.start("pdf")
@@ -109,6 +111,7 @@ async def test_a_job_to_be_tried_again_is_shown_with_its_last_error(
         assert rows(top, "jobs")[0][-1] == "OSError: the shop is closed"
 
 
+@ON_BOTH_STORES
 async def test_a_small_letter_asks_and_a_capital_one_does_not(shown: Shown, scene: Scene) -> None:
     first, second = scene.failed(), scene.failed()
     async with shown("state:failed") as (top, pilot):
@@ -142,6 +145,7 @@ async def test_a_dialog_is_in_the_middle_of_the_screen(
         assert top.screen.styles.align == ("center", "middle")
 
 
+@ON_BOTH_STORES
 async def test_types_workers_and_dead_letters_are_acted_on(shown: Shown, scene: Scene) -> None:
     id = scene.failed()
     scene.worker("mail.send")

@@ -183,9 +183,11 @@ class ScheduleRunner:
         self._wake.set()
 
     async def _keep_trimming(self, context: RunnerContext) -> None:
-        while True:
+        # It ends by itself as well: what is cancelled in a statement may have ended it, and goes on.
+        while not context.stopping.is_set():
             await self._trim(context)
-            await context.clock.sleep(TRIM_S * (0.75 + context.clock.random() / 2))
+            pause_s = TRIM_S * (0.75 + context.clock.random() / 2)
+            await context.clock.wait(context.stopping, pause_s)
 
     async def _trim(self, context: RunnerContext) -> None:
         """Remove what is older than it is to be kept, a batch after the other."""

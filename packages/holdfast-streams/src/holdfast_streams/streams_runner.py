@@ -125,9 +125,11 @@ class StreamsRunner:
         loop.stop()
 
     async def _tend(self, upkeep: LogUpkeep, context: RunnerContext) -> None:
-        while context.mode == "background":
+        # It ends by itself as well: what is cancelled in a statement may have ended it, and goes on.
+        while context.mode == "background" and not context.stopping.is_set():
             await upkeep.run()
-            await context.clock.sleep(UPKEEP_S * (0.75 + context.clock.random() / 2))
+            pause_s = UPKEEP_S * (0.75 + context.clock.random() / 2)
+            await context.clock.wait(context.stopping, pause_s)
 
     def _listen(self, loop: ReaderLoop) -> Listener | None:
         if not self._app.sends_hints:

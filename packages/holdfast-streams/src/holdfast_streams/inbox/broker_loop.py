@@ -125,7 +125,8 @@ class BrokerLoop:
     async def _settle(self, deliveries: Sequence[BrokerDelivery]) -> None:
         """Take what was fetched, however long the database is away. Raises: BrokerAway."""
         self._unsettled = {id(each): each for each in deliveries}
-        keeping = asyncio.create_task(self._keep(), name=f"holdfast inbox {self._inbox.name}")
+        ended = asyncio.Event()
+        keeping = asyncio.create_task(self._keep(ended), name=f"holdfast inbox {self._inbox.name}")
         try:
             while self._unsettled and not self._stopping.is_set():
                 try:
@@ -135,12 +136,13 @@ class BrokerLoop:
                     delay_s = ERROR_S * (0.5 + self._clock.random())
                     await self._clock.wait(self._stopping, delay_s)
         finally:
+            ended.set()
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
 
-    async def _keep(self) -> None:
-        while True:
-            await self._clock.sleep(self._keep_s)
+    async def _keep(self, ended: asyncio.Event) -> None:
+        # It is told as well as cancelled: clients may swallow that.
+        while not await self._clock.wait(ended, self._keep_s):
             with suppress(BrokerAway):
                 await self._source.keep(list(self._unsettled.values()))
 

@@ -145,14 +145,16 @@ class InboxRunner:
             return None
 
     # ---- What goes on beside the brokers
+    # Each ends by itself as well: what is cancelled in a statement may have ended it, and goes on.
 
     async def _keep_beating(
         self, name: str, loop: BrokerLoop | OrderedLoop, context: RunnerContext
     ) -> None:
-        while True:
+        while not context.stopping.is_set():
             loop.changed.clear()
             await self._beat(name, loop, context)
-            await context.clock.wait(loop.changed, BEAT_S)
+            if not context.stopping.is_set():
+                await context.clock.wait(loop.changed, BEAT_S)
 
     async def _beat(
         self, name: str, loop: BrokerLoop | OrderedLoop, context: RunnerContext
@@ -161,9 +163,9 @@ class InboxRunner:
         await self._tend("noted as read", beat)
 
     async def _watch_due(self, intakes: dict[str, Intake], context: RunnerContext) -> None:
-        while True:
+        while not context.stopping.is_set():
             await self._take_due(intakes)
-            await context.clock.sleep(DUE_S)
+            await context.clock.wait(context.stopping, DUE_S)
 
     async def _take_due(self, intakes: dict[str, Intake]) -> None:
         """Take parked messages that an operator retries."""
@@ -180,9 +182,10 @@ class InboxRunner:
             log.warning("parked messages could not be taken: %s", error)
 
     async def _upkeep(self, context: RunnerContext) -> None:
-        while True:
+        while not context.stopping.is_set():
             await self._trim(context)
-            await context.clock.sleep(UPKEEP_S * (0.75 + context.clock.random() / 2))
+            pause_s = UPKEEP_S * (0.75 + context.clock.random() / 2)
+            await context.clock.wait(context.stopping, pause_s)
 
     async def _trim(self, context: RunnerContext) -> None:
         """Remove records that have outlived their time, a small batch after the other."""

@@ -71,6 +71,8 @@ class RedisSource:
         if due:
             self._later = [each for each in self._later if each[1] not in due]
             return due
+        # One that is to be tried again is waited for no longer than until then.
+        wait_s = min([wait_s, *(at - now for at, _ in self._later)])
         try:
             if now - self._looked >= LOOK_S or not self._keys:
                 self._looked = now
