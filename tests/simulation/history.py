@@ -55,7 +55,7 @@ class History:
         self.world = world
         self.acknowledged: dict[int, str] = {}
         """The chains of the plan's jobs whose start was confirmed."""
-        self.undone: dict[int, str] = {}
+        self.undone: set[str] = set()
         """Those whose transaction was rolled back on purpose."""
         self.begun: defaultdict[str, list[Begun]] = defaultdict(list)
         self.outcomes: list[Outcome] = []

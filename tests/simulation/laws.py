@@ -165,7 +165,7 @@ def _whole(job: PlannedJob, chain: Sequence[Row]) -> Iterator[str]:
 
 def undone_leaves_nothing(found: Findings) -> Iterator[str]:
     """A start whose transaction was rolled back never was."""
-    for id in found.history.undone.values():
+    for id in sorted(found.history.undone):
         if id in found.rows or id in found.history.begun:
             yield f"{id[-6:]} was rolled back and is there"
 

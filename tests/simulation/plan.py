@@ -27,6 +27,13 @@ class PlannedJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the transaction that starts it is rolled back."""
     cancel_after: float = 0.0
 
+    @property
+    def count(self) -> int:
+        """How many jobs come of it."""
+        if self.undone:
+            return 0
+        return 1 + self.links + self.parts + (self.type in ("spread", "function"))
+
 
 class PlannedFault(msgspec.Struct, frozen=True, omit_defaults=True):
     """What goes wrong, when, for which process, and for how long."""
@@ -43,35 +50,53 @@ class Plan(msgspec.Struct, frozen=True):
 
     seed: int
     processes: int
+    slots: int
+    types: list[str]
+    """What its workers work on."""
     jobs: list[PlannedJob]
     faults: list[PlannedFault]
     has_cycles: bool = False
+    has_hints: bool = True
+
+
+TYPES = {
+    **{"work": 2, "paid": 2, "staged": 1, "chain": 2, "join": 1, "spread": 1, "limited": 2},
+    **{"rated": 1, "ordered": 2, "function": 1, "long": 1, "doomed": 1},
+}
+"""The types that are started, and how often beside the others."""
+NEEDS = {"join": ("part",), "spread": ("join", "part"), "function": ("work",)}
+"""What a type starts itself."""
 
 
 def make_plan(seed: int, jobs: int = 50) -> Plan:
-    """Return the plan of a seed."""
+    """Return the plan of a seed.
+
+    A seed has some of the types, not all: more of one kind meet each other, and every claim looks for fewer.
+    """
     draw = random.Random(f"plan {seed}")
+    types = draw.sample(sorted(TYPES), draw.randint(3, 6))
+    weighted = [each for each in types for _ in range(TYPES[each])]
     spread_s = draw.choice((0.5, 2, 4))
-    planned = [_job(draw, number, draw.uniform(0, spread_s)) for number in range(jobs)]
+    moments = [draw.uniform(0, spread_s) for _ in range(max(1, jobs // draw.choice((3, 6, 12))))]
+    planned: list[PlannedJob] = []
+    while sum(each.count for each in planned) < jobs:
+        planned.append(_job(draw, len(planned), draw.choice(weighted), draw.choice(moments)))
     processes = draw.choice((2, 3, 3))
     ends = spread_s + 2
     faults = [_fault(draw, draw.uniform(0.1, ends), processes) for _ in range(draw.randint(3, 8))]
     return Plan(
         seed,
         processes,
-        sorted(planned, key=lambda each: each.at),
+        draw.choice((3, 5, 10)),
+        sorted({*types, *(more for each in types for more in NEEDS.get(each, ()))}),
+        sorted(planned, key=lambda each: (each.at, each.undone)),
         sorted(faults, key=lambda each: each.at),
         has_cycles=seed % 3 == 0,
+        has_hints=draw.random() < 0.5,
     )
 
 
-def _job(draw: random.Random, number: int, at: float) -> PlannedJob:
-    type = draw.choice(
-        (
-            *("work", "work", "paid", "paid", "staged", "chain", "chain", "join", "spread"),
-            *("limited", "limited", "rated", "ordered", "ordered", "function", "long", "doomed"),
-        )
-    )
+def _job(draw: random.Random, number: int, type: str, at: float) -> PlannedJob:
     ms = draw.choice((0, 1, 5, 20, 100, 400, 900))
     fails = draw.choice((0, 0, 0, 0, 1, 2)) if type != "long" else 0
     is_cancelled = draw.random() < 0.05

@@ -19,16 +19,15 @@ from holdfast.worker.wakes import WorkerThreads
 from holdfast.worker.worker import Worker
 from tests.simulation import workload
 from tests.simulation.history import History
+from tests.simulation.plan import Plan
 from tests.simulation.server import Server, SimulatedDatabase
 from tests.simulation.world import SimulatedClock, SimulatedLoop, World
 
 LEASE_S = 2.0
 SHUTDOWN_S = 2.0
-SLOTS = 4
 OPTIONS = WorkerOptions(
     lease=Lease(LEASE_S),
-    slots=SLOTS,
-    idle_min_ms=200,
+    idle_min_ms=300,
     idle_max_ms=1_500,
     idle_jitter_ms=100,
     poll_ms=2_000,
@@ -81,7 +80,6 @@ class Hints:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = random.Random(f"hints {world.seed}")
-        self._loop = world.loop("hints")
         self._listeners: dict[int, tuple[SimulatedLoop, OnHint]] = {}
         self._next = 0
         self.deaf_until = 0.0
@@ -93,7 +91,7 @@ class Hints:
             for hint in hints:
                 if self._world.now >= self.deaf_until and self._random.random() > 0.02:
                     delay = self._random.expovariate(500)
-                    self._loop.call_later(delay, loop.call_soon_threadsafe, on_hint, hint)
+                    loop.call_later(delay, on_hint, hint)
 
     def listen(self, on_hint: OnHint) -> "HintListener":
         loop: Any = asyncio.get_running_loop()
@@ -141,7 +139,7 @@ class Process:
         hints: Hints,
         history: History,
         name: str,
-        has_cycles: bool,
+        plan: Plan,
     ) -> None:
         self.world = world
         self.name = name
@@ -158,8 +156,8 @@ class Process:
         def make_worker(*_: Any) -> Worker:
             return Worker(
                 self.database,  # type: ignore[arg-type]
-                {each.name: each for each in workload.app.registry},
-                replace(OPTIONS, name=name),
+                {each.name: each for each in workload.app.registry if each.name in plan.types},
+                replace(OPTIONS, name=name, slots=plan.slots),
                 notifier=hints,
                 observer=observer,
                 targets=workload.app.targets,
@@ -168,7 +166,7 @@ class Process:
 
         self._work: Worker | Background
         with threads_on(self._background):
-            if has_cycles:
+            if plan.has_cycles:
                 self._work = Assembly(
                     self.database,  # type: ignore[arg-type]
                     SETTINGS,

@@ -3,10 +3,13 @@
 import asyncio
 import gc
 import hashlib
+import math
 import random
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
 from unittest import mock
 from uuid import UUID
@@ -22,11 +25,12 @@ from tests.simulation.history import History
 from tests.simulation.laws import check
 from tests.simulation.plan import Plan, PlannedFault, PlannedJob
 from tests.simulation.process import Hints, Process
-from tests.simulation.server import Server, SimulatedDatabase, template
+from tests.simulation.server import Server, SimulatedDatabase
 from tests.simulation.world import World
 
 QUIET_S = 120.0
 """By then everything must have ended that was started, once nothing goes wrong any more."""
+INPUT = ("number", "ms", "fails", "links", "key", "parts")
 WEATHER = ("cut", "lost_answers", "swallow", "slow")
 
 
@@ -81,15 +85,15 @@ def without_collections() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            gc.collect()
         sys.unraisablehook = hook
         gc.enable()
 
 
 def simulate(plan: Plan) -> Result:
     """Run a plan."""
-    # It draws an id, which must not be one of this run's.
-    template()
     world = World(plan.seed)
     with without_collections(), ids_of(world), order_of_sets():
         simulation = Simulation(plan, world)
@@ -107,8 +111,12 @@ class Simulation:
         self.world = world
         self.history = History(world)
         self.server = Server(world)
-        self.server.forgets = any(each.kind == "crash" for each in plan.faults)
+        self.server.crashes_at = [
+            world.now + each.at for each in plan.faults if each.kind == "crash"
+        ]
         self.hints = Hints(world)
+        if not plan.has_hints:
+            self.hints.deaf_until = math.inf
         self._driver = world.loop("driver")
         self._producers = world.loop("producers")
         self._database = SimulatedDatabase(self.server, "producer")
@@ -130,8 +138,8 @@ class Simulation:
         plan, world = self.plan, self.world
         for number in range(plan.processes):
             self._start(number)
-        for job in plan.jobs:
-            self._driver.call_later(job.at, self._begin_start, job)
+        for (at, is_undone), jobs in groupby(plan.jobs, lambda job: (job.at, job.undone)):
+            self._driver.call_later(at, self._begin_start, list(jobs), is_undone)
         for fault in plan.faults:
             self._driver.call_later(fault.at, self._break, fault)
         self._driver.call_later(1.0, self._signal)
@@ -151,7 +159,7 @@ class Simulation:
             seed=plan.seed,
             breaches=breaches,
             digest=hashlib.sha256("\n".join(world.trace).encode()).hexdigest(),
-            jobs=len(plan.jobs),
+            jobs=sum(each.count for each in plan.jobs),
             faults=len(self.history.troubles),
             begun=sum(len(each) for each in self.history.begun.values()),
             refused=self.history.refused,
@@ -163,7 +171,6 @@ class Simulation:
         """Leave nothing behind."""
         for loop in list(self.world.loops):
             self.world.retire(loop)
-        self.server.close()
 
     # ---- Processes
 
@@ -172,9 +179,7 @@ class Simulation:
             return
         name = f"w{number}.{self._lives[number]}"
         self._lives[number] += 1
-        made = Process(
-            self.world, self.server, self.hints, self.history, name, self.plan.has_cycles
-        )
+        made = Process(self.world, self.server, self.hints, self.history, name, self.plan)
         self._processes[number] = made
         self._all.append(made)
 
@@ -197,42 +202,40 @@ class Simulation:
 
     # ---- Jobs
 
-    def _begin_start(self, job: PlannedJob) -> None:
-        self._producers.create_task(self._start_job(job))
+    def _begin_start(self, jobs: list[PlannedJob], is_undone: bool) -> None:
+        self._producers.create_task(self._start_jobs(jobs, is_undone))
 
-    async def _start_job(self, job: PlannedJob) -> None:
-        app, history = workload.app, self.history
-        input = {
-            name: value
-            for name, value in msgspec.structs.asdict(job).items()
-            if name in ("ms", "fails", "links", "key", "parts")
-        }
-        input["number"] = job.number
-        id = app.new_id()
-        if job.undone:
-            history.undone[job.number] = str(id)
-        # Nobody knows whether one that failed was started; with the same id, that does not matter.
-        while not await self._try_to_start(job, input, id):  # noqa: ASYNC110
+    async def _start_jobs(self, jobs: list[PlannedJob], is_undone: bool) -> None:
+        """Start jobs in one transaction, until it is known to have committed."""
+        history = self.history
+        ids = [workload.app.new_id() for _ in jobs]
+        if is_undone:
+            history.undone.update({str(id) for id in ids})
+        # Nobody knows whether those that failed were started; with the same ids, that does not matter.
+        while not await self._try_to_start(jobs, ids, is_undone):  # noqa: ASYNC110
             await asyncio.sleep(0.3)
-        self._left -= 1
-        if job.undone:
+        self._left -= len(jobs)
+        if is_undone:
             return
-        history.acknowledged[job.number] = str(id)
-        self.world.note(f"started {job.type} {str(id)[-6:]}")
-        self.hints.send([Hint("due", job.type)])
-        if job.cancel_after:
-            self._driver.call_later(job.cancel_after, self._begin_cancel, str(id))
+        for job, id in zip(jobs, ids, strict=True):
+            history.acknowledged[job.number] = str(id)
+            self.world.note(f"started {job.type} {str(id)[-6:]}")
+            if job.cancel_after:
+                self._driver.call_later(job.cancel_after, self._begin_cancel, str(id))
+        self.hints.send([Hint("due", type) for type in sorted({each.type for each in jobs})])
 
-    async def _try_to_start(self, job: PlannedJob, input: dict[str, Any], id: UUID) -> bool:
+    async def _try_to_start(self, jobs: list[PlannedJob], ids: list[UUID], is_undone: bool) -> bool:
         app = workload.app
         try:
             async with app.transaction() as tx:
-                options: dict[str, Any] = {"id": id}
-                if job.type == "join":
-                    parts = [{"part": each, "ms": job.ms} for each in range(job.parts)]
-                    options["blockers"] = await app.start_many(tx, workload.part, parts)
-                await app.start(tx, job.type, input, **options)
-                if job.undone:
+                for job, id in zip(jobs, ids, strict=True):
+                    input = {name: getattr(job, name) for name in INPUT}
+                    options: dict[str, Any] = {"id": id}
+                    if job.type == "join":
+                        parts = [{"part": each, "ms": job.ms} for each in range(job.parts)]
+                        options["blockers"] = await app.start_many(tx, workload.part, parts)
+                    await app.start(tx, job.type, input, **options)
+                if is_undone:
                     raise ZeroDivisionError
         except ZeroDivisionError:
             return True
@@ -285,7 +288,7 @@ class Simulation:
             return
         if kind == "deaf":
             history.trouble(kind, "", seconds)
-            self.hints.deaf_until = self.world.now + seconds
+            self.hints.deaf_until = max(self.hints.deaf_until, self.world.now + seconds)
             return
         process = self._processes[fault.process]
         if process.is_over:

@@ -17,14 +17,20 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
+from uuid import UUID
 
 from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
 from holdfast.core.records import Held
 from holdfast.storage.database import EnoughConnections, FreeSingleton
 from holdfast.storage.operation import Op, run
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
-from holdfast.storage.sqlite.connection import SqliteConnection, SqliteOptions, open_writer
-from holdfast.storage.sqlite.database import SqliteDatabase
+from holdfast.storage.sqlite.connection import (
+    LockWait,
+    SqliteConnection,
+    SqliteOptions,
+    open_writer,
+)
+from holdfast.storage.sqlite.migrations import apply_migrations
 from holdfast.storage.sqlite.store import SqliteStore
 from holdfast.storage.sqlite.transaction import (
     SqliteAsyncTransaction,
@@ -43,25 +49,60 @@ IDLE_S = 0.4
 Weather = Literal["cut", "lost_answers", "swallow", "slow"]
 """What happens to a process's requests: an error at once, an error after the commit, silence, or a long way."""
 
+FLUSH_S = 0.6
+"""So long after a lazy commit the server has flushed it by itself."""
+
 TABLES = """
 create table effect (job_id text not null, fence integer not null, name text not null);
 drop view holdfast_clock;
 create view holdfast_clock as select simulated_now() as now;
--- It is a copy of the template, and is to run.
-update holdfast_identity
-   set database_name = (select coalesce(nullif(file, ''), ':memory:') from pragma_database_list where name = 'main');
 """
+_NAMES = "select name from sqlite_master where type = 'table' and name not glob 'sqlite_*' order by name"
+
+
+class DatabaseFile:
+    """A database without a name. For each run it is emptied instead of made anew, so that its statements stay prepared."""
+
+    def __init__(self) -> None:
+        self._world: World | None = None
+        with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
+            options = SqliteOptions(str(Path(directory) / "holdfast.db"))
+            self.writing, self.reading = open_writer(options), open_writer(options)
+            apply_migrations(self.writing, LockWait(LOCK_WAIT_S), lambda: str(UUID(int=1)))
+            self.writing.executescript(TABLES)
+            for each in (self.writing, self.reading):
+                each.create_function("simulated_now", 0, self._now)
+                # Nothing but the simulation itself crashes.
+                each.execute("pragma synchronous = off")
+            self._tables = [name for (name,) in self.reading.execute(_NAMES)]
+        self._rows = {
+            name: rows
+            for name in self._tables
+            if (rows := self.reading.execute(f"select * from {name}").fetchall())
+        }
+
+    def _now(self) -> int:
+        assert self._world is not None
+        return self._world.instant
+
+    def prepare(self, world: World) -> None:
+        """Make it what it was after its migration, on the clock of a world."""
+        self._world, connection = world, self.writing
+        if connection.in_transaction:
+            connection.execute("rollback")
+        connection.execute("begin immediate")
+        for name in self._tables:
+            connection.execute(f"delete from {name}")
+        for name, rows in self._rows.items():
+            places = ", ".join("?" * len(rows[0]))
+            connection.executemany(f"insert into {name} values ({places})", rows)
+        connection.execute("commit")
 
 
 @cache
-def template() -> bytes:
-    """A migrated database, made once."""
-    with TemporaryDirectory() as directory:
-        path = Path(directory) / "holdfast.db"
-        database = SqliteDatabase(path)
-        database.migrate()
-        database.close()
-        return path.read_bytes()
+def database_file() -> DatabaseFile:
+    """The one of this process."""
+    return DatabaseFile()
 
 
 class Session:
@@ -81,26 +122,18 @@ class Server:
         self.world = world
         self.store = SqliteStore()
         self._loop = world.loop("server")
-        self._directory = TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
-        path = Path(self._directory.name) / "holdfast.db"
-        path.write_bytes(template())
-        options = SqliteOptions(str(path))
-        self._connection, self._reading = open_writer(options), open_writer(options)
-        for each in (self._connection, self._reading):
-            each.create_function("simulated_now", 0, lambda: world.instant)
-            # Nothing but the simulation itself crashes.
-            each.execute("pragma synchronous = off")
-        self._connection.executescript(TABLES)
-        self._executor = SqliteExecutor(self._connection)
-        self._reader = SqliteExecutor(self._reading)
+        file = database_file()
+        file.prepare(world)
+        self._connection, self._reading = file.writing, file.reading
+        self._executor, self._reader = SqliteExecutor(file.writing), SqliteExecutor(file.reading)
         self._holder: Session | None = None
         self._waiting: deque[tuple[float, Request]] = deque()
         self._before_lazy: sqlite3.Connection | None = None
         self.down_until = 0.0
         self.era = 0
         """Counts its starts: what was sent to the server before its crash is not for the next one."""
-        self.forgets = False
-        """Whether a crash is to come, so that what it forgets must be known."""
+        self.crashes_at: list[float] = []
+        """When it is to crash, so that what it forgets must be known by then."""
 
     # ---- What the network calls
 
@@ -136,12 +169,13 @@ class Server:
         if session is not None:
             self._execute_in(session, request)
             return
-        if self.forgets and request.is_lazy:
-            self._before_lazy = self._before_lazy or self._copy()
+        if request.is_lazy and self._before_lazy is None and self._crashes_soon():
+            self._before_lazy = self._copy()
+        connection = self._connection
         try:
-            self._connection.execute("begin immediate")
+            connection.execute("begin immediate")
             result = request.work(self._executor)
-            self._connection.execute("commit")
+            connection.execute("commit")
         except Exception as error:
             self._roll_back()
             request.answer(None, error)
@@ -222,6 +256,10 @@ class Server:
             self._before_lazy.backup(self._connection)
             self._before_lazy = None
 
+    def _crashes_soon(self) -> bool:
+        now = self.world.now
+        return any(now <= each <= now + FLUSH_S for each in self.crashes_at)
+
     def _copy(self) -> sqlite3.Connection:
         copy = sqlite3.connect(":memory:")
         self._connection.backup(copy)
@@ -242,12 +280,6 @@ class Server:
     def query(self, text: str, *values: Any) -> list[Any]:
         """Read with a statement of the caller's own."""
         return self._connection.execute(text, values).fetchall()
-
-    def close(self) -> None:
-        """Forget everything."""
-        self._connection.close()
-        self._reading.close()
-        self._directory.cleanup()
 
     # ---- `ConnectionSource`, for transactions
 
@@ -286,11 +318,7 @@ class Request:
         network = self._database.network
         delay, arrives = network.way_back(self)
         if arrives:
-            server = self._database.server
-            server._loop.call_later(delay, self._deliver, result, error)
-
-    def _deliver(self, result: Any, error: BaseException | None) -> None:
-        self._loop.call_soon_threadsafe(self.settle, result, error)
+            self._loop.call_later(delay, self.settle, result, error)
 
     def settle(self, result: Any, error: BaseException | None) -> None:
         """Give its caller the answer, unless it has one or waits no longer."""
@@ -361,8 +389,7 @@ class Network:
             if self._has("swallow", request.purpose) or self._has("cut", request.purpose):
                 self.faults += 1
                 error = DatabaseUnreachable(f"{self._name}: no answer in time")
-                server = request._database.server
-                server._loop.call_later(10.0, request._deliver, None, error)
+                request._loop.call_later(10.0, request.settle, None, error)
                 return delay, False
         return delay, True
 

@@ -155,6 +155,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     ) -> Turn:
         self._count = count = self._count + 1
         turn = Turn(self, callback, args, context, (when, count))
+        if self.is_dead:
+            return turn
         heapq.heappush(self._timers, (when, count, turn))
         if when < self.next_at:
             self.next_at = when
