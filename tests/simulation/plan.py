@@ -9,7 +9,10 @@ Kind = Literal["kill", "pause", "stop", "cut", "lost_answers", "swallow", "slow"
 """A process dies, sleeps past its lease, is asked to end; its line is cut, answers are lost, requests vanish, are slow;
 the server dies; hints are lost."""
 
-PURPOSES = ("", "", "claim", "complete", "heartbeat", "reaper", "transaction", "steps", "fan-in")
+PURPOSES = (
+    *("", "", "claim", "complete", "heartbeat", "reaper", "transaction", "steps", "fan-in"),
+    *("streams", "client"),
+)
 
 
 class PlannedJob(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,6 +38,18 @@ class PlannedJob(msgspec.Struct, frozen=True, omit_defaults=True):
         return 1 + self.links + self.parts + (self.type in ("spread", "function"))
 
 
+class PlannedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An event to be published; it is also the event's data."""
+
+    number: int
+    at: float
+    key: str
+    ms: int = 0
+    fails: int = 0
+    """How often its consumer fails at it; more often than it is tried, until it is parked and an operator retries it."""
+    undone: bool = False
+
+
 class PlannedFault(msgspec.Struct, frozen=True, omit_defaults=True):
     """What goes wrong, when, for which process, and for how long."""
 
@@ -55,15 +70,19 @@ class Plan(msgspec.Struct, frozen=True):
     """What its workers work on."""
     jobs: list[PlannedJob]
     faults: list[PlannedFault]
+    events: list[PlannedEvent] = []
     has_cycles: bool = False
     has_hints: bool = True
 
 
 TYPES = {
-    **{"work": 2, "paid": 2, "staged": 1, "chain": 2, "join": 1, "spread": 1, "limited": 2},
+    **{"work": 1, "paid": 2, "staged": 1, "chain": 2, "join": 1, "spread": 1, "limited": 2},
     **{"rated": 1, "ordered": 2, "function": 1, "long": 1, "doomed": 1},
 }
 """The types that are started, and how often beside the others."""
+OTHERS = sorted({*TYPES} - {"work"})
+MOST = {"long": 3, "rated": 8, "function": 8}
+"""Of types that take their time: so many in a seed, or little else would be left when the faults are over."""
 NEEDS = {"join": ("part",), "spread": ("join", "part"), "function": ("work",)}
 """What a type starts itself."""
 
@@ -74,16 +93,19 @@ def make_plan(seed: int, jobs: int = 50) -> Plan:
     A seed has some of the types, not all: more of one kind meet each other, and every claim looks for fewer.
     """
     draw = random.Random(f"plan {seed}")
-    types = draw.sample(sorted(TYPES), draw.randint(3, 6))
-    weighted = [each for each in types for _ in range(TYPES[each])]
-    spread_s = draw.choice((0.5, 2, 4))
+    types = ["work", *draw.sample(OTHERS, draw.randint(2, 5))]
+    spread_s = draw.choice((0.3, 1, 2.5))
     moments = [draw.uniform(0, spread_s) for _ in range(max(1, jobs // draw.choice((3, 6, 12))))]
     planned: list[PlannedJob] = []
+    left = {each: MOST.get(each, jobs) for each in types}
     while sum(each.count for each in planned) < jobs:
-        planned.append(_job(draw, len(planned), draw.choice(weighted), draw.choice(moments)))
-    processes = draw.choice((2, 3, 3))
-    ends = spread_s + 2
-    faults = [_fault(draw, draw.uniform(0.1, ends), processes) for _ in range(draw.randint(3, 8))]
+        weights = [TYPES[each] if left[each] else 0 for each in types]
+        (type,) = draw.choices(types, weights)
+        left[type] -= 1
+        planned.append(_job(draw, len(planned), type, draw.choice(moments)))
+    processes = draw.choice((2, 2, 3))
+    ends = spread_s + 1.5
+    faults = [_fault(draw, draw.uniform(0.05, ends), processes) for _ in range(draw.randint(3, 8))]
     return Plan(
         seed,
         processes,
@@ -91,20 +113,21 @@ def make_plan(seed: int, jobs: int = 50) -> Plan:
         sorted({*types, *(more for each in types for more in NEEDS.get(each, ()))}),
         sorted(planned, key=lambda each: (each.at, each.undone)),
         sorted(faults, key=lambda each: each.at),
-        has_cycles=seed % 3 == 0,
+        events=_events(draw, spread_s) if seed % 4 == 1 else [],
+        has_cycles=seed % 4 == 0,
         has_hints=draw.random() < 0.5,
     )
 
 
 def _job(draw: random.Random, number: int, type: str, at: float) -> PlannedJob:
-    ms = draw.choice((0, 1, 5, 20, 100, 400, 900))
+    ms = draw.choice((0, 1, 5, 20, 80, 300, 600) if type != "function" else (0, 5, 80))
     fails = draw.choice((0, 0, 0, 0, 1, 2)) if type != "long" else 0
     is_cancelled = draw.random() < 0.05
     return PlannedJob(
         number,
         at,
         type,
-        ms=draw.choice((2_500, 4_000)) if type == "long" else ms,
+        ms=draw.choice((2_300, 3_000)) if type == "long" else ms,
         fails=fails,
         links=draw.randint(1, 3) if type == "chain" else 0,
         key=draw.choice("abc") if type in ("limited", "ordered", "function") else "",
@@ -112,6 +135,17 @@ def _job(draw: random.Random, number: int, type: str, at: float) -> PlannedJob:
         undone=draw.random() < 0.06,
         cancel_after=draw.uniform(0.01, 3) if is_cancelled else 0.0,
     )
+
+
+def _events(draw: random.Random, spread_s: float) -> list[PlannedEvent]:
+    """Events in transactions of one to three."""
+    found: list[PlannedEvent] = []
+    for _ in range(8):
+        at, undone = draw.uniform(0, spread_s), draw.random() < 0.1
+        for _ in range(draw.randint(1, 3)):
+            ms, fails = draw.choice((0, 0, 5, 50, 300)), draw.choice((0, 0, 0, 0, 0, 0, 1, 100))
+            found.append(PlannedEvent(len(found), at, draw.choice("abcd"), ms, fails, undone))
+    return sorted(found, key=lambda each: (each.at, each.number))
 
 
 def _fault(draw: random.Random, at: float, processes: int) -> PlannedFault:

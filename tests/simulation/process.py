@@ -18,6 +18,7 @@ from holdfast.worker.options import WorkerOptions
 from holdfast.worker.wakes import WorkerThreads
 from holdfast.worker.worker import Worker
 from tests.simulation import workload
+from tests.simulation.consumers import ConsumerProcess
 from tests.simulation.history import History
 from tests.simulation.plan import Plan
 from tests.simulation.server import Server, SimulatedDatabase
@@ -164,6 +165,7 @@ class Process:
                 clock=clock,
             )
 
+        self._readers = ConsumerProcess(self.database, clock, history, name) if plan.events else None
         self._work: Worker | Background
         with threads_on(self._background):
             if plan.has_cycles:
@@ -179,9 +181,15 @@ class Process:
                 ).background()
             else:
                 self._work = make_worker()
-        self._task: asyncio.Task[Any] = self._loop.create_task(self._work.run())
+        self._task: asyncio.Task[Any] = self._loop.create_task(self._run())
         self._task.add_done_callback(self._note_end)
         world.note(f"{name} starts")
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._work.run())
+            if self._readers is not None:
+                group.create_task(self._readers.run(self._hints))
 
     def _note_end(self, task: asyncio.Task[Any]) -> None:
         self.is_over = True
@@ -219,7 +227,9 @@ class Process:
     def stop(self) -> None:
         """Ask it to end, as SIGTERM does."""
         self.is_stopping = True
-        self._loop.call_soon_threadsafe(self._work.stop)
+        for each in (self._work, self._readers):
+            if each is not None:
+                self._loop.call_soon_threadsafe(each.stop)
 
     @property
     def errors(self) -> list[BaseException]:

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import groupby
 from typing import Any
 from unittest import mock
@@ -20,16 +21,23 @@ from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable, HoldfastErro
 from holdfast.notify.base import Hint
 from holdfast.storage import id_generator
 from holdfast.worker.attempt import Attempt
-from tests.simulation import workload
+from tests.simulation import consumers, workload
 from tests.simulation.history import History
 from tests.simulation.laws import check
-from tests.simulation.plan import Plan, PlannedFault, PlannedJob
+from tests.simulation.plan import Plan, PlannedEvent, PlannedFault, PlannedJob
 from tests.simulation.process import Hints, Process
 from tests.simulation.server import Server, SimulatedDatabase
 from tests.simulation.world import World
 
 QUIET_S = 120.0
 """By then everything must have ended that was started, once nothing goes wrong any more."""
+SIGNAL_S = 0.5
+MENDED_S = 1.0
+_LEFT = """
+select exists (select 1 from holdfast_queue)
+    or exists (select 1 from holdfast_log_parked)
+    or exists (select 1 from holdfast_log_position p join holdfast_log_line n on n.line = p.line where p.position <> n.place)
+"""
 INPUT = ("number", "ms", "fails", "links", "key", "parts")
 WEATHER = ("cut", "lost_answers", "swallow", "slow")
 
@@ -74,13 +82,18 @@ def order_of_sets() -> Iterator[None]:
         yield
 
 
+@cache
+def freeze_imports() -> None:
+    """Have collections pass over what there is by now: it stays."""
+    gc.collect()
+    gc.freeze()
+
+
 @contextmanager
 def without_collections() -> Iterator[None]:
     """Collect what a run has left behind after it, not in it: a coroutine that is thrown away runs its last lines."""
     gc.disable()
-    if not gc.get_freeze_count():
-        # What was imported stays, so it need not be looked through after every run.
-        gc.freeze()
+    freeze_imports()
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         yield
@@ -126,6 +139,7 @@ class Simulation:
         self._processes: dict[int, Process] = {}
         self._all: list[Process] = []
         self._left = len(plan.jobs)
+        self._unpublished = len({each.at for each in plan.events})
         self._signalled: set[str] = set()
         self._is_ending = False
         self.defects: list[str] = []
@@ -140,18 +154,18 @@ class Simulation:
             self._start(number)
         for (at, is_undone), jobs in groupby(plan.jobs, lambda job: (job.at, job.undone)):
             self._driver.call_later(at, self._begin_start, list(jobs), is_undone)
+        for at, events in groupby(plan.events, lambda event: event.at):
+            self._driver.call_later(at, self._begin_publish, list(events))
         for fault in plan.faults:
             self._driver.call_later(fault.at, self._break, fault)
-        self._driver.call_later(1.0, self._signal)
-        last = max(
-            [each.at for each in plan.jobs] + [each.at + each.seconds for each in plan.faults]
-        )
-        world.run_until(lambda: False, world.now + last + 0.5)
-        world.note("quiet")
-        is_drained, until = False, world.now + QUIET_S
-        while not is_drained and world.now < until:
-            world.run_until(lambda: False, world.now + 0.2)
-            is_drained = self._is_drained()
+        self._driver.call_later(SIGNAL_S, self._signal)
+        planned = [*plan.jobs, *plan.faults, *plan.events]
+        quiet_at = max([each.at for each in plan.jobs] + [each.at + each.seconds for each in plan.faults])
+        until = world.now + quiet_at + QUIET_S
+        # What goes wrong once everything has ended meets nobody; all of it has begun by then.
+        world.run_until(world.now + max(each.at for each in planned))
+        while not (is_drained := self._is_drained()) and world.now < until:
+            world.run_until(world.now + 0.1)
         world.note("drained" if is_drained else "not drained")
         self._end_processes()
         breaches = check(self, is_drained)
@@ -196,7 +210,7 @@ class Simulation:
                 each.stop()
         living = self._processes.values()
         if not self.world.run_until(
-            lambda: all(each.is_over for each in living), self.world.now + 30
+            self.world.now + 30, lambda: all(each.is_over for each in living)
         ):
             self.defects.append("a worker did not end within 30 s of being asked")
 
@@ -243,6 +257,25 @@ class Simulation:
             return False
         return True
 
+    # ---- Events
+
+    def _begin_publish(self, events: list[PlannedEvent]) -> None:
+        task = self._producers.create_task(consumers.publish(events, self.history, self.hints.send))
+        task.add_done_callback(self._note_published)
+
+    def _note_published(self, task: asyncio.Task[None]) -> None:
+        self._unpublished -= 1
+        if not self._unpublished:
+            self._driver.call_later(MENDED_S, self._mend)
+
+    def _mend(self) -> None:
+        """Mend what made consumers fail, and have what was parked retried until nothing is."""
+        self.history.is_mended = True
+        self._producers.create_task(consumers.retry_parked(self._database, self.hints.send))
+        self._driver.call_later(MENDED_S, self._mend)
+
+    # ---- Cancellation and signals
+
     def _begin_cancel(self, id: str) -> None:
         self._producers.create_task(self._cancel(id))
 
@@ -257,7 +290,7 @@ class Simulation:
     def _signal(self) -> None:
         """Send every function the signal that it waits for, a while after its start."""
         self._producers.create_task(self._signal_all())
-        self._driver.call_later(1.0, self._signal)
+        self._driver.call_later(SIGNAL_S, self._signal)
 
     async def _signal_all(self) -> None:
         app = workload.app
@@ -275,7 +308,9 @@ class Simulation:
     def _is_drained(self) -> bool:
         if self._left:
             return False
-        ((left,),) = self.server.query("select exists (select 1 from holdfast_queue)")
+        if self._unpublished or (self.plan.events and not self.history.is_mended):
+            return False
+        ((left,),) = self.server.query(_LEFT)
         return not left
 
     # ---- Faults

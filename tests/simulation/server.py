@@ -54,6 +54,12 @@ FLUSH_S = 0.6
 
 TABLES = """
 create table effect (job_id text not null, fence integer not null, name text not null);
+create table taken (number integer not null, id text not null, key text not null);
+create table setback (line integer not null, old integer not null, new integer not null);
+create trigger position_moves after update of position on holdfast_log_position when new.position < old.position begin
+  insert into setback values (new.line, old.position, new.position);
+end;
+delete from holdfast_log_line where line > 3;
 drop view holdfast_clock;
 create view holdfast_clock as select simulated_now() as now;
 """

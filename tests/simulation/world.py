@@ -235,13 +235,13 @@ class World:
         """Write a line of the trace."""
         self.trace.append(f"{self.now - 1_000.0:.6f} {text}")
 
-    def run_until(self, is_over: Callable[[], bool], until: float) -> bool:
-        """Let time pass until something is so, or until a time; return whether it is so. Raises: what a loop raises."""
+    def run_until(self, until: float, is_over: Callable[[], bool] | None = None) -> bool:
+        """Let time pass until a time, or until something is so; return whether it is so. Raises: what a loop raises."""
         try:
-            while not is_over():
+            while is_over is None or not is_over():
                 if not self._turn(until):
                     self.now = max(self.now, until)
-                    return is_over()
+                    return is_over is not None and is_over()
             return True
         finally:
             events._set_running_loop(None)
