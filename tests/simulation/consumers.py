@@ -1,4 +1,4 @@
-"""Consumers of the event log beside the workers: each process reads its lines, and an operator retries what is parked."""
+"""Consumers of the event log beside the workers: each process reads lines, and an operator retries what is parked."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from holdfast import Retry
-from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
 from holdfast.notify.base import LOG_HINT, Hint, is_about_log
 from holdfast.worker.handler_threads import HandlerThreads
 from holdfast_streams import add_streams
@@ -21,7 +20,7 @@ from holdfast_streams.stream_event import EventDecoder, StreamEvent
 from tests.simulation import workload
 from tests.simulation.history import History
 from tests.simulation.plan import PlannedEvent
-from tests.simulation.server import SimulatedDatabase
+from tests.simulation.server import LOST, SimulatedDatabase
 from tests.simulation.world import SimulatedClock
 
 EVENT = "sim.fact"
@@ -67,9 +66,7 @@ class ConsumerProcess:
     def __init__(
         self, database: SimulatedDatabase, clock: SimulatedClock, history: History, name: str
     ) -> None:
-        consumer = replace(
-            streams.consumers[READER], handler=partial(take_facts, history, name)
-        )
+        consumer = replace(streams.consumers[READER], handler=partial(take_facts, history, name))
         delivery = ConsumerDelivery(
             consumer,
             database,  # type: ignore[arg-type]
@@ -104,9 +101,7 @@ class ConsumerProcess:
             self._loop.peek()
 
 
-async def publish(
-    events: Sequence[PlannedEvent], history: History, send_hints: Any
-) -> None:
+async def publish(events: Sequence[PlannedEvent], history: History, send_hints: Any) -> None:
     """Publish events in one transaction; nobody knows of one whose answer was lost whether it was committed."""
     numbers = [each.number for each in events]
     history.world.note(f"publish {numbers}")
@@ -118,7 +113,7 @@ async def publish(
                 raise ZeroDivisionError
     except ZeroDivisionError:
         history.unpublished.update(numbers)
-    except (DatabaseUnreachable, DatabaseBusy):
+    except LOST:
         history.world.note(f"perhaps published {numbers}")
     else:
         history.published.update(numbers)
@@ -127,6 +122,6 @@ async def publish(
 
 async def retry_parked(database: SimulatedDatabase, send_hints: Any) -> None:
     """Have parked events taken again, as an operator does."""
-    with suppress(DatabaseUnreachable, DatabaseBusy):
+    with suppress(*LOST):
         await database.run_async(READERS.retry_parked(READER, None))
         send_hints([LOG_HINT])

@@ -125,7 +125,10 @@ def everything_ends(found: Findings) -> Iterator[str]:
     """What was started ends, once nothing goes wrong any more."""
     if not found.is_drained:
         left = [row for row in found.rows.values() if row.finished_at is None]
-        yield ", ".join(f"{row.type} {row.id[-6:]} is {row.state}" for row in left[:5]) or "starts"
+        yield (
+            ", ".join(f"{row.type} {row.id[-6:]} is {row.state}" for row in left[:5])
+            or "starts or events"
+        )
 
 
 def acknowledged_is_there(found: Findings) -> Iterator[str]:

@@ -46,7 +46,7 @@ class PlannedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
     ms: int = 0
     fails: int = 0
-    """How often its consumer fails at it; more often than it is tried, until it is parked and an operator retries it."""
+    """How often its consumer fails at it; if that is more often than it is tried, it is parked."""
     undone: bool = False
 
 
@@ -76,8 +76,18 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 TYPES = {
-    **{"work": 1, "paid": 2, "staged": 1, "chain": 2, "join": 1, "spread": 1, "limited": 2},
-    **{"rated": 1, "ordered": 2, "function": 1, "long": 1, "doomed": 1},
+    "work": 1,
+    "paid": 2,
+    "staged": 1,
+    "chain": 2,
+    "join": 1,
+    "spread": 1,
+    "limited": 2,
+    "rated": 1,
+    "ordered": 2,
+    "function": 1,
+    "long": 1,
+    "doomed": 1,
 }
 """The types that are started, and how often beside the others."""
 OTHERS = sorted({*TYPES} - {"work"})
@@ -95,7 +105,7 @@ def make_plan(seed: int, jobs: int = 50) -> Plan:
     draw = random.Random(f"plan {seed}")
     types = ["work", *draw.sample(OTHERS, draw.randint(2, 5))]
     spread_s = draw.choice((0.3, 1, 2.5))
-    moments = [draw.uniform(0, spread_s) for _ in range(max(1, jobs // draw.choice((3, 6, 12))))]
+    moments = [draw.uniform(0, spread_s) for _ in range(draw.choice((2, 4, 8)))]
     planned: list[PlannedJob] = []
     left = {each: MOST.get(each, jobs) for each in types}
     while sum(each.count for each in planned) < jobs:
@@ -105,7 +115,7 @@ def make_plan(seed: int, jobs: int = 50) -> Plan:
         planned.append(_job(draw, len(planned), type, draw.choice(moments)))
     processes = draw.choice((2, 2, 3))
     ends = spread_s + 1.5
-    faults = [_fault(draw, draw.uniform(0.05, ends), processes) for _ in range(draw.randint(3, 8))]
+    faults = [_fault(draw, draw.uniform(0.05, ends), processes) for _ in range(draw.randint(4, 8))]
     return Plan(
         seed,
         processes,

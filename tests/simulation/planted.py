@@ -206,7 +206,13 @@ class Looked:
 
     @staticmethod
     def claim(
-        self: LineStore, reader: str, worker: str, token: str, limit: int, lease_ms: int, now: Any = None
+        self: LineStore,
+        reader: str,
+        worker: str,
+        token: str,
+        limit: int,
+        lease_ms: int,
+        now: Any = None,
     ) -> Op[list[ClaimedLine]]:
         """Take what was free at the last look, and look what is free now."""
         params: dict[str, Any] = {"reader": reader, "worker": worker, "token": token, "now": now}

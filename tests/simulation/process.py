@@ -28,8 +28,10 @@ LEASE_S = 2.0
 SHUTDOWN_S = 2.0
 OPTIONS = WorkerOptions(
     lease=Lease(LEASE_S),
-    idle_min_ms=300,
-    idle_max_ms=1_500,
+    heartbeat_ms=660,
+    reaper_interval_ms=1_200,
+    idle_min_ms=500,
+    idle_max_ms=2_000,
     idle_jitter_ms=100,
     poll_ms=2_000,
     shutdown_ms=int(SHUTDOWN_S * 1_000),
@@ -165,7 +167,9 @@ class Process:
                 clock=clock,
             )
 
-        self._readers = ConsumerProcess(self.database, clock, history, name) if plan.events else None
+        self._readers = (
+            ConsumerProcess(self.database, clock, history, name) if plan.events else None
+        )
         self._work: Worker | Background
         with threads_on(self._background):
             if plan.has_cycles:

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable, HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.notify.base import Hint
 from holdfast.storage import id_generator
 from holdfast.worker.attempt import Attempt
@@ -26,7 +26,7 @@ from tests.simulation.history import History
 from tests.simulation.laws import check
 from tests.simulation.plan import Plan, PlannedEvent, PlannedFault, PlannedJob
 from tests.simulation.process import Hints, Process
-from tests.simulation.server import Server, SimulatedDatabase
+from tests.simulation.server import LOST, Server, SimulatedDatabase
 from tests.simulation.world import World
 
 QUIET_S = 120.0
@@ -36,7 +36,8 @@ MENDED_S = 1.0
 _LEFT = """
 select exists (select 1 from holdfast_queue)
     or exists (select 1 from holdfast_log_parked)
-    or exists (select 1 from holdfast_log_position p join holdfast_log_line n on n.line = p.line where p.position <> n.place)
+    or exists (select 1 from holdfast_log_position p join holdfast_log_line n on n.line = p.line
+                where p.position <> n.place)
 """
 INPUT = ("number", "ms", "fails", "links", "key", "parts")
 WEATHER = ("cut", "lost_answers", "swallow", "slow")
@@ -78,7 +79,9 @@ def ids_of(world: World) -> Iterator[None]:
 @contextmanager
 def order_of_sets() -> Iterator[None]:
     """Have the order of a set of attempts follow from their jobs, not from where they are in memory."""
-    with mock.patch.object(Attempt, "__hash__", lambda each: hash((each.claimed.id, each.claimed.fence))):
+    with mock.patch.object(
+        Attempt, "__hash__", lambda each: hash((each.claimed.id, each.claimed.fence))
+    ):
         yield
 
 
@@ -159,11 +162,11 @@ class Simulation:
         for fault in plan.faults:
             self._driver.call_later(fault.at, self._break, fault)
         self._driver.call_later(SIGNAL_S, self._signal)
-        planned = [*plan.jobs, *plan.faults, *plan.events]
-        quiet_at = max([each.at for each in plan.jobs] + [each.at + each.seconds for each in plan.faults])
-        until = world.now + quiet_at + QUIET_S
-        # What goes wrong once everything has ended meets nobody; all of it has begun by then.
-        world.run_until(world.now + max(each.at for each in planned))
+        faults_end = max((each.at + each.seconds for each in plan.faults), default=0.0)
+        all_begun = max(each.at for each in (*plan.jobs, *plan.events, *plan.faults))
+        until = world.now + max(faults_end, all_begun) + QUIET_S
+        # A fault that goes on when everything has ended meets nobody.
+        world.run_until(world.now + all_begun)
         while not (is_drained := self._is_drained()) and world.now < until:
             world.run_until(world.now + 0.1)
         world.note("drained" if is_drained else "not drained")
@@ -253,7 +256,7 @@ class Simulation:
                     raise ZeroDivisionError
         except ZeroDivisionError:
             return True
-        except (DatabaseUnreachable, DatabaseBusy):
+        except LOST:
             return False
         return True
 
@@ -301,7 +304,7 @@ class Simulation:
             try:
                 async with app.transaction() as tx:
                     await app.signal(tx, "go", key=id)
-            except (DatabaseUnreachable, DatabaseBusy):
+            except LOST:
                 continue
             self._signalled.add(id)
 

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
+from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
 from holdfast.core.records import Held
 from holdfast.storage.database import EnoughConnections, FreeSingleton
 from holdfast.storage.operation import Op, run
@@ -42,7 +42,11 @@ from tests.simulation.world import World
 T = TypeVar("T")
 
 MEMORY = Path("/dev/shm")
+LOST = (DatabaseUnreachable, DatabaseBusy, ConnectionClosed)
+"""What a producer gets when nobody knows what became of its transaction."""
 LOCK_WAIT_S = 5.0
+ANSWER_S = 4.0
+"""So long a process waits for an answer: longer than its leases."""
 IDLE_S = 0.4
 """So long may a transaction be idle before the server ends it."""
 
@@ -63,11 +67,18 @@ delete from holdfast_log_line where line > 3;
 drop view holdfast_clock;
 create view holdfast_clock as select simulated_now() as now;
 """
-_NAMES = "select name from sqlite_master where type = 'table' and name not glob 'sqlite_*' order by name"
+_KEEP = """
+select 'create temp table kept_' || name || ' as select * from main.' || name
+  from sqlite_master where type = 'table' and name not glob 'sqlite_*' order by name
+"""
+_RESET = """
+select 'delete from main.' || name || '; insert into main.' || name || ' select * from kept_' || name || ';'
+  from sqlite_master where type = 'table' and name not glob 'sqlite_*' order by name
+"""
 
 
 class DatabaseFile:
-    """A database without a name. For each run it is emptied instead of made anew, so that its statements stay prepared."""
+    """A database without a name. Runs empty it instead of making another, so that its statements stay prepared."""
 
     def __init__(self) -> None:
         self._world: World | None = None
@@ -80,12 +91,10 @@ class DatabaseFile:
                 each.create_function("simulated_now", 0, self._now)
                 # Nothing but the simulation itself crashes.
                 each.execute("pragma synchronous = off")
-            self._tables = [name for (name,) in self.reading.execute(_NAMES)]
-        self._rows = {
-            name: rows
-            for name in self._tables
-            if (rows := self.reading.execute(f"select * from {name}").fetchall())
-        }
+            reset = [text for (text,) in self.writing.execute(_RESET)]
+            for (text,) in self.writing.execute(_KEEP).fetchall():
+                self.writing.execute(text)
+        self._reset = [each for text in reset for each in text.split(";") if each]
 
     def _now(self) -> int:
         assert self._world is not None
@@ -97,11 +106,8 @@ class DatabaseFile:
         if connection.in_transaction:
             connection.execute("rollback")
         connection.execute("begin immediate")
-        for name in self._tables:
-            connection.execute(f"delete from {name}")
-        for name, rows in self._rows.items():
-            places = ", ".join("?" * len(rows[0]))
-            connection.executemany(f"insert into {name} values ({places})", rows)
+        for each in self._reset:
+            connection.execute(each)
         connection.execute("commit")
 
 
@@ -299,6 +305,8 @@ class Server:
 
     def thaw(self) -> None: ...
 
+    def close(self) -> None: ...
+
 
 class Request:
     """Work on its way to the server and back."""
@@ -375,7 +383,7 @@ class Network:
             return
         if self._has("slow", request.purpose):
             self.faults += 1
-            delay += self._random.uniform(0.5, 12)
+            delay += self._random.uniform(0.5, 6)
         error = DatabaseUnreachable(f"{self._name}: no answer in time")
         loop.call_later(timeout_s, request.settle, None, error)
         if self._has("swallow", request.purpose):
@@ -395,7 +403,7 @@ class Network:
             if self._has("swallow", request.purpose) or self._has("cut", request.purpose):
                 self.faults += 1
                 error = DatabaseUnreachable(f"{self._name}: no answer in time")
-                request._loop.call_later(10.0, request.settle, None, error)
+                request._loop.call_later(ANSWER_S, request.settle, None, error)
                 return delay, False
         return delay, True
 
@@ -409,7 +417,7 @@ class SimulatedTransaction(SqliteAsyncTransaction):
         self._session = session
 
     def run_in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        return self._database.send("transaction", lambda _: work(), 10.0, self._session)
+        return self._database.send("transaction", lambda _: work(), ANSWER_S, self._session)
 
 
 class SimulatedDatabase(EnoughConnections):
@@ -440,13 +448,13 @@ class SimulatedDatabase(EnoughConnections):
         return self.server.run(op)
 
     async def run_async(self, op: Op[T]) -> T:
-        return await self.send("client", lambda executor: run(op, executor), 10.0)
+        return await self.send("client", lambda executor: run(op, executor), ANSWER_S)
 
     def read(self, op: Op[T], timeout_ms: int | None = None) -> T:
         return self.server.run(op)
 
     async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
-        return await self.send("read", lambda executor: run(op, executor), 10.0)
+        return await self.send("read", lambda executor: run(op, executor), ANSWER_S)
 
     @asynccontextmanager
     async def transaction_async(
@@ -465,7 +473,7 @@ class SimulatedDatabase(EnoughConnections):
         inner.hooks.run()
 
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> "SimulatedLink":
-        return SimulatedLink(self, purpose, statement_timeout_ms / 1000)
+        return SimulatedLink(self, purpose, min(statement_timeout_ms / 1000, ANSWER_S))
 
     def singleton(self, key: str) -> FreeSingleton:
         return FreeSingleton(key)

@@ -107,7 +107,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def create_task(
         self, coro: Any, *, name: str | None = None, context: Context | None = None
-    ) -> asyncio.Task[Any]:  # type: ignore[override]
+    ) -> asyncio.Task[Any]:
         return SimulatedTask(coro, loop=self, name=name or "task", context=context)
 
     def run_in_executor(  # type: ignore[override]
@@ -208,7 +208,7 @@ class World:
 
     def loop(self, name: str) -> SimulatedLoop:
         """Make a loop for a thread of a process."""
-        made = SimulatedLoop(self, name)
+        made = SimulatedLoop(self, name)  # type: ignore[abstract]
         self.loops.append(made)
         return made
 
