@@ -359,6 +359,7 @@ DEFECTS: Mapping[str, Defect] = {
     "position-apart": Defect(
         "a consumer's position is committed after its rows, not with them",
         patched(ConsumerDelivery, "_run_async", _commit_rows_first),
+        is_rare=True,
     ),
     "line-without-token": Defect(
         "a consumer moves its position without the token of its line",
