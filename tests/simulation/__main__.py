@@ -4,6 +4,7 @@ A failing seed is made smaller and printed with its trace. Exit 1 if one has fai
 """
 
 import argparse
+import logging
 import os
 import sys
 import time
@@ -22,6 +23,7 @@ MOST_SEEDS = 2_000
 
 def main() -> int:
     """Do what the command line says."""
+    logging.disable()
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of a set is a part of what a seed decides.
         os.environ["PYTHONHASHSEED"] = "0"

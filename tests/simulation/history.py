@@ -1,11 +1,12 @@
 """What everyone saw, noted outside of the database: starts, handlers, outcomes and faults."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import msgspec
 
 from holdfast.core.events import Event
+from tests.simulation.plan import PlannedEvent
 from tests.simulation.world import World
 
 OUTCOMES = frozenset(
@@ -38,6 +39,15 @@ class Outcome(msgspec.Struct, frozen=True):
     at: float
 
 
+class Block(msgspec.Struct):
+    """A call of a consumer, and how it ended."""
+
+    events: list[str]
+    process: str
+    at: float
+    how: str = "runs"
+
+
 class Trouble(msgspec.Struct):
     """A fault: whom it met, and when."""
 
@@ -55,7 +65,7 @@ class History:
         self.world = world
         self.acknowledged: dict[int, str] = {}
         """The chains of the plan's jobs whose start was confirmed."""
-        self.undone: dict[int, str] = {}
+        self.undone: set[str] = set()
         """Those whose transaction was rolled back on purpose."""
         self.begun: defaultdict[str, list[Begun]] = defaultdict(list)
         self.outcomes: list[Outcome] = []
@@ -63,6 +73,14 @@ class History:
         self.steps: list[tuple[str, str]] = []
         self.slots: defaultdict[str, list[Begun]] = defaultdict(list)
         """The runs of each slot of a cycle."""
+        self.published: set[int] = set()
+        """The planned events whose publication was confirmed."""
+        self.unpublished: set[int] = set()
+        """Those whose transaction was rolled back on purpose."""
+        self.blocks: list[Block] = []
+        self.is_mended = False
+        """Whether what made events fail is mended, so that an operator retries those that were parked."""
+        self._failures: Counter[int] = Counter()
         self.refused = 0
         self.events: dict[str, int] = {}
 
@@ -83,6 +101,20 @@ class History:
         self.slots[run.key].append(begun)
         self.world.note(f"{process} begins {run.key} run {run.attempt}")
         return begun
+
+    def begin_block(self, process: str, events: list[str]) -> Block:
+        """Note that a consumer was called with these events."""
+        block = Block(events, process, self.world.now)
+        self.blocks.append(block)
+        self.world.note(f"{process} takes {' '.join(each[-6:] for each in events)}")
+        return block
+
+    def fails_again(self, event: PlannedEvent) -> bool:
+        """Say whether a consumer is to fail at an event, and count it."""
+        if self.is_mended or self._failures[event.number] >= event.fails:
+            return False
+        self._failures[event.number] += 1
+        return True
 
     def trouble(self, kind: str, process: str, seconds: float) -> Trouble:
         """Note a fault."""

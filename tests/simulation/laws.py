@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast_verify.laws import check_laws
 from tests.simulation import workload
-from tests.simulation.history import Begun, Outcome, Trouble
+from tests.simulation.history import Begun, Block, Outcome, Trouble
 from tests.simulation.plan import PlannedJob
 from tests.simulation.process import SHUTDOWN_S
 from tests.simulation.world import EPOCH_US
@@ -75,6 +75,11 @@ class Findings:
         ]
         self.verdicts = simulation.server.run(check_laws())
         self.rows = {row[0]: Row(*row) for row in simulation.server.query(_ROWS)}
+        query = simulation.server.query
+        self.logged = query("select id, key, line, place, data from holdfast_log")
+        self.taken = query("select id, key, number from taken order by rowid")
+        self.setbacks = query("select line, old, new from setback")
+        self.positions = query("select line, position from holdfast_log_position")
         self.effects: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
         for job_id, fence, name in simulation.server.query(
             "select job_id, fence, name from effect"
@@ -120,7 +125,10 @@ def everything_ends(found: Findings) -> Iterator[str]:
     """What was started ends, once nothing goes wrong any more."""
     if not found.is_drained:
         left = [row for row in found.rows.values() if row.finished_at is None]
-        yield ", ".join(f"{row.type} {row.id[-6:]} is {row.state}" for row in left[:5]) or "starts"
+        yield (
+            ", ".join(f"{row.type} {row.id[-6:]} is {row.state}" for row in left[:5])
+            or "starts or events"
+        )
 
 
 def acknowledged_is_there(found: Findings) -> Iterator[str]:
@@ -165,7 +173,7 @@ def _whole(job: PlannedJob, chain: Sequence[Row]) -> Iterator[str]:
 
 def undone_leaves_nothing(found: Findings) -> Iterator[str]:
     """A start whose transaction was rolled back never was."""
-    for id in found.history.undone.values():
+    for id in sorted(found.history.undone):
         if id in found.rows or id in found.history.begun:
             yield f"{id[-6:]} was rolled back and is there"
 
@@ -297,6 +305,55 @@ def order_holds(found: Findings) -> Iterator[str]:
                 yield f"{later.id[-6:]} of key {key} began before the end of {earlier.id[-6:]}"
 
 
+def events_count_once(found: Findings) -> Iterator[str]:
+    """What was published is in the log, and has been taken once by its consumer; what was rolled back never was."""
+    numbers = {msgspec.json.decode(data)["number"]: id for id, _, _, _, data in found.logged}
+    for each in sorted(found.history.published - numbers.keys()):
+        yield f"event {each} was published and is gone"
+    for each in sorted(found.history.unpublished & numbers.keys()):
+        yield f"event {each} was rolled back and is there"
+    counts = Counter(id for id, _, _ in found.taken)
+    for number, id in sorted(numbers.items()):
+        if counts.pop(id, 0) != 1 and found.is_drained:
+            yield f"event {number}, {id[-6:]}, was not taken once"
+    for id in counts:
+        yield f"{id[-6:]} was taken and is not in the log"
+
+
+def events_keep_their_order(found: Findings) -> Iterator[str]:
+    """The events of a key are taken in the order of the log, also those that were parked and the ones behind them."""
+    places = {id: place for id, _, _, place, _ in found.logged}
+    last: dict[str, int] = {}
+    for id, key, number in found.taken:
+        place = places.get(id, 0)
+        if place <= last.get(key, 0):
+            yield f"event {number} of key {key} was taken after a later one"
+        last[key] = max(place, last.get(key, 0))
+
+
+def positions_grow(found: Findings) -> Iterator[str]:
+    """A consumer's position never goes back, and is never beyond the log."""
+    for line, old, new in found.setbacks:
+        yield f"line {line} went back from {old} to {new}"
+    heads = {line: place for _, _, line, place, _ in found.logged}
+    for line, position in found.positions:
+        if position > max([place for _, _, at, place, _ in found.logged if at == line], default=0):
+            yield f"line {line} is at {position}, beyond {heads.get(line, 0)}"
+
+
+def no_event_again_without_cause(found: Findings) -> Iterator[str]:
+    """A consumer is called again with an event only after it failed, or after a fault that its process met."""
+    last: dict[str, Block] = {}
+    for block in found.history.blocks:
+        for id in block.events:
+            earlier = last.get(id)
+            last[id] = block
+            if earlier is None or earlier.how == "Flaw":
+                continue
+            if not found.troubles(earlier.process, earlier.at - 1, block.at):
+                yield f"event {id[-6:]}: taken again at {block.process}, though {earlier.process} met no fault"
+
+
 def rows_keep_the_laws(found: Findings) -> Iterator[str]:
     """What `holdfast verify` checks."""
     yield from breaches_of(found.verdicts)
@@ -322,6 +379,10 @@ LAWS: Sequence[Law] = (
     limits_hold,
     rates_hold,
     order_holds,
+    events_count_once,
+    events_keep_their_order,
+    positions_grow,
+    no_event_again_without_cause,
     rows_keep_the_laws,
     no_defects,
 )

@@ -9,7 +9,10 @@ Kind = Literal["kill", "pause", "stop", "cut", "lost_answers", "swallow", "slow"
 """A process dies, sleeps past its lease, is asked to end; its line is cut, answers are lost, requests vanish, are slow;
 the server dies; hints are lost."""
 
-PURPOSES = ("", "", "claim", "complete", "heartbeat", "reaper", "transaction", "steps", "fan-in")
+PURPOSES = (
+    *("", "", "claim", "complete", "heartbeat", "reaper", "transaction", "steps", "fan-in"),
+    *("streams", "client"),
+)
 
 
 class PlannedJob(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,6 +30,25 @@ class PlannedJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the transaction that starts it is rolled back."""
     cancel_after: float = 0.0
 
+    @property
+    def count(self) -> int:
+        """How many jobs come of it."""
+        if self.undone:
+            return 0
+        return 1 + self.links + self.parts + (self.type in ("spread", "function"))
+
+
+class PlannedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An event to be published; it is also the event's data."""
+
+    number: int
+    at: float
+    key: str
+    ms: int = 0
+    fails: int = 0
+    """How often its consumer fails at it; if that is more often than it is tried, it is parked."""
+    undone: bool = False
+
 
 class PlannedFault(msgspec.Struct, frozen=True, omit_defaults=True):
     """What goes wrong, when, for which process, and for how long."""
@@ -43,43 +65,79 @@ class Plan(msgspec.Struct, frozen=True):
 
     seed: int
     processes: int
+    slots: int
+    types: list[str]
+    """What its workers work on."""
     jobs: list[PlannedJob]
     faults: list[PlannedFault]
+    events: list[PlannedEvent] = []
     has_cycles: bool = False
+    has_hints: bool = True
+
+
+TYPES = {
+    "work": 1,
+    "paid": 2,
+    "staged": 1,
+    "chain": 2,
+    "join": 1,
+    "spread": 1,
+    "limited": 2,
+    "rated": 1,
+    "ordered": 2,
+    "function": 1,
+    "long": 1,
+    "doomed": 1,
+}
+"""The types that are started, and how often beside the others."""
+OTHERS = sorted({*TYPES} - {"work"})
+MOST = {"long": 3, "rated": 8, "function": 8}
+"""Of types that take their time: so many in a seed, or little else would be left when the faults are over."""
+NEEDS = {"join": ("part",), "spread": ("join", "part"), "function": ("work",)}
+"""What a type starts itself."""
 
 
 def make_plan(seed: int, jobs: int = 50) -> Plan:
-    """Return the plan of a seed."""
+    """Return the plan of a seed.
+
+    A seed has some of the types, not all: more of one kind meet each other, and every claim looks for fewer.
+    """
     draw = random.Random(f"plan {seed}")
-    spread_s = draw.choice((0.5, 2, 4))
-    planned = [_job(draw, number, draw.uniform(0, spread_s)) for number in range(jobs)]
-    processes = draw.choice((2, 3, 3))
-    ends = spread_s + 2
-    faults = [_fault(draw, draw.uniform(0.1, ends), processes) for _ in range(draw.randint(3, 8))]
+    types = ["work", *draw.sample(OTHERS, draw.randint(2, 5))]
+    spread_s = draw.choice((0.3, 1, 2.5))
+    moments = [draw.uniform(0, spread_s) for _ in range(draw.choice((2, 4, 8)))]
+    planned: list[PlannedJob] = []
+    left = {each: MOST.get(each, jobs) for each in types}
+    while sum(each.count for each in planned) < jobs:
+        weights = [TYPES[each] if left[each] else 0 for each in types]
+        (type,) = draw.choices(types, weights)
+        left[type] -= 1
+        planned.append(_job(draw, len(planned), type, draw.choice(moments)))
+    processes = draw.choice((2, 2, 3))
+    ends = spread_s + 1.5
+    faults = [_fault(draw, draw.uniform(0.05, ends), processes) for _ in range(draw.randint(4, 8))]
     return Plan(
         seed,
         processes,
-        sorted(planned, key=lambda each: each.at),
+        draw.choice((3, 5, 10)),
+        sorted({*types, *(more for each in types for more in NEEDS.get(each, ()))}),
+        sorted(planned, key=lambda each: (each.at, each.undone)),
         sorted(faults, key=lambda each: each.at),
-        has_cycles=seed % 3 == 0,
+        events=_events(draw, spread_s) if seed % 4 == 1 else [],
+        has_cycles=seed % 4 == 0,
+        has_hints=draw.random() < 0.5,
     )
 
 
-def _job(draw: random.Random, number: int, at: float) -> PlannedJob:
-    type = draw.choice(
-        (
-            *("work", "work", "paid", "paid", "staged", "chain", "chain", "join", "spread"),
-            *("limited", "limited", "rated", "ordered", "ordered", "function", "long", "doomed"),
-        )
-    )
-    ms = draw.choice((0, 1, 5, 20, 100, 400, 900))
+def _job(draw: random.Random, number: int, type: str, at: float) -> PlannedJob:
+    ms = draw.choice((0, 1, 5, 20, 80, 300, 600) if type != "function" else (0, 5, 80))
     fails = draw.choice((0, 0, 0, 0, 1, 2)) if type != "long" else 0
     is_cancelled = draw.random() < 0.05
     return PlannedJob(
         number,
         at,
         type,
-        ms=draw.choice((2_500, 4_000)) if type == "long" else ms,
+        ms=draw.choice((2_300, 3_000)) if type == "long" else ms,
         fails=fails,
         links=draw.randint(1, 3) if type == "chain" else 0,
         key=draw.choice("abc") if type in ("limited", "ordered", "function") else "",
@@ -87,6 +145,17 @@ def _job(draw: random.Random, number: int, at: float) -> PlannedJob:
         undone=draw.random() < 0.06,
         cancel_after=draw.uniform(0.01, 3) if is_cancelled else 0.0,
     )
+
+
+def _events(draw: random.Random, spread_s: float) -> list[PlannedEvent]:
+    """Events in transactions of one to three."""
+    found: list[PlannedEvent] = []
+    for _ in range(8):
+        at, undone = draw.uniform(0, spread_s), draw.random() < 0.1
+        for _ in range(draw.randint(1, 3)):
+            ms, fails = draw.choice((0, 0, 5, 50, 300)), draw.choice((0, 0, 0, 0, 0, 0, 1, 100))
+            found.append(PlannedEvent(len(found), at, draw.choice("abcd"), ms, fails, undone))
+    return sorted(found, key=lambda each: (each.at, each.number))
 
 
 def _fault(draw: random.Random, at: float, processes: int) -> PlannedFault:

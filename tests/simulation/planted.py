@@ -21,10 +21,13 @@ from holdfast.storage.sqlite.limits import OpenPartition
 from holdfast.storage.sqlite.steps import SqliteSignalStore
 from holdfast.storage.sqlite.store import sqlite_statements
 from holdfast.storage.sqlite.tally import Tally
-from holdfast.storage.store.params import document
+from holdfast.storage.store.params import document, texts
 from holdfast.worker import handler_transactions, worker
 from holdfast.worker.heartbeat import Heartbeat
 from holdfast.worker.options import PollBackoff
+from holdfast_streams.consumer import ConsumerDelivery, raise_failure
+from holdfast_streams.line_reader import HeldLine
+from holdfast_streams.reader_store import READERS, ClaimedLine, LineStore
 from tests.simulation.server import Request, Server
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -184,6 +187,54 @@ def _append_only(self: Any, signals: Any, channel: Any = None, now: Any = None) 
     return {row[0] for row in rows}
 
 
+async def _commit_rows_first(
+    self: ConsumerDelivery, held: HeldLine, events: Any, last: Op[None]
+) -> None:
+    """The rows in one transaction, the position in the next."""
+    async with self.database.transaction_async(None) as tx:
+        try:
+            await self.consumer.handler(events, tx)
+        except Exception as error:
+            raise_failure(error)
+    await self.database.run_async(last)
+
+
+class Looked:
+    """Which lines were free when a process looked for them."""
+
+    free: ClassVar[dict[str, str]] = {}
+
+    @staticmethod
+    def claim(
+        self: LineStore,
+        reader: str,
+        worker: str,
+        token: str,
+        limit: int,
+        lease_ms: int,
+        now: Any = None,
+    ) -> Op[list[ClaimedLine]]:
+        """Take what was free at the last look, and look what is free now."""
+        params: dict[str, Any] = {"reader": reader, "worker": worker, "token": token, "now": now}
+        free = Looked.free.get(worker, "[]")
+        params |= {"limit": limit, "lease_ms": lease_ms, "free": free}
+        found = [ClaimedLine(*row) for row in (yield Statement("line_claim", params))]
+        lines = yield from READERS.lines(now)
+        Looked.free[worker] = texts([str(each.line) for each in lines if each.worker is None])
+        return found
+
+
+@contextmanager
+def _look_before_lock() -> Iterator[None]:
+    Looked.free = {}
+    with (
+        edited(("line_claim", "token is null or expires_at <=", _LOOKED))(),
+        patched(LineStore, "claim", Looked.claim)(),
+    ):
+        yield
+
+
+_LOOKED = "line in (select cast(value as integer) from json_each(:free)) or 0 >"
 _HELD = "q.token = :token"
 
 DEFECTS: Mapping[str, Defect] = {
@@ -304,6 +355,19 @@ DEFECTS: Mapping[str, Defect] = {
         "a signal wakes nobody",
         patched(SqliteSignalStore, "append", _append_only),
         is_rare=True,
+    ),
+    "position-apart": Defect(
+        "a consumer's position is committed after its rows, not with them",
+        patched(ConsumerDelivery, "_run_async", _commit_rows_first),
+        is_rare=True,
+    ),
+    "line-without-token": Defect(
+        "a consumer moves its position without the token of its line",
+        edited(("line_advance", "and token = :token and position = :from", "")),
+        is_rare=True,
+    ),
+    "look-before-lock": Defect(
+        "a process takes lines that were free when it looked", _look_before_lock, is_rare=True
     ),
 }
 """By name, in the order in which they are looked for."""

@@ -18,18 +18,20 @@ from holdfast.worker.options import WorkerOptions
 from holdfast.worker.wakes import WorkerThreads
 from holdfast.worker.worker import Worker
 from tests.simulation import workload
+from tests.simulation.consumers import ConsumerProcess
 from tests.simulation.history import History
+from tests.simulation.plan import Plan
 from tests.simulation.server import Server, SimulatedDatabase
 from tests.simulation.world import SimulatedClock, SimulatedLoop, World
 
 LEASE_S = 2.0
 SHUTDOWN_S = 2.0
-SLOTS = 4
 OPTIONS = WorkerOptions(
     lease=Lease(LEASE_S),
-    slots=SLOTS,
-    idle_min_ms=200,
-    idle_max_ms=1_500,
+    heartbeat_ms=660,
+    reaper_interval_ms=1_200,
+    idle_min_ms=500,
+    idle_max_ms=2_000,
     idle_jitter_ms=100,
     poll_ms=2_000,
     shutdown_ms=int(SHUTDOWN_S * 1_000),
@@ -81,7 +83,6 @@ class Hints:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = random.Random(f"hints {world.seed}")
-        self._loop = world.loop("hints")
         self._listeners: dict[int, tuple[SimulatedLoop, OnHint]] = {}
         self._next = 0
         self.deaf_until = 0.0
@@ -93,7 +94,7 @@ class Hints:
             for hint in hints:
                 if self._world.now >= self.deaf_until and self._random.random() > 0.02:
                     delay = self._random.expovariate(500)
-                    self._loop.call_later(delay, loop.call_soon_threadsafe, on_hint, hint)
+                    loop.call_later(delay, on_hint, hint)
 
     def listen(self, on_hint: OnHint) -> "HintListener":
         loop: Any = asyncio.get_running_loop()
@@ -141,7 +142,7 @@ class Process:
         hints: Hints,
         history: History,
         name: str,
-        has_cycles: bool,
+        plan: Plan,
     ) -> None:
         self.world = world
         self.name = name
@@ -158,17 +159,20 @@ class Process:
         def make_worker(*_: Any) -> Worker:
             return Worker(
                 self.database,  # type: ignore[arg-type]
-                {each.name: each for each in workload.app.registry},
-                replace(OPTIONS, name=name),
+                {each.name: each for each in workload.app.registry if each.name in plan.types},
+                replace(OPTIONS, name=name, slots=plan.slots),
                 notifier=hints,
                 observer=observer,
                 targets=workload.app.targets,
                 clock=clock,
             )
 
+        self._readers = (
+            ConsumerProcess(self.database, clock, history, name) if plan.events else None
+        )
         self._work: Worker | Background
         with threads_on(self._background):
-            if has_cycles:
+            if plan.has_cycles:
                 self._work = Assembly(
                     self.database,  # type: ignore[arg-type]
                     SETTINGS,
@@ -181,9 +185,15 @@ class Process:
                 ).background()
             else:
                 self._work = make_worker()
-        self._task: asyncio.Task[Any] = self._loop.create_task(self._work.run())
+        self._task: asyncio.Task[Any] = self._loop.create_task(self._run())
         self._task.add_done_callback(self._note_end)
         world.note(f"{name} starts")
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._work.run())
+            if self._readers is not None:
+                group.create_task(self._readers.run(self._hints))
 
     def _note_end(self, task: asyncio.Task[Any]) -> None:
         self.is_over = True
@@ -221,7 +231,9 @@ class Process:
     def stop(self) -> None:
         """Ask it to end, as SIGTERM does."""
         self.is_stopping = True
-        self._loop.call_soon_threadsafe(self._work.stop)
+        for each in (self._work, self._readers):
+            if each is not None:
+                self._loop.call_soon_threadsafe(each.stop)
 
     @property
     def errors(self) -> list[BaseException]:

@@ -3,28 +3,45 @@
 import asyncio
 import gc
 import hashlib
+import math
 import random
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from itertools import groupby
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import msgspec
 
-from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable, HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.notify.base import Hint
 from holdfast.storage import id_generator
-from tests.simulation import workload
+from holdfast.worker.attempt import Attempt
+from tests.simulation import consumers, workload
 from tests.simulation.history import History
 from tests.simulation.laws import check
-from tests.simulation.plan import Plan, PlannedFault, PlannedJob
+from tests.simulation.plan import Plan, PlannedEvent, PlannedFault, PlannedJob
 from tests.simulation.process import Hints, Process
-from tests.simulation.server import Server, SimulatedDatabase
+from tests.simulation.server import LOST, Server, SimulatedDatabase
 from tests.simulation.world import World
 
 QUIET_S = 120.0
 """By then everything must have ended that was started, once nothing goes wrong any more."""
+SIGNAL_S = 0.5
+LATE_SIGNAL_S = 2.0
+"""Every other function waits for its signal; the others find it there."""
+MENDED_S = 1.0
+_LEFT = """
+select exists (select 1 from holdfast_queue)
+    or exists (select 1 from holdfast_log_parked)
+    or exists (select 1 from holdfast_log_position p join holdfast_log_line n on n.line = p.line
+                where p.position <> n.place)
+"""
+INPUT = ("number", "ms", "fails", "links", "key", "parts")
 WEATHER = ("cut", "lost_answers", "swallow", "slow")
 
 
@@ -62,14 +79,33 @@ def ids_of(world: World) -> Iterator[None]:
 
 
 @contextmanager
+def order_of_sets() -> Iterator[None]:
+    """Have the order of a set of attempts follow from their jobs, not from where they are in memory."""
+    with mock.patch.object(
+        Attempt, "__hash__", lambda each: hash((each.claimed.id, each.claimed.fence))
+    ):
+        yield
+
+
+@cache
+def freeze_imports() -> None:
+    """Have collections pass over what there is by now: it stays."""
+    gc.collect()
+    gc.freeze()
+
+
+@contextmanager
 def without_collections() -> Iterator[None]:
     """Collect what a run has left behind after it, not in it: a coroutine that is thrown away runs its last lines."""
     gc.disable()
+    freeze_imports()
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         yield
     finally:
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            gc.collect()
         sys.unraisablehook = hook
         gc.enable()
 
@@ -77,7 +113,7 @@ def without_collections() -> Iterator[None]:
 def simulate(plan: Plan) -> Result:
     """Run a plan."""
     world = World(plan.seed)
-    with without_collections(), ids_of(world):
+    with without_collections(), ids_of(world), order_of_sets():
         simulation = Simulation(plan, world)
         try:
             return simulation.run()
@@ -93,8 +129,12 @@ class Simulation:
         self.world = world
         self.history = History(world)
         self.server = Server(world)
-        self.server.forgets = any(each.kind == "crash" for each in plan.faults)
+        self.server.crashes_at = [
+            world.now + each.at for each in plan.faults if each.kind == "crash"
+        ]
         self.hints = Hints(world)
+        if not plan.has_hints:
+            self.hints.deaf_until = math.inf
         self._driver = world.loop("driver")
         self._producers = world.loop("producers")
         self._database = SimulatedDatabase(self.server, "producer")
@@ -103,7 +143,9 @@ class Simulation:
         self._lives = [0] * plan.processes
         self._processes: dict[int, Process] = {}
         self._all: list[Process] = []
+        self._began_at = world.now
         self._left = len(plan.jobs)
+        self._unpublished = len({each.at for each in plan.events})
         self._signalled: set[str] = set()
         self._is_ending = False
         self.defects: list[str] = []
@@ -116,20 +158,23 @@ class Simulation:
         plan, world = self.plan, self.world
         for number in range(plan.processes):
             self._start(number)
-        for job in plan.jobs:
-            self._driver.call_later(job.at, self._begin_start, job)
+        for (at, is_undone), jobs in groupby(plan.jobs, lambda job: (job.at, job.undone)):
+            self._driver.call_later(at, self._begin_start, list(jobs), is_undone)
+        for at, events in groupby(plan.events, lambda event: event.at):
+            self._driver.call_later(at, self._begin_publish, list(events))
         for fault in plan.faults:
             self._driver.call_later(fault.at, self._break, fault)
-        self._driver.call_later(1.0, self._signal)
-        last = max(
-            [each.at for each in plan.jobs] + [each.at + each.seconds for each in plan.faults]
-        )
-        world.run_until(lambda: False, world.now + last + 0.5)
-        world.note("quiet")
-        is_drained, until = False, world.now + QUIET_S
-        while not is_drained and world.now < until:
-            world.run_until(lambda: False, world.now + 0.2)
-            is_drained = self._is_drained()
+        self._driver.call_later(SIGNAL_S, self._signal)
+        faults_end = max((each.at + each.seconds for each in plan.faults), default=0.0)
+        begins = [each.at for each in plan.jobs]
+        begins += [each.at for each in plan.faults]
+        begins += [each.at for each in plan.events]
+        all_begun = max(begins)
+        until = world.now + max(faults_end, all_begun) + QUIET_S
+        # A fault that goes on when everything has ended meets nobody.
+        world.run_until(world.now + all_begun)
+        while not (is_drained := self._is_drained()) and world.now < until:
+            world.run_until(world.now + 0.1)
         world.note("drained" if is_drained else "not drained")
         self._end_processes()
         breaches = check(self, is_drained)
@@ -137,7 +182,7 @@ class Simulation:
             seed=plan.seed,
             breaches=breaches,
             digest=hashlib.sha256("\n".join(world.trace).encode()).hexdigest(),
-            jobs=len(plan.jobs),
+            jobs=sum(each.count for each in plan.jobs),
             faults=len(self.history.troubles),
             begun=sum(len(each) for each in self.history.begun.values()),
             refused=self.history.refused,
@@ -149,7 +194,6 @@ class Simulation:
         """Leave nothing behind."""
         for loop in list(self.world.loops):
             self.world.retire(loop)
-        self.server.close()
 
     # ---- Processes
 
@@ -158,9 +202,7 @@ class Simulation:
             return
         name = f"w{number}.{self._lives[number]}"
         self._lives[number] += 1
-        made = Process(
-            self.world, self.server, self.hints, self.history, name, self.plan.has_cycles
-        )
+        made = Process(self.world, self.server, self.hints, self.history, name, self.plan)
         self._processes[number] = made
         self._all.append(made)
 
@@ -177,54 +219,71 @@ class Simulation:
                 each.stop()
         living = self._processes.values()
         if not self.world.run_until(
-            lambda: all(each.is_over for each in living), self.world.now + 30
+            self.world.now + 30, lambda: all(each.is_over for each in living)
         ):
             self.defects.append("a worker did not end within 30 s of being asked")
 
     # ---- Jobs
 
-    def _begin_start(self, job: PlannedJob) -> None:
-        self._producers.create_task(self._start_job(job))
+    def _begin_start(self, jobs: list[PlannedJob], is_undone: bool) -> None:
+        self._producers.create_task(self._start_jobs(jobs, is_undone))
 
-    async def _start_job(self, job: PlannedJob) -> None:
-        app, history = workload.app, self.history
-        input = {
-            name: value
-            for name, value in msgspec.structs.asdict(job).items()
-            if name in ("ms", "fails", "links", "key", "parts")
-        }
-        input["number"] = job.number
-        id = app.new_id()
-        if job.undone:
-            history.undone[job.number] = str(id)
-        # Nobody knows whether one that failed was started; with the same id, that does not matter.
-        while not await self._try_to_start(job, input, id):  # noqa: ASYNC110
+    async def _start_jobs(self, jobs: list[PlannedJob], is_undone: bool) -> None:
+        """Start jobs in one transaction, until it is known to have committed."""
+        history = self.history
+        ids = [workload.app.new_id() for _ in jobs]
+        if is_undone:
+            history.undone.update({str(id) for id in ids})
+        # Nobody knows whether those that failed were started; with the same ids, that does not matter.
+        while not await self._try_to_start(jobs, ids, is_undone):  # noqa: ASYNC110
             await asyncio.sleep(0.3)
-        self._left -= 1
-        if job.undone:
+        self._left -= len(jobs)
+        if is_undone:
             return
-        history.acknowledged[job.number] = str(id)
-        self.world.note(f"started {job.type} {str(id)[-6:]}")
-        self.hints.send([Hint("due", job.type)])
-        if job.cancel_after:
-            self._driver.call_later(job.cancel_after, self._begin_cancel, str(id))
+        for job, id in zip(jobs, ids, strict=True):
+            history.acknowledged[job.number] = str(id)
+            self.world.note(f"started {job.type} {str(id)[-6:]}")
+            if job.cancel_after:
+                self._driver.call_later(job.cancel_after, self._begin_cancel, str(id))
+        self.hints.send([Hint("due", type) for type in sorted({each.type for each in jobs})])
 
-    async def _try_to_start(self, job: PlannedJob, input: dict[str, Any], id: UUID) -> bool:
+    async def _try_to_start(self, jobs: list[PlannedJob], ids: list[UUID], is_undone: bool) -> bool:
         app = workload.app
         try:
             async with app.transaction() as tx:
-                options: dict[str, Any] = {"id": id}
-                if job.type == "join":
-                    parts = [{"part": each, "ms": job.ms} for each in range(job.parts)]
-                    options["blockers"] = await app.start_many(tx, workload.part, parts)
-                await app.start(tx, job.type, input, **options)
-                if job.undone:
+                for job, id in zip(jobs, ids, strict=True):
+                    input = {name: getattr(job, name) for name in INPUT}
+                    options: dict[str, Any] = {"id": id}
+                    if job.type == "join":
+                        parts = [{"part": each, "ms": job.ms} for each in range(job.parts)]
+                        options["blockers"] = await app.start_many(tx, workload.part, parts)
+                    await app.start(tx, job.type, input, **options)
+                if is_undone:
                     raise ZeroDivisionError
         except ZeroDivisionError:
             return True
-        except (DatabaseUnreachable, DatabaseBusy):
+        except LOST:
             return False
         return True
+
+    # ---- Events
+
+    def _begin_publish(self, events: list[PlannedEvent]) -> None:
+        task = self._producers.create_task(consumers.publish(events, self.history, self.hints.send))
+        task.add_done_callback(self._note_published)
+
+    def _note_published(self, task: asyncio.Task[None]) -> None:
+        self._unpublished -= 1
+        if not self._unpublished:
+            self._driver.call_later(MENDED_S, self._mend)
+
+    def _mend(self) -> None:
+        """Mend what made consumers fail, and have what was parked retried until nothing is."""
+        self.history.is_mended = True
+        self._producers.create_task(consumers.retry_parked(self._database, self.hints.send))
+        self._driver.call_later(MENDED_S, self._mend)
+
+    # ---- Cancellation and signals
 
     def _begin_cancel(self, id: str) -> None:
         self._producers.create_task(self._cancel(id))
@@ -240,7 +299,7 @@ class Simulation:
     def _signal(self) -> None:
         """Send every function the signal that it waits for, a while after its start."""
         self._producers.create_task(self._signal_all())
-        self._driver.call_later(1.0, self._signal)
+        self._driver.call_later(SIGNAL_S, self._signal)
 
     async def _signal_all(self) -> None:
         app = workload.app
@@ -248,17 +307,21 @@ class Simulation:
             id = self.history.acknowledged.get(job.number)
             if job.type != "function" or id is None or id in self._signalled:
                 continue
+            if self.world.now < self._began_at + job.at + (job.number % 2) * LATE_SIGNAL_S:
+                continue
             try:
                 async with app.transaction() as tx:
                     await app.signal(tx, "go", key=id)
-            except (DatabaseUnreachable, DatabaseBusy):
+            except LOST:
                 continue
             self._signalled.add(id)
 
     def _is_drained(self) -> bool:
         if self._left:
             return False
-        ((left,),) = self.server.query("select exists (select 1 from holdfast_queue)")
+        if self._unpublished or (self.plan.events and not self.history.is_mended):
+            return False
+        ((left,),) = self.server.query(_LEFT)
         return not left
 
     # ---- Faults
@@ -271,7 +334,7 @@ class Simulation:
             return
         if kind == "deaf":
             history.trouble(kind, "", seconds)
-            self.hints.deaf_until = self.world.now + seconds
+            self.hints.deaf_until = max(self.hints.deaf_until, self.world.now + seconds)
             return
         process = self._processes[fault.process]
         if process.is_over:

@@ -17,14 +17,20 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
+from uuid import UUID
 
-from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
+from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
 from holdfast.core.records import Held
 from holdfast.storage.database import EnoughConnections, FreeSingleton
 from holdfast.storage.operation import Op, run
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
-from holdfast.storage.sqlite.connection import SqliteConnection, SqliteOptions, open_writer
-from holdfast.storage.sqlite.database import SqliteDatabase
+from holdfast.storage.sqlite.connection import (
+    LockWait,
+    SqliteConnection,
+    SqliteOptions,
+    open_writer,
+)
+from holdfast.storage.sqlite.migrations import apply_migrations
 from holdfast.storage.sqlite.store import SqliteStore
 from holdfast.storage.sqlite.transaction import (
     SqliteAsyncTransaction,
@@ -36,32 +42,79 @@ from tests.simulation.world import World
 T = TypeVar("T")
 
 MEMORY = Path("/dev/shm")
+LOST = (DatabaseUnreachable, DatabaseBusy, ConnectionClosed)
+"""What a producer gets when nobody knows what became of its transaction."""
 LOCK_WAIT_S = 5.0
+ANSWER_S = 4.0
+"""So long a process waits for an answer: longer than its leases."""
 IDLE_S = 0.4
 """So long may a transaction be idle before the server ends it."""
 
 Weather = Literal["cut", "lost_answers", "swallow", "slow"]
 """What happens to a process's requests: an error at once, an error after the commit, silence, or a long way."""
 
+FLUSH_S = 0.6
+"""So long after a lazy commit the server has flushed it by itself."""
+
 TABLES = """
 create table effect (job_id text not null, fence integer not null, name text not null);
+create table taken (number integer not null, id text not null, key text not null);
+create table setback (line integer not null, old integer not null, new integer not null);
+create trigger position_moves after update of position on holdfast_log_position when new.position < old.position begin
+  insert into setback values (new.line, old.position, new.position);
+end;
+delete from holdfast_log_line where line > 3;
 drop view holdfast_clock;
 create view holdfast_clock as select simulated_now() as now;
--- It is a copy of the template, and is to run.
-update holdfast_identity
-   set database_name = (select coalesce(nullif(file, ''), ':memory:') from pragma_database_list where name = 'main');
+"""
+_KEEP = """
+select 'create temp table kept_' || name || ' as select * from main.' || name
+  from sqlite_master where type = 'table' and name not glob 'sqlite_*' order by name
+"""
+_RESET = """
+select 'delete from main.' || name || '; insert into main.' || name || ' select * from kept_' || name || ';'
+  from sqlite_master where type = 'table' and name not glob 'sqlite_*' order by name
 """
 
 
+class DatabaseFile:
+    """A database without a name. Runs empty it instead of making another, so that its statements stay prepared."""
+
+    def __init__(self) -> None:
+        self._world: World | None = None
+        with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
+            options = SqliteOptions(str(Path(directory) / "holdfast.db"))
+            self.writing, self.reading = open_writer(options), open_writer(options)
+            apply_migrations(self.writing, LockWait(LOCK_WAIT_S), lambda: str(UUID(int=1)))
+            self.writing.executescript(TABLES)
+            for each in (self.writing, self.reading):
+                each.create_function("simulated_now", 0, self._now)
+                # Nothing but the simulation itself crashes.
+                each.execute("pragma synchronous = off")
+            reset = [text for (text,) in self.writing.execute(_RESET)]
+            for (text,) in self.writing.execute(_KEEP).fetchall():
+                self.writing.execute(text)
+        self._reset = [each for text in reset for each in text.split(";") if each]
+
+    def _now(self) -> int:
+        assert self._world is not None
+        return self._world.instant
+
+    def prepare(self, world: World) -> None:
+        """Make it what it was after its migration, on the clock of a world."""
+        self._world, connection = world, self.writing
+        if connection.in_transaction:
+            connection.execute("rollback")
+        connection.execute("begin immediate")
+        for each in self._reset:
+            connection.execute(each)
+        connection.execute("commit")
+
+
 @cache
-def template() -> bytes:
-    """A migrated database, made once."""
-    with TemporaryDirectory() as directory:
-        path = Path(directory) / "holdfast.db"
-        database = SqliteDatabase(path)
-        database.migrate()
-        database.close()
-        return path.read_bytes()
+def database_file() -> DatabaseFile:
+    """The one of this process."""
+    return DatabaseFile()
 
 
 class Session:
@@ -81,26 +134,18 @@ class Server:
         self.world = world
         self.store = SqliteStore()
         self._loop = world.loop("server")
-        self._directory = TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
-        path = Path(self._directory.name) / "holdfast.db"
-        path.write_bytes(template())
-        options = SqliteOptions(str(path))
-        self._connection, self._reading = open_writer(options), open_writer(options)
-        for each in (self._connection, self._reading):
-            each.create_function("simulated_now", 0, lambda: world.instant)
-            # Nothing but the simulation itself crashes.
-            each.execute("pragma synchronous = off")
-        self._connection.executescript(TABLES)
-        self._executor = SqliteExecutor(self._connection)
-        self._reader = SqliteExecutor(self._reading)
+        file = database_file()
+        file.prepare(world)
+        self._connection, self._reading = file.writing, file.reading
+        self._executor, self._reader = SqliteExecutor(file.writing), SqliteExecutor(file.reading)
         self._holder: Session | None = None
         self._waiting: deque[tuple[float, Request]] = deque()
         self._before_lazy: sqlite3.Connection | None = None
         self.down_until = 0.0
         self.era = 0
         """Counts its starts: what was sent to the server before its crash is not for the next one."""
-        self.forgets = False
-        """Whether a crash is to come, so that what it forgets must be known."""
+        self.crashes_at: list[float] = []
+        """When it is to crash, so that what it forgets must be known by then."""
 
     # ---- What the network calls
 
@@ -136,12 +181,13 @@ class Server:
         if session is not None:
             self._execute_in(session, request)
             return
-        if self.forgets and request.is_lazy:
-            self._before_lazy = self._before_lazy or self._copy()
+        if request.is_lazy and self._before_lazy is None and self._crashes_soon():
+            self._before_lazy = self._copy()
+        connection = self._connection
         try:
-            self._connection.execute("begin immediate")
+            connection.execute("begin immediate")
             result = request.work(self._executor)
-            self._connection.execute("commit")
+            connection.execute("commit")
         except Exception as error:
             self._roll_back()
             request.answer(None, error)
@@ -222,6 +268,10 @@ class Server:
             self._before_lazy.backup(self._connection)
             self._before_lazy = None
 
+    def _crashes_soon(self) -> bool:
+        now = self.world.now
+        return any(now <= each <= now + FLUSH_S for each in self.crashes_at)
+
     def _copy(self) -> sqlite3.Connection:
         copy = sqlite3.connect(":memory:")
         self._connection.backup(copy)
@@ -243,12 +293,6 @@ class Server:
         """Read with a statement of the caller's own."""
         return self._connection.execute(text, values).fetchall()
 
-    def close(self) -> None:
-        """Forget everything."""
-        self._connection.close()
-        self._reading.close()
-        self._directory.cleanup()
-
     # ---- `ConnectionSource`, for transactions
 
     def take(self, wait_s: float) -> SqliteConnection:
@@ -260,6 +304,8 @@ class Server:
         return True
 
     def thaw(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Request:
@@ -286,11 +332,7 @@ class Request:
         network = self._database.network
         delay, arrives = network.way_back(self)
         if arrives:
-            server = self._database.server
-            server._loop.call_later(delay, self._deliver, result, error)
-
-    def _deliver(self, result: Any, error: BaseException | None) -> None:
-        self._loop.call_soon_threadsafe(self.settle, result, error)
+            self._loop.call_later(delay, self.settle, result, error)
 
     def settle(self, result: Any, error: BaseException | None) -> None:
         """Give its caller the answer, unless it has one or waits no longer."""
@@ -341,7 +383,7 @@ class Network:
             return
         if self._has("slow", request.purpose):
             self.faults += 1
-            delay += self._random.uniform(0.5, 12)
+            delay += self._random.uniform(0.5, 6)
         error = DatabaseUnreachable(f"{self._name}: no answer in time")
         loop.call_later(timeout_s, request.settle, None, error)
         if self._has("swallow", request.purpose):
@@ -361,8 +403,7 @@ class Network:
             if self._has("swallow", request.purpose) or self._has("cut", request.purpose):
                 self.faults += 1
                 error = DatabaseUnreachable(f"{self._name}: no answer in time")
-                server = request._database.server
-                server._loop.call_later(10.0, request._deliver, None, error)
+                request._loop.call_later(ANSWER_S, request.settle, None, error)
                 return delay, False
         return delay, True
 
@@ -376,7 +417,7 @@ class SimulatedTransaction(SqliteAsyncTransaction):
         self._session = session
 
     def run_in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        return self._database.send("transaction", lambda _: work(), 10.0, self._session)
+        return self._database.send("transaction", lambda _: work(), ANSWER_S, self._session)
 
 
 class SimulatedDatabase(EnoughConnections):
@@ -407,13 +448,13 @@ class SimulatedDatabase(EnoughConnections):
         return self.server.run(op)
 
     async def run_async(self, op: Op[T]) -> T:
-        return await self.send("client", lambda executor: run(op, executor), 10.0)
+        return await self.send("client", lambda executor: run(op, executor), ANSWER_S)
 
     def read(self, op: Op[T], timeout_ms: int | None = None) -> T:
         return self.server.run(op)
 
     async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
-        return await self.send("read", lambda executor: run(op, executor), 10.0)
+        return await self.send("read", lambda executor: run(op, executor), ANSWER_S)
 
     @asynccontextmanager
     async def transaction_async(
@@ -432,7 +473,7 @@ class SimulatedDatabase(EnoughConnections):
         inner.hooks.run()
 
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> "SimulatedLink":
-        return SimulatedLink(self, purpose, statement_timeout_ms / 1000)
+        return SimulatedLink(self, purpose, min(statement_timeout_ms / 1000, ANSWER_S))
 
     def singleton(self, key: str) -> FreeSingleton:
         return FreeSingleton(key)

@@ -48,10 +48,14 @@ def shrink(plan: Plan, run: Callable[[Plan], Result] = simulate) -> Shrunk:
     def with_jobs(jobs: Sequence[object]) -> Plan:
         return msgspec.structs.replace(plan, jobs=list(jobs))
 
+    def with_events(events: Sequence[object]) -> Plan:
+        return msgspec.structs.replace(plan, events=list(events))
+
     if not best.breaches:
         return Shrunk(plan, best)
     plan = with_faults(_fewer(plan.faults, lambda left: fails(with_faults(left))))
     plan = with_jobs(_fewer(plan.jobs, lambda left: bool(left) and fails(with_jobs(left))))
+    plan = with_events(_fewer(plan.events, lambda left: fails(with_events(left))))
     return Shrunk(plan, best)
 
 

@@ -10,7 +10,7 @@ SOON = Retry(base="200ms", cap="1s", max_attempts=20)
 EFFECT = "insert into effect (job_id, fence, name) values (?, ?, ?)"
 ALL_LIMITED = 3
 PER_KEY = 2
-RATE, RATE_S = 4, 2.0
+RATE, RATE_S = 4, 1.0
 
 app = Holdfast("sqlite:///:memory:", hints=False)
 
@@ -154,7 +154,7 @@ async def function(job: Job[dict[str, Any]]) -> int:
         first = await job.step("first", _count, id)
         await work_on(job)
         await job.step("pay", _pay, id, atomic=True)
-        await job.sleep("1.5s")
+        await job.sleep("800ms")
         await job.wait_for("go", key=id)
         total = await job.run(work, {"ms": 3})
         assert total is None

@@ -7,9 +7,12 @@ that is killed never gets one again.
 
 import asyncio
 import heapq
+import math
 import random
 from asyncio import events
+from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Any
 
 from holdfast.worker.clock import SystemClock
@@ -25,34 +28,87 @@ MOST_TURNS = 300_000
 """A run that needs more goes round without end; most need ten thousand."""
 
 
-class _NoSelector:
-    """A loop without files or sockets never waits for them."""
+class Turn:
+    """A callback that a loop is to make: `asyncio.Handle` without what only debugging needs."""
 
-    def select(self, timeout: float | None) -> list[Any]:
-        return []
+    __slots__ = ("args", "callback", "context", "is_cancelled", "loop", "place")
+
+    def __init__(
+        self,
+        loop: "SimulatedLoop",
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        context: Context | None,
+        place: tuple[float, int] | None = None,
+    ) -> None:
+        self.loop = loop
+        self.callback = callback
+        self.args = args
+        self.context = copy_context() if context is None else context
+        self.place = place
+        """When it is due, and how many timers there were before it; None if it is due at once."""
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            if self.place is not None:
+                self.loop.drop_cancelled()
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        assert self.place is not None
+        return self.place[0]
 
 
-class SimulatedLoop(asyncio.BaseEventLoop):
+class SimulatedTask(asyncio.Task[Any]):
+    """A task whose place in a set follows from when it was made, not from where it is in memory."""
+
+    def __init__(self, coro: Any, *, loop: "SimulatedLoop", **options: Any) -> None:
+        loop.world.tasks += 1
+        self._number = loop.world.tasks
+        super().__init__(coro, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimulatedLoop(asyncio.AbstractEventLoop):
     """An event loop that lives by the world's clock and gets its turns from it."""
 
     def __init__(self, world: "World", name: str) -> None:
-        super().__init__()
         self.world = world
         self.name = name
         self.is_paused = False
         self.is_dead = False
         self.errors: list[BaseException] = []
-        # What `BaseEventLoop` asks of its subclasses.
-        self._selector = _NoSelector()
-        self._clock_resolution = 0.0
-        self.set_exception_handler(self._note_error)
+        self.next_at = math.inf
+        """When it has something to do; long past if that is now."""
+        self._ready: deque[Turn] = deque()
+        self._timers: list[tuple[float, int, Turn]] = []
+        self._count = 0
 
     def time(self) -> float:
         return self.world.now
 
-    def _process_events(self, event_list: list[Any]) -> None: ...
+    def get_debug(self) -> bool:
+        return False
 
-    def _write_to_self(self) -> None: ...
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self, coro: Any, *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        return SimulatedTask(coro, loop=self, name=name or "task", context=context)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
@@ -65,36 +121,72 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             future.set_exception(error)
         return future
 
-    def _note_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if error is not None and not self.is_dead:
             self.errors.append(error)
 
-    @property
-    def next_at(self) -> float | None:
-        """When it has something to do; None while it has not."""
-        ready: Any = self._ready  # type: ignore[attr-defined]
-        if ready:
-            return self.world.now
-        scheduled: Any = self._scheduled  # type: ignore[attr-defined]
-        while scheduled and scheduled[0]._cancelled:
-            heapq.heappop(scheduled)._scheduled = False
-        return scheduled[0]._when if scheduled else None
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> Turn:
+        turn = Turn(self, callback, args, context)
+        if not self.is_dead:
+            self._ready.append(turn)
+            self.next_at = 0.0
+        return turn
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: Context | None = None,
+    ) -> Turn:
+        return self.call_at(self.world.now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: Context | None = None,
+    ) -> Turn:
+        self._count = count = self._count + 1
+        turn = Turn(self, callback, args, context, (when, count))
+        if self.is_dead:
+            return turn
+        heapq.heappush(self._timers, (when, count, turn))
+        if when < self.next_at:
+            self.next_at = when
+        return turn
+
+    def drop_cancelled(self) -> None:
+        """Wait for no timer that was cancelled."""
+        timers = self._timers
+        while timers and timers[0][2].is_cancelled:
+            heapq.heappop(timers)
+        if not self._ready:
+            self.next_at = timers[0][0] if timers else math.inf
 
     def turn(self) -> None:
         """Run what is due."""
-        events._set_running_loop(self)
-        try:
-            self._run_once()  # type: ignore[attr-defined]
-        finally:
-            events._set_running_loop(None)
-
-    def call_soon(self, *args: Any, **options: Any) -> Any:  # type: ignore[override]
-        if self.is_dead:
-            return events.Handle(args[0], args[1:], self)
-        return super().call_soon(*args, **options)
-
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+        ready, timers, now = self._ready, self._timers, self.world.now
+        while timers and timers[0][0] < now:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            turn = ready.popleft()
+            if turn.is_cancelled:
+                continue
+            try:
+                turn.context.run(turn.callback, *turn.args)
+            except Exception as error:
+                self.call_exception_handler({"exception": error})
+        if ready:
+            self.next_at = 0.0
+        else:
+            self.drop_cancelled()
 
 
 class World:
@@ -105,17 +197,18 @@ class World:
         self.seed = seed
         self.now = 1_000.0
         self.turns = 0
+        self.tasks = 0
         self.loops: list[SimulatedLoop] = []
         self._retired: list[SimulatedLoop] = []
         self.spins: list[str] = []
         """Turns in which a loop did nothing but look at its clock."""
         self._looks = 0
-        self._running = ""
+        self._current: SimulatedLoop | None = None
         self.trace: list[str] = []
 
     def loop(self, name: str) -> SimulatedLoop:
         """Make a loop for a thread of a process."""
-        made = SimulatedLoop(self, name)
+        made = SimulatedLoop(self, name)  # type: ignore[abstract]
         self.loops.append(made)
         return made
 
@@ -135,44 +228,49 @@ class World:
         self.now += LOOK_S
         self._looks += 1
         if self._looks == MOST_LOOKS:
-            self.spins.append(f"{self._running} spins at {self.now - 1_000.0:.3f}")
+            assert self._current is not None
+            self.spins.append(f"{self._current.name} spins at {self.now - 1_000.0:.3f}")
 
     def note(self, text: str) -> None:
         """Write a line of the trace."""
         self.trace.append(f"{self.now - 1_000.0:.6f} {text}")
 
-    def run_until(self, is_over: Callable[[], bool], until: float) -> bool:
-        """Let time pass until something is so, or until a time; return whether it is so. Raises: what a loop raises."""
-        while not is_over():
-            at, ready = self._next()
-            if at is None or at > until or self.turns >= MOST_TURNS:
-                self.now = max(self.now, until)
-                return is_over()
-            if at > self.now:
-                self.now = at
-            loop = ready[0] if len(ready) == 1 else self.random.choice(ready)
-            self.turns += 1
-            self.now += TURN_S
-            self._looks, self._running = 0, loop.name
-            loop.turn()
-        return True
+    def run_until(self, until: float, is_over: Callable[[], bool] | None = None) -> bool:
+        """Let time pass until a time, or until something is so; return whether it is so. Raises: what a loop raises."""
+        try:
+            while is_over is None or not is_over():
+                if not self._turn(until):
+                    self.now = max(self.now, until)
+                    return is_over is not None and is_over()
+            return True
+        finally:
+            events._set_running_loop(None)
+            self._current = None
 
-    def _next(self) -> tuple[float | None, list[SimulatedLoop]]:
-        """Return the earliest time at which a loop has something to do, and the loops that have by then."""
-        now, earliest = self.now, None
+    def _turn(self, until: float) -> bool:
+        """Let one loop run what it has to do next; return whether there was one that had something to do by then."""
+        now, earliest = self.now, math.inf
         ready: list[SimulatedLoop] = []
         for each in self.loops:
-            if each.is_paused:
-                continue
             at = each.next_at
-            if at is None:
-                continue
-            at = max(at, now)
-            if earliest is None or at < earliest:
-                earliest, ready = at, [each]
-            elif at == earliest:
-                ready.append(each)
-        return earliest, ready
+            if at <= earliest and not each.is_paused:
+                if at < now:
+                    at = now
+                if at < earliest:
+                    earliest, ready = at, [each]
+                else:
+                    ready.append(each)
+        if earliest > until or not ready or self.turns >= MOST_TURNS:
+            return False
+        loop = ready[0] if len(ready) == 1 else self.random.choice(ready)
+        self.turns += 1
+        self.now = earliest + TURN_S
+        self._looks = 0
+        if loop is not self._current:
+            self._current = loop
+            events._set_running_loop(loop)
+        loop.turn()
+        return True
 
 
 class SimulatedClock(SystemClock):
