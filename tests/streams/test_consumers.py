@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,8 @@ from holdfast.notify.base import LOG_HINT
 from holdfast.settings import load_settings
 from holdfast_streams import StreamEvent
 from holdfast_streams.errors import DuplicateReader
+from holdfast_streams.line_shares import LineBeat
+from holdfast_streams.reader_loop import ReaderLoop
 from holdfast_streams.reader_store import READERS
 from tests.streams.scene import Scene
 from tests.support.until import until
@@ -256,3 +259,26 @@ def test_what_cannot_be_a_consumer_is_refused(scene: Scene) -> None:
         streams.consumer("order.*", name="two")(wrong)
     with pytest.raises(InvalidOption):
         streams.consumer("order.*", name="two", since="yesterday")(handler)
+
+
+async def test_a_process_that_is_asked_to_stop_while_it_takes_lines_gives_them_back_and_ends(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply, run, ended = ReaderLoop._apply, ReaderLoop.run, asyncio.Event()
+
+    def stop_and_apply(self: ReaderLoop, found: LineBeat, group: asyncio.TaskGroup) -> None:
+        if found.claimed:
+            self.stop()
+        apply(self, found, group)
+
+    async def note_end(self: ReaderLoop) -> None:
+        await run(self)
+        ended.set()
+
+    monkeypatch.setattr(ReaderLoop, "_apply", stop_and_apply)
+    monkeypatch.setattr(ReaderLoop, "run", note_end)
+    project(scene)
+    async with scene.working():
+        await until(ended.is_set)
+        rows = await scene.app.database.run_async(READERS.lines())
+        assert {each.worker for each in rows} == {None}

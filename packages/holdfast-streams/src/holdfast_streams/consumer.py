@@ -24,7 +24,7 @@ from holdfast.storage.store.params import resolve_now
 from holdfast.worker.clock import Clock
 from holdfast.worker.handler_threads import HandlerThreads
 from holdfast.worker.handler_transactions import write_last
-from holdfast_streams.delivery import RetryLater
+from holdfast_streams.delivery import RetryLater, check_lease
 from holdfast_streams.errors import LineLost
 from holdfast_streams.events import STREAM_CONSUMED, STREAM_PARKED, STREAM_RETRIED
 from holdfast_streams.line_reader import HeldLine
@@ -251,6 +251,7 @@ class ConsumerDelivery:
     async def _call(
         self, held: HeldLine, events: Sequence[StreamEvent[Any]], last: Op[None]
     ) -> None:
+        check_lease(held, self.clock)
         began = time.perf_counter()
         if self.consumer.is_async:
             await self._run_async(held, events, last)

@@ -7,8 +7,12 @@ from typing import Protocol
 
 from holdfast.core.instants import Instant
 from holdfast.storage.operation import Op
+from holdfast.worker.clock import Clock
 from holdfast_streams.line_reader import HeldLine
 from holdfast_streams.reader_store import ReadBlock, ReaderKind
+
+RENEWED_S = 0.1
+"""How long a line is left alone whose lease was not renewed in time."""
 
 
 class BlockDelivery(Protocol):
@@ -62,3 +66,9 @@ class RetryLater(Exception):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"again in {seconds:g} s")
         self.seconds = seconds
+
+
+def check_lease(held: HeldLine, clock: Clock) -> None:
+    """Begin nothing for a line whose lease was not renewed in time: another process may read it. Raises: RetryLater."""
+    if clock.monotonic() >= held.until:
+        raise RetryLater(RENEWED_S)

@@ -9,6 +9,7 @@ to the remembered place was rolled back; newcomers draw later places and do not 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -25,12 +26,15 @@ _PREPARED = "-1/"
 
 
 class HeldLine(msgspec.Struct):
-    """A line that this process holds: under which token, how far it is, and whether it is to stop."""
+    """A line that this process holds: under which token, until when by its own clock unless that is renewed, how far
+    it is, and whether it is to stop.
+    """
 
     token: LineToken
     position: int
     fence: int
     failures: int = 0
+    until: float = math.inf
     ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     @property

@@ -19,7 +19,7 @@ from holdfast.core.events import EventSpec
 from holdfast.core.instants import Instant
 from holdfast.storage.database import Database
 from holdfast.worker.clock import Clock
-from holdfast_streams.delivery import BlockDelivery, RetryLater
+from holdfast_streams.delivery import BlockDelivery, RetryLater, check_lease
 from holdfast_streams.errors import LineLost
 from holdfast_streams.events import STREAM_LAG, STREAM_REFUSED
 from holdfast_streams.line_reader import HeldLine, LineReader
@@ -143,12 +143,15 @@ class ReaderLoop:
         while not self._stopping.is_set():
             self._beat.clear()
             pause_ms = self._lease_ms // 3
+            sent_at = self._clock.monotonic()
             try:
                 found = await self._link.run_atomic(self._beat_op())
             except _DATABASE as error:
                 await self._rest(error)
                 continue
             self._apply(found, group)
+            for task in self._tasks.values():
+                task.held.until = sent_at + self._lease_ms / 1000
             self._has_lines, self._sharing = True, found.sharing
             if found.next_expiry_ms is not None:
                 # One that has ended and was not ours to take is another's share: it is looked at again, not at once.
@@ -184,6 +187,9 @@ class ReaderLoop:
         task = _LineTask(self, held, self._deliveries[claimed.reader], claimed.wait_ms)
         self._tasks[key] = task
         self._unreleased.add(token)
+        if self._stopping.is_set():
+            # It was claimed while the process was asked to stop, and is given back.
+            task.end()
         running = group.create_task(task.run(), name=f"holdfast stream {held.mark}")
         running.add_done_callback(lambda _: self._forget(key, task))
 
@@ -232,6 +238,7 @@ class ReaderLoop:
         async with self._handlers if delivery.kind == "consumer" else nullcontext():
             if held.ended.is_set():
                 return False
+            check_lease(held, self._clock)
             before = held.position
             if block.has_due:
                 await delivery.take_due(held)
