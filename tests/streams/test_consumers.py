@@ -16,6 +16,7 @@ from holdfast.core.retry import Retry
 from holdfast.notify.base import LOG_HINT
 from holdfast.settings import load_settings
 from holdfast_streams import StreamEvent
+from holdfast_streams.consumer import ConsumerDelivery
 from holdfast_streams.errors import DuplicateReader
 from holdfast_streams.line_shares import LineBeat
 from holdfast_streams.reader_loop import ReaderLoop
@@ -282,3 +283,31 @@ async def test_a_process_that_is_asked_to_stop_while_it_takes_lines_gives_them_b
         await until(ended.is_set)
         rows = await scene.app.database.run_async(READERS.lines())
         assert {each.worker for each in rows} == {None}
+
+
+async def test_a_consumer_is_not_called_for_a_line_that_was_not_renewed_in_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, tried, called = ConsumerDelivery._call, 0, 0
+
+    @scene.streams.consumer("order.*", name="revenue", retry=AT_ONCE)
+    def take(event: StreamEvent[Any], tx: Any) -> None:
+        nonlocal called
+        called += 1
+        scene.insert(tx, event)
+
+    async def call_late(self: ConsumerDelivery, held: Any, *given: Any) -> None:
+        nonlocal tried
+        tried += 1
+        if tried == 1:
+            held.until = self.clock.monotonic()
+        assert called == 0
+        await call(self, held, *given)
+
+    scene.streams.register()
+    scene.publish(1)
+    monkeypatch.setattr(ConsumerDelivery, "_call", call_late)
+    async with scene.working():
+        await scene.until_taken(1)
+    assert called == 1
+    assert tried > 1

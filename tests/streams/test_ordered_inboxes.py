@@ -21,6 +21,7 @@ from holdfast.core.retry import Retry
 from holdfast.settings import load_settings
 from holdfast_streams import JetStream, Message, RedisStream
 from holdfast_streams.inbox.inbox_store import INBOXES
+from holdfast_streams.inbox.ordered_loop import OrderedLoop
 from tests.streams.inbox_brokers import PAIRS, NatsBroker, RedisBroker, encoded
 from tests.streams.inbox_scene import InboxScene
 from tests.streams.scene import one
@@ -429,3 +430,25 @@ async def test_a_place_is_moved_only_under_the_token_and_from_where_it_was(
     assert run(INBOXES.line_place("paid", "a", token)) == []
     assert run(one("inbox_parked_keys", inbox="paid")) == []
     inbox.app.close()
+
+
+@PAIRS
+async def test_a_line_that_was_not_renewed_in_time_is_not_taken_further(
+    inbox: InboxScene, broker: AnyBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, tokens = OrderedLoop._take_together, list[str]()
+
+    async def take_late(self: OrderedLoop, line: Any, found: Any) -> None:
+        tokens.append(line.token)
+        if len(tokens) == 1:
+            line.until = self._clock.monotonic()
+        await take(self, line, found)
+
+    monkeypatch.setenv("HOLDFAST_STREAMS_TAKEOVER_MS", "1000")
+    monkeypatch.setattr(OrderedLoop, "_take_together", take_late)
+    await broker.make_stream()
+    declare(inbox, broker)
+    await broker.send_lines(*keyed("a", 1))
+    async with inbox.working():
+        await inbox.until_taken(1)
+    assert tokens[0] != tokens[-1], "it is taken by who claims the line anew"

@@ -63,6 +63,8 @@ class _LeasedLine:
         self.deaths = claimed.deaths
         self.failures = 0
         self.is_idle = False
+        # By our own clock, unless it is renewed.
+        self.until = 0.0
         self.ended = asyncio.Event()
 
 
@@ -165,6 +167,7 @@ class OrderedLoop:
         while not self._stopping.is_set() and self._broken is None:
             self._beat.clear()
             pause_s = self._lease_ms / 3000
+            sent_at = self._clock.monotonic()
             try:
                 renewed, claimed, surplus = await self._database.run_async(self._beat_lines())
             except DATABASE_ERRORS as error:
@@ -176,6 +179,8 @@ class OrderedLoop:
                     self._held[name].ended.set()
                 for each in claimed:
                     self._begin(each, group)
+                for line in self._held.values():
+                    line.until = sent_at + self._lease_ms / 1000
                 self._has_lines = True
             if self._is_tick:
                 if self._has_lines and all(each.is_idle for each in self._held.values()):
@@ -318,6 +323,8 @@ class OrderedLoop:
                 yield from self._intake.park(_storable(each.raw), error, 1, each.key)
             yield from self._move(line, found[-1].place)
 
+        if self._clock.monotonic() >= line.until:
+            raise LineLost(f"{line.name} was not renewed in time, so another process may read it")
         if good:
             taken = await self._intake.take(good, last, self._mark(line.name, line.token))
         else:
