@@ -76,6 +76,7 @@ def test_what_cannot_be_a_key_is_refused_at_the_start(tenant: str) -> None:
         ({"fair": Fair(by="a"), "ordered": Ordered(by="a")}, "already take turns"),
         ({"ordered": Ordered(by="a"), "batch": 10}, "batches"),
         ({"limits": [3]}, "takes Limit"),
+        ({"limits": [Rate(3, "1m")]}, r"takes Limit\(…\), not Rate.* a Rate into rates"),
         ({"batch_by": "a"}, "takes one job at a time"),
         ({"batch_wait": "5s"}, "takes one job at a time"),
         ({"batch": 10, "batch_by": "a", "fair": Fair(by="a")}, "already take turns"),

@@ -98,6 +98,14 @@ async def test_the_api_and_the_page_of_a_job_tell_it(told: Told) -> None:
     await served.state.site.close()
 
 
+def test_the_list_of_limits_says_nothing_of_a_number_of_jobs_where_costs_are_limited(
+    told: Told,
+) -> None:
+    found = {(each["type"], each["key"]): each for each in told.run("limits", "list")}
+    assert found["@memory", None]["allowed"] is None
+    assert found["@memory", None]["running"] == 1
+
+
 def test_the_limits_of_a_type_are_said_in_a_line() -> None:
     words = declared_by(ASK).words
     assert words == "cost 90000/1m per model · 500/1m in total · cost 100,000 for memory"

@@ -45,9 +45,9 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
         known = known or {}
         found: list[PartitionRule | LimitSetting | None] = [known.get(id)]
         if has_key:
-            found += [known.get(every_key(self.type)), self.per_key]
+            found += [known.get(every_key(self.type)), _in_jobs(self.per_key)]
         elif code is not None:
-            found.append(code)
+            found.append(_in_jobs(code))
         names = ("allowed", "rate", "period_ms")
         numbers = [[getattr(each, name) for each in found if each] for name in names]
         return PartitionRule(
@@ -76,6 +76,13 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
         of = f" per {self.by}" if self.by else ""
         within = f" within {format_duration(batch.wait_ms)}" if batch.wait_ms else ""
         return f"batches of {batch.size}{of}{within}"
+
+
+def _in_jobs(rule: PartitionRule | None) -> PartitionRule | None:
+    """Return a rule without the number of jobs that one which counts costs has of necessity."""
+    if rule is None or rule.allowed != (rule.cost_allowed and MAX_ALLOWED):
+        return rule
+    return msgspec.structs.replace(rule, allowed=None)
 
 
 def _rule_words(rule: PartitionRule) -> list[str]:

@@ -354,7 +354,9 @@ def _each_of(option: str, given: Sequence[object] | None, kind: type[T]) -> list
     found = []
     for each in given or ():
         if not isinstance(each, kind):
-            raise InvalidOption(f"{option}=[…] takes {kind.__name__}(…), not {repr(each)[:60]}")
+            help = "a Limit goes into limits=[…], and a Rate into rates=[…]"
+            text = f"{option}=[…] takes {kind.__name__}(…), not {repr(each)[:60]}"
+            raise InvalidOption(text, help=help)
         found.append(each)
     return found
 
