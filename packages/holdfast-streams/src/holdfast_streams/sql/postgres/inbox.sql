@@ -18,12 +18,13 @@ on conflict (inbox, id) do update set expires_at = excluded.expires_at where s.e
 returning s.id;
 
 -- name: inbox_forget_seen
--- Removes records that have outlived their time, a batch at a time, beside those who write new ones.
-delete from holdfast.inbox_seen s
- using (select inbox, id from holdfast.inbox_seen
-         where expires_at <= holdfast.moment(:now::bigint)
-         order by expires_at limit :limit::integer for update skip locked) x
- where s.inbox = x.inbox and s.id = x.id
+-- Removes records that have outlived their time, a batch at a time, beside those who write new ones. An array is made once; a join
+-- may look for the batch again for each of its rows.
+delete from holdfast.inbox_seen
+ where ctid = any (array (
+   select ctid from holdfast.inbox_seen
+    where expires_at <= holdfast.moment(:now::bigint)
+    order by expires_at limit :limit::integer for update skip locked))
 returning 1;
 
 -- name: inbox_park
