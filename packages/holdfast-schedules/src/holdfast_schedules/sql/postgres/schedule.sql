@@ -109,12 +109,12 @@ select {slot_columns} from holdfast.schedule_slot s
  where s.schedule = :name order by s.slot desc limit :limit::integer;
 
 -- name: schedule_slot_trim
--- Removes old slots, a batch at a time, beside those who write new ones.
-delete from holdfast.schedule_slot s
- using (select schedule, slot from holdfast.schedule_slot
-         where decided_at < holdfast.moment(:now::bigint) - :keep_ms::bigint * interval '1 ms'
-         order by decided_at limit :limit::integer for update skip locked) x
- where s.schedule = x.schedule and s.slot = x.slot
+-- Removes old slots, a batch at a time, beside those who write new ones. An array is made once; a join may look for the batch again.
+delete from holdfast.schedule_slot
+ where ctid = any (array (
+   select ctid from holdfast.schedule_slot
+    where decided_at < holdfast.moment(:now::bigint) - :keep_ms::bigint * interval '1 ms'
+    order by decided_at limit :limit::integer for update skip locked))
 returning 1;
 
 -- name: schedule_totals
