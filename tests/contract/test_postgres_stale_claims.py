@@ -30,11 +30,12 @@ class Claims:
         self.store = self.database.store
         self.checker = PostgresLimitChecker(url)
 
-    def start(self, key: str, priority: int = 5) -> None:
-        """Start a job."""
-        id = new_id()
-        job = NewJob(id, id, TYPE, f'"{key}"', priority=priority, gate=partition_id(TYPE, key))
-        self.database.run(self.store.jobs.insert([job]))
+    def start(self, key: str, priority: int = 5, cost: int | None = None, ago_s: int = 0) -> None:
+        """Start a job, by default now."""
+        id, gate = new_id(), partition_id(TYPE, key)
+        job = NewJob(id, id, TYPE, f'"{key}"', priority=priority, gate=gate, cost=cost)
+        past = self.database.read(self.store.schema.clock()) - ago_s * 1_000_000
+        self.database.run(self.store.jobs.insert([job], now=past if ago_s else None))
 
     def start_used(self, key: str) -> None:
         """Start a job whose partition is there already: it was claimed and given back."""
@@ -46,7 +47,8 @@ class Claims:
         """One poll of the partitions, for one job."""
         lease = LeaseClass(new_id(), 60_000, 3, 100, 400)
         line, shared = self.bounds.line(TYPE), self.bounds.shared(TYPE)
-        return LimitedClaim(worker, TYPE, 1, lease, line, shared, marks=MARKS)
+        most = self.bounds.max_cost
+        return LimitedClaim(worker, TYPE, 1, lease, line, shared, marks=MARKS, max_cost=most)
 
     def claim(self, worker: str = "prompt") -> int:
         """Look once; return how many jobs it brought."""
@@ -120,3 +122,15 @@ def test_a_claim_that_finds_the_gate_locked_grants_nothing(
             other.execute("select from holdfast.gate where turn > 0 for update")
             claims.claim()
         assert claims.broken() == found
+
+
+def test_a_light_job_behind_a_heavy_and_more_urgent_one_is_not_taken_for_forgotten(
+    postgres_url: str,
+) -> None:
+    with closing(Claims(postgres_url, Bounds(allowed=9, weighed=True))) as claims:
+        claims.start("a", cost=3)
+        assert claims.claim() == 1
+        claims.start("a", cost=1, ago_s=5)
+        claims.start("a", priority=2, cost=7)
+        assert claims.claim() == 0
+        assert claims.broken() == set()

@@ -160,7 +160,7 @@ select w.gate, count(*) from holdfast.queue w
    and (select coalesce(sum(u.unit), 0) from holdfast.queue q cross join lateral ({unit}) u
          where q.gate = w.gate and q.token is not null)
      + (select u.unit from holdfast.queue q cross join lateral ({unit}) u
-         where q.gate = w.gate and q.token is null and q.gate_at <= %(now)s
+         where q.gate = w.gate and q.token is null and q.gate_at <= coalesce(%(instant)s, clock_timestamp())
          order by q.priority, q.gate_at, q.job_id limit 1) <= %(allowed)s
    and not exists (select from holdfast.wakeup k where k.gate = w.gate and k.type = w.type)
    and not (%(holds)s and exists (
@@ -265,10 +265,12 @@ class PostgresLimitChecker:
         texts = {**_POSTGRES, **(_POSTGRES_INSIDE if inside else {})}
         with self._connection.transaction():
             self._connection.execute("set transaction isolation level repeatable read, read only")
-            instant: Any = self._connection.execute(
-                "select coalesce(to_timestamp(%s / 1000000.0), now() - interval '1 s')", [now]
+            # A job has a second to be called, but may be behind one that is due only since then.
+            row: Any = self._connection.execute(
+                "select i, coalesce(i, now() - interval '1 s') from to_timestamp(%s / 1000000.0) i",
+                [now],
             ).fetchone()
-            params = _params(bounds, instant[0])
+            params = {**_params(bounds, row[1]), "instant": row[0]}
             return [
                 f"{claim}: {row}"
                 for claim, text in texts.items()
