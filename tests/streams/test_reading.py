@@ -140,3 +140,32 @@ async def test_an_open_transaction_delays_nothing_but_the_lines_that_it_has_publ
     for each in (unrelated, publisher):
         each.close()
     storm.app.close()
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_more_missing_places_than_a_block_has_hide_nothing_behind_them(
+    database_url: str, is_open: bool
+) -> None:
+    storm = Storm(database_url)
+    other = psycopg.connect(database_url, autocommit=True)
+    other.execute("begin")
+    other.execute(
+        "select nextval(('holdfast.log_line_' || line)::regclass)"
+        " from generate_series(0, 15) line, generate_series(1, 3000)"
+    )
+    if not is_open:
+        other.execute("rollback")
+    async with Watcher(database_url) as watcher:
+        with storm.app.transaction() as tx:
+            storm.app.publish(tx, "storm.event", {"n": 1}, key="behind")
+        if is_open:
+            await asyncio.sleep(0.3)
+            assert watcher.ids == []
+            other.execute("rollback")
+        await until(lambda: len(watcher.ids) == 1)
+        with storm.app.transaction() as tx:
+            storm.app.publish(tx, "storm.event", {"n": 2}, key="behind")
+        await until(lambda: len(watcher.ids) == 2)
+    assert watcher.order_breaks() == 0
+    other.close()
+    storm.app.close()

@@ -182,9 +182,26 @@ class ConsumerDelivery:
 
     async def _take(self, held: HeldLine, events: Events, upto: int, parked: set[str]) -> None:
         """Call the handler and move the position, in one transaction. Raises: HandlerFailed, LineLost."""
+        good = [each for each in events if isinstance(each, StreamEvent)]
         behind: list[int] = []
         unreadable: list[UnreadableEvent] = []
-        good: list[StreamEvent[Any]] = []
+        if parked or len(good) < len(events):
+            good, behind, unreadable = self._sort_out(events, parked)
+        failed = {each.place: each.error for each in unreadable}
+        last = self._last(held, upto, behind, failed, attempts=1)
+        if good:
+            await self._call(held, good, last)
+        else:
+            await self.database.run_async(last)
+        held.move(upto)
+        for one in unreadable:
+            self._note_parked(held, one, one.error, parked)
+
+    def _sort_out(
+        self, events: Events, parked: set[str]
+    ) -> tuple[list[StreamEvent[Any]], list[int], list[UnreadableEvent]]:
+        """Return the events for the handler, the places of those behind a parked one, and those to be parked."""
+        good, behind, unreadable = list[StreamEvent[Any]](), list[int](), list[UnreadableEvent]()
         keys = set(parked)
         for each in events:
             if each.key is not None and each.key in keys:
@@ -195,15 +212,7 @@ class ConsumerDelivery:
                     keys.add(each.key)
             else:
                 good.append(each)
-        failed = {each.place: each.error for each in unreadable}
-        last = self._last(held, upto, behind, failed, attempts=1)
-        if good:
-            await self._call(held, good, last)
-        else:
-            await self.database.run_async(last)
-        held.move(upto)
-        for one in unreadable:
-            self._note_parked(held, one, one.error, parked)
+        return good, behind, unreadable
 
     def _last(
         self,

@@ -234,6 +234,8 @@ class ReaderLoop:
         block = await self._line_reader.read(held, delivery.batch)
         if block is None or (block.upto is None and not block.has_due):
             return False
+        # Another line's block is asked for before this one keeps the loop busy.
+        await asyncio.sleep(0)
         # A broker that is slow keeps no consumer from its turn.
         async with self._handlers if delivery.kind == "consumer" else nullcontext():
             if held.ended.is_set():

@@ -305,14 +305,14 @@ class LineStore:
         return [(row[0], row[1]) for row in (yield Statement("line_news", {"worker": worker}))]
 
     def read(self, reader: str, line: int, after: int, settled: int, limit: int) -> Op[ReadBlock]:
-        """Read what follows a place. One statement; a second one where places are missing.
+        """Read what follows a place. One statement; a second one where places are missing, all of a block even.
 
         Concurrency: what is returned is dense but for places up to `settled`, which the caller knows to be rolled back.
         """
         block: dict[str, Value] = {"reader": reader, "line": line, "after": after, "limit": limit}
         ((seen, count, text, keys, has_due),) = yield Statement("line_read", block)
         upto = seen
-        if seen is not None and seen - after != count and seen > settled:
+        if seen is not None and seen - after != count and (seen > settled or not count):
             dense = yield Statement("line_read_dense", {**block, "settled": settled})
             ((upto, seen, text, keys, has_due),) = dense
         parked: list[Any] = msgspec.json.decode(keys) if keys else []

@@ -15,8 +15,11 @@ from holdfast.core.sealing import Sealer, open_input
 T = TypeVar("T")
 
 
-class StreamEvent(msgspec.Struct, Generic[T], array_like=True, frozen=True):
-    """A published event: its name, its data, and its place in its line. Its fields are in the order of a block."""
+class StreamEvent(msgspec.Struct, Generic[T], array_like=True, frozen=True, gc=False):
+    """A published event: its name, its data, and its place in its line. Its fields are in the order of a block.
+
+    It is made of JSON and never changes, so it is part of no cycle, and a block of thousands causes no collections.
+    """
 
     place: int
     name: str

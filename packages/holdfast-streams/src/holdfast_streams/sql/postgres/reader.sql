@@ -105,11 +105,15 @@ exists (select from holdfast.log_parked k where k.reader = :reader and k.line = 
 
 -- name: line_read
 -- Reads a block of a line in one JSON array, which costs a third of what rows do: the last place, how many there are, the events that
--- the reader wants, the keys that it has parked, and whether some of those are due.
-select max(place), count(*),
+-- the reader wants, the keys that it has parked, and whether some of those are due. A block is a range of places, because the events of
+-- a line are scattered among those of the others, and a range is read page by page. Where all of it is missing, the last place is that of
+-- the next event, of which nothing was read.
+select coalesce(max(place), case when count(*) = 0 then (
+         select n.place from holdfast.log n
+          where n.line = :line::smallint and n.place > :after::bigint + :limit::integer order by n.place limit 1) end), count(*),
        '[[' || string_agg({event_json}, '],[') filter (where event like any ({wanted_patterns})) || ']]', {parked_facts}
   from (select * from holdfast.log
-         where line = :line::smallint and place > :after::bigint order by place limit :limit::integer) l;
+         where line = :line::smallint and place > :after::bigint and place <= :after::bigint + :limit::integer order by place) l;
 
 -- name: line_read_dense
 -- Reads as much of a block as may be delivered where it has gaps: up to `settled`, what is missing was rolled back; above it, nothing is
