@@ -37,8 +37,8 @@ WARM_UP = 10
 LOOK_S = 0.02
 SETTLE_S = 0.2
 BY_HAND = "LISTEN by hand"
-SELDOM = 0.1
-"""What is executed less often than for every tenth job belongs to no job: polls, heartbeats, upkeep."""
+SELDOM = 0.05
+"""What is executed less often than for every twentieth job belongs to no job: polls, heartbeats, upkeep."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ import re
 import subprocess
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -51,10 +53,10 @@ SHOWN = (
 )
 
 
-LOGGED = {"log_line_prefix": "%d/%a: "}
+LOGGED = {"log_line_prefix": "%d/%p/%a: "}
 """So that what our sessions execute can be told apart, should it be logged."""
 EXECUTED = re.compile(
-    r"(?P<database>[^/]*)/holdfast [^:]*: LOG:  (?:execute [^:]*|statement): (?P<text>.*)"
+    r"(?P<database>[^/]*)/(?P<session>\d+)/holdfast [^:]*: LOG:  (?:execute [^:]*|statement): (?P<text>.*)"
 )
 
 
@@ -72,12 +74,25 @@ class StatementLog:
         self._begun = self._log.stat().st_size
 
     def read(self) -> list[str]:
-        """Return the first line of each statement."""
+        """Return the first line of each statement, within a transaction with that of the transaction's first."""
         with self._log.open("rb") as file:
             file.seek(self._begun)
             lines = file.read().decode(errors="replace").splitlines()
-        found = filter(None, map(EXECUTED.match, lines))
-        return [each["text"] for each in found if each["database"] == self._database]
+        sessions: defaultdict[str, list[str]] = defaultdict(list)
+        for each in filter(None, map(EXECUTED.match, lines)):
+            if each["database"] == self._database:
+                sessions[each["session"]].append(each["text"])
+        return [text for texts in sessions.values() for text in _name_transactions(texts)]
+
+
+def _name_transactions(texts: list[str]) -> Iterator[str]:
+    first = ""
+    for text, following in zip_longest(texts, texts[1:], fillvalue=""):
+        if text == "begin":
+            first = following
+        yield f"{text} in {first}" if first else text
+        if text == "commit":
+            first = ""
 
 
 class BenchServer:
