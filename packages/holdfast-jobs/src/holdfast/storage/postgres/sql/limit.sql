@@ -719,13 +719,15 @@ select x.id, coalesce(h.busy, 0), coalesce(h.ids, '[]')::text, coalesce(w.starts
   left join lateral (select * from holdfast.limit_setting t where t.id = x.id offset 0) s on true;
 
 -- name: limit_held
--- Queues of ordered types that wait for a job that failed.
+-- Queues of ordered types that wait for a job that failed. The newest ids come as an array, because the planner expects few
+-- rows of one whatever the statistics say, and keeps to the indexes.
 select f.gate, f.job_id::text, holdfast.us(f.finished_at)
-  from (
-    select o.job_id, o.type, o.gate, o.finished_at from holdfast.outcome o
+  from unnest(array (
+    select o.job_id from holdfast.outcome o
      where o.state = 'failed'
      order by o.finished_at desc
-     limit :limit::integer) f
+     limit :limit::integer)) x(id)
+ cross join lateral (select o.* from holdfast.outcome o where o.job_id = x.id offset 0) f
  where f.gate is not null and f.type = any (array (select json_array_elements_text(:types::json)))
    and (select w.job_id from holdfast.queue w
          where w.gate = f.gate order by w.priority, w.gate_at, w.job_id limit 1) is not null
