@@ -192,6 +192,17 @@ class DebounceConformance(Conformance):
         assert (await _settle(fixture, job)).version == 2
         assert (await fixture.read(job.id)).version == 2
 
+    async def test_its_blockers_are_those_whose_outputs_it_reads(
+        self, fixture: StoreFixture
+    ) -> None:
+        ran = await _start_run(fixture, "1")
+        behind = await _ask(fixture, "2")
+        await _end(fixture, ran)
+        fixture.pass_time(seconds=QUIET_S)
+        followed = await _take_one(fixture)
+        assert (followed.id, followed.debounced) == (behind.id, True)
+        assert (ran.blockers, followed.blockers) == (0, 0)
+
     async def test_what_ran_shows_the_input_it_ran_with(self, fixture: StoreFixture) -> None:
         ran = await _start_run(fixture, "1", "2")
         await _end(fixture, ran)

@@ -74,8 +74,8 @@ update holdfast.revision set quiet_ms = 0
  where job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i));
 
 -- name: revision_follow
--- Marks jobs that were inserted as blocked as debounced: they wait for the run before them, and take revisions.
-update holdfast.job set debounced = true, blockers = {debounced_blockers}
+-- Marks jobs that were inserted as blocked as debounced: they wait for the run before them, whose output they do not read.
+update holdfast.job set debounced = true, blockers = 0
  where id = any (array (select i::uuid from json_array_elements_text(:ids::json) i));
 
 -- name: revision_get

@@ -1,9 +1,5 @@
--- fragment: debounced_blockers
--- By this workers of the version before know a debounced job. It goes with the next release.
--1
-
 -- fragment: is_debounced
--- Of a job `j`; the version before leaves the column empty. That goes with the next release.
+-- Of a job `j`; 0.1 had no column for it and wrote -1 blockers.
 coalesce(j.debounced, j.blockers < 0)
 
 -- fragment: is_ordered
@@ -46,14 +42,12 @@ id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planne
     version, debounced, context
 
 -- fragment: new_job_values
-id, chain_id, coalesce(chain_index, 0), type, input, coalesce(priority, 5),
-         case when debounced then {debounced_blockers} else coalesce(blockers, 0) end, max_attempts,
+id, chain_id, coalesce(chain_index, 0), type, input, coalesce(priority, 5), coalesce(blockers, 0), max_attempts,
          to_timestamp(at / 1000000.0), key, trace, holdfast.moment(:now::bigint), version, debounced, context
 
 -- fragment: new_job_params
 -- The same of a single job, whose fields are parameters.
-:id::uuid, :chain_id::uuid, :chain_index::integer, :type, :input, :priority::smallint,
-          case when :debounced::boolean then {debounced_blockers} else :blockers::integer end,
+:id::uuid, :chain_id::uuid, :chain_index::integer, :type, :input, :priority::smallint, :blockers::integer,
           :max_attempts::integer, to_timestamp(:at::bigint / 1000000.0), :key, :trace, holdfast.moment(:now::bigint),
           :version::smallint, :debounced::boolean, :context
 

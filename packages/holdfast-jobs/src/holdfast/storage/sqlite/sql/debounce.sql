@@ -57,8 +57,8 @@ update holdfast_queue
 update holdfast_revision set quiet_ms = 0 where job_id in (select value from json_each(:ids));
 
 -- name: revision_follow
--- Marks jobs that were inserted as blocked as debounced: they wait for the run before them, and take revisions.
-update holdfast_job set debounced = 1, blockers = {debounced_blockers} where id in (select value from json_each(:ids));
+-- Marks jobs that were inserted as blocked as debounced: they wait for the run before them, whose output they do not read.
+update holdfast_job set debounced = 1, blockers = 0 where id in (select value from json_each(:ids));
 
 -- name: revision_get
 -- When a job starts if it is not asked for again, its latest time, how often it was asked for, and its last input.

@@ -1,9 +1,5 @@
--- fragment: debounced_blockers
--- By this workers of the version before know a debounced job. It goes with the next release.
--1
-
 -- fragment: is_debounced
--- Of a job `j`; the version before leaves the column empty. That goes with the next release.
+-- Of a job `j`; 0.1 had no column for it and wrote -1 blockers.
 coalesce(j.debounced, j.blockers < 0)
 
 -- fragment: is_ordered
@@ -19,8 +15,7 @@ id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planne
 -- What a start says of a job, in the same order: the fields of `NewJob`.
 json_extract(value, '$.id'), json_extract(value, '$.chain_id'), coalesce(json_extract(value, '$.chain_index'), 0),
        json_extract(value, '$.type'), json_extract(value, '$.input'), coalesce(json_extract(value, '$.priority'), 5),
-       case when json_extract(value, '$.debounced') then {debounced_blockers} else coalesce(json_extract(value, '$.blockers'), 0) end,
-       json_extract(value, '$.max_attempts'), json_extract(value, '$.at'),
+       coalesce(json_extract(value, '$.blockers'), 0), json_extract(value, '$.max_attempts'), json_extract(value, '$.at'),
        json_extract(value, '$.key'), json_extract(value, '$.trace'),
        {now}, json_extract(value, '$.version'), json_extract(value, '$.debounced'),
        json_extract(value, '$.context'), json_extract(value, '$.cost')
