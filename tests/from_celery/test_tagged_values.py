@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from holdfast.core.errors import OutputInvalid, PayloadNotEncodable
 from holdfast_celery import Celery, chain, group
 from holdfast_celery.calls import tag
-from holdfast_celery.tagged_values import untag_value
 from holdfast_testing.kit import Kit
-from tests.docs.snippets import ROOT
+from holdfast_values.tagged_values import untag_value
 
 
 class Shape(Enum):
@@ -156,15 +155,6 @@ def test_what_could_not_be_read_again_is_refused() -> None:
     nested.append(nested)
     with pytest.raises(PayloadNotEncodable, match="nested too deeply"):
         tag(nested, "a value")
-
-
-def test_the_module_is_the_same_in_both_packages() -> None:
-    paths = (
-        "holdfast-celery/src/holdfast_celery/tagged_values.py",
-        "holdfast-django/src/holdfast_django/argument_values.py",
-    )
-    one, other = ((ROOT / "packages" / each).read_text() for each in paths)
-    assert one == other
 
 
 @pytest.fixture

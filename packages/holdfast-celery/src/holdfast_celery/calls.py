@@ -17,7 +17,7 @@ from holdfast.core.instants import Instant, to_datetime, to_instant
 from holdfast.core.outcome import Continue
 from holdfast_celery.coverage import check_names
 from holdfast_celery.queues import check_queue, type_name
-from holdfast_celery.tagged_values import tag_value
+from holdfast_values.tagged_values import tag_value
 
 COLLECT = "holdfast.celery.collect"
 """The task that ends a group whose results nothing else takes: it returns them as a list."""

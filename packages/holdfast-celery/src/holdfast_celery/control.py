@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import ChainNotFound
 from holdfast_celery.coverage import refuse_attributes
 from holdfast_celery.result import AsyncResult
-from holdfast_celery.tagged_values import untag_value
+from holdfast_values.tagged_values import untag_value
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery

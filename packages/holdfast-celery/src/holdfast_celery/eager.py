@@ -14,8 +14,8 @@ from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.exceptions import TaskRetry, without_our_frames
 from holdfast_celery.result import GroupResult
 from holdfast_celery.scope import TaskRequest
-from holdfast_celery.tagged_values import untag_value
 from holdfast_celery.tasks import untag_arguments
+from holdfast_values.tagged_values import untag_value
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery

@@ -28,8 +28,8 @@ from holdfast_celery.calls import GROUP
 from holdfast_celery.coverage import refuse, refuse_attributes, refuse_import
 from holdfast_celery.exceptions import TimeoutError, read_error, read_traceback
 from holdfast_celery.scope import current_celery, current_request, read_connection, transaction_of
-from holdfast_celery.tagged_values import untag_value
 from holdfast_celery.task_state import ReportedState, read_state
+from holdfast_values.tagged_values import untag_value
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery

@@ -13,7 +13,7 @@ from holdfast.core.records import NewProgress
 from holdfast_celery.calls import tag
 from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.scope import holds_lock
-from holdfast_celery.tagged_values import untag_value
+from holdfast_values.tagged_values import untag_value
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery

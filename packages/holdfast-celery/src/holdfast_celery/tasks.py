@@ -92,8 +92,8 @@ from holdfast_celery.signals import (
     task_retry,
     task_success,
 )
-from holdfast_celery.tagged_values import untag_value
 from holdfast_celery.task_state import forget_state, report_state
+from holdfast_values.tagged_values import untag_value
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
@@ -450,13 +450,14 @@ class CeleryTask:
         """
         check_names("retry option", options, self.name)
         request = self.request
-        most = self.options.max_retries if max_retries is None else max_retries
+        allowed = self.options.max_retries if max_retries is None else max_retries
         if request.called_directly:
             raise exc or TaskRetry(0, None)
-        if most is not None and request.retries >= most:
+        if allowed is not None and request.retries >= allowed:
             # The attempt's end marks it as final, whatever it is.
             raise exc or MaxRetriesExceededError(
-                f"{self.name} was retried {most} times", help="raise max_retries, or fix the cause"
+                f"{self.name} was retried {allowed} times",
+                help="raise max_retries, or fix the cause",
             )
         if eta is not None:
             past_us = check_eta("eta", eta) - to_instant(datetime.now(tz=eta.tzinfo))
@@ -491,8 +492,8 @@ class CeleryTask:
             raise
         except Exception as error:
             # Not of the task itself: a result that cannot be stored, or a database that was away.
-            most = self.options.timeout_retries
-            is_last = most is not None and job.attempt > most + CUT_OFF_ATTEMPTS
+            allowed = self.options.timeout_retries
+            is_last = allowed is not None and job.attempt > allowed + CUT_OFF_ATTEMPTS
             if is_last or getattr(error, "retryable", True) is False:
                 raise record_error(error, sealed=job.attempt_state.sealed) from error
             raise
@@ -597,9 +598,9 @@ class CeleryTask:
         earlier = {each.attempt: each for each in app.jobs.attempts(job.id)}
         ended = [earlier.get(number) for number in range(1, job.attempt)]
         retries = sum(each is None or each.kind != "reap" for each in ended)
-        last, most = ended[-1], self.options.timeout_retries
+        last, allowed = ended[-1], self.options.timeout_retries
         error = "" if last is None else last.error or ""
-        if error.startswith("TimedOut: ") and most is not None and retries > most:
+        if error.startswith("TimedOut: ") and allowed is not None and retries > allowed:
             # The worker cut it off, and could not know that it has no retries.
             raise TimeLimitExceeded(error.removeprefix("TimedOut: "))
         return retries

@@ -11,8 +11,8 @@ from typing import Any, cast
 from holdfast.core.errors import InvalidOption
 from holdfast.core.flow import By
 from holdfast.core.registry import TYPE_OPTIONS, TypeOptions
-from holdfast_django.argument_values import tag_value, untag_value
 from holdfast_django.tasks_api import AnyTask, normalize_json
+from holdfast_values.tagged_values import tag_value, untag_value
 
 
 def argument_names(task: AnyTask) -> list[str]:

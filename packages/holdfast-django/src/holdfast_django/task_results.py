@@ -14,7 +14,6 @@ from django.utils import timezone
 from holdfast.client.views import AttemptInfo, JobInfo
 from holdfast.core import errors
 from holdfast.core.records import State
-from holdfast_django.argument_values import untag_value
 from holdfast_django.task_arguments import read_arguments
 from holdfast_django.task_types import TASK_TYPES
 from holdfast_django.tasks_api import (
@@ -26,6 +25,7 @@ from holdfast_django.tasks_api import (
     TaskResultDoesNotExist,
     TaskResultStatus,
 )
+from holdfast_values.tagged_values import untag_value
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

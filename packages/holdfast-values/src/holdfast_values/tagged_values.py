@@ -1,7 +1,4 @@
-"""Values that JSON does not have, as JSON: `{"__date__": "2026-11-18"}`, and read again as what they were.
-
-The same module is in each package that passes arguments without a type; a test compares them.
-"""
+"""Values that JSON does not have, as JSON: `{"__date__": "2026-11-18"}`, and read again as what they were."""
 
 from __future__ import annotations
 
