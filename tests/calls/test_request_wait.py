@@ -118,7 +118,7 @@ async def client(address: str) -> AsyncIterator[httpx.AsyncClient]:
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look only when there is a reason to."""
     monkeypatch.setattr(request_wait, "SHORTEST_S", 600.0)
-    monkeypatch.setattr(request_wait, "LONGEST_S", 600.0)
+    monkeypatch.setattr(request_wait, "MAX_PAUSE_S", 600.0)
 
 
 def complete(shop: Shop, chain: Chain, output: Any = None) -> None:
@@ -502,7 +502,7 @@ class Leaver:
 async def test_a_client_that_disconnects_leaves_nothing_behind(
     shop: Shop, address: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_wait, "LONGEST_S", 0.1)
+    monkeypatch.setattr(request_wait, "MAX_PAUSE_S", 0.1)
     chain = shop.start()
     reads = count_reads(shop.jobs)
     leaver = await Leaver.ask(address, f"/{path}/{chain.id}?waitMs=30000")
@@ -513,7 +513,7 @@ async def test_a_client_that_disconnects_leaves_nothing_behind(
     await until(lambda: shop.jobs.aio.chains._waiting._thread is None)
     looks, asked = shop.looks, reads()
     # So long that a request which still waited would have looked twice.
-    await asyncio.sleep(2.5 * request_wait.LONGEST_S)
+    await asyncio.sleep(2.5 * request_wait.MAX_PAUSE_S)
     assert (shop.looks, reads()) == (looks, asked)
 
 

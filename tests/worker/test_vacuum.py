@@ -14,7 +14,7 @@ from holdfast.worker.reaper import (
     JOBS_BETWEEN,
     VACUUM_EVERY_S,
     VACUUM_IN_VAIN_S,
-    VACUUM_LONGEST_S,
+    VACUUM_PAUSE_MAX_S,
     VacuumPace,
 )
 from tests.support.postgres import PostgresServer
@@ -112,7 +112,7 @@ def test_a_large_table_is_vacuumed_rarely_and_one_slow_run_changes_nothing() -> 
     pace, done = VacuumPace(), Swept(dead=10_000, left=0)
     assert [pace.pause_after(each, done) for each in (0.01, 2.0, 0.02)] == [VACUUM_EVERY_S] * 3
     assert [pace.pause_after(2.0, done) for _ in range(5)][-1] == 20.0
-    assert [pace.pause_after(30.0, done) for _ in range(5)][-1] == VACUUM_LONGEST_S
+    assert [pace.pause_after(30.0, done) for _ in range(5)][-1] == VACUUM_PAUSE_MAX_S
 
 
 def test_after_a_run_in_vain_the_next_comes_soon_and_later_ones_more_rarely() -> None:

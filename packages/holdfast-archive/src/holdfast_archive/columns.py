@@ -212,8 +212,8 @@ def _from_times(kind: str) -> Callable[[pa.Array], list[Any]]:
     def decode(array: pa.Array) -> list[Any]:
         numbers = array.view(bits)
         extremes = pc.min_max(numbers)
-        least, most = extremes["min"].as_py(), extremes["max"].as_py()
-        if least is None or (low <= least and most < high):
+        lowest, highest = extremes["min"].as_py(), extremes["max"].as_py()
+        if lowest is None or (low <= lowest and highest < high):
             return _texts(array)
         return [write(each) for each in numbers.to_pylist()]
 

@@ -56,7 +56,7 @@ RETRY_AFTER_MS = 1_000
 PARAMETER = "waitMs"
 
 SHORTEST_S = 0.1
-LONGEST_S = 1.0
+MAX_PAUSE_S = 1.0
 GROWTH = 1.5
 LOOKS_PER_S = 20
 """How often all requests of an event loop look together; waiting for a chain's end costs none of these."""
@@ -387,7 +387,7 @@ class SharedLook(Generic[T]):
             if await self._pause(max(pause_s, least_s)):
                 pause_s = SHORTEST_S
             else:
-                pause_s = min(LONGEST_S, pause_s * GROWTH)
+                pause_s = min(MAX_PAUSE_S, pause_s * GROWTH)
 
     async def _see_chain(self, timeout_s: float | None) -> None:
         """Note how the chain has ended, if it does so in time; one who waits for it wakes the looks."""

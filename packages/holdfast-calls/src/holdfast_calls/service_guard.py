@@ -29,7 +29,7 @@ from holdfast_calls.service_client import KEY_HEADER, TOKEN_HEADER
 with suppress(ImportError):  # only the FastAPI dependency needs it
     from starlette.requests import Request
 
-LONGEST_KEY = 255
+MAX_KEY_LENGTH = 255
 _VARIABLES = ("WORKER_API_SERVICE_TOKEN", "WORKER_API_SERVICE_TOKEN_PREVIOUS")
 
 
@@ -123,9 +123,9 @@ def _checked_key(key: str) -> str:
     key = key.strip()
     if not key:
         raise IdempotencyKeyMissing("the header Idempotency-Key is missing")
-    if len(key) > LONGEST_KEY or not key.isprintable():
+    if len(key) > MAX_KEY_LENGTH or not key.isprintable():
         raise IdempotencyKeyMissing(
-            f"the header Idempotency-Key is not a printable text of at most {LONGEST_KEY} characters"
+            f"the header Idempotency-Key is not a printable text of at most {MAX_KEY_LENGTH} characters"
         )
     return key
 

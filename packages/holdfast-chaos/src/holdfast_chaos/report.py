@@ -69,16 +69,16 @@ class CampaignTimeline:
         for handler in self._result.history.ended:
             ended[int((handler.at - self._begin) // width_s)] += 1
         buckets = range(int(self.seconds // width_s) + 1)
-        most = max([*acked.values(), *ended.values(), 1])
+        highest = max([*acked.values(), *ended.values(), 1])
 
         def line(counts: Counter[int]) -> str:
             points = []
             for bucket in buckets:
                 x = self.x(self._begin + (bucket + 0.5) * width_s)
-                points.append(f"{x},{round(HEIGHT * (1 - counts[bucket] / most), 2)}")
+                points.append(f"{x},{round(HEIGHT * (1 - counts[bucket] / highest), 2)}")
             return " ".join(points)
 
-        return {"acked": line(acked), "ended": line(ended), "most": round(most / width_s)}
+        return {"acked": line(acked), "ended": line(ended), "most": round(highest / width_s)}
 
     def outages(self) -> list[dict[str, float]]:
         """Return when nobody could use the database."""
@@ -89,17 +89,17 @@ class CampaignTimeline:
     def recoveries(self) -> dict[str, Any]:
         """Return how long jobs took to start again, each as a dot."""
         found = self._result.verdict.recoveries
-        most = max([*(each.seconds for each in found), self._result.plan.lease_s * 1.5])
+        highest = max([*(each.seconds for each in found), self._result.plan.lease_s * 1.5])
         dots = [
             {
                 "x": self.x(each.at),
-                "y": round(HEIGHT * (1 - max(0.0, each.seconds) / most), 2),
+                "y": round(HEIGHT * (1 - max(0.0, each.seconds) / highest), 2),
                 "text": f"job {each.job} after fault #{each.fault}: {each.seconds:.2f} s",
             }
             for each in found
         ]
-        lease = round(HEIGHT * (1 - self._result.plan.lease_s / most), 2)
-        return {"dots": dots, "most": f"{most:.1f} s", "lease": lease}
+        lease = round(HEIGHT * (1 - self._result.plan.lease_s / highest), 2)
+        return {"dots": dots, "most": f"{highest:.1f} s", "lease": lease}
 
 
 def _clock(seconds: float) -> str:

@@ -24,8 +24,8 @@ SHOWN_FAULTS = 6
 
 def draw_rates(rates: list[float]) -> str:
     """Return rates as a line of bars, the highest full."""
-    most = max([*rates, 1.0])
-    return "".join(BARS[round(max(0.0, each) / most * (len(BARS) - 1))] for each in rates)
+    highest = max([*rates, 1.0])
+    return "".join(BARS[round(max(0.0, each) / highest * (len(BARS) - 1))] for each in rates)
 
 
 class CampaignView:

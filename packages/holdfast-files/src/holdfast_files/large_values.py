@@ -293,15 +293,15 @@ def add_large_values(
             "handlers that were registered before it would not have large values",
             help="call add_large_values right after Holdfast(…)",
         )
-    least, most = size_of("over", over), size_of("up_to", up_to)
-    if not SMALLEST <= least <= app.targets.limit:
+    smallest, largest = size_of("over", over), size_of("up_to", up_to)
+    if not SMALLEST <= smallest <= app.targets.limit:
         raise InvalidOption(
-            f"over= is {least} bytes",
+            f"over= is {smallest} bytes",
             help=f"use {SMALLEST} to {app.targets.limit} bytes, the limit of an input in a row",
         )
-    if not app.targets.limit <= most <= LARGEST:
+    if not app.targets.limit <= largest <= LARGEST:
         raise InvalidOption(
-            f"up_to= is {most} bytes",
+            f"up_to= is {largest} bytes",
             help=f"use {app.targets.limit} bytes, the limit without files, to 1GB",
         )
     folder = check_prefix(prefix)
@@ -320,9 +320,9 @@ def add_large_values(
     if upkeep.get("every") is None and upkeep.get("cron") is None:
         upkeep["every"] = UPKEEP_EVERY
     upkeep.setdefault("timeout", UPKEEP_TIMEOUT)
-    values = LargeValues(store, least, folder, app.registry.sealer, now)
+    values = LargeValues(store, smallest, folder, app.registry.sealer, now)
     app.registry.sealer = app.client.sealer = values
-    app.targets.limit = app.targets.output_limit = most
+    app.targets.limit = app.targets.output_limit = largest
     app.attached[ATTACHED] = values
     app.cycle(CYCLE, **upkeep)(ValueUpkeep(values, lambda: app.database, grace_s).handle)
     return values

@@ -114,7 +114,7 @@ class RunnerLoop:
         self._backoff = LoopBackoff(delays)
         self._clock = clock
         self._others = others
-        self._is_resting = False
+        self._is_idle = False
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -123,7 +123,7 @@ class RunnerLoop:
 
     def poll(self) -> None:
         """Have a loop that rests look; one that runs has just looked."""
-        if self._is_resting:
+        if self._is_idle:
             self._wake.set()
 
     async def run(self) -> None:
@@ -143,11 +143,11 @@ class RunnerLoop:
 
     async def _rest(self, pause: float | None) -> bool:
         """Wait so long; return whether the loop was woken before."""
-        self._is_resting = True
+        self._is_idle = True
         try:
             return await self._clock.wait(self._wake, pause)
         finally:
-            self._is_resting = False
+            self._is_idle = False
 
     async def _run_once(self) -> float | None:
         """Run a pass; return the delay that follows, None until the loop is woken."""

@@ -136,9 +136,9 @@ class CycleRun:
             if name in _COUNTED:
                 setattr(self.counts, name, getattr(self.counts, name) + int(number))
                 return
-            if name not in self.numbers and len(self.numbers) >= MOST_COUNTERS:
+            if name not in self.numbers and len(self.numbers) >= MAX_COUNTERS:
                 raise InvalidOption(
-                    f"{name!r} would be more than {MOST_COUNTERS} counters of one run",
+                    f"{name!r} would be more than {MAX_COUNTERS} counters of one run",
                     help="count by kind, not by tenant or id: each name is a metric series",
                 )
             self.numbers[name] = self.numbers.get(name, 0) + number
@@ -212,7 +212,7 @@ def _check(holds: bool) -> None:
 _COUNTED = frozenset(RunnerReport.__struct_fields__)
 _COUNTER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,59}")
 
-MOST_COUNTERS = 32
+MAX_COUNTERS = 32
 """Counters of its own that a run may have."""
 
 
@@ -321,10 +321,10 @@ def _count_by_name(run: CycleRun, answer: Mapping[Any, Any]) -> None:
             run.numbers[name] = number
         else:
             raise _invalid_output(run, answer)
-    if len(run.numbers) > MOST_COUNTERS:
+    if len(run.numbers) > MAX_COUNTERS:
         raise OutputInvalid(
             f"the cycle {run.name} counted {len(run.numbers)} things of its own",
-            help=f"return at most {MOST_COUNTERS} numbers by name",
+            help=f"return at most {MAX_COUNTERS} numbers by name",
         )
 
 

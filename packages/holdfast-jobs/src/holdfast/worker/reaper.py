@@ -258,7 +258,7 @@ class LateDeliveries(BackgroundLoop):
 
 
 VACUUM_EVERY_S = 0.25
-VACUUM_LONGEST_S = 60.0
+VACUUM_PAUSE_MAX_S = 60.0
 VACUUM_IN_VAIN_S = 1.0
 """The longest pause while a snapshot or another vacuum is in the way, unless runs cost much: both may end soon."""
 
@@ -285,7 +285,7 @@ class VacuumPace:
     def pause_after(self, cost_s: float, swept: Swept) -> float:
         """Return the seconds until the next run."""
         self._costs.append(cost_s)
-        pause = min(VACUUM_LONGEST_S, VACUUM_COST_FACTOR * min(self._costs))
+        pause = min(VACUUM_PAUSE_MAX_S, VACUUM_COST_FACTOR * min(self._costs))
         # What an old snapshot still sees is left, and a table that is being vacuumed is skipped.
         self._in_vain = self._in_vain + 1 if swept.left > swept.dead // 2 else 0
         again = VACUUM_EVERY_S * (1 << min(self._in_vain, 8)) / 2
@@ -311,7 +311,7 @@ class Vacuum(BackgroundLoop):
             try:
                 await self._vacuum()
             except Exception as error:
-                self._pause = VACUUM_LONGEST_S
+                self._pause = VACUUM_PAUSE_MAX_S
                 self._context.health.report_error(self._link.purpose, error)
             else:
                 self._context.health.report_ok(self._link.purpose)

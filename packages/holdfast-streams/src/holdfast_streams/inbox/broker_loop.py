@@ -155,13 +155,13 @@ class BrokerLoop:
                 good.append((each, read))
             else:
                 await self._park(each, read)
-        most = max((each.attempts for each, _ in good), default=0)
-        if most >= SUSPECTED_AFTER:
+        highest = max((each.attempts for each, _ in good), default=0)
+        if highest >= SUSPECTED_AFTER:
             # Forwards, then backwards: what is before and what is behind the one that ends processes are both taken
             # before it is parked. If there are several such, chance has to find what is between them.
-            if most > SUSPECTED_AFTER + 1:
+            if highest > SUSPECTED_AFTER + 1:
                 random.shuffle(good)
-            elif most > SUSPECTED_AFTER:
+            elif highest > SUSPECTED_AFTER:
                 good.reverse()
             for one in good:
                 await self._take([one])
@@ -192,8 +192,8 @@ class BrokerLoop:
         await self._ack([each for each, _ in good])
 
     async def _fail(self, delivery: BrokerDelivery, message: Message[Any], error: str) -> None:
-        most, attempts = self._inbox.retry.max_attempts, delivery.attempts
-        if most is not None and attempts >= most:
+        max_attempts, attempts = self._inbox.retry.max_attempts, delivery.attempts
+        if max_attempts is not None and attempts >= max_attempts:
             await self._park(delivery, error, message.id)
             return
         self._intake.emit(INBOX_FAILED, message=message.id, error=error)
@@ -217,8 +217,8 @@ class BrokerLoop:
 
 def max_deliveries(inbox: Inbox) -> int:
     """Return how often a message is begun before it is parked untried: four times as often as it may fail."""
-    most = inbox.retry.max_attempts
-    return MAX_DELIVERIES if most is None else 4 * most
+    max_attempts = inbox.retry.max_attempts
+    return MAX_DELIVERIES if max_attempts is None else 4 * max_attempts
 
 
 def read_message(inbox: Inbox, raw: RawMessage, now: Instant) -> Message[Any] | str:

@@ -222,9 +222,9 @@ class Inboxes:
         self.declared[inbox.name] = inbox
 
 
-def _check_number(name: str, given: object, most: int) -> None:
-    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= most:
-        raise InvalidOption(f"{name}={repr(given)[:40]} is not between 1 and {most}")
+def _check_number(name: str, given: object, highest: int) -> None:
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= highest:
+        raise InvalidOption(f"{name}={repr(given)[:40]} is not between 1 and {highest}")
 
 
 def _data_type(handler: Callable[..., Any], annotation: Any) -> Any:

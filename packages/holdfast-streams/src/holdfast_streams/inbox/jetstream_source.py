@@ -65,7 +65,7 @@ class Pull:
         self._client = client
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._inbox = client.new_inbox()
-        self._turn = 0
+        self._pulls = 0
         self._wanted = 0
         self._found: list[Msg] = []
         self._statuses: list[Msg] = []
@@ -84,12 +84,12 @@ class Pull:
         return await self._pull({"batch": 1, "expires": expires}, 1, wait_s + ANSWER_S)
 
     async def _pull(self, request: dict[str, object], wanted: int, patience_s: float) -> list[Msg]:
-        self._turn += 1
+        self._pulls += 1
         self._wanted = wanted
         self._statuses.clear()
         self._is_answered.clear()
         body = json.dumps(request).encode()
-        await self._client.publish(self._next, body, reply=f"{self._inbox}.{self._turn}")
+        await self._client.publish(self._next, body, reply=f"{self._inbox}.{self._pulls}")
         try:
             async with asyncio.timeout(patience_s):
                 await self._is_answered.wait()
@@ -106,7 +106,7 @@ class Pull:
     async def _on_message(self, message: Msg) -> None:
         if not message.reply:
             # What an earlier pull ended with is of no interest.
-            if message.subject == f"{self._inbox}.{self._turn}" and _status_of(message) != "100":
+            if message.subject == f"{self._inbox}.{self._pulls}" and _status_of(message) != "100":
                 self._statuses.append(message)
                 self._is_answered.set()
             return

@@ -372,8 +372,8 @@ class OrderedLoop:
     async def _fail(self, line: _LeasedLine, placed: PlacedMessage, error: str) -> bool:
         """Wait until a message is tried again, or park it; say whether the line has passed it."""
         line.failures += 1
-        most = self._inbox.retry.max_attempts
-        if most is not None and line.failures >= most:
+        max_attempts = self._inbox.retry.max_attempts
+        if max_attempts is not None and line.failures >= max_attempts:
             await self._move_past(line, placed, error)
             return True
         self._intake.emit(INBOX_FAILED, message=placed.raw.id, error=error)
