@@ -14,7 +14,7 @@ from tests.support.forking import serve_forks
 
 
 def types_of(death: Death) -> dict[str, JobType]:
-    """One function that writes a row in an atomic step between two plain ones, and one that is undone."""
+    """One function that writes a row in an atomic step between two plain ones and waits, and one that is undone."""
 
     def note(text: str) -> str:
         with Path(death.log).open("a") as log:
@@ -33,7 +33,7 @@ def types_of(death: Death) -> dict[str, JobType]:
         await job.step("row", row, str(job.input), atomic=True)
         await job.step("after", plain, f"after {job.input}")
         await job.sleep("1ms")
-        return job.input
+        return int(await job.wait_for("go", key=job.input))
 
     async def undone(job: Job[int]) -> None:
         await job.step("first", row, f"+a{job.input}", atomic=True, undo=unrow)

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Seal
 from holdfast.commands.chains import cancel_chain
+from holdfast.commands.retention import FIRST_ID, Ages, remove_chains
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import ChildFailed, Permanent
 from holdfast.core.records import NewJob
@@ -30,6 +31,8 @@ from tests.steps.functions import (
 )
 from tests.support.until import until
 from tests.worker.workshop import Workshop
+
+A_WEEK = 7 * 86_400_000_000
 
 
 async def double(job: Job[int]) -> int:
@@ -152,6 +155,45 @@ async def test_a_child_that_fails_or_is_cancelled_raises_the_same_in_every_repla
     assert "negative" in failed
     assert cancelled.startswith("cancelled ")
     assert set(seen) == {failed, cancelled}
+
+
+@pytest.mark.parametrize("keep", ["0s", "30d"])
+async def test_what_a_live_function_called_outlives_retention(
+    workshop: Workshop, keep: str
+) -> None:
+    go = asyncio.Event()
+
+    async def slow(job: Job[Any]) -> int:
+        await go.wait()
+        return 1
+
+    async def parent(job: Job[Any]) -> int:
+        many, one = await asyncio.gather(job.run_many(double, [1, 2, 3]), job.run(slow))
+        more = await job.wait_for("more")
+        return int(sum(many) + one + more)
+
+    workshop.handle("double", double, keep=keep)
+    workshop.handle("slow", slow, keep=keep)
+    workshop.handle("parent", parent)
+
+    async def remove_old() -> int:
+        now = await workshop.run(workshop.store.schema.clock()) + 50 * A_WEEK
+        ages = Ages(chains=30, dead_letters=30, runs=30)
+        op = remove_chains(workshop.store, ages, FIRST_ID, 100, now)
+        return int((await workshop.run(op)).removed)
+
+    async with workshop.working(notifier=workshop.notifier):
+        job_id = await start(workshop, "parent")
+        # Its three chains have ended, and it has parked again for the fourth.
+        await parked(workshop, job_id, 2)
+        assert await remove_old() == 0
+        go.set()
+        await until(lambda: workshop.events.of("job_parked", job_id=job_id)[2:])
+        assert await remove_old() == 0
+        await send(workshop, "more", data=5)
+        assert await completed(workshop, job_id) == "18"
+    assert await remove_old() > 0
+    assert stored(workshop, "step") == []
 
 
 async def test_a_key_finds_the_chain_that_runs_already(workshop: Workshop) -> None:

@@ -9,13 +9,20 @@ import pytest
 
 from tests.chaos.crashing import Death
 from tests.steps.crashing import types_of
-from tests.steps.functions import records
+from tests.steps.functions import records, send
 from tests.support.forking import Forker
 from tests.support.until import until
 from tests.worker.workshop import Workshop
 
-PURPOSES = {"steps": 6, "transaction": 4}
-"""Each with the fewest moments in which a worker can die."""
+MOMENTS = {
+    ("steps", "function"): 6,
+    ("steps", "undone"): 1,
+    ("transaction", "function"): 4,
+    ("transaction", "undone"): 4,
+    # Between the record of a wait and parking, and after it.
+    ("complete", "function"): 4,
+}
+"""Each purpose and type with the fewest moments in which a worker can die."""
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +33,7 @@ def forker() -> Iterator[Forker]:
     forker.close()
 
 
-@pytest.mark.parametrize("type", ["function", "undone"])
-@pytest.mark.parametrize("purpose", PURPOSES)
+@pytest.mark.parametrize(("purpose", "type"), MOMENTS)
 async def test_rows_and_records_commit_together_whenever_a_worker_dies(
     workshop: Workshop,
     request: pytest.FixtureRequest,
@@ -43,6 +49,7 @@ async def test_rows_and_records_commit_together_whenever_a_worker_dies(
     for moment in itertools.count(1):
         death = Death(url, str(log), workshop.ledger.write_effect, purpose, moment)
         job_id = await workshop.start_one(type, moment)
+        await send(workshop, "go", moment, moment)
         has_died = await forker.dies(death)
         await until(lambda: workshop.ledger.end_sessions() == 0)
         workshop.ledger.expire()
@@ -55,7 +62,9 @@ async def test_rows_and_records_commit_together_whenever_a_worker_dies(
         if type == "function":
             assert (record.state, record.output) == ("completed", str(moment))
             assert effects == [str(moment)]
-            assert {"before", "row", "after", "sleep"} == set(found)
+            assert {"before", "row", "after", "sleep", f"wait:go[{moment}]"} == set(found)
+            (signal,) = await workshop.run(workshop.store.signals.list(1))
+            assert signal.taken_by == job_id
         else:
             assert (record.state, record.error) == ("failed", record.error)
             expected = [f"{each}{moment}" for each in ("+a", "+b", "-b", "-a")]
@@ -63,7 +72,6 @@ async def test_rows_and_records_commit_together_whenever_a_worker_dies(
             assert {"undo:first", "undo:second"} <= set(found)
         if not has_died:
             break
-    least = PURPOSES[purpose] if (type, purpose) != ("undone", "steps") else 1
-    assert moment > least, "the worker lived through everything"
+    assert moment > MOMENTS[purpose, type], "the worker lived through everything"
     # A plain step runs again only if its worker died between its effect and its record.
     assert max(Counter(log.read_text().splitlines()).values(), default=0) <= 2

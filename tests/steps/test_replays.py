@@ -313,6 +313,38 @@ async def test_code_that_does_not_fit_stops_visibly_and_goes_on_once_it_fits(
     assert calls.of == {"1": 1}
 
 
+async def test_old_and_new_code_in_turn_do_each_step_once(workshop: Workshop) -> None:
+    calls = Calls()
+
+    async def old(job: Job[Any]) -> str:
+        for each in range(4):
+            await job.step("part", calls.echo, f"part {each}", key=each)
+            await job.wait_for("go", key=each)
+        return "old"
+
+    async def new(job: Job[Any]) -> str:
+        for each in range(4):
+            await job.step("extra", calls.echo, f"extra {each}", key=each)
+            await job.step("part", calls.echo, f"part {each}", key=each)
+            await job.wait_for("go", key=each)
+        return "new"
+
+    versions = []
+    for code in (old, new):
+        workshop.handle("order", code)
+        versions.append(dict(workshop.types))
+    job_id = await start(workshop, "order")
+    for each in range(4):
+        async with workshop.working(notifier=workshop.notifier, types=versions[each % 2]):
+            await parked(workshop, job_id, each + 1)
+        await send(workshop, "go", each)
+    async with workshop.working(notifier=workshop.notifier, types=versions[0]):
+        assert await completed(workshop, job_id) == '"old"'
+    done = [f"{kind} {each}" for kind in ("part", "extra") for each in range(4)]
+    assert calls.of == dict.fromkeys(done, 1)
+    assert (await workshop.job(job_id)).crashes == 0
+
+
 async def test_progress_counts_an_attempt_as_the_first_and_no_progress_does_not(
     workshop: Workshop,
 ) -> None:

@@ -1,6 +1,8 @@
 """Signals and sleeps: no wake-up is lost, and of a signal and a timeout one wins once."""
 
 import asyncio
+import json
+from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +13,17 @@ from holdfast.commands.signals import make_signal, send_signal
 from holdfast.core.errors import SignalTimeout
 from holdfast.storage.operation import run_async
 from holdfast.worker.job import Job
-from tests.steps.functions import Calls, completed, ended, parked, records, send, start, starts
+from tests.steps.functions import (
+    Calls,
+    completed,
+    ended,
+    hint,
+    parked,
+    records,
+    send,
+    start,
+    starts,
+)
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.faults import Faults
@@ -118,6 +130,33 @@ async def test_a_function_takes_the_signals_of_one_key_in_turn(workshop: Worksho
     )
     async with workshop.working():
         assert await completed(workshop, await start(workshop, "function")) == "[1,2,3]"
+
+
+async def test_of_ten_thousand_signals_of_one_key_each_wait_takes_one(workshop: Workshop) -> None:
+    async def function(job: Job[Any]) -> list[Any]:
+        return [await job.wait_for("go", key=7) for _ in range(3)]
+
+    workshop.handle("function", function)
+    async with workshop.working(notifier=workshop.notifier, slots=20):
+        early = [await start(workshop, "function") for _ in range(5)]
+        for each in early:
+            await parked(workshop, each)
+
+        async def send_many(first: int) -> None:
+            signals = [make_signal("go", 7, first + each) for each in range(500)]
+            await workshop.run(workshop.store.signals.append(signals))
+            hint(workshop, "go")
+
+        senders = asyncio.gather(*(send_many(first) for first in range(0, 10_000, 500)))
+        late = await asyncio.gather(*(start(workshop, "function") for _ in range(5)))
+        await senders
+        ids = [*early, *late]
+        workshop.have_due()
+        outputs = [json.loads(str(await completed(workshop, each))) for each in ids]
+    taken = [each for output in outputs for each in output]
+    assert len(set(taken)) == len(taken) == 30
+    left = await workshop.run(workshop.store.signals.list(10_001))
+    assert Counter(each.taken_by for each in left) == {None: 9_970} | dict.fromkeys(ids, 3)
 
 
 async def test_a_timeout_is_recorded_and_stays(workshop: Workshop) -> None:

@@ -64,7 +64,12 @@ async def mistakes_are_seen(app: Holdfast, job: Job[None]) -> None:
     await job.step("add", add, 1, "2")  # type: ignore[arg-type,call-arg]
     await job.step("add", add, 1, 2, undo=refund_text)  # type: ignore[call-arg,misc]
     await job.step("add", add, 1, 2, colour="red")  # type: ignore[call-overload]
+    await job.step("insert", insert, 5, atomic=True)  # type: ignore[call-overload]
+    await job.step("insert", insert, "x")  # type: ignore[arg-type]
     await job.run(render, "5")  # type: ignore[arg-type]
+    await job.run_many(render, ["5"])  # type: ignore[arg-type]
+    _late: str = await job.wait_for("go", returns=date)  # type: ignore[arg-type]
+    _text: str = await job.step("add", add, 1, 2)  # type: ignore[arg-type,call-arg]
     cursor = await job.cursor("rows", 0)
     await cursor.set("5")  # type: ignore[arg-type]
 

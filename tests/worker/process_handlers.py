@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast.core.errors import Busy, InvalidOption, Permanent
+from holdfast.core.errors import Busy, InvalidOption, Permanent, StepsRefused
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.observe.context import current_job
-from holdfast.worker.job import Job
+from holdfast.worker.job import Job, SyncJob
 
 
 def square(job: Job[int]) -> int:
@@ -30,6 +30,13 @@ def fail(job: Job[str]) -> None:
 
 def refuse(job: Job[Any]) -> None:
     raise Permanent("never")
+
+
+def step(job: SyncJob[Any]) -> str:
+    try:
+        return job.step("one", str, job.input)
+    except StepsRefused as error:
+        return error.code
 
 
 def busy(job: Job[Any]) -> None:

@@ -55,6 +55,11 @@ async def test_a_permanent_error_in_a_process_fails_at_once(sqlite_workshop: Wor
     assert (record.state, record.attempt) == ("failed", 1)
 
 
+async def test_a_handler_in_a_process_has_no_steps(sqlite_workshop: Workshop) -> None:
+    record = await finished(sqlite_workshop, process_handlers.step, 1)
+    assert (record.state, record.output) == ("completed", '"HF154"')
+
+
 @pytest.mark.parametrize(
     "handler", [process_handlers.busy, process_handlers.later, process_handlers.later_by_raising]
 )
