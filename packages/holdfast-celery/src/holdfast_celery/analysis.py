@@ -40,7 +40,7 @@ MODULES = frozenset({"canvas", "exceptions", "result", "schedules", "signals"})
 """The modules of Celery's that we have, too."""
 
 _APPS = {
-    "django_celery_beat": "write its schedules as beat_schedule or cycles, and remove it",
+    "django_celery_beat": "import its schedules with `holdfast migrate-from celery-beat`, then remove it",
     "django_celery_results": "results are kept with their jobs; remove it",
     "health_check.contrib.celery": "check app.control.ping() instead, and remove it",
     "health_check.contrib.celery_ping": "check app.control.ping() instead, and remove it",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -142,3 +144,64 @@ def _write_analysis(found: Analysis, show_all: bool) -> None:
     written = sum(each.written for each in found.to_change)
     if written:
         print_info(f"--write makes {written} of these changes, and moves imports")
+
+
+@migrate_from.command(
+    "celery-beat",
+    examples=(
+        "holdfast migrate-from celery-beat beat.json --app shop.celery:app --dry-run",
+        "python manage.py dumpdata django_celery_beat | python manage.py holdfast migrate-from celery-beat -",
+    ),
+)
+@click.argument("file", type=click.File("rb"))
+@click.option("--app", "spec", metavar="APP", help="The application, as module:attribute.")
+@click.option("--dry-run", is_flag=True, help="Say what would be set; write nothing.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("table", "json")),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
+def from_celery_beat(file: BinaryIO, spec: str | None, dry_run: bool, output: str) -> None:
+    """Set the schedules of django-celery-beat as schedules at run time.
+
+    FILE is what `manage.py dumpdata django_celery_beat` writes; - reads it from stdin. Run again, it changes the
+    schedules of the same names.
+    """
+    from holdfast.cli.session import load_app, open_app
+    from holdfast_celery.application import Celery
+    from holdfast_celery.periodic_tasks import (
+        plan_schedules,
+        read_dump,
+        schedules_of,
+        write_schedules,
+    )
+
+    if spec is None:
+        raise CommandUsage("the application is missing", help="add --app, as in shop.celery:app")
+    app = load_app(spec)
+    if not isinstance(app, Celery):
+        raise CommandUsage(f"{spec} is not a holdfast_celery.Celery")
+    with open_app(app) as session:
+        session.check()
+        planned = plan_schedules(app, read_dump(file.read()), datetime.now(tz=UTC))
+        schedules = schedules_of(app)
+        if not dry_run:
+            write_schedules(app, schedules, planned)
+    if output == "json":
+        write_json(
+            [
+                {"name": each.name, "task": each.task, "outcome": each.outcome, "text": each.text}
+                for each in planned
+            ],
+            indent=2,
+        )
+        return
+    for each in planned:
+        click.echo(f"{each.name}: {each.outcome}, {each.task}\n    {each.text}")
+    if not planned:
+        print_info("there are no periodic tasks in this file")
+    counts = Counter(each.outcome for each in planned)
+    print_info(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))

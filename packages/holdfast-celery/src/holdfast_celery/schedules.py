@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -17,6 +17,9 @@ CronField: TypeAlias = str | int | Iterable[int]
 """One field of a crontab, as Celery takes it."""
 
 _NAME = re.compile(r"[a-z]{3,}", re.IGNORECASE)
+_RANGE = re.compile(r"(\w+)-(\w+)(?:/([1-9]\d*))?")
+_WEEK = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_YEAR = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 _ENTRY_KEYS = ("task", "schedule", "args", "kwargs", "options", "relative")
 
@@ -55,23 +58,40 @@ def crontab(
 
     Raises: CeleryUnsupported for both a day of the week and one of the month: Celery wants both to match, cron either.
     """
-    week, month = _cron_field(day_of_week), _cron_field(day_of_month)
+    week, month = _cron_field(day_of_week, 0, 7, _WEEK), _cron_field(day_of_month, 1, 31)
     if week != "*" and month != "*":
         raise CeleryUnsupported(
             "a crontab with both day_of_week and day_of_month is not covered",
             help="keep one of them and check the other at the start of the task",
         )
-    fields = (_cron_field(minute), _cron_field(hour), month, _cron_field(month_of_year), week)
+    year = _cron_field(month_of_year, 1, 12, _YEAR)
+    fields = (_cron_field(minute, 0, 60), _cron_field(hour, 0, 24), month, year, week)
     return CrontabSchedule(" ".join(fields))
 
 
-def _cron_field(value: CronField) -> str:
+def _cron_field(value: CronField, low: int, size: int, names: Sequence[str] = ()) -> str:
+    """Return a field as cron has it; its values are `size` numbers from `low` on, or names."""
     if isinstance(value, str | int):
         text = str(value)
     else:
         text = ",".join(str(each) for each in sorted(value))
     # Celery knows weekdays and months by their first three letters, however long they are written.
-    return _NAME.sub(lambda found: found[0][:3].upper(), text.replace(" ", ""))
+    text = _NAME.sub(lambda found: found[0][:3].upper(), text.replace(" ", ""))
+    return ",".join(_without_wrap(each, low, size, names) for each in text.split(","))
+
+
+def _without_wrap(part: str, low: int, size: int, names: Sequence[str]) -> str:
+    """Return a range that goes on from the beginning, such as 22-6, as its values: cron has no such range."""
+    found = _RANGE.fullmatch(part)
+    if found is None or not all(each.isdecimal() or each in names for each in found.group(1, 2)):
+        return part
+    first, last = (
+        names.index(each) + low if each in names else int(each) for each in found.group(1, 2)
+    )
+    if first <= last:
+        return part
+    values = [*range(first, low + size), *range(low, last + 1)]
+    return ",".join(str(each) for each in values[:: int(found[3] or 1)])
 
 
 def cycle_timing(schedule: object) -> dict[str, Any]:
