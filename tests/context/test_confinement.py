@@ -16,9 +16,11 @@ from holdfast.admin.access import Role
 from holdfast.core.lifecycle import STATES
 from holdfast.extensions import rows
 from holdfast.storage.id_generator import new_id
+from holdfast.storage.sql_loader import dialect_statements
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.web.openapi import ROUTES
-from holdfast_context.confinement import ContextConfinement
+from holdfast_context.confinement import ContextConfinement, cuts
+from holdfast_context.cuts import Cut
 from holdfast_dashboard.page_dispatch import ROUTES as PAGES
 from tests.context.two_tenants import CANARY, TwoTenants
 from tests.support.until import until
@@ -78,6 +80,7 @@ FORMS: dict[str, list[dict[str, str]]] = {
     ],
     "/start": [{"like": "{id}"}, {"type": f"{CANARY}.unhandled"}],
     "/chains/{id}": [{"move": "cancel"}, {"move": "delete"}, {"move": "rerun", "step": "x"}],
+    "/groups": [{"move": "cancel", "id": "{id}"}],
     "/dead": [{"move": move, "filter": f"fingerprint:{CANARY}"} for move in ("redrive", "drop")],
 }
 
@@ -315,6 +318,14 @@ async def test_the_own_tenant_is_seen_and_changed(tenants: TwoTenants) -> None:
         dead = (await client.get("/api/v1/dead-letters")).json()
         assert [each["count"] for each in dead["items"]] == [2]
         assert dead["redrives"] == []
+        groups = (await client.get("/api/v1/groups")).json()["items"]
+        told = {each["id"]: (each["ended"], each["total"]) for each in groups}
+        assert told == {ours["crossed"]: (0, 0), ours["group"]: (1, 2)}
+        group = (await client.get(f"/api/v1/groups/{ours['crossed']}")).json()
+        assert group["total"] == 0, "the chains of others are not counted"
+        group = (await client.get(f"/api/v1/groups/{ours['group']}")).json()
+        assert (group["waiting"], group["completed"]) == (1, 1)
+        assert ours["group"] in (await client.get("/groups")).text
         again = (await client.get(f"/api/v1/jobs/{ours['again']}")).json()
         assert "left" not in again["why"]
         moved = await client.post("/api/v1/dead-letters/redrive", json={"filter": "state:failed"})
@@ -336,3 +347,40 @@ async def test_the_own_tenant_is_seen_and_changed(tenants: TwoTenants) -> None:
         assert tenants.foreign_records() == before
         gone = await client.delete(f"/api/v1/chains/{ours['cancelled']}")
         assert gone.json() == {"removed_jobs": 1}
+
+
+PARTS = [
+    (name, part)
+    for name, cut in sorted(cuts().items())
+    for part, value in cut._asdict().items()
+    if value != Cut._field_defaults[part]
+]
+"""Every statement that is cut, with each way in which it is."""
+
+
+async def check_everything(tenants: TwoTenants) -> None:
+    """Fail if anything of others shows or changes."""
+    await test_what_others_have_counts_for_nothing(tenants)
+    await asyncio.to_thread(test_no_list_ends_at_a_job_of_others, tenants)
+    await test_lists_searches_and_counts_show_the_own_tenant_only(tenants)
+    await test_the_own_tenant_is_seen_and_changed(tenants)
+    await test_what_others_have_is_answered_as_what_does_not_exist(tenants, Role.DEVELOPER)
+    await test_changes_by_ids_and_by_filter_leave_others_alone(tenants)
+
+
+@pytest.mark.torture
+async def test_nothing_is_found_while_all_cuts_are_on(tenants: TwoTenants) -> None:
+    await check_everything(tenants)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("name", "part"), PARTS, ids="-".join)
+async def test_every_cut_is_missed_when_it_is_switched_off(
+    tenants: TwoTenants, name: str, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialect = tenants.app.database.store.dialect
+    if name not in dialect_statements("postgres" if dialect == "postgresql" else "sqlite"):
+        return  # the other dialect has it
+    monkeypatch.setitem(cuts(), name, cuts()[name]._replace(**{part: Cut._field_defaults[part]}))
+    with pytest.raises(AssertionError):
+        await check_everything(tenants)
