@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import msgspec
@@ -16,9 +16,12 @@ from holdfast.admin.access import Role
 from holdfast.core.lifecycle import STATES
 from holdfast.extensions import rows
 from holdfast.storage.id_generator import new_id
+from holdfast.storage.sql_loader import dialect_statements
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.web.openapi import ROUTES
-from holdfast_context.confinement import ContextConfinement
+from holdfast_context import cuts as cuts_module
+from holdfast_context.confinement import ContextConfinement, cuts
+from holdfast_context.cuts import Cut
 from holdfast_dashboard.page_dispatch import ROUTES as PAGES
 from tests.context.two_tenants import CANARY, TwoTenants
 from tests.support.until import until
@@ -78,6 +81,7 @@ FORMS: dict[str, list[dict[str, str]]] = {
     ],
     "/start": [{"like": "{id}"}, {"type": f"{CANARY}.unhandled"}],
     "/chains/{id}": [{"move": "cancel"}, {"move": "delete"}, {"move": "rerun", "step": "x"}],
+    "/groups": [{"move": "cancel", "id": "{id}"}],
     "/dead": [{"move": move, "filter": f"fingerprint:{CANARY}"} for move in ("redrive", "drop")],
 }
 
@@ -202,6 +206,7 @@ def test_no_list_ends_at_a_job_of_others(tenants: TwoTenants) -> None:
         JobQuery(),
         JobQuery(key=f"{CANARY}-later"),
         JobQuery(blocker=tenants.theirs["later"]),
+        JobQuery(blocker=tenants.nobodys["later"]),
         JobQuery(chain=tenants.theirs["later"]),
         *(JobQuery(states=(each,)) for each in STATES),
         JobQuery(states=("pending", "running")),
@@ -212,6 +217,8 @@ def test_no_list_ends_at_a_job_of_others(tenants: TwoTenants) -> None:
         chains = read(confinement.cut(store.chains.walk(wanted, look=1)))
         known = (None, query.chain, *tenants.ours.values())
         assert jobs.end in known, query
+        theirs = msgspec.structs.replace(wanted, types=(f"{CANARY}.done",))
+        assert read(confinement.cut(store.jobs.walk(theirs, look=1))).end == jobs.end, query
         assert chains.end in known, query
 
 
@@ -315,6 +322,14 @@ async def test_the_own_tenant_is_seen_and_changed(tenants: TwoTenants) -> None:
         dead = (await client.get("/api/v1/dead-letters")).json()
         assert [each["count"] for each in dead["items"]] == [2]
         assert dead["redrives"] == []
+        groups = (await client.get("/api/v1/groups")).json()["items"]
+        told = {each["id"]: (each["ended"], each["total"]) for each in groups}
+        assert told == {ours["crossed"]: (0, 0), ours["group"]: (1, 2)}
+        group = (await client.get(f"/api/v1/groups/{ours['crossed']}")).json()
+        assert group["total"] == 0, "the chains of others are not counted"
+        group = (await client.get(f"/api/v1/groups/{ours['group']}")).json()
+        assert (group["waiting"], group["completed"]) == (1, 1)
+        assert ours["group"] in (await client.get("/groups")).text
         again = (await client.get(f"/api/v1/jobs/{ours['again']}")).json()
         assert "left" not in again["why"]
         moved = await client.post("/api/v1/dead-letters/redrive", json={"filter": "state:failed"})
@@ -336,3 +351,79 @@ async def test_the_own_tenant_is_seen_and_changed(tenants: TwoTenants) -> None:
         assert tenants.foreign_records() == before
         gone = await client.delete(f"/api/v1/chains/{ours['cancelled']}")
         assert gone.json() == {"removed_jobs": 1}
+
+
+_OF_JOBS = {"id", "ids", "job", "jobs", "job_id", "chain", "chain_id", "chains", "tails", "rows"}
+NOT_OF_JOBS = {
+    ("limit_states", "ids"): "partitions",
+    ("worker_list", "ids"): "workers",
+    ("redrive_add", "id"): "the redrive",
+    ("output_recent", "job"): "one of the chain, which is cut",
+    ("output_said", "job"): "one of the chain, which is cut",
+}
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_every_statement_that_is_given_jobs_is_cut_by_them(
+    dialect: Literal["postgres", "sqlite"],
+) -> None:
+    texts, following = dialect_statements(dialect), vars(cuts_module)["_FOLLOWING"]
+    for name, cut in cuts().items():
+        if name in following or cut.filtered or cut.instead or cut.answer is not None:
+            continue
+        given = _OF_JOBS & set(re.findall(r"(?<!:):(\w+)", texts.get(name, "")))
+        found = {each for each in given if (name, each) not in NOT_OF_JOBS}
+        assert found <= {cut.ids, cut.id}, name
+
+
+PARTS = [
+    pytest.param(name, part, id=f"{name}-{part}")
+    for name, cut in sorted(cuts().items())
+    for part, value in cut._asdict().items()
+    if value != Cut._field_defaults[part] and part not in ("ids", "id")
+]
+"""What is cut otherwise, and how."""
+SECOND = {
+    "blocker_dependent_chains": "these chains are looked up",
+    "chain_blockers": "what is to be deleted is locked first",
+    "group_open_jobs": "what is to be cancelled is locked first",
+    "output_read": "the epochs are looked up first",
+}
+"""Cuts that nobody misses because another one stands behind or before them."""
+NOT_IN_SCENE = {
+    "job_crashed_before",
+    "job_walk_running",
+    "limit_place",
+    "limit_states",
+    "type_totals",
+}
+"""Statements for which the tenants here have nothing: jobs that run, crash, or wait for a limit."""
+
+
+async def check_everything(tenants: TwoTenants) -> None:
+    """Fail if anything of others shows or changes."""
+    await test_what_others_have_counts_for_nothing(tenants)
+    await asyncio.to_thread(test_no_list_ends_at_a_job_of_others, tenants)
+    await test_lists_searches_and_counts_show_the_own_tenant_only(tenants)
+    await test_the_own_tenant_is_seen_and_changed(tenants)
+    await test_what_others_have_is_answered_as_what_does_not_exist(tenants, Role.DEVELOPER)
+    await test_changes_by_ids_and_by_filter_leave_others_alone(tenants)
+
+
+@pytest.mark.torture
+async def test_nothing_is_found_while_all_cuts_are_on(tenants: TwoTenants) -> None:
+    await check_everything(tenants)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("name", "part"), PARTS)
+async def test_a_cut_that_is_switched_off_is_missed(
+    tenants: TwoTenants, name: str, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialect = tenants.app.database.store.dialect
+    is_known = name in dialect_statements("postgres" if dialect == "postgresql" else "sqlite")
+    if not is_known or name in NOT_IN_SCENE or (name in SECOND and part == "columns"):
+        return
+    monkeypatch.setitem(cuts(), name, cuts()[name]._replace(**{part: Cut._field_defaults[part]}))
+    with pytest.raises(AssertionError):
+        await check_everything(tenants)

@@ -61,6 +61,8 @@ class TwoTenants:
             start("later", f"{word}.unhandled", key=f"{secret}-later", after="1h")
             start("cancelled", f"{word}.unhandled")
             start("waiting", f"{word}.unhandled", blockers=[ids["later"]])
+            parts = [ids["done"], ids["later"]]
+            start("group", f"{word}.unhandled", blockers=parts, on_blocker_failure="run")
         with self.app.transaction() as tx:
             self.app.chains.cancel(tx, ids["cancelled"], reason=f"because {secret}")
         kit.run_until_idle()
@@ -70,7 +72,12 @@ class TwoTenants:
         """Let each tenant wait for a chain of the other, and redrive dead letters of both together."""
         with self.app.transaction() as tx:
             crossed = self.app.start(
-                tx, "ours.unhandled", 1, context=OURS, blockers=[self.theirs["later"]]
+                tx,
+                "ours.unhandled",
+                1,
+                context=OURS,
+                blockers=[self.theirs["later"], self.theirs["done"]],
+                on_blocker_failure="run",
             )
             other = self.app.start(
                 tx, f"{CANARY}.unhandled", 1, context=THEIRS, blockers=[self.ours["later"]]

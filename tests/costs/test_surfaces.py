@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast import Holdfast, Limit, Rate
+from holdfast import Holdfast, Job, Limit, Rate
 from holdfast.admin.access import Role
 from holdfast.cli.main import cli
 from holdfast.core.declared_limits import declared_by
+from holdfast.core.events import Event
+from holdfast.scheduler.runner import Budget, RunnerContext
 from holdfast.settings import read_settings
 from holdfast.web.app import create
+from holdfast.worker.clock import SystemClock
+from holdfast_costs.cost_runner import CostRunner, make_runner
 from tests.cli.scene import Scene
 from tests.support.limited_scene import LimitedScene, flow
 from tests.web.conftest import Api
@@ -44,6 +48,12 @@ class Told:
         result = CliRunner().invoke(cli, [*words, "--url", self.url, "-o", "json"])
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
+
+    def forget_worker(self) -> None:
+        """Let the worker be gone that declares the limits."""
+        dot = "." if self.app.database.store.dialect == "postgresql" else "_"
+        with self.app.transaction() as tx:
+            tx.execute(f"delete from holdfast{dot}worker")  # noqa: S608  one of two names
 
     def close(self) -> None:
         self.app.close()
@@ -104,6 +114,36 @@ def test_the_list_of_limits_says_nothing_of_a_number_of_jobs_where_costs_are_lim
     found = {(each["type"], each["key"]): each for each in told.run("limits", "list")}
     assert found["@memory", None]["allowed"] is None
     assert found["@memory", None]["running"] == 1
+
+
+async def test_a_worker_tells_how_much_is_used_until_nothing_is(told: Told) -> None:
+    database, seen = told.app.database, list[tuple[str, float]]()
+
+    class Witness:
+        def observe(self, event: Event) -> None:
+            seen.append((event.fields["type"], event.fields["ratio"]))
+
+    runner, link = CostRunner(database.store), database.link("outbox")
+    budget = Budget(0)
+    for _ in range(2):
+        context = RunnerContext(
+            "run", "w", "tick", link, SystemClock(), budget, budget, observer=Witness()
+        )
+        await runner.run(context)
+        told.forget_worker()
+    await link.close()
+    assert seen == [("@memory", 0.78), ("llm.ask", 78 / 90), ("@memory", 0.0), ("llm.ask", 0.0)]
+
+
+def test_only_applications_with_costs_look(told: Told) -> None:
+    settings = read_settings({})
+    assert make_runner(told.app, settings) is None
+
+    @told.app.job("ask", rates=[Rate(9, "1m", cost="tokens")])
+    def ask(job: Job[Any]) -> None:
+        """Nothing is asked."""
+
+    assert make_runner(told.app, settings) is not None
 
 
 def test_the_limits_of_a_type_are_said_in_a_line() -> None:

@@ -11,12 +11,17 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast import Holdfast, Job, Permanent
+from holdfast.admin.access import Role
 from holdfast.cli.main import cli
 from holdfast.core.errors import ChainNotFound, InvalidOption
+from holdfast.settings import read_settings
+from holdfast.web.app import create
 from holdfast_groups import GroupProgress, JobGroups, add_groups
 from holdfast_groups.cli import bar_of
+from holdfast_groups.progress import read_groups
 from holdfast_testing.kit import Kit
 from tests.support.laws import check_rows
+from tests.web.conftest import Api
 
 
 class GroupScene:
@@ -140,6 +145,54 @@ def test_the_command_line_draws_a_bar_and_cancels(scene: GroupScene) -> None:
     row = json.loads(watched.stdout)
     assert (row["cancelled"], row["fraction"]) == (4, 1.0)
     assert "100 % · 4 of 4" in watched.stderr
+
+
+def test_the_newest_groups_are_listed(scene: GroupScene) -> None:
+    first, second = scene.start([1, 2]), scene.start([1, -2, 3], on_complete="whole")
+    with scene.app.transaction() as tx:
+        scene.app.start(tx, "whole", 1, blockers=[first])
+    words = ["groups", "list", "-o", "json", "--url", scene.url]
+    listed = json.loads(CliRunner().invoke(cli, words).stdout)
+    found = [(each["id"], each["type"], each["ended"], each["total"]) for each in listed]
+    ids = (str(second.id), str(first.id))
+    assert found == [(ids[0], "whole", 0, 3), (ids[1], "holdfast.group", 0, 2)]
+    scene.kit.run_until_idle()
+    read = scene.app.database.read
+    (latest,) = read(read_groups(1))
+    assert (latest.id, latest.state, latest.ended, latest.is_counted) == (
+        ids[0],
+        "completed",
+        3,
+        True,
+    )
+    assert [each.id for each in read(read_groups(5, before=latest.id))] == [ids[1]]
+
+
+async def test_pages_show_bars_and_cancel_a_group(scene: GroupScene) -> None:
+    group = scene.start([1, 2, 3, 4], on_complete="whole")
+    first = scene.app.chains.list("type:part")[-1]
+    with scene.app.transaction() as tx:
+        scene.app.chains.complete(tx, first.id, 7)
+    served = create(scene.app, settings=read_settings({}))
+    api = Api(served, scene.app)
+    (listed,) = (await api.call(Role.VIEWER, "GET", "/api/v1/groups?limit=1")).json()["items"]
+    assert (listed["id"], listed["ended"], listed["counted"]) == (str(group.id), 1, True)
+    page = (await api.call(Role.VIEWER, "GET", "/groups")).text
+    assert '<progress max="4" value="1"' in page
+    assert "25 %" in page
+    assert "Cancel" not in page
+    card = (await api.call(Role.OPERATOR, "GET", f"/jobs/{group.id}")).text
+    assert "<h2>Group</h2>" in card
+    assert "Cancel group" in card
+    other = (await api.call(Role.OPERATOR, "GET", f"/jobs/{first.id}")).text
+    assert "<h2>Group</h2>" not in other
+    form = {"move": "cancel", "id": str(group.id), "back": "/groups"}
+    refused = await api.call(Role.VIEWER, "POST", "/groups", data=form)
+    assert refused.status_code == 403
+    done = await api.call(Role.OPERATOR, "POST", "/groups", data=form)
+    assert done.status_code == 303, done.text
+    assert scene.groups.progress(group) == GroupProgress(4, 0, 0, 1, 0, 3)
+    await served.state.site.close()
 
 
 def test_a_bar_is_full_only_at_the_end() -> None:

@@ -13,6 +13,9 @@ EXTENSION = Extension(
     job_cards="holdfast_costs.pages:CARDS",
     templates="holdfast_costs",
     explanations="holdfast_costs.usage:EXPLANATIONS",
+    runners="holdfast_costs.cost_runner:RUNNERS",
     errors="holdfast_costs.errors",
+    events="holdfast_costs.events:EVENTS",
+    metrics="holdfast_costs.events:METRICS",
     statements="holdfast_costs",
 )

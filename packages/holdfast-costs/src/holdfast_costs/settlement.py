@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import LeaseLost
 from holdfast.core.flow import MAX_COST, Flow
@@ -16,6 +16,9 @@ from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.store import Store
 from holdfast.storage.store.params import document
 from holdfast_costs.errors import CostConflict
+
+if TYPE_CHECKING:
+    from holdfast.worker.attempt import Attempt
 
 
 def settle(
@@ -57,6 +60,12 @@ def charged_rules(flow: Flow | None, gate: str | None) -> list[PartitionRule]:
         cost_period_ms=flow.per_key.cost_period_ms,
     )
     return [each for each in (key, *flow.shared) if each.cost_rate is not None]
+
+
+def refund(store: Store, attempt: Attempt) -> Op[None]:
+    """Give back what an attempt was charged whose handler was not called; nothing if it has lost its job."""
+    if rules := charged_rules(attempt.type.flow, attempt.claimed.gate):
+        yield from settle(store, attempt.claimed, 0, rules)
 
 
 def spend(

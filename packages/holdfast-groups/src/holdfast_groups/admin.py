@@ -7,7 +7,14 @@ from typing import Any
 import msgspec
 
 from holdfast.admin.access import Caller, NounAdmin
-from holdfast_groups.progress import GroupProgress, cancel_group, read_progress
+from holdfast.admin.serializers import plain
+from holdfast_groups.progress import (
+    GroupProgress,
+    GroupSummary,
+    cancel_group,
+    read_groups,
+    read_progress,
+)
 
 
 def progress_json(group: str, progress: GroupProgress) -> dict[str, Any]:
@@ -16,8 +23,19 @@ def progress_json(group: str, progress: GroupProgress) -> dict[str, Any]:
     return {"id": group, **fields, "ended": progress.ended, "fraction": progress.fraction}
 
 
+def summary_json(group: GroupSummary) -> dict[str, Any]:
+    """Return a group of a list, for programs; its counts are lower bounds unless all were counted."""
+    return {**plain(group), "counted": group.is_counted}
+
+
 class GroupAdmin(NounAdmin):
     """What can be asked about groups and done with them."""
+
+    async def list(
+        self, caller: Caller, limit: int = 50, before: str | None = None
+    ) -> list[GroupSummary]:
+        """Read the newest groups, or those before one of them."""
+        return await self._gateway.read(caller, "group.list", lambda _: read_groups(limit, before))
 
     async def get(self, caller: Caller, group: str) -> GroupProgress:
         """Read how far a group is. Raises: ChainNotFound."""

@@ -12,7 +12,14 @@ import click
 from holdfast.cli.changes import ChangeOptions, change_named, change_options
 from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpGroup
-from holdfast.cli.output import Format, columns, output_option, write_single, write_table
+from holdfast.cli.output import (
+    Format,
+    columns,
+    output_option,
+    write_records,
+    write_single,
+    write_table,
+)
 from holdfast.cli.session import CliSession, with_database
 
 if TYPE_CHECKING:
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
 
 WIDTH = 30
 LOOK_S = 1.0
+_LISTED = columns("id", "type", "state", "ended", "total", "created_at")
 _COLUMNS = columns("total", "waiting", "running", "completed", "failed", "cancelled")
 
 
@@ -34,12 +42,27 @@ def _admin(session: CliSession) -> GroupAdmin:
     "groups",
     cls=HelpGroup,
     examples=(
+        "holdfast groups list",
         "holdfast groups show 0193a6f0-7c00-7000-8000-000000000000 --watch",
         "holdfast groups cancel 0193a6f0-7c00-7000-8000-000000000000",
     ),
 )
 def groups() -> None:
-    """Show how far groups of jobs are, and cancel them."""
+    """List groups of jobs, show how far they are, and cancel them."""
+
+
+@groups.command("list", examples=("holdfast groups list", "holdfast groups list -o json"))
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum rows.")
+@output_option
+@with_database
+def list_(session: CliSession, limit: int, output: Format) -> None:
+    """List groups, the newest first. A chain that waits for others, however they end, is a group."""
+    from holdfast_groups.admin import summary_json
+
+    found = session.run(_admin(session).list(session.caller(), limit))
+    rows = [summary_json(each) for each in found]
+    empty = "" if rows else "no groups"
+    write_records(rows, _LISTED, output, id="id", empty=empty)
 
 
 @groups.command(

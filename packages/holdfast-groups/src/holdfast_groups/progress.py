@@ -9,11 +9,26 @@ import msgspec
 from holdfast.commands.change import Change
 from holdfast.commands.jobs import cancel_jobs
 from holdfast.core.errors import ChainNotFound
+from holdfast.core.instants import Instant
+from holdfast.core.lifecycle import State
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.storage.store.params import fetch, fetch_column, texts
 
 CANCEL_AT_ONCE = 1_000
+MAX_COUNTED = 10_000
+"""Where counts of a list stop."""
+LOOK = 1_000
+"""A list looks at so many jobs that wait for others; most of them may be no groups."""
+LATEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+CONFINED = (
+    *("group.list", "group.cancel"),
+    ("group_list", {"instead": "group_list_context"}),
+    ("group_progress", {"instead": "group_progress_context"}),
+    ("group_open_jobs", {"id": "job", "columns": (0,)}),
+)
+"""What principals that are confined to one context may do, and how each statement is cut."""
 
 
 class GroupProgress(msgspec.Struct, frozen=True):
@@ -35,6 +50,34 @@ class GroupProgress(msgspec.Struct, frozen=True):
     def fraction(self) -> float:
         """How much of the group has ended, from 0 to 1."""
         return self.ended / self.total if self.total else 1.0
+
+
+class GroupSummary(msgspec.Struct, frozen=True):
+    """A group in a list: the job that follows it, and how many of its chains have ended, counted up to MAX_COUNTED."""
+
+    id: str
+    type: str
+    state: State
+    total: int
+    ended: int
+    created_at: Instant
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether all of its chains were counted."""
+        return self.total < MAX_COUNTED
+
+
+def read_groups(limit: int, before: str | None = None) -> Op[list[GroupSummary]]:
+    """Read the newest groups, or those before one of them. One statement."""
+    return fetch(
+        GroupSummary,
+        "group_list",
+        before=before or LATEST,
+        look=LOOK,
+        limit=limit,
+        max_count=MAX_COUNTED,
+    )
 
 
 def read_progress(store: Store, group: str) -> Op[GroupProgress]:

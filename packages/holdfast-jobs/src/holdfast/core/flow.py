@@ -255,14 +255,13 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
     if not (limits or rates or fair or ordered or batch):
         return None
     _check_ordered(type, limits, fair, ordered, options.get("batch"))
-    keyed: list[Limit | Rate | Fair | Ordered | None] = [*limits, *rates, fair, ordered]
-    bys = [each.by for each in keyed if each is not None and each.by is not None]
+    bounds: list[Limit | Rate] = [*limits, *rates]
+    bys = [each.by for each in (*bounds, fair, ordered) if each is not None and each.by is not None]
     batch_by = _check_by("batch_by", options.get("batch_by"), None)
     if batch is not None:
-        _check_batch(type, batch, batch_by, bys, fair, [*limits, *rates])
+        _check_batch(type, batch, batch_by, bys, fair, bounds)
     if batch_by is not None:
         bys.append(batch_by)
-    bounds: list[Limit | Rate] = [*limits, *rates]
     costs = [each.cost for each in bounds if each.cost is not None]
     if costs and find_spec("holdfast_costs") is None:
         raise MissingExtra(
@@ -274,12 +273,7 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
             f"job type {type} is limited by two different keys or costs, but a job waits in one queue only",
             help="use the same by= and cost= everywhere, or a limit with a name= for one of the two keys",
         )
-    per_key = _rule(
-        type,
-        "",
-        [each for each in limits if each.by is not None],
-        [each for each in rates if each.by is not None],
-    )
+    per_key = _rule(type, "", [each for each in bounds if each.by is not None])
     if ordered is not None:
         per_key = msgspec.structs.replace(per_key, allowed=1)
     return Flow(
@@ -287,7 +281,7 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
         codec=codec,
         by=bys[0] if bys else None,
         per_key=per_key,
-        shared=_shared_rules(type, limits, rates),
+        shared=_shared_rules(type, bounds),
         ordered=ordered.on_failure if ordered else None,
         weights=fair.weights if fair else {},
         per_round=batch.size if batch else _per_round(per_key, fair),
@@ -387,28 +381,25 @@ def _check_ordered(
         )
 
 
-def _shared_rules(
-    type: str, limits: Sequence[Limit], rates: Sequence[Rate]
-) -> tuple[PartitionRule, ...]:
+def _shared_rules(type: str, bounds: Sequence[Limit | Rate]) -> tuple[PartitionRule, ...]:
     """The rules of all keys together: the type's own, then those with a name."""
-    declared: list[Limit | Rate] = [*limits, *rates]
-    names = dict.fromkeys(each.name for each in declared if each.by is None)
+    names = dict.fromkeys(each.name for each in bounds if each.by is None)
     return tuple(
         _rule(
             type if name is None else shared_partition(name),
-            "" if name is None else name,
-            [each for each in limits if each.by is None and each.name == name],
-            [each for each in rates if each.by is None and each.name == name],
+            name or "",
+            [each for each in bounds if each.by is None and each.name == name],
         )
         for name in sorted(names, key=lambda name: name or "")
     )
 
 
-def _rule(id: str, name: str, limits: Sequence[Limit], rates: Sequence[Rate]) -> PartitionRule:
+def _rule(id: str, name: str, bounds: Sequence[Limit | Rate]) -> PartitionRule:
     numbers: list[int | None] = []
     for by_cost in (False, True):
-        limit = _only("limits", name, [each for each in limits if bool(each.cost) == by_cost])
-        rate = _only("rates", name, [each for each in rates if bool(each.cost) == by_cost])
+        alike = [each for each in bounds if bool(each.cost) == by_cost]
+        limit = _only("limits", name, [each for each in alike if isinstance(each, Limit)])
+        rate = _only("rates", name, [each for each in alike if isinstance(each, Rate)])
         numbers.append(None if limit is None else limit.max)
         numbers += (None, None) if rate is None else (rate.max, rate.period_ms)
     if numbers[3] is not None and numbers[0] is None:

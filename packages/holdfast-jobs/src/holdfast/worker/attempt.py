@@ -119,6 +119,12 @@ class Attempt(msgspec.Struct, eq=False):
         return self.started_at is not None
 
     @property
+    def is_refunded(self) -> bool:
+        """Whether it was charged, perhaps, by rates that count costs, for a handler that was not called."""
+        flow = self.type.flow
+        return flow is not None and flow.max_cost is not None and not self.is_started
+
+    @property
     def is_ending(self) -> bool:
         """Whether its outcome is being written."""
         return self.ended_by is not None

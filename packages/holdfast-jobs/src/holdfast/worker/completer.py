@@ -1,7 +1,7 @@
 """Records outcomes: all that gathered since the last flush in one fenced statement, then everything that follows.
 
 `Completer` writes almost all of them. `SlowCompleter` writes, on a connection of its own, those that may wait for
-locks: awaited jobs, successors with blockers, rows locked by a transaction.
+locks: awaited jobs, successors with blockers, attempts that get a cost back, rows locked by a transaction.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 
 import msgspec
 
@@ -214,7 +215,7 @@ class Completer:
         now = attempt.ended_at or self._monotonic()
         pending = self._recorder.add(attempt, finish, now)
         pending.unsure = unsure
-        if finish.next_blockers or finish.on_failed:
+        if finish.next_blockers or finish.on_failed or attempt.is_refunded:
             self._slow.add(pending)
             return
         self._admission.note_pending(now)
@@ -473,9 +474,8 @@ class SlowCompleter:
 
     async def _write_together(self, batch: list[SlowOutcome]) -> None:
         pendings = [each.pending for each in batch]
-        op = finish_attempts(self._context.store, [each.finish for each in pendings])
         try:
-            report = await self._link.run_atomic(op)
+            report = await self._write(pendings)
         except Exception as error:
             for each in batch:
                 each.pending.unsure = True
@@ -498,22 +498,28 @@ class SlowCompleter:
             self._handle_error(outcome, error)
             return
         self._context.health.report_ok(self._link.purpose)
-        if status is None:
-            return
-        if status.lease == "held":
+        if status is not None and status.lease == "held":
             self._retry_later(outcome)
-        else:
+        elif status is not None:
             self._recorder.resolve(pending, status)
 
     async def _write_alone(self, pending: PendingOutcome) -> LeaseStatus | None:
         """Try once; return the job's status when it could not be written."""
         store, finish = self._context.store, pending.finish
-        report = await self._link.run_atomic(finish_attempts(store, [finish]))
+        report = await self._write([pending])
         if report.accepted:
             self._accept([pending], report)
             return None
         (status,) = await self._link.run(read_lease_status(store, [Held(finish.id, finish.token)]))
         return status
+
+    async def _write(self, pendings: Sequence[PendingOutcome]) -> FinishReport:
+        for each in pendings:
+            if each.attempt.is_refunded:
+                refund = import_module("holdfast_costs.settlement").refund
+                await self._link.run(refund(self._context.store, each.attempt))
+        finishes = [each.finish for each in pendings]
+        return await self._link.run_atomic(finish_attempts(self._context.store, finishes))
 
     def _accept(self, written: Sequence[PendingOutcome], report: FinishReport) -> None:
         for each in written:

@@ -32,3 +32,55 @@ select q.job_id::text
   join holdfast.queue q on q.job_id = j.id
  where c.job_id = :job::uuid and c.step is null
  order by q.job_id;
+
+-- name: group_list
+-- The newest jobs that wait, or waited, for chains however these end, among the newest that wait for anything; with how many of their
+-- first chains there are, and have ended.
+with recursive waiting as (
+  (select b.job_id, 1 as place from holdfast.blocker b where b.job_id < :before::uuid order by b.job_id desc limit 1)
+  union all
+  select n.job_id, w.place + 1
+    from waiting w
+   cross join lateral (
+     select b.job_id from holdfast.blocker b where b.job_id < w.job_id order by b.job_id desc limit 1) n
+   where w.place < :look::integer),
+found as materialized (
+  select w.job_id from waiting w
+   where exists (select from holdfast.blocker b where b.job_id = w.job_id and b.step is null and b.on_failure = 'run')
+   order by w.job_id desc limit :limit::integer)
+select v.id::text, v.type, v.state, c.total, c.ended, holdfast.us(v.created_at)
+  from found f
+ cross join lateral (select j.* from holdfast.jobs j where j.id = f.job_id offset 0) v
+ cross join lateral (
+   select count(*) as total, count(*) filter (where not x.open) as ended
+     from (select b.open from holdfast.blocker b where b.job_id = f.job_id and b.step is null limit :max_count::integer) x) c
+ order by f.job_id desc;
+
+-- name: group_list_context
+-- The same of what was started in a context with this value, along its own jobs; chains of others are not counted.
+with waiting as (
+  select x.job_id from holdfast.job_context x
+   where x.name = :context_name and x.value = :context_value and x.job_id < :before::uuid
+   order by x.job_id desc limit :look::integer * 10),
+found as materialized (
+  select w.job_id from waiting w
+   where exists (select from holdfast.blocker b where b.job_id = w.job_id and b.step is null and b.on_failure = 'run')
+   order by w.job_id desc limit :limit::integer)
+select v.id::text, v.type, v.state, c.total, c.ended, holdfast.us(v.created_at)
+  from found f
+ cross join lateral (select j.* from holdfast.jobs j where j.id = f.job_id offset 0) v
+ cross join lateral (
+   select count(*) as total, count(*) filter (where not x.open) as ended
+     from (select b.open from holdfast.blocker b where b.job_id = f.job_id and b.step is null and exists (
+            select from holdfast.job_context x
+             where x.name = :context_name and x.value = :context_value and x.job_id = b.chain_id) limit :max_count::integer) x) c
+ order by f.job_id desc;
+
+-- name: group_progress_context
+-- As `group_progress`, of a group and chains within a context.
+select {group_counts}
+  from holdfast.blocker c
+  {group_tails}
+ where c.job_id = :job::uuid and c.step is null
+   and 2 = (select count(*) from holdfast.job_context x
+             where x.name = :context_name and x.value = :context_value and x.job_id in (c.job_id, c.chain_id));
