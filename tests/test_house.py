@@ -259,6 +259,15 @@ def referred_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
             yield from ((each.name, node.lineno) for each in node.names)
 
 
+def test_the_engine_knows_no_extension_by_name() -> None:
+    modules = re.compile(rf"\bholdfast_({'|'.join(EXTENSIONS)})\b[.:\"']")
+    assert [
+        f"{path.relative_to(SOURCE)}: {found[0]}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for found in modules.finditer(path.read_text())
+    ] == []
+
+
 def test_modules_import_in_no_circle() -> None:
     imports = {name: set(imported_at_run_time(path)) for name, path in names().items()}
     reached = {name: reachable(name, imports) for name in imports}

@@ -14,6 +14,7 @@ EXTENSION = Extension(
     templates="holdfast_costs",
     explanations="holdfast_costs.usage:EXPLANATIONS",
     runners="holdfast_costs.cost_runner:RUNNERS",
+    costs="holdfast_costs.settlement",
     errors="holdfast_costs.errors",
     events="holdfast_costs.events:EVENTS",
     metrics="holdfast_costs.events:METRICS",

@@ -1,4 +1,4 @@
-"""Settles what attempts spent: in the place of what their jobs were to cost, where that was charged."""
+"""What jobs cost: read when they start, settled by what attempts spent, given back where no handler was called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import LeaseLost
-from holdfast.core.flow import MAX_COST, Flow
+from holdfast.core.flow import MAX_COST, Flow, read_field
 from holdfast.core.instants import Instant
 from holdfast.core.partitions import PartitionRule, step_us
 from holdfast.core.records import ClaimedJob
@@ -15,10 +15,22 @@ from holdfast.storage.database import Database
 from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.store import Store
 from holdfast.storage.store.params import document
-from holdfast_costs.errors import CostConflict
+from holdfast_costs.errors import CostConflict, CostInvalid, CostTooLarge
 
 if TYPE_CHECKING:
     from holdfast.worker.attempt import Attempt
+
+
+def cost_of(flow: Flow, text: str) -> int | None:
+    """Return what a job with this stored input costs, where that counts. Raises: CostInvalid, CostTooLarge."""
+    if flow.cost is None or flow.max_cost is None:
+        return None
+    cost = read_field(flow.cost, flow.codec, text)
+    if not isinstance(cost, int) or isinstance(cost, bool) or cost < 0:
+        raise CostInvalid(f"{flow.type} counts what jobs cost, and {repr(cost)[:60]} is no cost")
+    if cost > flow.max_cost:
+        raise CostTooLarge(f"a {flow.type} job of {cost:,} never fits into {flow.max_cost:,}")
+    return cost
 
 
 def settle(

@@ -12,7 +12,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from holdfast.core.errors import Explanation, explanations
+from holdfast.core.errors import Explanation, MissingExtra, explanations
 
 GROUP = "holdfast.extensions"
 
@@ -84,6 +84,9 @@ class Extension(NamedTuple):
     notifiers: Mapping[str, str] = _NOTHING
     """Notifiers by the scheme of their URL: functions as `notify.factory.OpenNotifier` in "module:NAME"."""
 
+    costs: str = ""
+    """The module that counts what jobs cost, with `cost_of`, `spend` and `refund`; there is one."""
+
     errors: str = ""
     """The module of its errors: subclasses of `HoldfastError` with codes of their own."""
 
@@ -118,6 +121,16 @@ def merge(table: str) -> Mapping[str, Any]:
 def modules_of(table: str) -> Sequence[str]:
     """Return the modules or packages that extensions name for a table."""
     return [name for each in find_extensions() if (name := getattr(each, table))]
+
+
+def count_costs() -> Any:
+    """Return the module that counts what jobs cost. Raises: MissingExtra."""
+    for name in modules_of("costs"):
+        return import_module(name)
+    raise MissingExtra(
+        "counting what jobs cost needs the costs extra",
+        help='run: pip install "holdfast-jobs[costs]"',
+    )
 
 
 def explain_codes() -> Mapping[str, Explanation]:

@@ -28,6 +28,7 @@ from holdfast.core.registry import (
 )
 from holdfast.core.signatures import at_least_one, check_call, check_kind
 from holdfast.core.upgrades import check_version, upgrade_of
+from holdfast.extensions import count_costs
 
 if TYPE_CHECKING:
     from holdfast.client.client import SendSpans
@@ -100,7 +101,7 @@ class Registration:
         check_name(_not_a_function(name, 'job("order.charge")'))
 
         def register(handler: H) -> H:
-            self.registry.add(job_type_of(handler, name, _job_class(), options))
+            self._add(job_type_of(handler, name, _job_class(), options))
             return handler
 
         return register
@@ -127,10 +128,15 @@ class Registration:
         def register(handler: H) -> H:
             type_name = delivery_name(event, name or str(getattr(handler, "__name__", "")))
             made = job_type_of(handler, type_name, _job_class(), options, event)
-            self.registry.add(replace(made, since=begins, keep_ms=keep_ms))
+            self._add(replace(made, since=begins, keep_ms=keep_ms))
             return handler
 
         return register
+
+    def _add(self, made: JobType) -> None:
+        if made.flow is not None and made.flow.cost is not None:
+            count_costs()  # refuses what could not be counted
+        self.registry.add(made)
 
     def upgrade(
         self, target: Target, *, from_: int | None = None, step: str | None = None

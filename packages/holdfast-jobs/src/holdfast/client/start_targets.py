@@ -18,6 +18,7 @@ from holdfast.core.registry import JobType, Registry, Target, check_name
 from holdfast.core.sealing import Sealer, is_sealed, seal_input, seal_output
 from holdfast.core.signatures import check_kind
 from holdfast.core.upgrades import check_version
+from holdfast.extensions import count_costs
 
 _ANYTHING = TypeCodec(Any)
 
@@ -50,7 +51,12 @@ class StartableType(msgspec.Struct, frozen=True):
         if self.flow is None:
             return {}
         gate, is_ordered = self.flow.partition_of(input), self.flow.ordered is not None
-        return {"gate": gate, "ordered": is_ordered, "cost": self.flow.cost_of(input)}
+        return {"gate": gate, "ordered": is_ordered, "cost": self.cost_of(input)}
+
+    def cost_of(self, input: str) -> int | None:
+        """Return what a job with this input costs, where that counts. Raises: CostInvalid, CostTooLarge."""
+        is_counted = self.flow is not None and self.flow.cost is not None
+        return count_costs().cost_of(self.flow, input) if is_counted else None
 
     def check_priority(self, priority: object) -> int:
         """Return the priority of a start. Raises: InvalidOption."""

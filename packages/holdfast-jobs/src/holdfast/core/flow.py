@@ -8,16 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 from holdfast.core.codec import TypeCodec
 from holdfast.core.duration import Duration, format_duration, milliseconds
-from holdfast.core.errors import InputInvalid, InvalidName, InvalidOption, MissingExtra
+from holdfast.core.errors import InputInvalid, InvalidName, InvalidOption
 from holdfast.core.partitions import BatchRule, PartitionRule, partition_id, shared_partition
 
 By: TypeAlias = str | Callable[[Any], object]
@@ -199,12 +197,6 @@ class Flow(msgspec.Struct, frozen=True):
             return ""
         return _key_text(self.type, read_field(self.by, self.codec, text))
 
-    def cost_of(self, text: str) -> int | None:
-        """Return what a job with this stored input costs, where that counts. Raises: CostInvalid, CostTooLarge."""
-        if self.cost is None:
-            return None
-        return cast(int, import_module("holdfast_costs.estimate").cost_of(self, text))
-
     def weight_by_partition(self) -> dict[str, int]:
         """Return the weights that are not 1, by partition."""
         return {partition_id(self.type, key): weight for key, weight in self.weights.items()}
@@ -263,11 +255,6 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
     if batch_by is not None:
         bys.append(batch_by)
     costs = [each.cost for each in bounds if each.cost is not None]
-    if costs and find_spec("holdfast_costs") is None:
-        raise MissingExtra(
-            f"job type {type} counts costs, which needs the costs extra",
-            help='run: pip install "holdfast-jobs[costs]"',
-        )
     if any(each != bys[0] for each in bys) or any(each != costs[0] for each in costs):
         raise InvalidOption(
             f"job type {type} is limited by two different keys or costs, but a job waits in one queue only",

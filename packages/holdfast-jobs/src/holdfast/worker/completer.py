@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import import_module
 
 import msgspec
 
@@ -24,6 +23,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.lifecycle import EXPIRED
 from holdfast.core.records import Finish, Finished, Held, LeaseStatus
+from holdfast.extensions import count_costs
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
 from holdfast.worker.admission import Admission
@@ -516,8 +516,7 @@ class SlowCompleter:
     async def _write(self, pendings: Sequence[PendingOutcome]) -> FinishReport:
         for each in pendings:
             if each.attempt.is_refunded:
-                refund = import_module("holdfast_costs.settlement").refund
-                await self._link.run(refund(self._context.store, each.attempt))
+                await self._link.run(count_costs().refund(self._context.store, each.attempt))
         finishes = [each.finish for each in pendings]
         return await self._link.run_atomic(finish_attempts(self._context.store, finishes))
 

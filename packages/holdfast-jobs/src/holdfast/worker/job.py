@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from uuid import UUID
 
@@ -25,6 +24,7 @@ from holdfast.core.job_context import decode_context
 from holdfast.core.records import BlockerRecord, ClaimedJob, Held, State
 from holdfast.core.redaction import printable
 from holdfast.core.sealing import is_sealed, open_output
+from holdfast.extensions import count_costs
 from holdfast.steps.job_steps import JobSteps
 from holdfast.storage.database import Database
 from holdfast.worker.attempt import AbortReason, Attempt
@@ -221,7 +221,7 @@ class Job(JobSteps, Generic[T]):
 
     def spent(self, cost: int) -> Any:
         """Settle what this attempt cost of rates that count costs; awaited in async handlers. Raises: CostConflict."""
-        return import_module("holdfast_costs.settlement").spend(
+        return count_costs().spend(
             self._require_database(), self.claimed, self._attempt.type.flow, cost
         )
 

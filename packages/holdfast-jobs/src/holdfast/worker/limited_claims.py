@@ -30,6 +30,7 @@ from holdfast.core.records import (
     LeaseClass,
 )
 from holdfast.core.sealing import Sealer, open_input
+from holdfast.extensions import count_costs
 from holdfast.storage.database import Link
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
@@ -379,6 +380,6 @@ def _place_of(flow: Flow, job: UnqueuedJob, sealer: Sealer | None) -> tuple[str,
     try:
         text = open_input(sealer, job.input, job.id, flow.type)
         gate = flow.partition_of(text)
-        return gate, flow.cost_of(text)
+        return gate, None if flow.cost is None else count_costs().cost_of(flow, text)
     except Exception:
         return gate, flow.max_cost
