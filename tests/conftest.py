@@ -6,10 +6,12 @@ a second version of PostgreSQL and private servers are started by the worker tha
 
 import gc
 import logging
+import re
 import shutil
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from hypothesis import settings
 from tests.support.absent import report_absent, skip_because_absent
 from tests.support.installation import embedded_binaries, other_binaries
 from tests.support.login_signals import start_programs_with_default_signals
+from tests.support.memory import is_wanted, temporary_files_in_memory
 from tests.support.postgres import (
     PostgresServer,
     StartPostgres,
@@ -38,13 +41,17 @@ start_programs_with_default_signals()
 
 SHARED_SERVER = pytest.StashKey[PostgresServer]()
 WORKER_INPUT = "postgres_server"
+_NUMBERS = count()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each test as long as the machine makes it take, unless `--timeout` says otherwise."""
+    """Give each test as long as the machine makes it take, unless `--timeout` says otherwise, and a place to write."""
     if config.option.timeout is None:
         config.option.timeout = TEST_TIMEOUT_S
+    stack = ExitStack()
+    config.add_cleanup(stack.close)
+    stack.enter_context(temporary_files_in_memory())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -98,6 +105,19 @@ def enabled_loggers() -> None:
     for name, each in logging.root.manager.loggerDict.items():
         if name.startswith("holdfast") and isinstance(each, logging.Logger):
             each.disabled = False
+
+
+@pytest.fixture
+def tmp_path(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """An empty folder for one test; pytest's own reads all earlier ones to find a name."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    path = tmp_path_factory.getbasetemp() / f"{next(_NUMBERS)}-{name}"
+    path.mkdir(mode=0o700)
+    yield path
+    if is_wanted():
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

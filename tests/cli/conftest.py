@@ -31,10 +31,11 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Forget afterwards what a command has imported from the test's folder: the next test has a `shop` of its own."""
     monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
     yield
     folder = f"{tmp_path}{os.sep}"
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(folder):
+    for name in sys.modules.keys() - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(folder):
             del sys.modules[name]
 
 

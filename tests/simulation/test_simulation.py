@@ -9,9 +9,9 @@ import pytest
 
 from tests.simulation import planted
 
-CHUNKS = 5
-SEEDS = 100
-"""Of each chunk: 500 in all."""
+CHUNKS = 4
+SEEDS = 50
+"""Of each chunk: 200 in all; `make torture` runs ten thousand."""
 MANY = int(os.environ.get("HOLDFAST_SEEDS", "10000"))
 EVERY_TIME = [name for name, each in planted.DEFECTS.items() if not each.is_rare]
 
@@ -56,9 +56,9 @@ def test_a_seed_is_the_same_after_others() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("group", range(3))
-def test_planted_defects_are_found(group: int) -> None:
-    done = run("--planted", ",".join(EVERY_TIME[group::3]), "--most", "150", "--processes", "1")
+def test_planted_defects_are_found() -> None:
+    """Some of them; `make torture` plants all."""
+    done = run("--planted", ",".join(EVERY_TIME[::3]), "--most", "150", "--processes", "1")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

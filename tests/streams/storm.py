@@ -48,6 +48,7 @@ class Storm:
 
     def blow(self, seconds: float, publishers: int = 8) -> None:
         """Publish for so long, and until there were some of every kind."""
+        self._stop.clear()
         threads = [threading.Thread(target=self._publish, args=(i,)) for i in range(publishers)]
         for each in threads:
             each.start()

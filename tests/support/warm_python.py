@@ -186,7 +186,7 @@ class WarmPython:
             assert self._process.stdin is not None
             self._process.stdin.close()
             self._process.wait()
-            shutil.rmtree(self._home)
+            shutil.rmtree(self._home, ignore_errors=True)
             self._process = None
 
     def _address(self) -> str:
