@@ -481,9 +481,6 @@ class SimulatedDatabase(EnoughConnections):
     async def is_pooled(self) -> bool:
         return False
 
-    async def replication(self) -> None:
-        return None
-
     def close(self) -> None: ...
 
     async def close_async(self) -> None: ...

@@ -10,17 +10,17 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.core.replication import (
+from holdfast.scheduler.doctor import Finding
+from holdfast.scheduler.doctor.checks import read_server, run_checks
+from holdfast.settings import read_settings
+from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast_postgres.failover import check_replication
+from holdfast_postgres.replication import (
     HostStatus,
     Replication,
     StandbyStatus,
     with_failover_loss,
 )
-from holdfast.scheduler.doctor import Finding
-from holdfast.scheduler.doctor.checks import run_checks
-from holdfast.settings import read_settings
-from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast_postgres.failover import check_replication
 from tests.support.installation import embedded_binaries
 from tests.support.postgres import StartPostgres
 from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess
@@ -124,9 +124,8 @@ async def test_a_role_that_may_not_see_standbys_is_told_what_to_grant(servers: S
 async def test_the_service_shows_hosts_and_standbys(servers: Servers) -> None:
     await until(lambda: servers.ask(STREAMING) == 1)
     app = Holdfast(servers.url)
-    replication = await app.database.replication()
+    replication = (await read_server(app.database)).replication
     await app.aclose()
-    assert replication is not None
     assert [each.role for each in replication.hosts] == ["standby", "primary"]
     assert [each.state for each in replication.standbys] == ["streaming"]
 
@@ -137,7 +136,7 @@ async def test_a_server_without_standby_says_what_losing_it_costs(sqlite_url: st
     assert replication.verdict == "ok"
     assert "Everything since the last backup" in replication.measured
     app = Holdfast(sqlite_url)
-    assert await app.database.replication() is None
+    assert (await read_server(app.database)).replication is None
     await app.aclose()
 
 

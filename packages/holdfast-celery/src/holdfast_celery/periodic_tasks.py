@@ -35,7 +35,7 @@ _APP = "django_celery_beat"
 _CRONTAB = ("minute", "hour", "day_of_week", "day_of_month", "month_of_year")
 _CLEANUP = "celery.backend_cleanup"
 
-Outcome: TypeAlias = Literal["set", "paused", "started", "not needed", "left"]
+ImportResult: TypeAlias = Literal["set", "paused", "started", "not needed", "left"]
 Write: TypeAlias = Callable[[Schedules, Any], object]
 _Known: TypeAlias = Mapping[tuple[str, Any], Mapping[str, Any]]
 
@@ -57,7 +57,7 @@ class PeriodicTask:
 
     name: str
     task: str
-    outcome: Outcome
+    outcome: ImportResult
     text: str
     write: Write | None = None
 
@@ -118,7 +118,7 @@ def _plan(app: Celery, row: DumpedRow, known: _Known, now: datetime) -> Periodic
             return PeriodicTask(
                 name, task, "started", f"at {text}", partial(_start, app, signature)
             )
-        return _scheduled(app, name, signature, _times_of(fields, known), fields["enabled"])
+        return _make_schedule(app, name, signature, _times_of(fields, known), fields["enabled"])
     except HoldfastError as error:
         text = f"{error.message}: {error.help}" if error.help else error.message
     except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
@@ -185,7 +185,7 @@ def _times_of(fields: Mapping[str, Any], known: _Known) -> dict[str, Any]:
     return {"cron": cron, "timezone": str(row.get("timezone") or "UTC")}
 
 
-def _scheduled(
+def _make_schedule(
     app: Celery, name: str, signature: TaskSignature, times: dict[str, Any], enabled: bool
 ) -> PeriodicTask:
     """Return the schedule of a task, once all that setting it could refuse is checked. Raises: as `schedules.set`."""

@@ -72,6 +72,9 @@ class Extension(NamedTuple):
     server_checks: Mapping[str, str] = _NOTHING
     """Checks of a database server by dialect: functions as `scheduler.doctor.checks.CheckServer` in "module:NAME"."""
 
+    replication: Mapping[str, str] = _NOTHING
+    """What asks a server's hosts who follows whom, by dialect: functions from a `Database` in "module:NAME"."""
+
     upgrades: Mapping[str, str] = _NOTHING
     """What applies migrations to a database server by dialect: functions in "module:NAME"."""
 

@@ -11,6 +11,7 @@ EXTENSION = Extension(
             )
         }
     },
+    replication={"postgresql": "holdfast_postgres.standbys:read_replication"},
     server_checks={"postgresql": "holdfast_postgres.server_checks:check_server"},
     upgrades={"postgresql": "holdfast_postgres.schema_upgrade:apply_migrations"},
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core.replication import HostStatus, Replication, describe_lag
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.settings import Settings
+from holdfast_postgres.replication import HostStatus, Replication, describe_lag
 
 FAR_BEHIND_BYTES = 64 * 1_048_576
 FAR_BEHIND_MS = 30_000

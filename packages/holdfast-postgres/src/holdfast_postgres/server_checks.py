@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 
 import msgspec
 
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.scheduler.doctor.checks import ServerFacts
-from holdfast.scheduler.doctor.declared_schema import check_indexes, check_options
+from holdfast.scheduler.doctor.declared_schema import check_indexes, parse_options, read_declared
 from holdfast.settings import Settings
 from holdfast.storage.postgres.psycopg_internals import MISSING
 from holdfast.storage.postgres.store import JIT_ABOVE_COST, OLDEST_VERSION, TESTED_VERSION
@@ -112,7 +112,7 @@ def check_postgres(
         _check_horizon(stats),
         _check_dead_tuples(stats.tables, schema),
         _check_autovacuum(stats, schema),
-        check_options("postgresql", {each.name: each.options for each in stats.tables}, schema),
+        _check_options("postgresql", {each.name: each.options for each in stats.tables}, schema),
         check_indexes("postgresql", stats.indexes, schema),
         _may_vacuum(stats.may_vacuum, schema),
         _check_durability(stats.settings),
@@ -411,3 +411,35 @@ def _check_pooler(settings: Settings, is_pooled: bool) -> Finding:
         "in a pooler's transaction mode hints are lost, and jobs are found only by polling",
         "set HOLDFAST_LISTEN_URL to the server's own address",
     )
+
+
+def _check_options(dialect: str, present: Mapping[str, Iterable[str]], schema: str) -> Finding:
+    """Check that tables have the options that the migrations set; others are their owner's own business."""
+    changed = [
+        (table, name, value, found.get(name))
+        for table, wanted in read_declared(dialect).options.items()
+        if table in present
+        for found in [parse_options(",".join(present[table]))]
+        for name, value in wanted.items()
+        if not _is_same(value, found.get(name))
+    ]
+    if not changed:
+        return ok("table_options", "as the migrations set them")
+    return warning(
+        "table_options",
+        ", ".join(f"{table}: {name}={found or 'unset'}" for table, name, _, found in changed),
+        "fillfactor and autovacuum settings keep the busy tables small and their updates cheap",
+        " ".join(
+            f'alter table "{schema}".{table} set ({name} = {value});'
+            for table, name, value, _ in changed
+        ),
+    )
+
+
+def _is_same(wanted: str, found: str | None) -> bool:
+    if found is None:
+        return False
+    try:
+        return float(wanted) == float(found)
+    except ValueError:
+        return wanted.lower() == found.lower()

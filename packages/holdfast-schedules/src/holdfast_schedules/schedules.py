@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Coroutine
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
 import msgspec
 
-from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.adapters.base import AnyTx, AsyncTx, SyncTx, in_transaction
 from holdfast.client.client import Conditions
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import Chain, view_of
@@ -176,35 +175,10 @@ class Schedules(ScheduleReads):
         self.aio = AsyncSchedules(app)
         """The reads, for `await`."""
 
-    @overload
+    @in_transaction
     def set(
         self,
-        tx: SyncTx,
-        name: str,
-        target: Target,
-        input: Any = ...,
-        *,
-        every: Duration | None = ...,
-        cron: str | None = ...,
-        timezone: str | None = ...,
-        **options: Unpack[ScheduleOptions],
-    ) -> ScheduleInfo: ...
-    @overload
-    def set(
-        self,
-        tx: AsyncTx,
-        name: str,
-        target: Target,
-        input: Any = ...,
-        *,
-        every: Duration | None = ...,
-        cron: str | None = ...,
-        timezone: str | None = ...,
-        **options: Unpack[ScheduleOptions],
-    ) -> Coroutine[Any, Any, ScheduleInfo]: ...
-    def set(
-        self,
-        tx: Any,
+        tx: AnyTx,
         name: str,
         target: Target,
         input: Any = None,
@@ -213,7 +187,7 @@ class Schedules(ScheduleReads):
         cron: str | None = None,
         timezone: str | None = None,
         **options: Unpack[ScheduleOptions],
-    ) -> Any:
+    ) -> ScheduleInfo:
         """Set a schedule: start a job of a type with this input at each due time, from the next one on.
 
         One of this name is changed; where nothing is different, nothing is written. Its next due time moves only with
@@ -235,35 +209,23 @@ class Schedules(ScheduleReads):
 
         return app.client.write(tx, command)
 
-    @overload
-    def pause(self, tx: SyncTx, name: str, by: str | None = None) -> None: ...
-    @overload
-    def pause(self, tx: AsyncTx, name: str, by: str | None = None) -> Coroutine[Any, Any, None]: ...
-    def pause(self, tx: Any, name: str, by: str | None = None) -> Any:
+    @in_transaction
+    def pause(self, tx: AnyTx, name: str, by: str | None = None) -> None:
         """Start no jobs of a schedule until it is resumed. Raises: ScheduleNotFound."""
         return self._app.client.write(tx, lambda store, _: pause_schedule(name, True, by))
 
-    @overload
-    def resume(self, tx: SyncTx, name: str) -> None: ...
-    @overload
-    def resume(self, tx: AsyncTx, name: str) -> Coroutine[Any, Any, None]: ...
-    def resume(self, tx: Any, name: str) -> Any:
+    @in_transaction
+    def resume(self, tx: AnyTx, name: str) -> None:
         """Go on with the next due time; those of the pause are left out. Raises: ScheduleNotFound."""
         return self._app.client.write(tx, lambda store, _: pause_schedule(name, False))
 
-    @overload
-    def delete(self, tx: SyncTx, name: str) -> None: ...
-    @overload
-    def delete(self, tx: AsyncTx, name: str) -> Coroutine[Any, Any, None]: ...
-    def delete(self, tx: Any, name: str) -> Any:
+    @in_transaction
+    def delete(self, tx: AnyTx, name: str) -> None:
         """Remove a schedule; jobs that it started stay. Raises: ScheduleNotFound."""
         return self._app.client.write(tx, lambda store, _: delete_schedule(name))
 
-    @overload
-    def run_now(self, tx: SyncTx, name: str) -> Chain: ...
-    @overload
-    def run_now(self, tx: AsyncTx, name: str) -> Coroutine[Any, Any, Chain]: ...
-    def run_now(self, tx: Any, name: str) -> Any:
+    @in_transaction
+    def run_now(self, tx: AnyTx, name: str) -> Chain:
         """Start a job of a schedule now, paused or not; its due times stay.
 
         Raises: ScheduleNotFound, and what `app.start` raises.

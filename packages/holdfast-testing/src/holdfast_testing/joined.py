@@ -373,9 +373,6 @@ class JoinedDatabase(EnoughConnections):
     async def check_async(self) -> list[AppliedMigration]:
         return self.check()
 
-    async def replication(self) -> None:
-        return None
-
     async def is_pooled(self) -> bool:
         return False
 

@@ -23,7 +23,6 @@ from holdfast.core.cycle import CycleRecord, RunRecord
 from holdfast.core.ids import id_at
 from holdfast.core.instants import Instant
 from holdfast.core.redaction import redact
-from holdfast.core.replication import Replication
 from holdfast.core.statistics import (
     STEPS_MS,
     RetentionProgress,
@@ -153,7 +152,7 @@ class System(msgspec.Struct, frozen=True):
     identity: dict[str, Any] | None
     sizes: Sizes
     configuration: list[dict[str, str]]
-    replication: Replication | None = None
+    replication: Any = None
 
 
 class Overviews:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Coroutine
 from functools import partial
 from typing import Any, overload
 
 import msgspec
 
-from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.adapters.base import AnyTx, AsyncTx, SyncTx, in_transaction
 from holdfast.client.client import Client, ClientCommand, Conditions, Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length, read_page
 from holdfast.client.start_options import Id, id_text, id_texts
@@ -59,11 +58,8 @@ class ChainCommands(Resource):
         self._targets = targets
         self._waiting = waiting
 
-    @overload
-    def complete(self, tx: SyncTx, id: Id, output: Any = None) -> Chain: ...
-    @overload
-    def complete(self, tx: AsyncTx, id: Id, output: Any = None) -> Coroutine[Any, Any, Chain]: ...
-    def complete(self, tx: Any, id: Id, output: Any = None) -> Any:
+    @in_transaction
+    def complete(self, tx: AnyTx, id: Id, output: Any = None) -> Chain:
         """Complete a chain with an output; a handler that is running its job is aborted with `already_completed`.
 
         Raises: ChainNotFound, WrongState when it has ended, PayloadError, InvalidOption, SealKeyMissing.
@@ -79,13 +75,8 @@ class ChainCommands(Resource):
             tx, chain, lambda store, _: complete_chain(store, chain, text, seal=seal)
         )
 
-    @overload
-    def continue_with(self, tx: SyncTx, id: Id, target: Target, input: Any = None) -> Chain: ...
-    @overload
-    def continue_with(
-        self, tx: AsyncTx, id: Id, target: Target, input: Any = None
-    ) -> Coroutine[Any, Any, Chain]: ...
-    def continue_with(self, tx: Any, id: Id, target: Target, input: Any = None) -> Any:
+    @in_transaction
+    def continue_with(self, tx: AnyTx, id: Id, target: Target, input: Any = None) -> Chain:
         """Complete a chain's current job from outside and continue with another; repeat it for several steps.
 
         Raises: ChainNotFound, WrongState, UnknownJobType, InputInvalid.
@@ -104,11 +95,8 @@ class ChainCommands(Resource):
 
         return self._write(tx, chain, command)
 
-    @overload
-    def cancel(self, tx: SyncTx, id: Id, reason: str = "") -> Chain: ...
-    @overload
-    def cancel(self, tx: AsyncTx, id: Id, reason: str = "") -> Coroutine[Any, Any, Chain]: ...
-    def cancel(self, tx: Any, id: Id, reason: str = "") -> Any:
+    @in_transaction
+    def cancel(self, tx: AnyTx, id: Id, reason: str = "") -> Chain:
         """Cancel a chain: a waiting job immediately, a running one through its abort signal.
 
         Raises: ChainNotFound, WrongState when it has ended.
@@ -116,29 +104,20 @@ class ChainCommands(Resource):
         chain = id_text(id)
         return self._write(tx, chain, lambda store, _: cancel_chain(store, chain, reason))
 
-    @overload
-    def trigger(self, tx: SyncTx, id: Id) -> Chain: ...
-    @overload
-    def trigger(self, tx: AsyncTx, id: Id) -> Coroutine[Any, Any, Chain]: ...
-    def trigger(self, tx: Any, id: Id) -> Any:
+    @in_transaction
+    def trigger(self, tx: AnyTx, id: Id) -> Chain:
         """Make a chain's pending job due now. Raises: ChainNotFound, WrongState."""
         chain = id_text(id)
         return self._write(tx, chain, lambda store, _: run_chain_now(store, chain))
 
-    @overload
-    def retry(self, tx: SyncTx, id: Id) -> Chain: ...
-    @overload
-    def retry(self, tx: AsyncTx, id: Id) -> Coroutine[Any, Any, Chain]: ...
-    def retry(self, tx: Any, id: Id) -> Any:
+    @in_transaction
+    def retry(self, tx: AnyTx, id: Id) -> Chain:
         """Resume a failed chain from its failed job. Raises: ChainNotFound, WrongState."""
         chain = id_text(id)
         return self._write(tx, chain, lambda store, _: retry_chain(store, chain))
 
-    @overload
-    def delete(self, tx: SyncTx, *ids: Id, cascade: bool = False) -> int: ...
-    @overload
-    def delete(self, tx: AsyncTx, *ids: Id, cascade: bool = False) -> Coroutine[Any, Any, int]: ...
-    def delete(self, tx: Any, *ids: Id, cascade: bool = False) -> Any:
+    @in_transaction
+    def delete(self, tx: AnyTx, *ids: Id, cascade: bool = False) -> int:
         """Delete chains with all their jobs, and with `cascade` the chains those waited for; return how many jobs.
 
         Raises: ChainNotFound, StillReferenced when jobs of other chains wait for one of them.
@@ -148,7 +127,7 @@ class ChainCommands(Resource):
             tx, lambda store, _: count_answer(delete_chains(store, chains, cascade))
         )
 
-    def _write(self, tx: Any, chain: str, command: ClientCommand[str]) -> Any:
+    def _write(self, tx: Any, chain: str, command: ClientCommand[str]) -> Chain:
         """Run a command and return the chain as it is then."""
 
         def op(store: Store, conditions: Conditions) -> Op[Change[Chain]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, overload
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.adapters.base import AnyTx, in_transaction
 from holdfast.client.client import Client, Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import view_of
@@ -58,34 +58,25 @@ class CycleCommands(Resource):
         super().__init__(client)
         self._declared = declared
 
-    @overload
-    def pause(self, tx: SyncTx, name: str, by: str | None = None) -> None: ...
-    @overload
-    def pause(self, tx: AsyncTx, name: str, by: str | None = None) -> Coroutine[Any, Any, None]: ...
-    def pause(self, tx: Any, name: str, by: str | None = None) -> Any:
+    @in_transaction
+    def pause(self, tx: AnyTx, name: str, by: str | None = None) -> None:
         """Pause a cycle with all its shards. Raises: CycleNotFound."""
         return self._pause(tx, name, True, by)
 
-    @overload
-    def resume(self, tx: SyncTx, name: str) -> None: ...
-    @overload
-    def resume(self, tx: AsyncTx, name: str) -> Coroutine[Any, Any, None]: ...
-    def resume(self, tx: Any, name: str) -> Any:
+    @in_transaction
+    def resume(self, tx: AnyTx, name: str) -> None:
         """Resume a cycle; runs missed during the pause are not caught up. Raises: CycleNotFound."""
         return self._pause(tx, name, False, None)
 
-    @overload
-    def run_now(self, tx: SyncTx, name: str) -> None: ...
-    @overload
-    def run_now(self, tx: AsyncTx, name: str) -> Coroutine[Any, Any, None]: ...
-    def run_now(self, tx: Any, name: str) -> Any:
+    @in_transaction
+    def run_now(self, tx: AnyTx, name: str) -> None:
         """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound."""
         known = self._declared
         return self._client.write(
             tx, lambda store, _: drop_answer(request_cycle(store, name, new_id(), declared=known))
         )
 
-    def _pause(self, tx: Any, name: str, paused: bool, by: str | None) -> Any:
+    def _pause(self, tx: Any, name: str, paused: bool, by: str | None) -> None:
         return self._client.write(
             tx, lambda store, _: drop_answer(pause_cycle(store, name, paused, by))
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, ov
 
 import msgspec
 
-from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.adapters.base import AnyTx, AsyncTx, SyncTx, in_transaction
 from holdfast.client.client import Client, ClientCommand, Conditions
 from holdfast.client.start_options import SharedOptions, StartOptions, check_options
 from holdfast.client.start_plan import (
@@ -244,29 +244,15 @@ class Producer:
         batch = self._starter.many(target, inputs, keys, options)
         return self.client.write(tx, start_command(batch))
 
-    @overload
-    def start_all(self, tx: SyncTx, starts: Iterable[Start]) -> list[Chain]: ...
-    @overload
-    def start_all(
-        self, tx: AsyncTx, starts: Iterable[Start]
-    ) -> Coroutine[Any, Any, list[Chain]]: ...
-    def start_all(
-        self, tx: Any, starts: Iterable[Start]
-    ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
+    @in_transaction
+    def start_all(self, tx: AnyTx, starts: Iterable[Start]) -> list[Chain]:
         """Start chains of different types and options in one round trip."""
         return self.client.write(tx, start_command(self._starter.all(starts)))
 
-    @overload
+    @in_transaction
     def publish(
-        self, tx: SyncTx, event: str, input: Any = None, **options: Unpack[PublishOptions]
-    ) -> list[Chain]: ...
-    @overload
-    def publish(
-        self, tx: AsyncTx, event: str, input: Any = None, **options: Unpack[PublishOptions]
-    ) -> Coroutine[Any, Any, list[Chain]]: ...
-    def publish(
-        self, tx: Any, event: str, input: Any = None, **options: Unpack[PublishOptions]
-    ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
+        self, tx: AnyTx, event: str, input: Any = None, **options: Unpack[PublishOptions]
+    ) -> list[Chain]:
         """Publish an event in the caller's transaction; return a chain per subscribed handler.
 
         If consumers read it, it is also in the log. If nothing does, it waits as one chain under its own name until a
@@ -279,35 +265,16 @@ class Producer:
             raise _without_transaction(tx, "publish", error) from error
         return self.client.write(tx, command)
 
-    @overload
+    @in_transaction
     def signal(
         self,
-        tx: SyncTx,
-        name: str,
-        *,
-        key: object = ...,
-        data: Any = ...,
-        **options: Unpack[SignalOptions],
-    ) -> bool: ...
-    @overload
-    def signal(
-        self,
-        tx: AsyncTx,
-        name: str,
-        *,
-        key: object = ...,
-        data: Any = ...,
-        **options: Unpack[SignalOptions],
-    ) -> Coroutine[Any, Any, bool]: ...
-    def signal(
-        self,
-        tx: Any,
+        tx: AnyTx,
         name: str,
         *,
         key: object = None,
         data: Any = None,
         **options: Unpack[SignalOptions],
-    ) -> bool | Coroutine[Any, Any, bool]:
+    ) -> bool:
         """Send a signal in the caller's transaction to the function that waits for this name and key, now or later.
 
         Return False if one with the same id was sent before. Raises: InvalidName, InvalidOption, PayloadError.
@@ -319,11 +286,8 @@ class Producer:
             raise _without_transaction(tx, "signal", error) from error
         return self.client.write(tx, lambda store, conditions: send_signal(store, signal))
 
-    @overload
-    def use_key(self, tx: SyncTx, scope: str, key: str) -> bool: ...
-    @overload
-    def use_key(self, tx: AsyncTx, scope: str, key: str) -> Coroutine[Any, Any, bool]: ...
-    def use_key(self, tx: Any, scope: str, key: str) -> bool | Coroutine[Any, Any, bool]:
+    @in_transaction
+    def use_key(self, tx: AnyTx, scope: str, key: str) -> bool:
         """Record in the caller's transaction that a key was used; return False if it was used before.
 
         Another transaction with the same scope and key waits for this one to end; after a rollback the key is

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any, overload
 
-from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.adapters.base import AnyTx, AsyncTx, SyncTx, in_transaction
 from holdfast.client.client import Resource
 from holdfast.client.pagination import PAGE_LENGTH, read_page
 from holdfast.client.start_options import Id, id_text, id_texts
@@ -31,11 +29,8 @@ from holdfast.storage.operation import Op
 class JobCommands(Resource):
     """What can be done to jobs in the caller's transaction; with an async one, await the answer."""
 
-    @overload
-    def cancel(self, tx: SyncTx, *ids: Id, reason: str = "") -> int: ...
-    @overload
-    def cancel(self, tx: AsyncTx, *ids: Id, reason: str = "") -> Coroutine[Any, Any, int]: ...
-    def cancel(self, tx: Any, *ids: Id, reason: str = "") -> Any:
+    @in_transaction
+    def cancel(self, tx: AnyTx, *ids: Id, reason: str = "") -> int:
         """Cancel the jobs that have not ended, running ones through their abort signal; return how many.
 
         Raises: JobNotFound, WrongState when all have ended; InvalidId.
@@ -45,11 +40,8 @@ class JobCommands(Resource):
             tx, lambda store, _: count_answer(cancel_jobs(store, wanted, reason))
         )
 
-    @overload
-    def trigger(self, tx: SyncTx, *ids: Id) -> int: ...
-    @overload
-    def trigger(self, tx: AsyncTx, *ids: Id) -> Coroutine[Any, Any, int]: ...
-    def trigger(self, tx: Any, *ids: Id) -> Any:
+    @in_transaction
+    def trigger(self, tx: AnyTx, *ids: Id) -> int:
         """Make the pending ones among the jobs due now; return how many.
 
         Raises: JobNotFound, WrongState when none is; InvalidId.
@@ -157,13 +149,8 @@ class AsyncJobs(JobCommands):
 class DeadLetterCommands(Resource):
     """What can be done to dead letters in the caller's transaction; with an async one, await the answer."""
 
-    @overload
-    def redrive(self, tx: SyncTx, *ids: Id, rate: float | None = None) -> int: ...
-    @overload
-    def redrive(
-        self, tx: AsyncTx, *ids: Id, rate: float | None = None
-    ) -> Coroutine[Any, Any, int]: ...
-    def redrive(self, tx: Any, *ids: Id, rate: float | None = None) -> Any:
+    @in_transaction
+    def redrive(self, tx: AnyTx, *ids: Id, rate: float | None = None) -> int:
         """Re-queue the failed ones among the jobs; return how many.
 
         Attempts start over; the history of earlier ones is kept. With a rate they stay dead letters until running
@@ -176,11 +163,8 @@ class DeadLetterCommands(Resource):
             tx, lambda store, _: count_answer(redrive_dead_letters(store, wanted, rate))
         )
 
-    @overload
-    def drop(self, tx: SyncTx, *ids: Id) -> int: ...
-    @overload
-    def drop(self, tx: AsyncTx, *ids: Id) -> Coroutine[Any, Any, int]: ...
-    def drop(self, tx: Any, *ids: Id) -> Any:
+    @in_transaction
+    def drop(self, tx: AnyTx, *ids: Id) -> int:
         """Delete the failed ones among the jobs, with their chains; return how many.
 
         Those that other jobs wait for are left alone.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Coroutine
 from datetime import datetime
-from typing import Any, overload
 
 import msgspec
 
-from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.adapters.base import AnyTx, in_transaction
 from holdfast.client.client import Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import view_of
@@ -30,11 +28,8 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
 class SubscriptionCommands(Resource):
     """What can be done to subscriptions in the caller's transaction; with an async one, await the answer."""
 
-    @overload
-    def remove(self, tx: SyncTx, event: str, handler: str) -> None: ...
-    @overload
-    def remove(self, tx: AsyncTx, event: str, handler: str) -> Coroutine[Any, Any, None]: ...
-    def remove(self, tx: Any, event: str, handler: str) -> Any:
+    @in_transaction
+    def remove(self, tx: AnyTx, event: str, handler: str) -> None:
         """Stop delivering an event to a handler; what was delivered stays. Raises: SubscriptionNotFound.
 
         A worker that still has the handler subscribes it again when it starts.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Coroutine
 from datetime import datetime
-from typing import Any, overload
 
 import msgspec
 
-from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.adapters.base import AnyTx, in_transaction
 from holdfast.client.client import Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import view_of
@@ -38,11 +36,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerCommands(Resource):
     """What can be done to workers in the caller's transaction; with an async one, await the answer."""
 
-    @overload
-    def drain(self, tx: SyncTx, id: str) -> None: ...
-    @overload
-    def drain(self, tx: AsyncTx, id: str) -> Coroutine[Any, Any, None]: ...
-    def drain(self, tx: Any, id: str) -> Any:
+    @in_transaction
+    def drain(self, tx: AnyTx, id: str) -> None:
         """Ask a worker to take nothing new, finish what it runs, and exit. Raises: WorkerNotFound."""
         return self._client.write(tx, lambda store, _: drain_worker(store, id))
 

@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeAlias, TypeVar, overload
 from holdfast.core.duration import Duration
 from holdfast.core.errors import NoTransaction
 from holdfast.core.records import AppliedMigration, Held
-from holdfast.core.replication import Replication
 from holdfast.storage.after_commit import Action, Witness
 from holdfast.storage.migrations import WAIT, Tell, log_wait
 from holdfast.storage.operation import Op, Row, Statement
@@ -210,9 +209,6 @@ class Database(Protocol):
 
     async def is_pooled(self) -> bool:
         """Say whether a pooler is between this process and the server."""
-
-    async def replication(self) -> Replication | None:
-        """Ask the URL's hosts for their part in replication; None where the store has no hosts."""
 
     def close(self) -> None:
         """Close every sync connection."""

@@ -6,9 +6,20 @@ The protocols of connections are for type checkers: sync or async shows in their
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 import msgspec
 
@@ -24,6 +35,8 @@ if TYPE_CHECKING:
     from holdfast.storage.sqlite.transaction import SqliteAsyncTransaction, SqliteTransaction
 
 E = TypeVar("E")
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer", covariant=True)
 
 log = logging.getLogger("holdfast.client")
 
@@ -119,6 +132,31 @@ class AsyncpgPoolConnection(Protocol):
 
 SyncTx: TypeAlias = Transaction | SyncConnection
 AsyncTx: TypeAlias = AsyncTransaction | AsyncConnection | AsyncpgConnection | AsyncpgPoolConnection
+AnyTx: TypeAlias = SyncTx | AsyncTx
+
+
+class InTransaction(Protocol[Given, Answer]):
+    """A method of a command, as type checkers see it."""
+
+    @overload
+    def __call__(self, tx: SyncTx, /, *args: Given.args, **options: Given.kwargs) -> Answer: ...
+    @overload
+    def __call__(
+        self, tx: AsyncTx, /, *args: Given.args, **options: Given.kwargs
+    ) -> Coroutine[Any, Any, Answer]: ...
+
+
+class CommandMethod(Protocol[Given, Answer]):
+    """The same in its class."""
+
+    def __get__(self, owner: Any, kind: Any = None) -> InTransaction[Given, Answer]: ...
+
+
+def in_transaction(
+    method: Callable[Concatenate[Any, AnyTx, Given], Answer],
+) -> CommandMethod[Given, Answer]:
+    """Declare that a method, which ends in `Client.write`, answers at once, or on an async connection when awaited."""
+    return method
 
 
 class OwnAdapter(SyncAdapter):

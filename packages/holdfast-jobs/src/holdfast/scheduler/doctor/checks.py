@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.commands.retention import ages_of, read_progress
 from holdfast.core.cycle import CycleSpec
@@ -12,7 +12,6 @@ from holdfast.core.duration import format_span, pluralize
 from holdfast.core.errors import ConfigError, HoldfastError
 from holdfast.core.lease import Lease
 from holdfast.core.registry import JobType
-from holdfast.core.replication import Replication
 from holdfast.core.statistics import RetentionProgress
 from holdfast.extensions import import_name, merge, rows
 from holdfast.notify.base import Notifier
@@ -48,10 +47,10 @@ FIXABLE = frozenset({"schema", "expired_leases"})
 
 
 class ServerFacts(NamedTuple):
-    """What the database says of itself and of its roles, as documents, and what its hosts say of replication."""
+    """What the database says of itself and of its roles, as documents, and what an extension knows of its hosts."""
 
     document: str
-    replication: Replication | None
+    replication: Any
     privileges: str = "{}"
 
 
@@ -64,7 +63,9 @@ async def read_server(database: Database) -> ServerFacts:
     stats = database.store.server_stats
     document = await database.read_async(stats.document(), READ_TIMEOUT_MS)
     privileges = await database.read_async(stats.privileges(), READ_TIMEOUT_MS)
-    return ServerFacts(document, await database.replication(), privileges)
+    ask = merge("replication").get(database.store.dialect)
+    replication = None if ask is None else await import_name(ask)(database)
+    return ServerFacts(document, replication, privileges)
 
 
 async def run_checks(

@@ -1,13 +1,13 @@
-"""Checks that the indexes and table options of the migrations are still there."""
+"""What the migrations declare: indexes and options of tables; checks that the indexes are still there."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
-from holdfast.scheduler.doctor import Finding, ok, problem, warning
+from holdfast.scheduler.doctor import Finding, ok, problem
 from holdfast.storage.migrations import load_migrations
 
 _STATEMENT = re.compile(
@@ -39,7 +39,9 @@ class DeclaredSchema:
                 self.indexes.pop(found["dropped"], None)
             else:
                 table = found["table"] or found["altered"]
-                self.options.setdefault(table, {}).update(_pairs(found["with"] or found["set"]))
+                self.options.setdefault(table, {}).update(
+                    parse_options(found["with"] or found["set"])
+                )
 
 
 @cache
@@ -56,7 +58,8 @@ def newest_version(dialect: str) -> int:
     return load_migrations(PACKAGES[dialect])[-1].version
 
 
-def _pairs(text: str) -> dict[str, str]:
+def parse_options(text: str) -> dict[str, str]:
+    """Read what is in the brackets of `with (…)` or `set (…)`."""
     parts = (each.partition("=") for each in text.split(","))
     return {name.strip(): value.strip() for name, _, value in parts}
 
@@ -81,35 +84,3 @@ def _rebuild(name: str, statement: str, schema: str) -> str:
         return f"{statement};"
     built = re.sub(r"index\s+(?:concurrently\s+)?", "index concurrently ", statement, count=1)
     return f'drop index if exists "{schema}".{name}; {built.replace("holdfast.", f"{schema}.", 1)};'
-
-
-def check_options(dialect: str, present: Mapping[str, Iterable[str]], schema: str) -> Finding:
-    """Check that tables have the options that the migrations set; others are their owner's own business."""
-    changed = [
-        (table, name, value, found.get(name))
-        for table, wanted in read_declared(dialect).options.items()
-        if table in present
-        for found in [_pairs(",".join(present[table]))]
-        for name, value in wanted.items()
-        if not _is_same(value, found.get(name))
-    ]
-    if not changed:
-        return ok("table_options", "as the migrations set them")
-    return warning(
-        "table_options",
-        ", ".join(f"{table}: {name}={found or 'unset'}" for table, name, _, found in changed),
-        "fillfactor and autovacuum settings keep the busy tables small and their updates cheap",
-        " ".join(
-            f'alter table "{schema}".{table} set ({name} = {value});'
-            for table, name, value, _ in changed
-        ),
-    )
-
-
-def _is_same(wanted: str, found: str | None) -> bool:
-    if found is None:
-        return False
-    try:
-        return float(wanted) == float(found)
-    except ValueError:
-        return wanted.lower() == found.lower()

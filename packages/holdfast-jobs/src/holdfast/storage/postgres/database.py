@@ -23,7 +23,6 @@ from psycopg import Connection, IsolationLevel
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import DatabaseUnreachable, MissingExtra, WrongDatabase
 from holdfast.core.records import AppliedMigration, Held
-from holdfast.core.replication import Replication
 from holdfast.extensions import import_name, merge
 from holdfast.storage.migrations import WAIT, Tell, check_schema, load_migrations, log_wait
 from holdfast.storage.operation import Op, run, run_async
@@ -63,7 +62,6 @@ from holdfast.storage.postgres.pool import (
 )
 from holdfast.storage.postgres.psycopg_internals import CAN_SHARE_SESSIONS
 from holdfast.storage.postgres.shortage import shortage_of
-from holdfast.storage.postgres.standbys import read_replication
 from holdfast.storage.postgres.store import PostgresStore, translate
 from holdfast.storage.postgres.transaction import (
     PostgresAsyncTransaction,
@@ -269,8 +267,9 @@ class PostgresDatabase:
         async with self._connection_async() as connection:
             return await is_pooled_async(connection)
 
-    async def replication(self) -> Replication:
-        return await read_replication(self._url, self.schema, self.read_async)
+    def url_with_password(self) -> str:
+        """The URL as it was given."""
+        return self._url
 
     def close(self) -> None:
         if self._pool is not None:

@@ -186,9 +186,6 @@ class SqliteDatabase(EnoughConnections):
     async def is_pooled(self) -> bool:
         return False
 
-    async def replication(self) -> None:
-        return None
-
     def close(self) -> None:
         if self._held is not None:
             self._held.close()

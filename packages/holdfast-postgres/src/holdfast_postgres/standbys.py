@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol, TypeVar
 
 import msgspec
 import psycopg
 from psycopg.conninfo import make_conninfo
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.replication import HostStatus, Replication, StandbyStatus, with_failover_loss
+from holdfast.storage.database import Database
 from holdfast.storage.operation import Op, Statement, run
 from holdfast.storage.postgres.connection import PsycopgExecutor, connection_string, parse_url
+from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.hosts import HOST_TIMEOUT_S, hosts_of
-
-T = TypeVar("T")
+from holdfast_postgres.replication import HostStatus, Replication, StandbyStatus, with_failover_loss
 
 _TIMEOUT_MS = 5_000
 _MAX_HOSTS = 16
 _USUAL_PORT = "5432"
-
-
-class ReadAsync(Protocol):
-    """Runs an operation on a connection of the database's pool."""
-
-    async def __call__(self, op: Op[T], timeout_ms: int | None = None, /) -> T: ...
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -38,15 +31,20 @@ class _Answer(msgspec.Struct, frozen=True):
     standbys: list[StandbyStatus]
 
 
-async def read_replication(url: str, schema: str, read: ReadAsync) -> Replication:
-    """Ask every host; one that gives no answer is in the result with the reason. A single host is asked by `read`."""
+async def read_replication(database: Database) -> Replication | None:
+    """Ask every host of the URL; one that gives no answer is in the result with the reason. A single host is asked on
+    a connection of the pool, and none where the database is a test's own connection.
+    """
+    if not isinstance(database, PostgresDatabase):
+        return None
+    url, schema = database.url_with_password(), database.schema
     known = parse_url(url)
     hosts = hosts_of(known)
     if "hostaddr" in known:
         # Addresses beside the names cannot be asked one by one; the server that answers still knows its standbys.
         del hosts[1:]
     if len(hosts) == 1:
-        answers = [await _read_answer(read)]
+        answers = [await _read_answer(database)]
     else:
         asked = (asyncio.to_thread(_ask, url, schema, *each) for each in hosts[:_MAX_HOSTS])
         answers = await asyncio.gather(*asked)
@@ -67,10 +65,10 @@ async def read_replication(url: str, schema: str, read: ReadAsync) -> Replicatio
     )
 
 
-async def _read_answer(read: ReadAsync) -> _Answer | str:
+async def _read_answer(database: Database) -> _Answer | str:
     """Return the answer of the server that every connection goes to, or the reason why there is none."""
     try:
-        return await read(_answer(), _TIMEOUT_MS)
+        return await database.read_async(_answer(), _TIMEOUT_MS)
     except HoldfastError as error:
         return _reason(error)
 
