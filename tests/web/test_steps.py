@@ -46,6 +46,27 @@ async def test_a_job_shows_its_steps_and_what_it_waits_for(api: Api, durable: Du
     assert page.count("<svg") > 4
 
 
+async def test_chains_that_a_function_called_do_not_count_as_what_blocks_it(
+    api: Api, durable: DurableScene
+) -> None:
+    job = durable.begin()
+    chains = durable.call(job, 1, 1)
+    durable.park(job)
+    found = (await api.call(None, "GET", f"/api/v1/jobs/{job.id}")).json()
+    assert [(each["chain_id"], each["called"]) for each in found["blockers"]] == [
+        (each, True) for each in chains
+    ]
+    page = (await api.call(None, "GET", f"/jobs/{job.id}")).text
+    assert "Called chains" in page
+    assert "Blocked by" not in page
+    blocked = durable.scene.start("mail.send", blockers=(chains[1],))
+    found = (await api.call(None, "GET", f"/api/v1/jobs/{blocked}")).json()
+    assert [each["called"] for each in found["blockers"]] == [False]
+    page = (await api.call(None, "GET", f"/jobs/{blocked}")).text
+    assert "Blocked by" in page
+    assert "Called chains" not in page
+
+
 async def test_steps_that_the_code_no_longer_asks_for_are_marked(
     api: Api, durable: DurableScene
 ) -> None:

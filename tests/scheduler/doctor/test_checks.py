@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.commands.signals import make_signal
 from holdfast.core.cycle import NewCycle, NewRun
-from holdfast.core.records import Claim, Finish, FinishKind, LeaseClass, NewJob, Probe
+from holdfast.core.records import Claim, Ending, Finish, FinishKind, LeaseClass, NewJob, Probe
 from holdfast.core.statistics import RetentionProgress
 from holdfast.core.subscriptions import Subscription
 from holdfast.core.worker_presence import WorkerSign
@@ -49,10 +49,11 @@ async def _work(database: Database, version: str, *types: str) -> None:
     await database.run_async(database.store.workers.sign(sign))
 
 
-async def _start(database: Database, type: str, **fields: Any) -> None:
+async def _start(database: Database, type: str, **fields: Any) -> str:
     job_id = new_id()
     job = NewJob(job_id, job_id, type, "{}")
     await database.run_async(database.store.jobs.insert([job], **fields))
+    return job_id
 
 
 async def test_a_healthy_database_has_only_good_findings_that_can_be_printed_as_json(
@@ -115,6 +116,18 @@ async def test_leases_that_no_reaper_recovers_are_a_problem_that_can_be_fixed(
     assert (
         await fix_problems(database, SETTINGS, await run_checks(database, SETTINGS), SILENT) == []
     )
+
+
+async def test_an_expired_lease_that_holds_no_job_is_no_problem(database: Database) -> None:
+    long_ago = await database.run_async(database.store.schema.clock()) - 3_600_000_000
+    job_id = await _start(database, "mail", now=long_ago)
+    token = new_id()
+    lease = LeaseClass(token, 60_000, 25, 1_000, 5_000)
+    claim = Claim("w-dead", 10, (Probe("mail", 5, token, 10, 0, FIRST),), (lease,))
+    assert await database.run_async(database.store.jobs.claim(claim, long_ago))
+    await database.run_async(database.store.jobs.end([Ending(job_id, "cancelled")]))
+    found = (await _found(database))["expired_leases"]
+    assert (found.verdict, found.measured[:27]) == ("ok", "0 jobs under expired leases")
 
 
 async def test_a_database_without_a_schema_can_be_fixed(tmp_path: Any) -> None:

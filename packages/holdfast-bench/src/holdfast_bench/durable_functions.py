@@ -207,8 +207,8 @@ def measure_signals(bench: Bench) -> list[Result]:
             baseline="few",
             against=f"among {FEW_WAITS} waits",
             beside={"waits": many.count},
-            floor=1.5,
-            goal=1.2,
+            floor=1.2,
+            goal=1.05,
         )
     ]
 

@@ -117,9 +117,10 @@ def shown_attempt(attempt: AttemptRecord) -> dict[str, Any]:
 
 
 def shown_blocker(blocker: BlockerRecord) -> dict[str, Any]:
-    """Return a chain that a job waits or waited for."""
+    """Return a chain that a job waits or waited for, because it was started so or because its function called it."""
     return {
         "chain_id": blocker.chain_id,
+        "called": blocker.step is not None,
         "open": blocker.open,
         "on_failure": blocker.on_failure,
         "state": blocker.state,

@@ -115,6 +115,7 @@ _BLOCKER_COLUMNS = (
     Column("waits for chain", lambda row: row["chain_id"]),
     Column("state", lambda row: row["state"], state_colour),
     Column("open", lambda row: "yes" if row["open"] else "no"),
+    Column("called", lambda row: "yes" if row["called"] else "no"),
 )
 
 

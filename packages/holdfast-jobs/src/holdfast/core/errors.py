@@ -495,7 +495,7 @@ class StepUnreadable(InputUnreadable, code="HF153"):
     code that fits.
     """
 
-    fix = "give a changed step another name, or branch by job.started_version"
+    fix = "give a changed step another name, branch by job.started_version, or use @app.upgrade(…, step=…)"
 
 
 class SealError(PayloadError):

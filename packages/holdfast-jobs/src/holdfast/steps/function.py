@@ -530,17 +530,8 @@ class DurableFunction:
         claimed = self._attempt.claimed
         self._position += 1
         values.setdefault("started_at", self._now())
-        return NewStep(
-            claimed.id,
-            claimed.token,
-            id.name,
-            id.key,
-            id.nth,
-            self._position,
-            kind,
-            state,
-            **values,
-        )
+        proof = (claimed.id, claimed.token, id.name, id.key, id.nth)
+        return NewStep(*proof, self._position, kind, state, **values)
 
     def _make_end(
         self,

@@ -320,7 +320,7 @@ def _check_expired(fleet: Fleet, reaper_interval_ms: int) -> Finding:
     late_ms = max(0, fleet.now - oldest) // 1000
     stuck = pluralize(fleet.totals.stuck, "job")
     measured = f"{stuck} under expired leases, the oldest for {format_span(late_ms * 1000)}"
-    if late_ms <= 3 * reaper_interval_ms:
+    if late_ms <= 3 * reaper_interval_ms or not fleet.totals.stuck:
         return ok("expired_leases", measured)
     return problem(
         "expired_leases",
