@@ -351,21 +351,16 @@ def _check_ordered(
 ) -> None:
     if ordered is None:
         return
+    why = help = None
     if any(each.by is not None for each in limits):
-        raise InvalidOption(
-            f"job type {type} is ordered, so jobs of one key already run one at a time",
-            help="omit Limit(…, by=…)",
-        )
-    if fair is not None:
-        raise InvalidOption(
-            f"job type {type} is ordered, so its keys already take turns",
-            help="omit fair=",
-        )
-    if batch is not None:
-        raise InvalidOption(
-            f"job type {type} is ordered and cannot be handled in batches: one job of a key runs at a time",
-            help="omit batch= or ordered=",
-        )
+        why, help = "so jobs of one key already run one at a time", "omit Limit(…, by=…)"
+    elif fair is not None:
+        why, help = "so its keys already take turns", "omit fair="
+    elif batch is not None:
+        why = "and cannot be handled in batches: one job of a key runs at a time"
+        help = "omit batch= or ordered="
+    if why is not None:
+        raise InvalidOption(f"job type {type} is ordered, {why}", help=help)
 
 
 def _shared_rules(type: str, bounds: Sequence[Limit | Rate]) -> tuple[PartitionRule, ...]:
