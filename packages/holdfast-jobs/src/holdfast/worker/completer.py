@@ -215,7 +215,7 @@ class Completer:
         now = attempt.ended_at or self._monotonic()
         pending = self._recorder.add(attempt, finish, now)
         pending.unsure = unsure
-        if finish.next_blockers or finish.on_failed or attempt.is_refunded:
+        if finish.next_blockers or finish.on_failed or (finish.gate and attempt.is_refunded):
             self._slow.add(pending)
             return
         self._admission.note_pending(now)
