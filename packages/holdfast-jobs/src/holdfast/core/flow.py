@@ -246,7 +246,7 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
     batch = _batch_rule(type, options)
     if not (limits or rates or fair or ordered or batch):
         return None
-    _check_ordered(type, limits, fair, ordered, options.get("batch"))
+    _check_ordered(type, limits, options)
     bounds: list[Limit | Rate] = [*limits, *rates]
     bys = [each.by for each in (*bounds, fair, ordered) if each is not None and each.by is not None]
     batch_by = _check_by("batch_by", options.get("batch_by"), None)
@@ -342,21 +342,15 @@ def _each_of(option: str, given: Sequence[object] | None, kind: type[T]) -> list
     return found
 
 
-def _check_ordered(
-    type: str,
-    limits: Sequence[Limit],
-    fair: Fair | None,
-    ordered: Ordered | None,
-    batch: int | None,
-) -> None:
-    if ordered is None:
+def _check_ordered(type: str, limits: Sequence[Limit], options: Mapping[str, Any]) -> None:
+    if options.get("ordered") is None:
         return
     why = help = None
     if any(each.by is not None for each in limits):
         why, help = "so jobs of one key already run one at a time", "omit Limit(…, by=…)"
-    elif fair is not None:
+    elif options.get("fair") is not None:
         why, help = "so its keys already take turns", "omit fair="
-    elif batch is not None:
+    elif options.get("batch") is not None:
         why = "and cannot be handled in batches: one job of a key runs at a time"
         help = "omit batch= or ordered="
     if why is not None:
