@@ -91,7 +91,7 @@ CHAOS_SEED ?= 1
 torture: setup ## Run deeper and longer tests: timing, interleavings, random moves, campaigns of faults.
 	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1200 \
 		-m "torture or not torture" tests/worker tests/contract/test_interleavings.py tests/model $(ARGS)
-	@$(BIN)/python -m pytest -s --timeout 7200 -m torture tests/failover tests/chaos/test_failover.py tests/output tests/schedules tests/streams tests/simulation tests/testing tests/top tests/django $(ARGS)
+	@$(BIN)/python -m pytest -s --timeout 7200 -m torture tests/failover tests/chaos/test_failover.py tests/context tests/storage tests/output tests/schedules tests/streams tests/simulation tests/testing tests/top tests/django $(ARGS)
 	@HOLDFAST_SATURATED_JOBS=1000000 HOLDFAST_TURNS=20000 $(BIN)/python -m pytest --timeout 3600 -m "torture or not torture" \
 		tests/contract/test_postgres_limit_costs.py tests/contract/test_sqlite_limit_costs.py tests/chaos/test_limit_race.py $(ARGS)
 	@$(BIN)/holdfast chaos --postgres --seconds $(CHAOS_SECONDS) --every 2 --seed $(CHAOS_SEED)

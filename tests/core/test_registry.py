@@ -193,6 +193,14 @@ def test_what_is_left_out_is_the_default_of_its_kind() -> None:
     assert event.retry is None
 
 
+def test_a_type_without_a_sealer_is_not_compared_with_a_protocol(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = made(charge)
+    monkeypatch.delattr("holdfast.core.registry.PayloadStore")
+    assert plain.payloads is None
+
+
 def test_an_async_handler_runs_on_the_loop_and_a_sync_one_in_a_thread() -> None:
     class Handler:
         async def __call__(self, job: Work[Order]) -> None: ...

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.core.errors import SchemaChanged, SchemaTooNew, SchemaTooOld, WrongDatabase
 from holdfast.storage.migrations import load_migrations
+from holdfast.storage.sqlite import migrations
 from holdfast.storage.sqlite.database import SqliteDatabase
 from holdfast.storage.sqlite.migrations import migration_sql
 from tests.storage.sqlite.scene import new_job
@@ -53,6 +54,27 @@ def test_threads_that_migrate_at_once_apply_each_step_once(path: Path) -> None:
     assert sum(len(steps) for steps in applied) == len(load_migrations("holdfast.storage.sqlite"))
     for database in databases:
         database.close()
+
+
+def test_others_write_between_two_steps_of_an_upgrade(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = load_migrations("holdfast.storage.sqlite")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(migrations, "load_migrations", lambda _: known[:-3])
+        SqliteDatabase(path).migrate()
+    seen: list[int] = []
+
+    def write(_: float) -> None:
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+            other.execute("begin immediate")
+            read = "select max(version) from holdfast_schema_version"
+            seen.append(other.execute(read).fetchone()[0])
+
+    monkeypatch.setattr("holdfast.storage.sqlite.migrations.time.sleep", write)
+    applied = [each.version for each in SqliteDatabase(path).migrate()]
+    assert applied == [each.record.version for each in known[-3:]]
+    assert seen == applied[:-1]
 
 
 def test_a_schema_that_no_longer_serves_this_code_is_refused(database: SqliteDatabase) -> None:

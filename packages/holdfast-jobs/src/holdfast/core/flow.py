@@ -246,7 +246,7 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
     batch = _batch_rule(type, options)
     if not (limits or rates or fair or ordered or batch):
         return None
-    _check_ordered(type, limits, fair, ordered, options.get("batch"))
+    _check_ordered(type, limits, options)
     bounds: list[Limit | Rate] = [*limits, *rates]
     bys = [each.by for each in (*bounds, fair, ordered) if each is not None and each.by is not None]
     batch_by = _check_by("batch_by", options.get("batch_by"), None)
@@ -342,30 +342,19 @@ def _each_of(option: str, given: Sequence[object] | None, kind: type[T]) -> list
     return found
 
 
-def _check_ordered(
-    type: str,
-    limits: Sequence[Limit],
-    fair: Fair | None,
-    ordered: Ordered | None,
-    batch: int | None,
-) -> None:
-    if ordered is None:
+def _check_ordered(type: str, limits: Sequence[Limit], options: Mapping[str, Any]) -> None:
+    if options.get("ordered") is None:
         return
+    why = help = None
     if any(each.by is not None for each in limits):
-        raise InvalidOption(
-            f"job type {type} is ordered, so jobs of one key already run one at a time",
-            help="omit Limit(…, by=…)",
-        )
-    if fair is not None:
-        raise InvalidOption(
-            f"job type {type} is ordered, so its keys already take turns",
-            help="omit fair=",
-        )
-    if batch is not None:
-        raise InvalidOption(
-            f"job type {type} is ordered and cannot be handled in batches: one job of a key runs at a time",
-            help="omit batch= or ordered=",
-        )
+        why, help = "so jobs of one key already run one at a time", "omit Limit(…, by=…)"
+    elif options.get("fair") is not None:
+        why, help = "so its keys already take turns", "omit fair="
+    elif options.get("batch") is not None:
+        why = "and cannot be handled in batches: one job of a key runs at a time"
+        help = "omit batch= or ordered="
+    if why is not None:
+        raise InvalidOption(f"job type {type} is ordered, {why}", help=help)
 
 
 def _shared_rules(type: str, bounds: Sequence[Limit | Rate]) -> tuple[PartitionRule, ...]:

@@ -88,8 +88,8 @@ class JobType:
 
     @property
     def payloads(self) -> PayloadStore | None:
-        """What keeps its large payloads."""
-        return self.sealer if isinstance(self.sealer, PayloadStore) else None
+        """What keeps its large payloads; each job asks, and to compare with a protocol takes microseconds."""
+        return it if (it := self.sealer) is not None and isinstance(it, PayloadStore) else None
 
     @property
     def stored_version(self) -> int | None:

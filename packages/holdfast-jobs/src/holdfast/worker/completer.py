@@ -79,12 +79,12 @@ class Recorder:
         self._emitter = context.emitter
         self._claimer = claimer
         self._claims = context.wakes.claims
-        self._hints = hints
+        self.hints = hints
         self._ends_by_itself = (
             context.options.stop_when_idle or context.options.max_items is not None
         )
         self._admission = admission
-        self._backlog = backlog
+        self.backlog = backlog
         self.all_settled = asyncio.Event()
         self.all_settled.set()
 
@@ -126,7 +126,7 @@ class Recorder:
     def resume(self) -> None:
         """Have handlers begin and jobs be claimed again, if they were held back and no longer are."""
         if self._admission.has_caught_up():
-            self._backlog.resume()
+            self.backlog.resume()
             self._claims.set()
 
     def announce(self, attempt: Attempt, finish: Finish) -> None:
@@ -135,36 +135,27 @@ class Recorder:
         if finish.gate is not None:
             # Its place in the partition is free: for us, or for another worker with a free slot.
             self._claimer.hint(attempt.type.name)
-            self._hints.send_soon(Hint("due", attempt.type.name))
+            self.hints.send_soon(Hint("due", attempt.type.name))
         match finish.kind:
             case "continue" if finish.next is not None:
                 self._claimer.hint(finish.next.type)
-                self._hints.send_soon(Hint("due", finish.next.type))
+                self.hints.send_soon(Hint("due", finish.next.type))
             case "retry" | "snooze" | "park":
                 # The next due job may be another than the claimer believes.
                 self._claims.set()
             case "release":
                 # It keeps its place, which lies before every worker's cursor.
                 self._claimer.hint(attempt.type.name, full_scan=True)
-                self._hints.send_soon(Hint("look", attempt.type.name))
+                self.hints.send_soon(Hint("look", attempt.type.name))
             case _:
-                self._hints.send_ended(attempt.claimed.chain_id)
+                self.hints.send_ended(attempt.claimed.chain_id)
         if self._ends_by_itself:
             self._claims.set()
-
-    def is_awaited(self, chain_id: str) -> bool:
-        """Whether a client waits for a chain."""
-        return self._hints.is_awaited(chain_id)
-
-    @property
-    def has_backlog(self) -> bool:
-        """Whether claimed jobs wait for a slot."""
-        return bool(len(self._backlog))
 
     def announce_ended(self, chains: Sequence[str], fan_in: FanIn) -> None:
         """Send the hints of chains that ended otherwise than by an attempt of ours."""
         for each in chains:
-            self._hints.send_ended(each)
+            self.hints.send_ended(each)
         self.announce_unblocked(fan_in)
 
     def announce_unblocked(self, fan_in: FanIn) -> None:
@@ -172,9 +163,9 @@ class Recorder:
         self._emitter.emit_unblocked(fan_in.opened)
         for type in {each.type for each in fan_in.opened}:
             self._claimer.hint(type)
-            self._hints.send_soon(Hint("due", type))
+            self.hints.send_soon(Hint("due", type))
         for each in fan_in.failed:
-            self._hints.send_ended(each.chain_id)
+            self.hints.send_ended(each.chain_id)
 
 
 class Completer:
@@ -215,7 +206,7 @@ class Completer:
         now = attempt.ended_at or self._monotonic()
         pending = self._recorder.add(attempt, finish, now)
         pending.unsure = unsure
-        if finish.next_blockers or finish.on_failed or attempt.is_refunded:
+        if finish.next_blockers or finish.on_failed or (finish.gate and attempt.is_refunded):
             self._slow.add(pending)
             return
         self._admission.note_pending(now)
@@ -293,9 +284,9 @@ class Completer:
         """Whether nobody waits for an outcome, and others are likely to follow it."""
         if finish.kind != "complete" or finish.gate is not None or attempt.claimed.awaited:
             return False
-        if self._recorder.is_awaited(attempt.claimed.chain_id):
+        if self._recorder.hints.is_awaited(attempt.claimed.chain_id):
             return False
-        return bool(self._admission.running) or self._recorder.has_backlog
+        return bool(self._admission.running or self._recorder.backlog)
 
     async def _gather(self) -> None:
         """Put off a small flush that would follow the last one closely.
@@ -459,10 +450,8 @@ class SlowCompleter:
             self._waiting = [each for each in self._waiting if not each.pending.is_settled]
 
     def _until_next(self) -> float | None:
-        if not self._waiting:
-            return None
-        next_at = min(each.due_at for each in self._waiting)
-        return max(0.0, next_at - self._context.clock.monotonic())
+        next_at = min((each.due_at for each in self._waiting), default=None)
+        return None if next_at is None else max(0.0, next_at - self._context.clock.monotonic())
 
     async def _try_together(self, due: list[SlowOutcome]) -> None:
         # Two attempts of one job, an old and a new one, never share a statement.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -53,37 +54,42 @@ def apply_migrations(
     make_id: Callable[[], str],
     place: DatabasePlace = ANYWHERE,
 ) -> list[AppliedMigration]:
-    """Take every pending step in one transaction; return what was applied.
+    """Take every pending step; return what was applied. In a file that is in use, others may write between two steps.
 
     Concurrency: one at a time per file; those that waited find the work done.
     """
-    begin(connection, lock_wait)
-    try:
-        applied = _apply(connection, make_id, place)
-        connection.execute("commit")
-    except sqlite3.Error as error:
-        raise translate(error, "the migration") or error from error
-    finally:
-        if connection.in_transaction:
-            connection.execute("rollback")
-    return applied
+    taken: list[AppliedMigration] = []
+    while True:
+        begin(connection, lock_wait)
+        try:
+            has_more = _apply(connection, taken)
+            if not has_more:
+                run(SchemaStore(place).identify(make_id()), SqliteExecutor(connection))
+            connection.execute("commit")
+        except sqlite3.Error as error:
+            raise translate(error, "the migration") or error from error
+        finally:
+            if connection.in_transaction:
+                connection.execute("rollback")
+        if not has_more:
+            return taken
+        time.sleep(0.1)  # those who wait for the file's lock look at least so often
 
 
-def _apply(
-    connection: sqlite3.Connection, make_id: Callable[[], str], place: DatabasePlace
-) -> list[AppliedMigration]:
-    executor = SqliteExecutor(connection)
-    known = load_migrations(PACKAGE)
-    applied = read_applied(connection)
+def _apply(connection: sqlite3.Connection, taken: list[AppliedMigration]) -> bool:
+    """Take the next step, or all of a new file; say whether there are more."""
+    known, applied = load_migrations(PACKAGE), read_applied(connection)
     check_unchanged(known, applied)
     todo = list_pending(known, applied)
-    for step in todo:
+    steps = todo[:1] if applied else todo
+    for step in steps:
         for statement in _statements_of(step.text):
             connection.execute(statement)
-        run(SchemaStore().record(step.record), executor)
-    check_schema(known, read_applied(connection))
-    run(SchemaStore(place).identify(make_id()), executor)
-    return [step.record for step in todo]
+        run(SchemaStore().record(step.record), SqliteExecutor(connection))
+    taken += [step.record for step in steps]
+    if len(todo) == len(steps):
+        check_schema(known, read_applied(connection))
+    return len(todo) > len(steps)
 
 
 def _statements_of(script: str) -> Iterator[str]:
