@@ -56,16 +56,16 @@ class StreamAdmin(ParkedAdmin):
 
     noun = "stream"
 
-    def finding(self, name: str) -> Op[ReaderRecord]:
+    def find_op(self, name: str) -> Op[ReaderRecord]:
         return find_reader(name)
 
-    def reading(self, name: str, state: ParkedState | None, limit: int) -> Op[list[ParkedEvent]]:
+    def parked_op(self, name: str, state: ParkedState | None, limit: int) -> Op[list[ParkedEvent]]:
         return READERS.parked_events(name, state, limit)
 
-    def retrying(self, name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
+    def retry_op(self, name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
         return retry_parked(name, ids)
 
-    def skipping(self, name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
+    def skip_op(self, name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
         return skip_parked(name, ids)
 
     async def list(self, caller: Caller) -> list[StreamFacts]:

@@ -39,7 +39,7 @@ async def get(request: BoundRequest) -> ApiResponse:
 
 async def list_parked(request: BoundRequest) -> ApiResponse:
     """List the events that a reader could not take."""
-    found = await request.service.of(StreamAdmin).parked(
+    found = await request.service.of(StreamAdmin).list_parked(
         request.caller, request["name"], request["state"], request["limit"]
     )
     return ApiResponse({"items": [StreamAdmin.parked_json(each) for each in found]})

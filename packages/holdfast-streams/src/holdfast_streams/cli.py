@@ -131,7 +131,7 @@ def _add_parked(
     @with_database
     def list_parked(session: CliSession, name: str, state: Any, limit: int, output: Format) -> None:
         admin = admin_of(session)
-        found = session.run(admin.parked(session.caller(), name, state, limit))
+        found = session.run(admin.list_parked(session.caller(), name, state, limit))
         rows = [admin.parked_json(each) for each in found]
         write_records(rows, columns, output, empty=f"no parked {noun}s")
 
@@ -141,7 +141,7 @@ def _add_parked(
         admin, caller = admin_of(session), session.caller(change.reason)
         if change.dry_run or (verb == "skip" and not ids):
             state = None if verb == "retry" and "held" in states else "failed"
-            found = session.run(admin.parked(caller, name, state, MAX_PARKED))
+            found = session.run(admin.list_parked(caller, name, state, MAX_PARKED))
             meant = [admin.parked_json(each) for each in found if not ids or each.id in ids]
             if not confirm_change(change, verb, noun, meant, columns, many=not ids):
                 return Exit.OK

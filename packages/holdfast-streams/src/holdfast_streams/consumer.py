@@ -127,8 +127,8 @@ class ConsumerDelivery:
 
     @property
     def max_deaths(self) -> int | None:
-        most = self.consumer.retry.max_attempts
-        return None if most is None else DEATHS_PER_TRY * most
+        tries = self.consumer.retry.max_attempts
+        return None if tries is None else DEATHS_PER_TRY * tries
 
     async def give_up(self, held: HeldLine, block: ReadBlock, error: str) -> None:
         assert block.upto is not None

@@ -14,51 +14,51 @@ from holdfast.storage.operation import Op
 
 
 class ParkedAdmin(NounAdmin):
-    """Lists, retries and skips what was parked under a name. Every method raises what `finding` does for another."""
+    """Lists, retries and skips what was parked under a name. Every method raises what `find_op` does for another."""
 
     noun: ClassVar[str]
 
     @abstractmethod
-    def finding(self, name: str) -> Op[Any]:
+    def find_op(self, name: str) -> Op[Any]:
         """Read what has the name. Raises: ReaderNotFound or InboxNotFound."""
 
     @abstractmethod
-    def reading(self, name: str, state: Any, limit: int) -> Op[list[Any]]:
+    def parked_op(self, name: str, state: Any, limit: int) -> Op[list[Any]]:
         """Read what was parked."""
 
     @abstractmethod
-    def retrying(self, name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
+    def retry_op(self, name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
         """Have all or some taken again."""
 
     @abstractmethod
-    def skipping(self, name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
+    def skip_op(self, name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
         """Give all or some up."""
 
     async def find(self, caller: Caller, name: str) -> Any:
         """Read what has the name."""
-        return await self._gateway.read(caller, f"{self.noun}.list", lambda _: self.finding(name))
+        return await self._gateway.read(caller, f"{self.noun}.list", lambda _: self.find_op(name))
 
-    async def parked(
+    async def list_parked(
         self, caller: Caller, name: str, state: Any = None, limit: int = 50
     ) -> list[Any]:
         """Read what was parked, in one state or in all."""
         await self.find(caller, name)
         return await self._gateway.read(
-            caller, f"{self.noun}.list", lambda _: self.reading(name, state, limit)
+            caller, f"{self.noun}.list", lambda _: self.parked_op(name, state, limit)
         )
 
     async def retry(self, caller: Caller, name: str, ids: Sequence[str] = ()) -> list[str]:
         """Have it taken again, all or some. Raises: InvalidId."""
         wanted = _parse(ids)
         return await self._gateway.run(
-            caller, f"{self.noun}.retry", lambda _: self.retrying(name, wanted)
+            caller, f"{self.noun}.retry", lambda _: self.retry_op(name, wanted)
         )
 
     async def skip(self, caller: Caller, name: str, ids: Sequence[str] = ()) -> list[str]:
         """Give up what failed, all or some. Raises: InvalidId."""
         wanted = _parse(ids)
         return await self._gateway.run(
-            caller, f"{self.noun}.skip", lambda _: self.skipping(name, wanted)
+            caller, f"{self.noun}.skip", lambda _: self.skip_op(name, wanted)
         )
 
     @staticmethod

@@ -275,8 +275,8 @@ class ReaderLoop:
         self, held: HeldLine, delivery: BlockDelivery, block: ReadBlock
     ) -> None:
         """Count a try of an event that processes may have died of, before it; park it after too many."""
-        tries, most = held.failures + 1, delivery.max_deaths
-        if most is not None and tries > SUSPECTED_AFTER + most:
+        tries, max_deaths = held.failures + 1, delivery.max_deaths
+        if max_deaths is not None and tries > SUSPECTED_AFTER + max_deaths:
             await delivery.give_up(held, block, f"processes ended {tries - 1} times with it")
             return
         if not await self._link.run(LINES.fail(held.token, tries, DIED, now=self._now())):

@@ -70,18 +70,18 @@ class InboxAdmin(ParkedAdmin):
 
     noun = "inbox"
 
-    def finding(self, name: str) -> Op[InboxRecord]:
+    def find_op(self, name: str) -> Op[InboxRecord]:
         return find_inbox(name)
 
-    def reading(
+    def parked_op(
         self, name: str, state: ParkedMessageState | None, limit: int
     ) -> Op[builtins.list[ParkedMessage]]:
         return INBOXES.parked_messages(name, state, limit)
 
-    def retrying(self, name: str, ids: Sequence[str] | None) -> Op[Change[builtins.list[str]]]:
+    def retry_op(self, name: str, ids: Sequence[str] | None) -> Op[Change[builtins.list[str]]]:
         return retry_messages(name, ids)
 
-    def skipping(self, name: str, ids: Sequence[str] | None) -> Op[Change[builtins.list[str]]]:
+    def skip_op(self, name: str, ids: Sequence[str] | None) -> Op[Change[builtins.list[str]]]:
         return skip_messages(name, ids)
 
     async def list(self, caller: Caller) -> list[InboxRecord]:

@@ -34,7 +34,7 @@ async def list_(request: BoundRequest) -> ApiResponse:
 
 async def list_parked(request: BoundRequest) -> ApiResponse:
     """List the messages that an inbox could not take."""
-    found = await request.service.of(InboxAdmin).parked(
+    found = await request.service.of(InboxAdmin).list_parked(
         request.caller, request["name"], request["state"], request["limit"]
     )
     return ApiResponse({"items": [InboxAdmin.parked_json(each) for each in found]})
