@@ -27,7 +27,7 @@ from holdfast.worker.heartbeat import Heartbeat
 from holdfast.worker.options import PollBackoff
 from holdfast_streams.consumer import ConsumerDelivery, raise_failure
 from holdfast_streams.line_reader import HeldLine
-from holdfast_streams.reader_store import READERS, ClaimedLine, LineStore
+from holdfast_streams.reader_store import READERS, SUSPECTED_AFTER, ClaimedLine, LineStore
 from tests.simulation.server import Request, Server
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -218,6 +218,7 @@ class Looked:
         params: dict[str, Any] = {"reader": reader, "worker": worker, "token": token, "now": now}
         free = Looked.free.get(worker, "[]")
         params |= {"limit": limit, "lease_ms": lease_ms, "free": free}
+        params["suspected"] = SUSPECTED_AFTER
         found = [ClaimedLine(*row) for row in (yield Statement("line_claim", params))]
         lines = yield from READERS.lines(now)
         Looked.free[worker] = texts([str(each.line) for each in lines if each.worker is None])

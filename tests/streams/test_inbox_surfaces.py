@@ -57,7 +57,11 @@ def test_the_command_line_lists_inboxes_and_acts_on_parked_messages(parked: Inbo
         "due",
         "failed",
     ]
-    assert call(parked, "skip", "stripe", "-o", "json") == [{"id": second["id"]}]
+    unknown = invoke(parked, "skip", "stripe", first["id"], second["id"], "--dry-run")
+    assert "would skip 1 message" in unknown.output
+    unconfirmed = invoke(parked, "skip", "stripe")
+    assert (unconfirmed.exit_code, "was not confirmed" in unconfirmed.output) == (4, True)
+    assert call(parked, "skip", "stripe", "--yes", "-o", "json") == [{"id": second["id"]}]
     call(parked, "remove", "paid", "stripe", "--reason", "test")
     assert call(parked, "list", "-o", "json") == []
     assert parked.parked() == []

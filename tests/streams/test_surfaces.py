@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from holdfast.cli.main import cli
 from holdfast.scheduler.doctor.checks import run_checks
@@ -32,8 +32,12 @@ def behind(scene: Scene) -> Scene:
     return scene
 
 
+def invoke(scene: Scene, *words: str) -> Result:
+    return CliRunner().invoke(cli, ["streams", *words, "--url", scene.url])
+
+
 def call(scene: Scene, *words: str) -> str:
-    result = CliRunner().invoke(cli, ["streams", *words, "--url", scene.url])
+    result = invoke(scene, *words)
     assert result.exit_code == 0, result.output
     return result.stdout if "json" in words else result.output
 
@@ -57,10 +61,50 @@ def test_the_command_line_lists_lag_and_parked_events_and_changes_readers(behind
     behind.app.close()
 
 
-def test_an_unknown_reader_is_named_with_the_nearest(behind: Scene) -> None:
-    result = CliRunner().invoke(cli, ["streams", "pause", "revenu", "--url", behind.url])
-    assert result.exit_code == 3
-    assert "revenue" in result.output
+MISSING = "0190163d-8694-739b-aea5-966c26f8ad91"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("pause revenu", 3, "revenue"),
+        ("pause revenue revenu --dry-run", 3, "HF180"),
+        ("lag revenu", 3, "revenue"),
+        ("parked revenu", 3, "revenue"),
+        ("retry revenu", 3, "revenue"),
+        ("skip revenu --yes", 3, "revenue"),
+        ("remove", 2, "NAME"),
+        ("rewind revenu", 3, "revenue"),
+        ("rewind revenue --since yesterday-ish", 2, "yesterday-ish"),
+        ("rewind revenue --line 16", 3, "its lines are 0 to 15"),
+        ("rewind revenue --line 40000 --dry-run", 3, "its lines are 0 to 15"),
+        ("rewind revenue --line -1", 2, "-1"),
+        ("rebase revenue", 4, "HF185"),
+        ("recreate revenue", 4, "HF198"),
+        ("parked revenue --state late", 2, "late"),
+        ("retry revenue x", 2, "HF"),
+        (f"retry revenue {MISSING}", 5, "was not changed"),
+        (f"skip revenue {MISSING}", 5, "was not changed"),
+        ("skip revenue", 4, "was not confirmed"),
+    ],
+)
+def test_what_is_not_there_is_named_and_nothing_is_changed(
+    behind: Scene, words: str, code: int, said: str
+) -> None:
+    before = behind.lines("revenue"), behind.parked_events("revenue")
+    result = invoke(behind, *words.split())
+    assert (result.exit_code, said in result.output) == (code, True), result.output
+    assert (behind.lines("revenue"), behind.parked_events("revenue")) == before
+    behind.app.close()
+
+
+def test_nothing_is_paused_if_one_name_is_wrong_and_all_is_skipped_only_if_confirmed(
+    behind: Scene,
+) -> None:
+    assert invoke(behind, "pause", "revenue", "revenu").exit_code == 3
+    assert json.loads(call(behind, "list", "-o", "json"))[0]["state"] == "idle"
+    call(behind, "skip", "revenue", "--yes")
+    assert behind.parked_events("revenue") == []
     behind.app.close()
 
 
@@ -84,7 +128,15 @@ def test_lag_names_the_transaction_that_a_line_waits_for(postgres_url: str) -> N
         scene.publish(2, key="a")
         row: Any = publisher.execute("select pg_current_xact_id()::text").fetchone()
         said = call(scene, "lag")
-        assert f"waits for transaction {row[0]} of pid {publisher.info.backend_pid}, open" in said
+        wanted = f"waits for transaction {row[0]} of pid {publisher.info.backend_pid}, open"
+        assert wanted in said
+        assert wanted in call(scene, "list")
+        ((listed, health),) = [
+            (each["waits"], each["health"])
+            for each in json.loads(call(scene, "list", "-o", "json"))
+        ]
+        assert wanted in listed[0]
+        assert wanted in health
         publisher.execute("rollback")
         assert "waits for" not in call(scene, "lag")
     scene.app.close()

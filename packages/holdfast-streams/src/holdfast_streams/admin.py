@@ -6,15 +6,17 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.admin.access import Caller, NounAdmin
-from holdfast.admin.serializers import plain, redact_text
-from holdfast.core.ids import parse_id
+from holdfast.admin.access import Caller
+from holdfast.admin.serializers import plain
+from holdfast.commands.change import Change
 from holdfast.core.instants import Instant
+from holdfast.storage.operation import Op
 from holdfast_streams.commands import (
     StreamFacts,
     find_reader,
     line_json,
     pause_reader,
+    read_lines,
     rebase_relay,
     recreate_stream,
     remove_reader,
@@ -23,10 +25,12 @@ from holdfast_streams.commands import (
     skip_parked,
     stream_facts,
 )
+from holdfast_streams.parked_admin import ParkedAdmin
 from holdfast_streams.reader_store import (
     READERS,
     ParkedEvent,
     ParkedState,
+    ReaderRecord,
     resolve_since,
 )
 
@@ -47,13 +51,22 @@ def stream_json(facts: StreamFacts) -> dict[str, Any]:
     }
 
 
-def parked_json(event: ParkedEvent) -> dict[str, Any]:
-    """Return a parked event for programs, without its data."""
-    return {**plain(event), "error": redact_text(event.error)}
-
-
-class StreamAdmin(NounAdmin):
+class StreamAdmin(ParkedAdmin):
     """What can be asked about readers of the log and done with them."""
+
+    noun = "stream"
+
+    def find_op(self, name: str) -> Op[ReaderRecord]:
+        return find_reader(name)
+
+    def parked_op(self, name: str, state: ParkedState | None, limit: int) -> Op[list[ParkedEvent]]:
+        return READERS.parked_events(name, state, limit)
+
+    def retry_op(self, name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
+        return retry_parked(name, ids)
+
+    def skip_op(self, name: str, ids: Sequence[str] | None) -> Op[Change[list[str]]]:
+        return skip_parked(name, ids)
 
     async def list(self, caller: Caller) -> list[StreamFacts]:
         """Read every reader."""
@@ -64,17 +77,13 @@ class StreamAdmin(NounAdmin):
         for each in await self.list(caller):
             if each.reader.name == name:
                 return each
-        await self._gateway.read(caller, "stream.list", lambda store: find_reader(name))
-        raise AssertionError("a reader came while it was looked for")
+        await self.find(caller, name)
+        # It has come meanwhile.
+        return await self.get(caller, name)
 
-    async def parked_events(
-        self, caller: Caller, name: str, state: ParkedState | None = None, limit: int = 50
-    ) -> builtins.list[ParkedEvent]:
-        """Read the parked events of a reader. Raises: ReaderNotFound."""
-        await self._gateway.read(caller, "stream.list", lambda store: find_reader(name))
-        return await self._gateway.read(
-            caller, "stream.list", lambda store: READERS.parked_events(name, state, limit)
-        )
+    async def find_line(self, caller: Caller, name: str, line: int | None) -> None:
+        """See that a reader has a line, if one is named. Raises: ReaderNotFound, LineNotFound."""
+        await self._gateway.read(caller, "stream.list", lambda store: read_lines(name, line))
 
     async def pause(self, caller: Caller, name: str) -> None:
         """Pause a reader. Raises: ReaderNotFound."""
@@ -99,20 +108,6 @@ class StreamAdmin(NounAdmin):
             caller, "stream.rewind", lambda store: rewind_reader(name, since, line)
         )
 
-    async def retry(self, caller: Caller, name: str, ids: Sequence[str] = ()) -> builtins.list[str]:
-        """Have parked events taken again, all or some. Raises: ReaderNotFound, InvalidId."""
-        wanted = _ids(ids)
-        return await self._gateway.run(
-            caller, "stream.retry", lambda store: retry_parked(name, wanted)
-        )
-
-    async def skip(self, caller: Caller, name: str, ids: Sequence[str] = ()) -> builtins.list[str]:
-        """Give up events that failed, all or some. Raises: ReaderNotFound, InvalidId."""
-        wanted = _ids(ids)
-        return await self._gateway.run(
-            caller, "stream.skip", lambda store: skip_parked(name, wanted)
-        )
-
     async def rebase(self, caller: Caller, name: str) -> builtins.list[int]:
         """Have a relay go on whose stream has events that this database does not. Raises: as `rebase_relay`."""
         return await self._gateway.run(caller, "stream.rebase", lambda store: rebase_relay(name))
@@ -126,7 +121,3 @@ class StreamAdmin(NounAdmin):
     async def remove(self, caller: Caller, name: str) -> None:
         """Forget a reader. Raises: ReaderNotFound, ReaderIsRun."""
         await self._gateway.run(caller, "stream.remove", lambda store: remove_reader(name))
-
-
-def _ids(ids: Sequence[str]) -> list[str] | None:
-    return [str(parse_id(each)) for each in ids] or None

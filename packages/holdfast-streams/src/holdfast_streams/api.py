@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.web.route import LIMIT, ApiResponse, BoundRequest, Param, Route, command
-from holdfast_streams.admin import StreamAdmin, parked_json, stream_json
+from holdfast_streams.admin import StreamAdmin, stream_json
 from holdfast_streams.inbox.inbox_api import ROUTES as INBOX_ROUTES
 from holdfast_streams.registration import parse_start
 
@@ -39,10 +39,10 @@ async def get(request: BoundRequest) -> ApiResponse:
 
 async def list_parked(request: BoundRequest) -> ApiResponse:
     """List the events that a reader could not take."""
-    found = await request.service.of(StreamAdmin).parked_events(
+    found = await request.service.of(StreamAdmin).list_parked(
         request.caller, request["name"], request["state"], request["limit"]
     )
-    return ApiResponse({"items": [parked_json(each) for each in found]})
+    return ApiResponse({"items": [StreamAdmin.parked_json(each) for each in found]})
 
 
 async def pause(request: BoundRequest) -> ApiResponse:

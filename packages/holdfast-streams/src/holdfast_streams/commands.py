@@ -14,6 +14,7 @@ from holdfast.core.instants import Instant, to_datetime
 from holdfast.notify.base import CONTROL_HINT
 from holdfast.storage.operation import Op
 from holdfast_streams.errors import (
+    LineNotFound,
     NothingToRebase,
     NothingToRecreate,
     ReaderIsRun,
@@ -120,7 +121,7 @@ class StreamFacts(msgspec.Struct, frozen=True):
             if self.lag
             else "up to date"
         )
-        parts = [behind, *(str(each) for each in self.blocks)]
+        parts = [behind, *(str(each) for each in (*self.waits, *self.blocks))]
         if self.parked_count:
             parts.append(f"{pluralize(self.parked_count, 'event')} parked")
         if self.state in ("paused", "idle"):
@@ -190,14 +191,23 @@ def pause_reader(name: str, paused: bool) -> Op[Change[None]]:
     return Change(None, effects if has_changed else (), [CONTROL_HINT])
 
 
+def read_lines(name: str, line: int | None) -> Op[list[LineRecord]]:
+    """Read a reader's lines, of which one may be named. Raises: ReaderNotFound, LineNotFound."""
+    yield from find_reader(name)
+    found = [each for each in (yield from READERS.lines()) if each.reader == name]
+    if line is not None and line not in {each.line for each in found}:
+        last = max((each.line for each in found), default=0)
+        raise LineNotFound(f"{name} has no line {line}", help=f"its lines are 0 to {last}")
+    return found
+
+
 def rewind_reader(
     name: str, since: Instant | None, line: int | None
 ) -> Op[Change[list[tuple[int, int]]]]:
-    """Set a reader back to the first event of an instant, or forward to the end. Raises: ReaderNotFound."""
-    yield from find_reader(name)
-    before = yield from READERS.lines()
+    """Set a reader back to the first event of an instant, or forward to the end. Raises: as `read_lines`."""
+    before = yield from read_lines(name, line)
     moved = yield from READERS.rewind(name, since, line)
-    was = {str(each.line): each.position for each in before if each.reader == name}
+    was = {str(each.line): each.position for each in before}
     after = {str(number): position for number, position in moved}
     changed = {number: was.get(number) for number in after}
     effect = Effect(_target(name), {"positions": changed}, {"positions": after})

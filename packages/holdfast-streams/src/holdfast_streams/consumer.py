@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
-from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable, words_of
+from holdfast.core.errors import ConnectionClosed, DatabaseError, DatabaseUnreachable, words_of
 from holdfast.core.events import EventSpec
 from holdfast.core.instants import Instant
 from holdfast.core.records import Held
@@ -24,11 +25,11 @@ from holdfast.storage.store.params import resolve_now
 from holdfast.worker.clock import Clock
 from holdfast.worker.handler_threads import HandlerThreads
 from holdfast.worker.handler_transactions import write_last
-from holdfast_streams.delivery import RetryLater, check_lease
+from holdfast_streams.delivery import DIED, RetryLater, check_lease
 from holdfast_streams.errors import LineLost
 from holdfast_streams.events import STREAM_CONSUMED, STREAM_PARKED, STREAM_RETRIED
 from holdfast_streams.line_reader import HeldLine
-from holdfast_streams.reader_store import LINES, ReadBlock, ReaderKind
+from holdfast_streams.reader_store import LINES, READERS, ReadBlock, ReaderKind
 from holdfast_streams.stream_event import EventDecoder, StreamEvent, UnreadableEvent
 
 CONSUMER_RETRY = Retry(base="1s", cap="60s", max_attempts=3)
@@ -39,6 +40,9 @@ IDLE_MS = 10_000
 
 LAST_TRIES = 2
 """How often a single event is tried before it is parked."""
+
+DEATHS_PER_TRY = 4
+"""An event may end so many processes for each of the tries that it has."""
 
 ConsumerOrder = Literal["key"]
 Events = Sequence[StreamEvent[Any] | UnreadableEvent]
@@ -121,14 +125,28 @@ class ConsumerDelivery:
             await self._note_failure(held, len(events), str(failure))
             await self._take_halves(held, events, block.upto, parked)
 
+    @property
+    def max_deaths(self) -> int | None:
+        tries = self.consumer.retry.max_attempts
+        return None if tries is None else DEATHS_PER_TRY * tries
+
+    async def give_up(self, held: HeldLine, block: ReadBlock, error: str) -> None:
+        assert block.upto is not None
+        (event,) = self.decoder.decode(block.text or "")
+        last = self._last(held, block.upto, failed={event.place: error}, attempts=held.failures)
+        await self.database.run_async(last)
+        held.move(block.upto)
+        self._note_parked(held, event, error, set())
+
     async def _note_failure(self, held: HeldLine, events: int, error: str) -> None:
         """Count a failure; the block is tried again unless it has failed often enough. Raises: RetryLater, LineLost."""
         policy = self.consumer.retry
-        delay_ms = policy.delay_ms(held.failures + 1, self.clock.random())
-        failures = await self.database.run_async(
-            LINES.fail(held.token, error, delay_ms, self.now())
-        )
-        if failures is None:
+        # What raises does not end processes: it has the tries that it would have had without those.
+        failures = 1 if held.careful else held.failures + 1
+        held.careful = 0
+        delay_ms = policy.delay_ms(failures, self.clock.random())
+        fail = LINES.fail(held.token, failures, error, delay_ms, self.now())
+        if not await self.database.run_async(fail):
             raise LineLost(f"{held.mark} is read by another process")
         held.failures = failures
         if policy.max_attempts is not None and failures >= policy.max_attempts:
@@ -241,20 +259,32 @@ class ConsumerDelivery:
             if text is None:
                 return
             (event,) = self.decoder.decode(text)
-            error = event.error if isinstance(event, UnreadableEvent) else None
-            if not isinstance(event, UnreadableEvent):
-                try:
-                    await self._call(held, [event], self._unpark(held, event.place))
-                except HandlerFailed as failure:
-                    error = str(failure)
-            if error is not None:
-                key = event.key if self.consumer.order == "key" else None
-                again = LINES.park_again(held.token, event.place, error, key, self.now())
+            key = event.key if self.consumer.order == "key" else None
+            if (error := await self._take_due(held, event, key)) is not None:
+                again = LINES.park_again(held.token, event.place, error, key, now=self.now())
                 await self.database.run_async(again)
                 self._emit(STREAM_PARKED, held, event=event.name, id=event.id, error=error)
 
-    def _unpark(self, held: HeldLine, place: int) -> Op[None]:
-        if not (yield from LINES.unpark(held.token, place)):
+    async def _take_due(
+        self, held: HeldLine, event: StreamEvent[Any] | UnreadableEvent, key: str | None
+    ) -> str | None:
+        """Take a parked event, which has failed until it was taken: a process may die of it. Return why it failed."""
+        begin = LINES.park_again(held.token, event.place, DIED, key, 1, self.now())
+        await self.database.run_async(begin)
+        if isinstance(event, UnreadableEvent):
+            return event.error
+        try:
+            await self._call(held, [event], self._unpark(held, event.place, key))
+        except HandlerFailed as failure:
+            return str(failure)
+        except (RetryLater, LineLost, DatabaseError, ConnectionClosed):
+            with suppress(DatabaseError, ConnectionClosed):
+                await self.database.run_async(READERS.retry_parked(self.name, [event.id]))
+            raise
+        return None
+
+    def _unpark(self, held: HeldLine, place: int, key: str | None) -> Op[None]:
+        if not (yield from LINES.unpark(held.token, place, key)):
             raise LineLost(f"{held.mark} is read by another process, or the event was skipped")
 
     async def _call(

@@ -14,6 +14,8 @@ from holdfast_streams.reader_store import ReadBlock, ReaderKind
 RENEWED_S = 0.1
 """How long a line is left alone whose lease was not renewed in time."""
 
+DIED = "the process ended while it was taken"
+
 
 class BlockDelivery(Protocol):
     """Takes the blocks of one reader, each line's in order and one at a time; blocks of different lines together."""
@@ -46,6 +48,13 @@ class BlockDelivery(Protocol):
 
     async def prepare(self, held: HeldLine) -> None:
         """Be ready for a line's next block, before it is read; `held.position` may be moved. Raises: as `deliver`."""
+
+    @property
+    def max_deaths(self) -> int | None:
+        """How often an event is begun alone with which processes end before it is parked."""
+
+    async def give_up(self, held: HeldLine, block: ReadBlock, error: str) -> None:
+        """Park a block of one event with which processes end, without trying it. Raises: as `deliver`."""
 
     async def deliver(self, held: HeldLine, block: ReadBlock) -> None:
         """Take a block, and move the position under its token; `held.position` says how far that has come.

@@ -1,4 +1,4 @@
-"""Checks of streams: readers that no process runs, lines that wait, parked events, relays, and the log's partitions."""
+"""Checks of streams: readers that no process runs, lines that wait, relays, partitions, inboxes, parked events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast_streams.commands import StreamFacts, stream_facts
-from holdfast_streams.inbox.inbox_doctor import CHECKS as INBOX_CHECKS
+from holdfast_streams.inbox.inbox_store import INBOXES, InboxRecord
 from holdfast_streams.reader_store import READERS, LogPart
 
 LONG_MS = 30_000
@@ -24,7 +24,14 @@ def check_streams(store: Store) -> Op[list[Finding]]:
     facts = yield from stream_facts()
     if not facts:
         return []
-    found = [_check_readers(facts), _check_waits(facts), _check_parked(facts)]
+    parked = _check_parked(
+        "stream_parked",
+        "event",
+        [(each.reader.name, each.parked_count) for each in facts],
+        "these events are not in what the consumers wrote, nor in the streams of relays",
+        "streams",
+    )
+    found = [_check_readers(facts), _check_waits(facts), parked]
     if any(each.reader.kind == "relay" for each in facts):
         found.append(_check_relays(facts))
     if store.dialect == "postgresql":
@@ -32,7 +39,22 @@ def check_streams(store: Store) -> Op[list[Finding]]:
     return found
 
 
-CHECKS = (check_streams, *INBOX_CHECKS)
+def check_inboxes(store: Store) -> Op[list[Finding]]:
+    """Check inboxes; where there is none there is nothing to say."""
+    found = yield from INBOXES.all()
+    if not found:
+        return []
+    parked = _check_parked(
+        "inbox_parked",
+        "message",
+        [(each.name, each.parked) for each in found],
+        "what these messages ask for was not done",
+        "inbox",
+    )
+    return [_check_brokers(found), parked]
+
+
+CHECKS = (check_streams, check_inboxes)
 
 
 def _check_readers(facts: Sequence[StreamFacts]) -> Finding:
@@ -63,17 +85,19 @@ def _check_waits(facts: Sequence[StreamFacts]) -> Finding:
     return ok("stream_waits", f"{pluralize(len(waits), 'line')} waiting for open transactions")
 
 
-def _check_parked(facts: Sequence[StreamFacts]) -> Finding:
-    parked = [each for each in facts if each.parked_count]
-    if parked:
-        listed = ", ".join(f"{each.reader.name} {each.parked_count}" for each in parked)
+def _check_parked(
+    check: str, noun: str, parked: Sequence[tuple[str, int]], harm: str, command: str
+) -> Finding:
+    """Check what was parked, by name and number."""
+    some = [(name, count) for name, count in parked if count]
+    if some:
         return problem(
-            "stream_parked",
-            f"parked events: {listed}",
-            "these events are not in what the consumers wrote, nor in the streams of relays",
-            f"see the errors with `holdfast streams parked {parked[0].reader.name}`; then retry or skip them",
+            check,
+            f"parked {noun}s: {', '.join(f'{name} {count}' for name, count in some)}",
+            harm,
+            f"see the errors with `holdfast {command} parked {some[0][0]}`; then retry or skip them",
         )
-    return ok("stream_parked", "no parked events")
+    return ok(check, f"no parked {noun}s")
 
 
 def _check_relays(facts: Sequence[StreamFacts]) -> Finding:
@@ -103,3 +127,23 @@ def _check_parts(facts: Sequence[StreamFacts], parts: Sequence[LogPart]) -> Find
             "let a worker with consumers connect as the owner of the schema, so that it can make partitions",
         )
     return ok("stream_partitions", measured)
+
+
+def _check_brokers(inboxes: Sequence[InboxRecord]) -> Finding:
+    away = [each for each in inboxes if each.state == "away"]
+    if away:
+        return problem(
+            "inbox_brokers",
+            "; ".join(f"{each.name} cannot read {each.source}: {each.error}" for each in away),
+            "messages wait at the broker; nothing is lost as long as it keeps them",
+            "check that the broker is running, and its address in the inbox",
+        )
+    idle = [each.name for each in inboxes if each.state == "idle"]
+    if idle:
+        return warning(
+            "inbox_brokers",
+            f"not read by any process: {', '.join(idle)}",
+            "messages wait at the broker, and are lost when it drops them",
+            "start a worker of the application that declares them, or `holdfast inbox remove` those that are gone",
+        )
+    return ok("inbox_brokers", f"{pluralize(len(inboxes), 'source')}, all read or open")

@@ -223,3 +223,14 @@ class NothingToRecreate(StreamError):
     code = "HF198"
     http_status, exit_code = 409, 4
     fix = "see why lines wait with `holdfast streams lag`"
+
+
+class LineNotFound(StreamError):
+    """A reader of the event log has no such line.
+
+    The number of lines is that of the log, and fixed when the database is created.
+    """
+
+    code = "HF199"
+    http_status, exit_code = 404, 3
+    fix = "see the lines with `holdfast streams lag`"

@@ -10,7 +10,7 @@ EXTENSION = Extension(
                 "Show consumers and relays of the event log, and their lag; pause, rewind, retry, skip and more.",
             ),
             "inbox": LazyCommand(
-                "holdfast_streams.inbox.inbox_cli",
+                "holdfast_streams.cli",
                 "Show inboxes of webhooks and brokers; retry or skip what they parked.",
             ),
         }

@@ -27,7 +27,7 @@ _PREPARED = "-1/"
 
 class HeldLine(msgspec.Struct):
     """A line that this process holds: under which token, until when by its own clock unless that is renewed, how far
-    it is, and whether it is to stop.
+    it is, how many places it goes on one by one because processes may have died of one, and whether it is to stop.
     """
 
     token: LineToken
@@ -35,6 +35,7 @@ class HeldLine(msgspec.Struct):
     fence: int
     failures: int = 0
     until: float = math.inf
+    careful: int = 0
     ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     @property
@@ -43,6 +44,7 @@ class HeldLine(msgspec.Struct):
 
     def move(self, position: int) -> None:
         """Note a position that was committed."""
+        self.careful = max(0, self.careful - max(0, position - self.position))
         self.position, self.failures = position, 0
 
     @property

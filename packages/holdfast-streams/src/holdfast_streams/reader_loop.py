@@ -3,6 +3,8 @@
 hold    `_keep_lines` renews leases, claims what is free, and gives back what is too much.
 wake    `_watch_news` asks which of the lines have something new, after a hint or once a second.
 read    A `_LineTask` reads blocks of its line, dense and in order, and hands them to the reader's `BlockDelivery`.
+die     A line that processes ended with is read one event at a time. Each try is counted before it, so that an event
+        that ends processes is parked as well.
 drain   Once stopped, no block is begun; those under way end, and the lines are given back for others to take at once.
 """
 
@@ -19,12 +21,19 @@ from holdfast.core.events import EventSpec
 from holdfast.core.instants import Instant
 from holdfast.storage.database import Database
 from holdfast.worker.clock import Clock
-from holdfast_streams.delivery import BlockDelivery, RetryLater, check_lease
+from holdfast_streams.delivery import DIED, BlockDelivery, RetryLater, check_lease
 from holdfast_streams.errors import LineLost
 from holdfast_streams.events import STREAM_LAG, STREAM_REFUSED
 from holdfast_streams.line_reader import HeldLine, LineReader
 from holdfast_streams.line_shares import LineBeat, Sharing, beat, read_sharing
-from holdfast_streams.reader_store import LINES, READERS, ClaimedLine, LineToken
+from holdfast_streams.reader_store import (
+    LINES,
+    READERS,
+    SUSPECTED_AFTER,
+    ClaimedLine,
+    LineToken,
+    ReadBlock,
+)
 
 log = logging.getLogger("holdfast.streams")
 
@@ -70,6 +79,7 @@ class ReaderLoop:
         self._reading = database.link("streams read")
         self._line_reader = LineReader(self._reading, clock)
         self._handlers = asyncio.Semaphore(handlers)
+        self._suspects = asyncio.Lock()
         self._tasks: dict[tuple[str, int], _LineTask] = {}
         # After an error, tasks end without giving their lines back.
         self._unreleased: set[LineToken] = set()
@@ -182,9 +192,12 @@ class ReaderLoop:
 
     def _begin(self, claimed: ClaimedLine, group: asyncio.TaskGroup) -> None:
         token = LineToken(claimed.reader, claimed.line, claimed.token)
+        delivery = self._deliveries[claimed.reader]
         held = HeldLine(token, claimed.position, claimed.fence, claimed.failures)
+        if claimed.failures >= SUSPECTED_AFTER:
+            held.careful = delivery.batch
         key = claimed.reader, claimed.line
-        task = _LineTask(self, held, self._deliveries[claimed.reader], claimed.wait_ms)
+        task = _LineTask(self, held, delivery, claimed.wait_ms)
         self._tasks[key] = task
         self._unreleased.add(token)
         if self._stopping.is_set():
@@ -231,13 +244,18 @@ class ReaderLoop:
         """Read and deliver one block; return whether there may be more. Raises: what the delivery raises."""
         held, delivery = task.held, task.delivery
         await delivery.prepare(held)
-        block = await self._line_reader.read(held, delivery.batch)
+        is_suspect = held.careful > 0
+        block = await self._line_reader.read(held, 1 if is_suspect else delivery.batch)
         if block is None or (block.upto is None and not block.has_due):
             return False
         # Another line's block is asked for before this one keeps the loop busy.
         await asyncio.sleep(0)
+        # Of those that processes may have died of, one is taken at a time, so that it is known which one it was.
         # A broker that is slow keeps no consumer from its turn.
-        async with self._handlers if delivery.kind == "consumer" else nullcontext():
+        async with (
+            self._suspects if is_suspect else nullcontext(),
+            self._handlers if delivery.kind == "consumer" else nullcontext(),
+        ):
             if held.ended.is_set():
                 return False
             check_lease(held, self._clock)
@@ -246,9 +264,25 @@ class ReaderLoop:
                 await delivery.take_due(held)
                 # Keys that were held may be free now, so the block is read again.
                 return True
-            await delivery.deliver(held, block)
+            if is_suspect and block.text is not None:
+                await self._deliver_suspect(held, delivery, block)
+            else:
+                await delivery.deliver(held, block)
             self.events += max(0, held.position - before)
         return True
+
+    async def _deliver_suspect(
+        self, held: HeldLine, delivery: BlockDelivery, block: ReadBlock
+    ) -> None:
+        """Count a try of an event that processes may have died of, before it; park it after too many."""
+        tries, max_deaths = held.failures + 1, delivery.max_deaths
+        if max_deaths is not None and tries > SUSPECTED_AFTER + max_deaths:
+            await delivery.give_up(held, block, f"processes ended {tries - 1} times with it")
+            return
+        if not await self._link.run(LINES.fail(held.token, tries, DIED, now=self._now())):
+            raise LineLost(f"{held.mark} is read by another process")
+        held.failures = tries
+        await delivery.deliver(held, block)
 
     async def check_hold(self, held: HeldLine, error: Exception) -> None:
         """After an error, find out whether the line is still ours and where it is; if not, it ends."""

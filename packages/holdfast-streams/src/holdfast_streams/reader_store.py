@@ -25,6 +25,9 @@ ParkedState = Literal["failed", "held", "due"]
 EARLIEST = 0
 """As an instant: all that is in the log."""
 
+SUSPECTED_AFTER = 3
+"""After so many processes that ended with a line, its events are taken one by one: one of them may have ended those."""
+
 
 class ReaderRecord(msgspec.Struct, frozen=True):
     """A registered reader; `members` are the processes that run it."""
@@ -218,7 +221,7 @@ class ReaderStore:
         """Remove events that failed, all or some, and release those held behind them; return the ids."""
         wanted = None if ids is None else texts(ids)
         skipped = yield from fetch_column("parked_skip", reader=reader, ids=wanted)
-        yield Statement("parked_free", {"reader": reader})
+        yield Statement("parked_free", {"reader": reader, "line": None, "key": None})
         return skipped
 
     def parts(self) -> Op[list[LogPart]]:
@@ -284,6 +287,7 @@ class LineStore:
             token=token,
             limit=limit,
             lease_ms=lease_ms,
+            suspected=SUSPECTED_AFTER,
             now=now,
         )
 
@@ -332,13 +336,22 @@ class LineStore:
         )
 
     def fail(
-        self, held: LineToken, error: str, delay_ms: int, now: Instant | None = None
-    ) -> Op[int | None]:
-        """Note a failure; return how many there were at this position, None when the line is lost. One statement."""
-        found: Op[int | None] = fetch_value(
-            "line_fail", **msgspec.structs.asdict(held), error=error, delay_ms=delay_ms, now=now
+        self,
+        held: LineToken,
+        failures: int,
+        error: str,
+        delay_ms: int = 0,
+        now: Instant | None = None,
+    ) -> Op[bool]:
+        """Note how often the events at a position have failed by now; False when the line is lost. One statement."""
+        return has_rows(
+            "line_fail",
+            **msgspec.structs.asdict(held),
+            failures=failures,
+            error=error,
+            delay_ms=delay_ms,
+            now=now,
         )
-        return found
 
     def park(
         self,
@@ -366,9 +379,17 @@ class LineStore:
         rows = yield Statement("parked_due", {"reader": held.reader, "line": held.line})
         return rows[0][1] if rows else None
 
-    def unpark(self, held: LineToken, place: int) -> Op[bool]:
-        """Remove a parked event that was taken, under its line's token. One statement."""
-        return has_rows("parked_done", **msgspec.structs.asdict(held), place=place)
+    def unpark(self, held: LineToken, place: int, key: str | None) -> Op[bool]:
+        """Remove a parked event that was taken, under its line's token; with a key, release those held behind it."""
+        is_done = yield from has_rows("parked_done", **msgspec.structs.asdict(held), place=place)
+        if key is not None:
+            yield from self.free_key(held, key)
+        return is_done
+
+    def free_key(self, held: LineToken, key: str) -> Op[None]:
+        """Release parked events of a key that are held behind nothing any more. One statement."""
+        at: dict[str, Value] = {"reader": held.reader, "line": held.line}
+        yield Statement("parked_free", {**at, "key": key})
 
     def park_again(
         self,
@@ -376,11 +397,12 @@ class LineStore:
         place: int,
         error: str,
         key: str | None,
+        tries: int = 0,
         now: Instant | None = None,
     ) -> Op[None]:
-        """Note that a parked event failed again; with a key, those behind it are held again."""
+        """Note that a parked event is tried so often more, or failed; with a key, those behind it are held again."""
         at: dict[str, Value] = {"reader": held.reader, "line": held.line, "place": place}
-        yield Statement("parked_failed", {**at, "error": error, "now": now})
+        yield Statement("parked_failed", {**at, "error": error, "tries": tries, "now": now})
         if key is not None:
             yield Statement("parked_hold_key", {**at, "key": key})
 

@@ -6,11 +6,10 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.admin.access import Caller, NounAdmin
+from holdfast.admin.access import Caller
 from holdfast.admin.serializers import plain, redact_text
 from holdfast.commands.change import Change, Effect
 from holdfast.core.errors import nearest
-from holdfast.core.ids import parse_id
 from holdfast.storage.operation import Op
 from holdfast_streams.errors import InboxIsRun, InboxNotFound
 from holdfast_streams.inbox.inbox_store import (
@@ -19,16 +18,12 @@ from holdfast_streams.inbox.inbox_store import (
     ParkedMessage,
     ParkedMessageState,
 )
+from holdfast_streams.parked_admin import ParkedAdmin
 
 
 def inbox_json(inbox: InboxRecord) -> dict[str, Any]:
     """Return an inbox for programs."""
     return {**plain(inbox), "state": inbox.state, "error": redact_text(inbox.error)}
-
-
-def parked_message_json(message: ParkedMessage) -> dict[str, Any]:
-    """Return a parked message for programs, without its body."""
-    return {**plain(message), "error": redact_text(message.error)}
 
 
 def find_inbox(name: str) -> Op[InboxRecord]:
@@ -70,44 +65,29 @@ def _target(name: str) -> str:
     return f"inbox {name}"
 
 
-class InboxAdmin(NounAdmin):
+class InboxAdmin(ParkedAdmin):
     """What can be asked about inboxes and done with them."""
+
+    noun = "inbox"
+
+    def find_op(self, name: str) -> Op[InboxRecord]:
+        return find_inbox(name)
+
+    def parked_op(
+        self, name: str, state: ParkedMessageState | None, limit: int
+    ) -> Op[builtins.list[ParkedMessage]]:
+        return INBOXES.parked_messages(name, state, limit)
+
+    def retry_op(self, name: str, ids: Sequence[str] | None) -> Op[Change[builtins.list[str]]]:
+        return retry_messages(name, ids)
+
+    def skip_op(self, name: str, ids: Sequence[str] | None) -> Op[Change[builtins.list[str]]]:
+        return skip_messages(name, ids)
 
     async def list(self, caller: Caller) -> list[InboxRecord]:
         """Read every inbox."""
         return await self._gateway.read(caller, "inbox.list", lambda store: INBOXES.all())
 
-    async def parked_messages(
-        self,
-        caller: Caller,
-        name: str,
-        state: ParkedMessageState | None = None,
-        limit: int = 50,
-    ) -> builtins.list[ParkedMessage]:
-        """Read the parked messages of an inbox. Raises: InboxNotFound."""
-        await self._gateway.read(caller, "inbox.list", lambda store: find_inbox(name))
-        return await self._gateway.read(
-            caller, "inbox.list", lambda store: INBOXES.parked_messages(name, state, limit)
-        )
-
-    async def retry(self, caller: Caller, name: str, ids: Sequence[str] = ()) -> builtins.list[str]:
-        """Have parked messages taken again, all or some. Raises: InboxNotFound, InvalidId."""
-        wanted = _ids(ids)
-        return await self._gateway.run(
-            caller, "inbox.retry", lambda store: retry_messages(name, wanted)
-        )
-
-    async def skip(self, caller: Caller, name: str, ids: Sequence[str] = ()) -> builtins.list[str]:
-        """Give parked messages up, all or some. Raises: InboxNotFound, InvalidId."""
-        wanted = _ids(ids)
-        return await self._gateway.run(
-            caller, "inbox.skip", lambda store: skip_messages(name, wanted)
-        )
-
     async def remove(self, caller: Caller, name: str) -> None:
         """Forget an inbox. Raises: InboxNotFound, InboxIsRun."""
         await self._gateway.run(caller, "inbox.remove", lambda store: remove_inbox(name))
-
-
-def _ids(ids: Sequence[str]) -> list[str] | None:
-    return [str(parse_id(each)) for each in ids] or None

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from holdfast.web.middleware import request_id_of
 from holdfast.web.route import LIMIT, ApiResponse, BoundRequest, Param, Route, command
-from holdfast_streams.inbox.inbox_admin import InboxAdmin, inbox_json, parked_message_json
+from holdfast_streams.inbox.inbox_admin import InboxAdmin, inbox_json
 from holdfast_streams.inbox.starlette_routes import answer_request, to_response
 
 
@@ -34,10 +34,10 @@ async def list_(request: BoundRequest) -> ApiResponse:
 
 async def list_parked(request: BoundRequest) -> ApiResponse:
     """List the messages that an inbox could not take."""
-    found = await request.service.of(InboxAdmin).parked_messages(
+    found = await request.service.of(InboxAdmin).list_parked(
         request.caller, request["name"], request["state"], request["limit"]
     )
-    return ApiResponse({"items": [parked_message_json(each) for each in found]})
+    return ApiResponse({"items": [InboxAdmin.parked_json(each) for each in found]})
 
 
 async def retry(request: BoundRequest) -> ApiResponse:

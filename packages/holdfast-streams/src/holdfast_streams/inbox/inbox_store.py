@@ -144,16 +144,16 @@ class InboxStore:
         """Return the keys whose messages wait behind a parked one."""
         return fetch_set("inbox_parked_keys", inbox=inbox)
 
-    def first_due(self, inbox: str) -> Op[DueMessage | None]:
-        """Read the first message that is to be taken again, and lock it for this transaction."""
-        return fetch_one(DueMessage, "inbox_due", inbox=inbox)
+    def begin_due(self, inbox: str, error: str, now: Instant | None) -> Op[DueMessage | None]:
+        """Begin the first message that is to be taken again: it has failed, with this error, until it was taken."""
+        return fetch_one(DueMessage, "inbox_due", inbox=inbox, error=error, now=now)
 
     def with_due(self) -> Op[set[str]]:
         """Return the inboxes with messages that are to be taken again."""
         return fetch_set("inbox_has_due")
 
     def unpark(self, id: str) -> Op[bool]:
-        """Remove a message that was taken after all; False when it was not due any more."""
+        """Remove a message that was taken after all; False when it was gone."""
         return has_rows("inbox_unpark", id=id)
 
     def park_again(self, id: str, error: str, now: Instant | None) -> Op[bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
@@ -18,6 +19,8 @@ from holdfast.core.sealing import open_input, seal_input
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run, run_async
 from holdfast_streams.consumer import HandlerFailed, raise_failure
+from holdfast_streams.delivery import DIED
+from holdfast_streams.errors import LineLost
 from holdfast_streams.inbox.declaration import Inbox
 from holdfast_streams.inbox.inbox_store import INBOXES, DueMessage
 from holdfast_streams.inbox.message import Message, RawMessage
@@ -62,7 +65,10 @@ class Intake:
 
         Raises: DatabaseError.
         """
-        due: list[DueMessage] = []
+        name, error = self.inbox.name, None
+        due = await self._database.run_async(INBOXES.begin_due(name, DIED, self.now()))
+        if due is None:
+            return None
         try:
             if self.inbox.is_async:
                 await self._take_due_async(due)
@@ -70,10 +76,13 @@ class Intake:
                 await self._run_thread(self._take_due_sync, due)
         except HandlerFailed as failure:
             error = str(failure)
-            again = INBOXES.park_again(due[0].id, error, self._app.instant())
-            await self._database.run_async(again)
-            return due[0].message_id, error
-        return (due[0].message_id, None) if due else None
+            await self._database.run_async(INBOXES.park_again(due.id, error, self.now()))
+        except BaseException:
+            # It was not the message's fault: it is due as before.
+            with suppress(*DATABASE_ERRORS):
+                await self._database.run_async(INBOXES.retry_parked(name, [due.id]))
+            raise
+        return due.message_id, error
 
     def park(
         self, raw: RawMessage, error: str | None, attempts: int, key: str | None = None
@@ -117,13 +126,10 @@ class Intake:
                 run(last(), tx)
         return len(fresh)
 
-    def _take_due_sync(self, due: list[DueMessage]) -> None:
+    def _take_due_sync(self, due: DueMessage) -> None:
         with self._database.transaction() as tx:
-            found = run(INBOXES.first_due(self.inbox.name), tx)
-            if found is not None:
-                due.append(found)
-                self._call_sync([self._message(found)], tx)
-                run(INBOXES.unpark(found.id), tx)
+            self._call_sync([self._message(due)], tx)
+            _check_taken(run(INBOXES.unpark(due.id), tx))
 
     def _call_sync(self, messages: Sequence[Message[Any]], tx: Any) -> None:
         try:
@@ -152,13 +158,10 @@ class Intake:
                 await run_async(last(), tx)
         return len(fresh)
 
-    async def _take_due_async(self, due: list[DueMessage]) -> None:
+    async def _take_due_async(self, due: DueMessage) -> None:
         async with self._database.transaction_async() as tx:
-            found = await run_async(INBOXES.first_due(self.inbox.name), tx)
-            if found is not None:
-                due.append(found)
-                await self._call_async([self._message(found)], tx)
-                await run_async(INBOXES.unpark(found.id), tx)
+            await self._call_async([self._message(due)], tx)
+            _check_taken(await run_async(INBOXES.unpark(due.id), tx))
 
     async def _call_async(self, messages: Sequence[Message[Any]], tx: Any) -> None:
         try:
@@ -189,6 +192,12 @@ class Intake:
             return self.inbox.read(raw, due.received_at)
         except Exception as error:
             raise_failure(error)
+
+
+def _check_taken(is_done: bool) -> None:
+    """Roll back what an operator has skipped meanwhile, or another process has taken. Raises: HandlerFailed."""
+    if not is_done:
+        raise HandlerFailed(LineLost("it was skipped, or taken by another process"))
 
 
 def _only_new(messages: Sequence[Message[Any]], new: set[str]) -> list[Message[Any]]:

@@ -60,7 +60,8 @@ class _LeasedLine:
         self.name = claimed.line
         self.token = claimed.token
         self.place = claimed.place
-        self.deaths = claimed.deaths
+        # After deaths, so many messages are taken one by one: one of them may have ended those processes.
+        self.careful = 0
         self.failures = 0
         self.is_idle = False
         # By our own clock, unless it is renewed.
@@ -220,6 +221,8 @@ class OrderedLoop:
 
     def _begin(self, claimed: InboxLine, group: asyncio.TaskGroup) -> None:
         line = _LeasedLine(claimed)
+        if claimed.deaths >= SUSPECTED_AFTER:
+            line.careful = self._inbox.batch
         self._held[line.name] = line
         task = group.create_task(self._read_line(line), name=f"holdfast inbox {line.name}")
         task.add_done_callback(lambda _: self._forget(line))
@@ -277,7 +280,7 @@ class OrderedLoop:
 
     async def _read_some(self, line: _LeasedLine, feed: LineFeed) -> bool:
         """Fetch and take some messages; say whether the rest of them has to be fetched again."""
-        is_suspect = line.deaths >= SUSPECTED_AFTER
+        is_suspect = line.careful > 0
         wait_s = TICK_FETCH_S if self._is_tick else FETCH_S
         found = await feed.fetch(1 if is_suspect else self._inbox.batch, wait_s)
         line.is_idle = not found
@@ -367,7 +370,7 @@ class OrderedLoop:
             raise LineLost(f"{line.name} is read by another process")
 
     def _note_move(self, line: _LeasedLine, end: str) -> None:
-        line.place, line.failures, line.deaths = end, 0, 0
+        line.place, line.failures, line.careful = end, 0, max(0, line.careful - 1)
 
     async def _fail(self, line: _LeasedLine, placed: PlacedMessage, error: str) -> bool:
         """Wait until a message is tried again, or park it; say whether the line has passed it."""

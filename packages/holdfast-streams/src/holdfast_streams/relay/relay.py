@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from holdfast.core.errors import MissingExtra, words_of
+from holdfast.core.errors import ConnectionClosed, DatabaseError, MissingExtra, words_of
 from holdfast.core.events import EventSpec
 from holdfast.core.instants import Instant
 from holdfast.core.redaction import clean_error
@@ -25,7 +26,7 @@ from holdfast.storage.operation import Op
 from holdfast.worker.clock import Clock
 from holdfast_streams.brokers import FastStreamTarget, JetStream, RedisStream, RelayTarget
 from holdfast_streams.consumer import ConsumerOrder
-from holdfast_streams.delivery import RetryLater
+from holdfast_streams.delivery import DIED, RetryLater
 from holdfast_streams.errors import (
     BrokerAway,
     EventRefused,
@@ -41,7 +42,7 @@ from holdfast_streams.events import (
     STREAM_REFILLED,
 )
 from holdfast_streams.line_reader import HeldLine
-from holdfast_streams.reader_store import LINES, ReadBlock, ReaderKind, resolve_since
+from holdfast_streams.reader_store import LINES, READERS, ReadBlock, ReaderKind, resolve_since
 from holdfast_streams.relay.cloud_events import Encode, EventEncoder, RawEvent, decode_block
 from holdfast_streams.relay.relay_store import RELAYS, RelayLine, Sent, sent_at
 from holdfast_streams.relay.sink import (
@@ -65,6 +66,9 @@ NAMED = 3
 """How many of the events are named that only the stream has."""
 
 MAX_RETRIED = 100
+
+MAX_DEATHS = 12
+"""How often an event is begun alone with which processes end: the user's `encode` may do that."""
 
 _EXTRAS: dict[type, tuple[str, str, str]] = {
     JetStream: ("nats", "NATS", "nats-py"),
@@ -163,6 +167,7 @@ class RelayDelivery:
 
     kind: ReaderKind = "relay"
     look_s: float | None = LOOK_S
+    max_deaths: int | None = MAX_DEATHS
     _lines: dict[int, _Line] = field(default_factory=dict)
     _blocked: dict[int, str] = field(default_factory=dict)
     _ahead: dict[int, tuple[LineEnd, RelayLine, StreamAhead]] = field(default_factory=dict)
@@ -381,8 +386,25 @@ class RelayDelivery:
 
     # ---- Appending
 
+    async def give_up(self, held: HeldLine, block: ReadBlock, error: str) -> None:
+        line = self._known(held)
+        assert block.upto is not None
+        failed = [(each, error) for each in decode_block(block.text or "[]")]
+        work = _Work(block.upto, failed=failed)
+        await self.database.run_async(self._last(held, work, line.sent, held.failures))
+        held.move(block.upto)
+        for event, words in failed:
+            self._emit(STREAM_PARKED, held, event=event.name, id=event.id, error=words)
+
+    def _known(self, held: HeldLine) -> _Line:
+        """Return what was prepared. Raises: RetryLater when a task that has lost the line has cleared it."""
+        known = self._lines.get(held.line)
+        if known is None or known.token != held.token.token:
+            raise RetryLater(0)
+        return known
+
     async def deliver(self, held: HeldLine, block: ReadBlock) -> None:
-        line = self._lines[held.line]
+        line = self._known(held)
         began, work = time.perf_counter(), self._sort(held.line, line, block)
         try:
             tail = await self._append(held, line, work.batch)
@@ -461,10 +483,10 @@ class RelayDelivery:
             return sent_at(tail, start, ())
         return sent_at(tail, line.sent.base, line.sent.retried)
 
-    def _last(self, held: HeldLine, work: _Work, sent: Sent | None) -> Op[None]:
+    def _last(self, held: HeldLine, work: _Work, sent: Sent | None, attempts: int = 1) -> Op[None]:
         """Park what is to be parked and move the position. Raises: LineLost."""
         for event, error in work.failed:
-            yield from LINES.park(held.token, "failed", [event.place], error, 1, self.now())
+            yield from LINES.park(held.token, "failed", [event.place], error, attempts, self.now())
         if work.behind:
             yield from LINES.park(held.token, "held", work.behind, now=self.now())
         yield from self._move(held, held.position, work.upto, sent)
@@ -477,22 +499,29 @@ class RelayDelivery:
             if text is None:
                 return
             (event,) = decode_block(text)
-            await self._send_late(held, self._lines[held.line], event)
+            await self._send_late(held, self._known(held), event)
 
     async def _send_late(self, held: HeldLine, line: _Line, event: RawEvent) -> None:
         """Append a parked event after all, under the place that its line has reached."""
         there = line.tail.position
         reached = Position(line.epoch, held.position)
         late = there.late + 1 if there is not None and there[:2] == reached[:2] else 1
+        key = event.key if self.relay.order == "key" else None
+        # It counts as failed until it is sent: a process may die of it.
+        begin = LINES.park_again(held.token, event.place, DIED, key, 1, self.now())
+        await self.database.run_async(begin)
         message, error = self._encode(held.line, event, reached._replace(late=late))
         if message is not None:
             try:
                 tail = await self._append(held, line, [message])
             except EventRefused as refused:
                 message, error = None, str(refused)
+            except (RetryLater, LineLost):
+                with suppress(DatabaseError, ConnectionClosed):
+                    await self.database.run_async(READERS.retry_parked(self.name, [event.id]))
+                raise
         if message is None:
-            key = event.key if self.relay.order == "key" else None
-            again = LINES.park_again(held.token, event.place, error, key, self.now())
+            again = LINES.park_again(held.token, event.place, error, key, now=self.now())
             await self.database.run_async(again)
             self._emit(STREAM_PARKED, held, event=event.name, id=event.id, error=error)
             return
@@ -501,7 +530,7 @@ class RelayDelivery:
         sent = sent_at(tail, sent.base, retried)
 
         def unpark() -> Op[None]:
-            yield from RELAYS.unpark(held.token, [event.id])
+            yield from LINES.unpark(held.token, event.place, key)
             yield from self._move(held, held.position, held.position, sent)
 
         await self.database.run_async(unpark())

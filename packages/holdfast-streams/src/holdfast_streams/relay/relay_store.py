@@ -105,8 +105,9 @@ class RelayStore:
         return {row[0]: row[1] for row in rows}
 
     def unpark(self, held: LineToken, ids: Iterable[str]) -> Op[None]:
-        """Remove parked events that the stream has. One statement."""
+        """Remove parked events that the stream has, and release those held behind them."""
         yield Statement("relay_unpark", {**msgspec.structs.asdict(held), "ids": texts(ids)})
+        yield Statement("parked_free", {"reader": held.reader, "line": None, "key": None})
 
     def range_of(self, line: int, after: int, upto: int) -> Op[tuple[int, int | None]]:
         """Read how many events the log has after a place up to another, and the line's first place. One statement."""

@@ -44,21 +44,24 @@ p.state = 'due' and not exists (
   select from holdfast.inbox_parked k where k.inbox = p.inbox and k.key = p.key and k.turn < p.turn)
 
 -- name: inbox_due
--- Locks the first parked message that is due again, for the transaction that takes it.
-select p.id::text, p.message_id, p.subject, p.body, p.headers, p.attempts, holdfast.us(p.received_at)
-  from holdfast.inbox_parked p
- where p.inbox = :inbox and {is_due} order by p.id limit 1 for update skip locked;
+-- Takes the first parked message that is due again. It counts as failed until it was taken: a process may die of it.
+update holdfast.inbox_parked d
+   set state = 'failed', error = :error, attempts = d.attempts + 1, parked_at = holdfast.moment(:now::bigint)
+ where d.id = (
+   select p.id from holdfast.inbox_parked p
+    where p.inbox = :inbox and {is_due} order by p.id limit 1 for update skip locked)
+returning d.id::text, d.message_id, d.subject, d.body, d.headers, d.attempts, holdfast.us(d.received_at);
 
 -- name: inbox_has_due
 select p.inbox from holdfast.inbox_parked p where {is_due} group by p.inbox;
 
 -- name: inbox_unpark
-delete from holdfast.inbox_parked where id = :id::uuid and state = 'due' returning 1;
+-- Removes a message in the transaction that takes it; of two processes that take it, one finds it gone.
+delete from holdfast.inbox_parked where id = :id::uuid returning 1;
 
 -- name: inbox_park_again
-update holdfast.inbox_parked
-   set state = 'failed', error = :error, attempts = attempts + 1, parked_at = holdfast.moment(:now::bigint)
- where id = :id::uuid and state = 'due'
+update holdfast.inbox_parked set state = 'failed', error = :error, parked_at = holdfast.moment(:now::bigint)
+ where id = :id::uuid
 returning attempts;
 
 -- name: inbox_parked_list

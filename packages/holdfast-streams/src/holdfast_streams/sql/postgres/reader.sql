@@ -172,16 +172,18 @@ returning p.reader, p.line;
 
 -- name: line_claim
 -- Takes lines that nobody holds, or whose holder did not renew them; those that are locked are skipped and found the next time. With
--- whose they were, so that what that process left open can be ended.
+-- whose they were, so that what that process left open can be ended. A holder that is gone while there is something to read may have
+-- died of it: up to a number that counts as a failure, and from then on the tries themselves are counted.
 with free as (
-  select p.reader, p.line, p.token as old_token
+  select p.reader, p.line, p.token as old_token,
+         p.token is not null and exists (select from holdfast.log l where l.line = p.line and l.place > p.position) as may_have_died
     from holdfast.log_position p
    where p.reader = :reader and not coalesce({live_lease}, false)
    order by p.line
    limit :limit::integer
    for update skip locked)
 update holdfast.log_position p
-   set token = :token::uuid, worker = :worker, fence = p.fence + 1,
+   set token = :token::uuid, worker = :worker, fence = p.fence + 1, failures = p.failures + (f.may_have_died and p.failures < :suspected::integer)::integer,
        expires_at = holdfast.moment(:now::bigint) + :lease_ms::bigint * interval '1 ms'
   from free f
  where p.reader = f.reader and p.line = f.line
@@ -212,8 +214,9 @@ update holdfast.log_position
 returning 1;
 
 -- name: line_fail
+-- Notes how often the events at a position have failed by now, as the holder of the line has counted.
 update holdfast.log_position
-   set failures = failures + 1, error = :error,
+   set failures = :failures::integer, error = :error,
        retry_at = holdfast.moment(:now::bigint) + :delay_ms::bigint * interval '1 ms'
  where reader = :reader and line = :line::smallint and token = :token::uuid
 returning failures;
@@ -246,7 +249,7 @@ returning 1;
 
 -- name: parked_failed
 update holdfast.log_parked
-   set state = 'failed', error = :error, attempts = attempts + 1, parked_at = holdfast.moment(:now::bigint)
+   set state = 'failed', error = :error, attempts = attempts + :tries::integer, parked_at = holdfast.moment(:now::bigint)
  where reader = :reader and line = :line::smallint and place = :place::bigint;
 
 -- name: parked_hold_key
@@ -261,14 +264,17 @@ select {parked_columns} from holdfast.log_parked
  order by reader, line, place limit :limit::integer;
 
 -- name: parked_retry
--- Makes parked events due again, with those of the same keys that are held behind them.
+-- Makes parked events due again that failed, with those of the same keys that are held behind them. One that is held does not go
+-- before the one it waits for, whoever names it.
 update holdfast.log_parked k
    set state = 'due'
  where k.reader = :reader
-   and (:ids is null or k.id = any (array (select e::uuid from json_array_elements_text(:ids::json) e))
-     or exists (select from holdfast.log_parked f
-                 where f.reader = k.reader and f.line = k.line and f.key = k.key and k.state = 'held'
-                   and f.id = any (array (select e::uuid from json_array_elements_text(:ids::json) e))))
+   and (:ids is null
+     or k.state <> 'held' and k.id = any (array (select e::uuid from json_array_elements_text(:ids::json) e))
+     or k.state = 'held' and exists (
+       select from holdfast.log_parked f
+        where f.reader = k.reader and f.line = k.line and f.key = k.key and f.state = 'failed'
+          and f.id = any (array (select e::uuid from json_array_elements_text(:ids::json) e))))
 returning k.id::text;
 
 -- name: parked_skip
@@ -278,10 +284,10 @@ delete from holdfast.log_parked k
 returning k.id::text;
 
 -- name: parked_free
--- Makes those due that are held behind nothing any more.
+-- Makes those due that are held behind nothing any more: of a key in a line, or of all.
 update holdfast.log_parked k
    set state = 'due'
- where k.reader = :reader and k.state = 'held'
+ where k.reader = :reader and k.state = 'held' and (:line::smallint is null or k.line = :line::smallint and k.key = :key)
    and not exists (select from holdfast.log_parked f
                     where f.reader = k.reader and f.line = k.line and f.key = k.key and f.state = 'failed');
 

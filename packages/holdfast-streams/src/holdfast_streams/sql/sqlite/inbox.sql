@@ -37,21 +37,20 @@ p.state = 'due' and not exists (
   select 1 from holdfast_inbox_parked k where k.inbox = p.inbox and k.key = p.key and k.turn < p.turn)
 
 -- name: inbox_due
--- The first parked message that is due again; no other writer is in between.
-select p.id, p.message_id, p.subject, p.body, p.headers, p.attempts, p.received_at
-  from holdfast_inbox_parked p where p.inbox = :inbox and {is_due} order by p.id limit 1;
+-- Takes the first parked message that is due again. It counts as failed until it was taken: a process may die of it.
+update holdfast_inbox_parked set state = 'failed', error = :error, attempts = attempts + 1, parked_at = {moment}
+ where id = (select p.id from holdfast_inbox_parked p where p.inbox = :inbox and {is_due} order by p.id limit 1)
+returning id, message_id, subject, body, headers, attempts, received_at;
 
 -- name: inbox_has_due
 select p.inbox from holdfast_inbox_parked p where {is_due} group by p.inbox;
 
 -- name: inbox_unpark
-delete from holdfast_inbox_parked where id = :id and state = 'due' returning 1;
+-- Removes a message in the transaction that takes it; of two processes that take it, one finds it gone.
+delete from holdfast_inbox_parked where id = :id returning 1;
 
 -- name: inbox_park_again
-update holdfast_inbox_parked
-   set state = 'failed', error = :error, attempts = attempts + 1, parked_at = {moment}
- where id = :id and state = 'due'
-returning attempts;
+update holdfast_inbox_parked set state = 'failed', error = :error, parked_at = {moment} where id = :id returning attempts;
 
 -- name: inbox_parked_list
 select {parked_message_columns} from holdfast_inbox_parked

@@ -130,9 +130,12 @@ update holdfast_log_position set expires_at = {moment} + :lease_ms * 1000
 returning reader, line;
 
 -- name: line_claim
--- Takes lines that nobody holds, or whose holder did not renew them.
+-- Takes lines that nobody holds, or whose holder did not renew them. A holder that is gone while there is something to read may have
+-- died of it: up to a number that counts as a failure, and from then on the tries themselves are counted.
 update holdfast_log_position
-   set token = :token, worker = :worker, fence = fence + 1, expires_at = {moment} + :lease_ms * 1000
+   set token = :token, worker = :worker, fence = fence + 1, expires_at = {moment} + :lease_ms * 1000,
+       failures = failures + (token is not null and failures < :suspected and exists (
+         select 1 from holdfast_log l where l.line = holdfast_log_position.line and l.place > holdfast_log_position.position))
  where reader = :reader and line in (
    select line from holdfast_log_position
     where reader = :reader and (token is null or expires_at <= {moment}) order by line limit :limit)
@@ -160,8 +163,9 @@ update holdfast_log_position
 returning 1;
 
 -- name: line_fail
+-- Notes how often the events at a position have failed by now, as the holder of the line has counted.
 update holdfast_log_position
-   set failures = failures + 1, error = :error, retry_at = {moment} + :delay_ms * 1000
+   set failures = :failures, error = :error, retry_at = {moment} + :delay_ms * 1000
  where reader = :reader and line = :line and token = :token
 returning failures;
 
@@ -191,7 +195,7 @@ delete from holdfast_log_parked
 returning 1;
 
 -- name: parked_failed
-update holdfast_log_parked set state = 'failed', error = :error, attempts = attempts + 1, parked_at = {moment}
+update holdfast_log_parked set state = 'failed', error = :error, attempts = attempts + :tries, parked_at = {moment}
  where reader = :reader and line = :line and place = :place;
 
 -- name: parked_hold_key
@@ -205,15 +209,17 @@ select {parked_columns} from holdfast_log_parked
  order by reader, line, place limit :limit;
 
 -- name: parked_retry
--- Makes parked events due again, with those of the same keys that are held behind them.
+-- Makes parked events due again that failed, with those of the same keys that are held behind them. One that is held does not go
+-- before the one it waits for, whoever names it.
 update holdfast_log_parked
    set state = 'due'
  where reader = :reader
-   and (:ids is null or id in (select value from json_each(:ids))
+   and (:ids is null
+     or state <> 'held' and id in (select value from json_each(:ids))
      or state = 'held' and exists (
        select 1 from holdfast_log_parked f
         where f.reader = holdfast_log_parked.reader and f.line = holdfast_log_parked.line and f.key = holdfast_log_parked.key
-          and f.id in (select value from json_each(:ids))))
+          and f.state = 'failed' and f.id in (select value from json_each(:ids))))
 returning id;
 
 -- name: parked_skip
@@ -222,10 +228,10 @@ delete from holdfast_log_parked
 returning id;
 
 -- name: parked_free
--- Makes those due that are held behind nothing any more.
+-- Makes those due that are held behind nothing any more: of a key in a line, or of all.
 update holdfast_log_parked
    set state = 'due'
- where reader = :reader and state = 'held'
+ where reader = :reader and state = 'held' and (:line is null or line = :line and key = :key)
    and not exists (select 1 from holdfast_log_parked f
                     where f.reader = holdfast_log_parked.reader and f.line = holdfast_log_parked.line
                       and f.key = holdfast_log_parked.key and f.state = 'failed');
