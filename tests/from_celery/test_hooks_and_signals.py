@@ -246,6 +246,41 @@ def test_worker_signals_are_sent_when_a_worker_starts_and_stops(sqlite_url: str)
         app.close()
 
 
+def test_a_process_of_workers_begins_before_its_first_task(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast_celery import signals
+
+    monkeypatch.setattr(signals.first_task, "_process", None)
+    app, seen = Celery("shop", url=sqlite_url), list[str]()
+
+    @app.task(name="work")
+    def work() -> None:
+        seen.append("work")
+
+    def begin(**_: Any) -> None:
+        seen.append("begin")
+
+    def end(**_: Any) -> None:
+        seen.append("end")
+
+    kit = Kit(app, sqlite_url)
+    signals.worker_process_init.connect(begin)
+    signals.worker_process_shutdown.connect(end)
+    try:
+        work.apply()
+        work.delay()
+        work.delay()
+        kit.run_until_idle()
+        wait_until(lambda: "end" in seen)
+        assert seen == ["work", "begin", "work", "work", "end"]
+    finally:
+        signals.worker_process_init.disconnect(begin)
+        signals.worker_process_shutdown.disconnect(end)
+        kit.close()
+        app.close()
+
+
 def test_a_sync_middleware_runs_in_the_thread_of_the_task(sqlite_url: str) -> None:
     app, seen = Celery("shop", url=sqlite_url), list[tuple[str, int]]()
 
