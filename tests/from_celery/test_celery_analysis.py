@@ -62,6 +62,7 @@ def other():
     mail.s(1).set(chord=other.s()).apply_async(shadow="x")
     chain(mail.s(1), other.si()).apply_async(headers={})
     pool.apply_async(print, queue="not ours")
+    mail.apply((1,), throw=True, max_retries=0, shadow="x")
     mail.replace(other.s())
     chain(mail.s(1).stamp(other.s()), other.si()).delay()
     AsyncResult("x").children
@@ -97,6 +98,7 @@ TO_CHANGE = {
     "mail.s(1).set(chord=…)",
     "mail.s(1).set(chord=other.s()).apply_async(shadow=…)",
     "mail.replace",
+    "mail.apply(shadow=…)",
     "mail.s(1).stamp",
     "from kombu import …",
     "AsyncResult('x').children",
@@ -327,6 +329,7 @@ def work(
     prices: dict[str, Decimal],
     numbers: dict[int, str],
     path: Path | None = None,
+    report: Callable[[str], None] | None = None,
     wrap: Callable = identity,
     *,
     mode: Literal["fast"] = "fast",

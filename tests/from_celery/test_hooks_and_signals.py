@@ -99,6 +99,16 @@ def test_a_retry_calls_its_hook(side: Side) -> None:
     assert calls[-1] == ("after_return", "SUCCESS")
 
 
+def test_a_call_does_not_change_how_often_a_task_is_retried(side: Side) -> None:
+    @side.task(name="work", bind=True, max_retries=1)
+    def work(self: Any) -> int:
+        if not self.request.retries:
+            raise self.retry(countdown=0)
+        return 5
+
+    assert work.apply(max_retries=0).get() == 5
+
+
 def test_a_base_class_wraps_the_call(side: Side) -> None:
     parent: Any = side.module().Task
 

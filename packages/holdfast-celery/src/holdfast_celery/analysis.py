@@ -618,7 +618,10 @@ class FileReader(ast.NodeVisitor):
         for each, value in pairs:
             if each.annotation is None or (value is not None and not _is_none(value)):
                 continue
-            if not all(_fits_json(part) for part in _parts_of(each.annotation)):
+            parts = list(_parts_of(each.annotation))
+            if any(_last_name(part) == "Callable" for part in parts):
+                continue  # those who call the function itself give it one
+            if not all(map(_fits_json, parts)):
                 what = f"{function.name}({each.arg}: {ast.unparse(each.annotation)})"
                 self._report(each, what, False, _PICKLED)
 
@@ -710,7 +713,7 @@ class FileReader(ast.NodeVisitor):
             )
 
     def _read_method(self, node: ast.Call, function: ast.Attribute) -> None:
-        if function.attr in ("apply_async", "set", "signature"):
+        if function.attr in ("apply", "apply_async", "set", "signature"):
             if self._is_signature(function.value):
                 options = _options_of(node, function.attr)
                 self._read_keywords(node, options, ast.unparse(function), "call option")
@@ -911,6 +914,9 @@ def _module_statements(
                     yield from _module_statements(getattr(part, name, []))
 
 
+_OWN_OPTIONS = {"set": ("immutable",), "signature": ("immutable",), "apply": ("throw",)}
+
+
 def _options_of(call: ast.Call, method: str) -> list[ast.keyword]:
-    own = ("immutable",) if method in ("set", "signature") else ()
+    own = _OWN_OPTIONS.get(method, ())
     return [each for each in call.keywords if each.arg not in own]
