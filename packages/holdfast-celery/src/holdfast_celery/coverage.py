@@ -385,7 +385,7 @@ FEATURES: tuple[Feature, ...] = (
         signature="a signature by a task's name",
         AsyncResult="a result by its id",
         autodiscover_tasks="imports the tasks modules of packages before tasks are looked up",
-        config_from_object="reads settings, but not those of brokers and backends; name more of Celery's own in ignore=",
+        config_from_object="reads settings, but not those of brokers and backends; ignore= names others to skip",
         add_periodic_task="adds a cycle",
         on_after_configure="connect(function): called before tasks are looked up",
         on_after_finalize="connect(function): called before tasks are looked up",
