@@ -69,7 +69,7 @@ def other():
     app.send_task("mail", routing_key="k")
     app.control.purge()
     workers = app.control.inspect()
-    workers.active(), workers.stats()
+    workers.active(), workers.scheduled()
     started = mail.delay(1)
     started.ready(), started.children, somebody.parent
 
@@ -103,7 +103,7 @@ TO_CHANGE = {
     "from kombu import …",
     "AsyncResult('x').children",
     "app.control.purge",
-    "workers.stats",
+    "workers.scheduled",
     "started.children",
     "app.send_task(routing_key=…)",
     "@shared_task async def later",

@@ -417,8 +417,9 @@ FEATURES: tuple[Feature, ...] = (
         revoke="cancels tasks by their ids",
         terminate="the same",
         ping="an answer for each worker that lives",
-        inspect="ping() and active() of workers",
+        inspect="ping(), active() and stats() of workers",
         active="the tasks that workers run",
+        stats="pid, uptime and pool.max-concurrency of workers",
     ),
     *_refuse(
         "control attribute",
@@ -436,7 +437,6 @@ FEATURES: tuple[Feature, ...] = (
         scheduled=_WORKERS,
         reserved="workers claim what they have slots for: see `holdfast jobs list state:pending`",
         registered="run `holdfast types`",
-        stats=_WORKERS,
         revoked="run `holdfast jobs list state:cancelled`",
         conf=_WORKERS,
         active_queues="run `holdfast workers`",
