@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -492,10 +493,17 @@ def test_settings_are_read_from_an_object_or_refused_together(app: Celery) -> No
         CELERY_BROKER_URL = "redis://localhost"
         CELERY_RESULT_BACKEND = "redis://localhost"
 
+        CELERY_WORKER_CONCURRENCY = 4
+        CELERY_RESULT_EXPIRES = 60
+        CELERY_LOG_FOLDER = "the project's own"
+        CELERY_ALWAYS_EAGER = "not a name that Celery has with a prefix"
+
     with pytest.raises(CeleryUnsupported, match="2 settings are not covered") as refused:
         app.config_from_object(Settings, namespace="CELERY")
-    assert any("HOLDFAST_URL" in each for each in refused.value.details)
-    app.config_from_object(Settings, namespace="CELERY", ignore=["broker_url", "result_backend"])
+    assert any("--slots" in each for each in refused.value.details)
+    app.config_from_object(
+        Settings, namespace="CELERY", ignore=["worker_concurrency", "result_expires"]
+    )
     slow = app.task(name="slow")(lambda: None)
     quick = app.task(name="quick", time_limit=1)(lambda: None)
     assert app.registry.get(slow.name).timeout_ms == 30_000
@@ -517,8 +525,8 @@ def test_settings_of_before_celery_4_are_read_where_no_prefix_is_named(app: Cele
     )
     assert (app.conf.timezone, app.conf.task_time_limit) == ("Asia/Tokyo", 30)
     assert set(app.cycle_specs) == {"nightly"}
-    with pytest.raises(CeleryUnsupported, match="broker_url"):
-        app.config_from_object({"BROKER_URL": "redis://localhost"})
+    with pytest.raises(CeleryUnsupported, match="worker_concurrency"):
+        app.config_from_object({"CELERYD_CONCURRENCY": 4})
 
 
 WRONG: dict[str, Any] = {
@@ -601,7 +609,7 @@ USES: dict[str, Callable[[Celery, str], Any]] = {
     "retry option": lambda app, name: _task(app).retry(**{name: None}),
     "application attribute": getattr,
     "control attribute": lambda app, name: getattr(
-        app.control.inspect() if name == "active" else app.control, name
+        app.control.inspect() if name in ("active", "stats") else app.control, name
     ),
     "task attribute": lambda app, name: getattr(_task(app), name),
     "request attribute": lambda app, name: getattr(_task(app).request, name),
@@ -750,19 +758,22 @@ def test_control_revokes_and_says_which_workers_live_and_what_they_run(store: St
     @store.app.task(name="ask", bind=True)
     def ask(self: Any, number: int) -> None:
         wait_until(control.ping)  # a worker that has just started is not seen yet
-        seen.append((control.ping(), control.inspect().active(), self.request.id))
+        stats = control.inspect().stats()
+        seen.append((control.ping(), control.inspect().active(), stats, self.request.id))
 
-    assert (control.ping(), control.inspect().ping(), control.inspect().active()) == (
-        [],
-        None,
-        None,
-    )
+    inspection = control.inspect()
+    assert control.ping() == []
+    assert (inspection.ping(), inspection.active(), inspection.stats()) == (None, None, None)
     one, two, kept = store.add.delay(1), store.add.delay(2), ask.delay(7)
     control.revoke([one.id, two.id, "no-such-id"], terminate=True)
     control.revoke(one.id)
     store.run()
     assert [each.status for each in (one, two, kept)] == ["REVOKED", "REVOKED", "SUCCESS"]
-    [[(ping,), active, id]] = seen
+    [[(ping,), active, stats, id]] = seen
     [(worker, tasks)] = active.items()
+    [shown] = stats.values()
+    assert (shown["pid"], 0 <= shown["uptime"] < 600) == (os.getpid(), True)
+    assert shown["pool"]["max-concurrency"] >= 1
+    assert control.inspect(["another"]).stats() is None
     assert ping == {worker: {"ok": "pong"}}
     assert [(each["id"], each["name"], each["args"]) for each in tasks] == [(id, "ask", [7])]

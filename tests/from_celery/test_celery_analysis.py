@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from holdfast.cli.exit_codes import Exit
 from holdfast_celery.analysis import Analysis, analyse
+from holdfast_celery.companions import patched_name
+from holdfast_celery.edits import plan_edits
 from tests.cli.processes import Command
 from tests.support.until import PATIENCE_S
 
@@ -59,13 +62,14 @@ def other():
     mail.s(1).set(chord=other.s()).apply_async(shadow="x")
     chain(mail.s(1), other.si()).apply_async(headers={})
     pool.apply_async(print, queue="not ours")
+    mail.apply((1,), throw=True, max_retries=0, shadow="x")
     mail.replace(other.s())
     chain(mail.s(1).stamp(other.s()), other.si()).delay()
     AsyncResult("x").children
     app.send_task("mail", routing_key="k")
     app.control.purge()
     workers = app.control.inspect()
-    workers.active(), workers.stats()
+    workers.active(), workers.scheduled()
     started = mail.delay(1)
     started.ready(), started.children, somebody.parent
 
@@ -75,7 +79,6 @@ async def later():
 """
 
 TO_CHANGE = {
-    "CELERY_BROKER_URL",
     "CELERY_TASK_SERIALIZER",
     "from celery.schedules import solar",
     "from celery.exceptions import Ignore",
@@ -95,11 +98,12 @@ TO_CHANGE = {
     "mail.s(1).set(chord=…)",
     "mail.s(1).set(chord=other.s()).apply_async(shadow=…)",
     "mail.replace",
+    "mail.apply(shadow=…)",
     "mail.s(1).stamp",
     "from kombu import …",
     "AsyncResult('x').children",
     "app.control.purge",
-    "workers.stats",
+    "workers.scheduled",
     "started.children",
     "app.send_task(routing_key=…)",
     "@shared_task async def later",
@@ -194,9 +198,9 @@ if DEBUG:
     CELERY_TASK_ALWAYS_EAGER = True
 else:
     try:
-        CELERY_BROKER_URL = os.environ["BROKER"]
+        CELERY_WORKER_POOL = os.environ["POOL"]
     except KeyError:
-        CELERY_RESULT_BACKEND: str = "rpc://"
+        CELERY_RESULT_EXPIRES: int = 60
 """
     )
     (tmp_path / "celery.py").write_text(
@@ -208,8 +212,8 @@ else:
     assert places == [
         (2, "INSTALLED_APPS: django_celery_beat"),
         (3, "INSTALLED_APPS: django_celery_results.apps.Results"),
-        (8, "CELERY_BROKER_URL"),
-        (10, "CELERY_RESULT_BACKEND"),
+        (8, "CELERY_WORKER_POOL"),
+        (10, "CELERY_RESULT_EXPIRES"),
     ]
 
 
@@ -262,12 +266,9 @@ def test_settings_that_are_ignored_and_those_of_before_celery_4_are_known(tmp_pa
     application = 'from celery import Celery\napp = Celery("shop")\n'
     read = 'app.config_from_object("django.conf:settings"'
     (tmp_path / "celery.py").write_text(f"{application}{read})\n")
-    assert {each.what for each in analyse(tmp_path).to_change} == {
-        "BROKER_URL",
-        "CELERYD_CONCURRENCY",
-    }
-    (tmp_path / "celery.py").write_text(f'{application}{read}, ignore=["broker_url"])\n')
     assert {each.what for each in analyse(tmp_path).to_change} == {"CELERYD_CONCURRENCY"}
+    (tmp_path / "celery.py").write_text(f'{application}{read}, ignore=["worker_concurrency"])\n')
+    assert analyse(tmp_path).to_change == ()
 
 
 def test_many_files_are_read_in_batches(tmp_path: Path) -> None:
@@ -282,3 +283,88 @@ def test_many_files_are_read_in_batches(tmp_path: Path) -> None:
 
     assert analyse(tmp_path, batches).files == 5
     assert sizes == [2, 2, 1]
+
+
+def test_packages_beside_celery_and_its_names_in_texts_are_found(tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_text('INSTALLED_APPS = ["celery", "shop"]\n')
+    (tmp_path / "views.py").write_text(
+        "from billiard.exceptions import SoftTimeLimitExceeded\n"
+        "from django_celery_beat.models import PeriodicTask\n"
+        "from sentry_sdk.integrations.celery import CeleryIntegration\n"
+        "import kombu.serialization\n"
+        "from shop.celery import app\n"
+    )
+    (tmp_path / "tests.py").write_text(
+        'patch("celery.app.control.Inspect.ping")\n'
+        'monkeypatch.setattr("celery.worker.state.reserved", 1)\n'
+        'name.startswith("celery."), LOGGERS.get("celery.utils")\n'
+    )
+    found = analyse(tmp_path)
+    assert [(each.file, each.what) for each in found.to_change] == [
+        ("settings.py", "INSTALLED_APPS: celery"),
+        ("tests.py", '"celery.app.control.Inspect.ping"'),
+        ("tests.py", '"celery.worker.state.reserved"'),
+        ("views.py", "from billiard.exceptions import …"),
+        ("views.py", "from django_celery_beat.models import …"),
+        ("views.py", "from sentry_sdk.integrations.celery import …"),
+        ("views.py", "import kombu.serialization"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["Task.retry", "app.control.Inspect.ping", "result.AsyncResult"])
+def test_what_takes_the_place_of_a_patched_name_exists(name: str) -> None:
+    ours = patched_name(f"celery.{name}")
+    assert ours is not None
+    assert pkgutil.resolve_name(ours) is not None
+
+
+PICKLED = """
+from celery import Task, shared_task
+
+@shared_task(bind=True)
+def work(
+    self: Task,
+    document: Document,
+    ids: "list[int] | None",
+    prices: dict[str, Decimal],
+    numbers: dict[int, str],
+    path: Path | None = None,
+    report: Callable[[str], None] | None = None,
+    wrap: Callable = identity,
+    *,
+    mode: Literal["fast"] = "fast",
+    when: datetime.datetime,
+    rest=None,
+): ...
+"""
+
+
+def test_parameters_that_no_json_becomes_are_found_where_arguments_are_pickled(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tasks.py").write_text(PICKLED)
+    (tmp_path / "celery.py").write_text("import celery\napp = celery.Celery('shop')\n")
+    assert analyse(tmp_path).to_change == ()
+    (tmp_path / "settings.py").write_text('CELERY_TASK_SERIALIZER = "signed-pickle"\n')
+    assert [each.what for each in analyse(tmp_path).to_change] == [
+        "work(document: Document)",
+        "work(numbers: dict[int, str])",
+        "work(path: Path | None)",
+    ]
+
+
+def test_options_of_a_task_that_is_made_by_a_call_are_read(tmp_path: Path) -> None:
+    (tmp_path / "views.py").write_text(
+        "from celery import Celery\napp = Celery('shop')\n"
+        "class View:\n"
+        "    def __init_subclass__(cls):\n"
+        "        cls.execute = app.task(bind=True, soft_time_limit=3, typing=False)(execute)\n"
+    )
+    found = analyse(tmp_path)
+    assert [each.what for each in found.to_change] == [
+        "app.task(soft_time_limit=…)",
+        "app.task(typing=…)",
+    ]
+    assert "app.task(bind=True, soft_time_limit=3)(execute)" in (
+        plan_edits(tmp_path, found).files[0].after.decode()
+    )

@@ -244,7 +244,7 @@ MOVED_DJANGO = {
 
         os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'proj.settings')
         app = Celery('proj', url=database_url)
-        app.config_from_object('django.conf:settings', namespace='CELERY', ignore=['broker_url', 'result_backend'])
+        app.config_from_object('django.conf:settings', namespace='CELERY')
         app.autodiscover_tasks()
     """,
     "site/proj/settings.py": """\
@@ -270,6 +270,42 @@ def test_a_django_project_gets_its_database_its_installed_app_and_its_setting(
     write(tmp_path, **DJANGO)
     assert move(tmp_path) == {file: textwrap.dedent(text) for file, text in MOVED_DJANGO.items()}
     assert move(tmp_path) == {}
+
+
+def test_apps_and_patched_names_of_celery_are_moved(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        settings="INSTALLED_APPS = ['celery', 'shop']\n",
+        tests="""\
+            @patch('celery.app.control.Inspect.ping')
+            def test_ping(ping): monkeypatch.setattr("celery.Task.retry", retry)
+        """,
+    )
+    assert move(tmp_path) == {
+        "settings.py": "INSTALLED_APPS = ['shop']\n",
+        "tests.py": textwrap.dedent(
+            """\
+            @patch('holdfast_celery.control.WorkerInspection.ping')
+            def test_ping(ping): monkeypatch.setattr("holdfast_celery.Task.retry", retry)
+            """
+        ),
+    }
+    assert left(tmp_path) == set()
+
+
+def test_settings_that_do_not_mention_celery_name_the_application(tmp_path: Path) -> None:
+    write(tmp_path, **DJANGO | {"site__proj__settings": "INSTALLED_APPS: list = ['mails']\n"})
+    assert plan_edits(tmp_path, analyse(tmp_path)).warnings == ()
+    assert move(tmp_path)["site/proj/settings.py"] == (
+        "INSTALLED_APPS: list = ['holdfast_django', 'mails']\nHOLDFAST_APP = 'proj.celery.app'\n"
+    )
+
+
+def test_what_to_add_to_settings_is_said_where_several_files_have_them(tmp_path: Path) -> None:
+    write(tmp_path, **DJANGO, site__proj__tests="INSTALLED_APPS = ['mails']\n")
+    (said,) = plan_edits(tmp_path, analyse(tmp_path)).warnings
+    assert "HOLDFAST_APP = 'proj.celery.app'" in said
+    assert set(move(tmp_path)) == {"site/proj/celery.py"}
 
 
 def test_settings_are_left_alone_while_the_application_cannot_be_moved(tmp_path: Path) -> None:

@@ -99,6 +99,16 @@ def test_a_retry_calls_its_hook(side: Side) -> None:
     assert calls[-1] == ("after_return", "SUCCESS")
 
 
+def test_a_call_does_not_change_how_often_a_task_is_retried(side: Side) -> None:
+    @side.task(name="work", bind=True, max_retries=1)
+    def work(self: Any) -> int:
+        if not self.request.retries:
+            raise self.retry(countdown=0)
+        return 5
+
+    assert work.apply(max_retries=0).get() == 5
+
+
 def test_a_base_class_wraps_the_call(side: Side) -> None:
     parent: Any = side.module().Task
 
@@ -242,6 +252,41 @@ def test_worker_signals_are_sent_when_a_worker_starts_and_stops(sqlite_url: str)
     finally:
         worker_ready.disconnect(ready)
         worker_shutdown.disconnect(gone)
+        kit.close()
+        app.close()
+
+
+def test_a_process_of_workers_begins_before_its_first_task(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast_celery import signals
+
+    monkeypatch.setattr(signals.first_task, "_process", None)
+    app, seen = Celery("shop", url=sqlite_url), list[str]()
+
+    @app.task(name="work")
+    def work() -> None:
+        seen.append("work")
+
+    def begin(**_: Any) -> None:
+        seen.append("begin")
+
+    def end(**_: Any) -> None:
+        seen.append("end")
+
+    kit = Kit(app, sqlite_url)
+    signals.worker_process_init.connect(begin)
+    signals.worker_process_shutdown.connect(end)
+    try:
+        work.apply()
+        work.delay()
+        work.delay()
+        kit.run_until_idle()
+        wait_until(lambda: "end" in seen)
+        assert seen == ["work", "begin", "work", "work", "end"]
+    finally:
+        signals.worker_process_init.disconnect(begin)
+        signals.worker_process_shutdown.disconnect(end)
         kit.close()
         app.close()
 

@@ -54,6 +54,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name at its first use; refuse what else Celery offers, with what to write instead."""
     if name == "Task":
         name = "CeleryTask"
+    if name == "states":
+        return import_module(f"{__name__}.states")
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     from holdfast_celery.coverage import refuse_import

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import SystemRefused
+from holdfast_celery.companions import find_app, find_package, is_dotted_name, patched_name
 from holdfast_celery.coverage import (
     Kind,
     check_always_so,
@@ -27,24 +28,24 @@ _DJANGO_SETTINGS = "django/conf.py"
 _CANVAS = frozenset({"chain", "group", "chord"})
 _BY_HAND = "it cannot be read without running it: compare its names with the documentation"
 _BY_HAND_IMPORT = f"import what you need from {OURS}; there is no module to fall back to"
-_BROKER = "there is no broker: leave its queues and serializers out; payloads are JSON"
+_BY_HAND_TEXT = "nothing here has this name: test what your code does, or patch the task"
+_NOT_READ = "not read here, since nothing depends on it"
+_NOT_CELERYS = "no setting of Celery's: not read here either"
+_PICKLED = "arguments are JSON: pass an id or a text, and make the object of it in the task"
 _NAMING = re.compile(r"[Cc]elery|CELERY|config_from_object|@[\w.]+\.task\b")
 """What a file has that names applications, tasks or settings, or imports from Celery."""
 _CALLING = re.compile(
     r"\.\s*(?:delay|apply|s|si|signature|subtask|retry|request|map|starmap|chunks|run|\w+_async|\w+_on_commit)\b"
 )
 """What a file has that uses a task."""
+_INSTALLED = re.compile(r"^INSTALLED_APPS\b[^=\n]*=\s*[\[(]", re.MULTILINE)
 _MISSING = re.compile(r"\b(?:ImportError|ModuleNotFoundError|Exception)\b")
 """What is caught by a program that goes on without Celery."""
-MODULES = frozenset({"canvas", "exceptions", "result", "schedules", "signals"})
+MODULES = frozenset({"canvas", "exceptions", "result", "schedules", "signals", "states"})
 """The modules of Celery's that we have, too."""
 
-_APPS = {
-    "django_celery_beat": "import its schedules with `holdfast migrate-from celery-beat`, then remove it",
-    "django_celery_results": "results are kept with their jobs; remove it",
-    "health_check.contrib.celery": "check app.control.ping() instead, and remove it",
-    "health_check.contrib.celery_ping": "check app.control.ping() instead, and remove it",
-}
+_BY_TEXT = frozenset({"patch", "setattr", "delattr", "spy", "import_module", "import_string"})
+"""What is called with a text that names something to patch or to import."""
 _DAYS = frozenset({"day_of_week", "day_of_month"})
 
 
@@ -63,9 +64,9 @@ class CeleryUse:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """An argument of a call, or an entry of a dict, that has nothing to change here."""
+    """An argument of a call, or an entry of a dict or list, that has nothing to change here."""
 
-    container: ast.Call | ast.Dict
+    container: ast.Call | ast.Dict | ast.List | ast.Tuple
     item: ast.AST
 
 
@@ -80,13 +81,13 @@ class FileChanges:
     statements: list[ast.stmt] = field(default_factory=list)
     applications: list[ast.Call] = field(default_factory=list)
     settings_calls: list[ast.Call] = field(default_factory=list)
-    settings: list[tuple[str, str]] = field(default_factory=list)
-    """The namespace and the name of settings that can be ignored where they are read."""
     installed_apps: list[ast.List | ast.Tuple] = field(default_factory=list)
+    patched: list[tuple[ast.Constant, str]] = field(default_factory=list)
+    """Texts that name a class of Celery's, and what takes its place."""
     doubts: list[CeleryUse] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.imports or self.removals or self.statements)
+        return bool(self.imports or self.removals or self.statements or self.patched)
 
 
 @dataclass(slots=True)
@@ -99,12 +100,16 @@ class ProjectNames:
     settings_modules: set[str] = field(default_factory=set)
     ignored: set[str] = field(default_factory=set)
     """Settings that config_from_object(ignore=…) leaves to Celery."""
+    has_objects: bool = False
+    """Whether arguments are not serialized as JSON, and can be any object."""
     has_own: bool = False
     """Whether an application is made in these files, and not only imported."""
 
     def are_used_in(self, text: str) -> bool:
         """Whether a file has words that can be a use of one of them; a search for each is fast, one for all is not."""
-        if "AsyncResult" in text or "kombu" in text:
+        if any(each in text for each in ("AsyncResult", "kombu", "billiard")):
+            return True
+        if "INSTALLED_APPS" in text and _INSTALLED.search(text):
             return True
         if any(f"{each}_" in text for each in self.namespaces):
             return True
@@ -245,6 +250,11 @@ def _collect_names(file: ParsedFile, names: ProjectNames) -> None:
     for node in file.nodes:
         if isinstance(node, ast.Call) and _last_name(node.func) == "config_from_object":
             _note_settings(node, names)
+        elif isinstance(node, ast.Assign):
+            targets = {_last_name(each).lower() for each in node.targets}
+            serializer = _literal(node.value)
+            if any(each.endswith("task_serializer") for each in targets):
+                names.has_objects |= isinstance(serializer, str) and serializer != "json"
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for each in node.decorator_list:
                 owner = _task_owner(each)
@@ -366,6 +376,51 @@ def _literal(node: ast.expr) -> Any:
         return None
 
 
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+_TRAVELS = frozenset(
+    {"Annotated", "Any", "Collection", "Dict", "Final", "Iterable", "List", "Literal", "Mapping"}
+    | {"MutableMapping", "Optional", "Sequence", "Task", "Tuple", "Union"}
+    | {"bool", "dict", "float", "int", "list", "object", "str", "tuple"}
+    | {"Decimal", "UUID", "date", "datetime", "time", "timedelta"}
+)
+"""What annotations of arguments have that travel: JSON, and the types that are tagged."""
+
+
+def _parts_of(annotation: ast.expr) -> Iterator[ast.expr]:
+    """Return the types an annotation is made of, also of one that is a text."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            yield from _parts_of(ast.parse(annotation.value, mode="eval").body)
+        except SyntaxError:
+            return
+    elif isinstance(annotation, ast.Subscript):
+        yield annotation
+        yield from _parts_of(annotation.value)
+        if _last_name(annotation.value) != "Literal":
+            yield from _parts_of(annotation.slice)
+    elif isinstance(annotation, ast.BinOp):
+        yield from _parts_of(annotation.left)
+        yield from _parts_of(annotation.right)
+    elif isinstance(annotation, ast.Tuple | ast.List):
+        for each in annotation.elts:
+            yield from _parts_of(each)
+    elif isinstance(annotation, ast.Name | ast.Attribute):
+        yield annotation
+
+
+def _fits_json(part: ast.expr) -> bool:
+    """Whether values of a type travel; the keys of a dict have to be texts."""
+    if not isinstance(part, ast.Subscript):
+        return _last_name(part) in _TRAVELS
+    if _last_name(part.value) not in ("dict", "Dict", "Mapping", "MutableMapping"):
+        return True
+    keys = part.slice.elts[0] if isinstance(part.slice, ast.Tuple) and part.slice.elts else None
+    return keys is None or _last_name(keys) in ("str", "Any")
+
+
 class FileReader(ast.NodeVisitor):
     """Finds the uses of Celery in one file."""
 
@@ -480,19 +535,23 @@ class FileReader(ast.NodeVisitor):
     def visit_Import(self, node: ast.Import) -> None:
         """Find `import celery`, which can be moved if nothing but names of the package itself are used of it."""
         for each in node.names:
+            instead = find_package(each.name)
+            if instead is not None:
+                self._report(node, f"import {each.name}", False, instead)
             if _is_celery(each.name) and not _is_moved(each.name):
                 package, _, module = each.name.partition(".")
                 if self._optional or (module and module not in MODULES):
                     self._doubt(node, f"import {each.name}", _BY_HAND_IMPORT)
                 else:
-                    instead = f"import {each.name.replace(package, OURS)}"
-                    self._report(node, f"import {each.name}", True, instead)
+                    moved = f"import {each.name.replace(package, OURS)}"
+                    self._report(node, f"import {each.name}", True, moved)
                     self.changes.imports.append(each)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        """Look up each name that is imported from Celery, and say that its broker library is not needed."""
-        if not node.level and (node.module or "").partition(".")[0] == "kombu":
-            self._report(node, f"from {node.module} import …", False, _BROKER)
+        """Look up each name that is imported from Celery, and what is imported from packages beside it."""
+        instead = None if node.level else find_package(node.module)
+        if instead is not None:
+            self._report(node, f"from {node.module} import …", False, instead)
         if node.level or not _is_celery(node.module) or _is_moved(node.module):
             return
         if self._optional or node.names[0].name == "*":
@@ -539,11 +598,32 @@ class FileReader(ast.NodeVisitor):
             self._report(function, f"{written} async def {function.name}", False, instead)
             return False
         self._report(function, f"{written} {function.name}", True, "the task")
+        if self._names.has_objects:
+            self._read_parameters(function)
         if not isinstance(decorator, ast.Call):
             return False
         keywords = decorator.keywords
         self._read_keywords(decorator, keywords, written, "task option")
         return any(each.arg == "bind" and _literal(each.value) is True for each in keywords)
+
+    def _read_parameters(self, function: ast.FunctionDef) -> None:
+        """Find parameters that no JSON becomes; one with a value of its own is seldom passed."""
+        arguments = function.args
+        places = [*arguments.posonlyargs, *arguments.args]
+        values: list[ast.expr | None] = [None] * (len(places) - len(arguments.defaults))
+        pairs = [
+            *zip(places, [*values, *arguments.defaults], strict=True),
+            *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+        ]
+        for each, value in pairs:
+            if each.annotation is None or (value is not None and not _is_none(value)):
+                continue
+            parts = list(_parts_of(each.annotation))
+            if any(_last_name(part) == "Callable" for part in parts):
+                continue  # those who call the function itself give it one
+            if not all(map(_fits_json, parts)):
+                what = f"{function.name}({each.arg}: {ast.unparse(each.annotation)})"
+                self._report(each, what, False, _PICKLED)
 
     def _read_keywords(
         self, call: ast.Call, keywords: Sequence[ast.keyword], written: str, kind: Kind
@@ -582,6 +662,13 @@ class FileReader(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         """Find applications, starts, canvases and settings."""
         function = node.func
+        if _last_name(function) in _BY_TEXT:
+            self._read_texts(node)
+        if isinstance(function, ast.Call) and _is_task_decorator(
+            function, self._imported, self._names
+        ):
+            written = ast.unparse(function.func)
+            self._read_keywords(function, function.keywords, written, "task option")
         name = self._canvas_name(function)
         if name == "Celery":
             written = ast.unparse(function)
@@ -597,6 +684,17 @@ class FileReader(ast.NodeVisitor):
         elif isinstance(function, ast.Attribute):
             self._read_method(node, function)
         self.generic_visit(node)
+
+    def _read_texts(self, node: ast.Call) -> None:
+        """Find what is patched or imported by a name of Celery's."""
+        for each in node.args:
+            text = each.value if isinstance(each, ast.Constant) else None
+            if isinstance(each, ast.Constant) and isinstance(text, str) and is_dotted_name(text):
+                ours = patched_name(text)
+                instead = _BY_HAND_TEXT if ours is None else f'"{ours}"'
+                self._report(each, f'"{text}"', False, instead, ours is not None)
+                if ours is not None:
+                    self.changes.patched.append((each, ours))
 
     def _canvas_name(self, function: ast.expr) -> str | None:
         for name in ("Celery", "crontab", "solar", *sorted(_CANVAS)):
@@ -615,7 +713,7 @@ class FileReader(ast.NodeVisitor):
             )
 
     def _read_method(self, node: ast.Call, function: ast.Attribute) -> None:
-        if function.attr in ("apply_async", "set", "signature"):
+        if function.attr in ("apply", "apply_async", "set", "signature"):
             if self._is_signature(function.value):
                 options = _options_of(node, function.attr)
                 self._read_keywords(node, options, ast.unparse(function), "call option")
@@ -738,35 +836,47 @@ class FileReader(ast.NodeVisitor):
                 for each in self._names.namespaces:
                     if name.startswith(f"{each}_"):
                         setting = name.removeprefix(f"{each}_").lower()
-                        self._read_setting(node.value, name, setting, each)
+                        self._read_module_setting(node.value, name, setting)
                 modern = modern_setting(name) if name.isupper() else name
                 if is_module and modern and find_feature("setting", modern) is not None:
-                    self._read_setting(node.value, name, modern, "")
+                    self._read_module_setting(node.value, name, modern)
 
     def _read_installed(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
+        listed = node.value if isinstance(node.value, ast.List | ast.Tuple) else None
         for each in ast.walk(node):
             app = each.value if isinstance(each, ast.Constant) else None
             if not isinstance(app, str):
                 continue
-            for name, instead in _APPS.items():
-                if app == name or app.startswith(f"{name}."):
-                    self._report(each, f"INSTALLED_APPS: {app}", False, instead)
-        if not isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List | ast.Tuple):
-            self.changes.installed_apps.append(node.value)
+            instead = find_app(app)
+            if instead is None:
+                continue
+            can_write = app == "celery" and listed is not None and each in listed.elts
+            if can_write and listed is not None:
+                self.changes.removals.append(Removal(listed, each))
+            self._report(each, f"INSTALLED_APPS: {app}", False, instead, can_write)
+        if not isinstance(node, ast.AugAssign) and listed is not None:
+            self.changes.installed_apps.append(listed)
+
+    def _read_module_setting(self, value: ast.expr, what: str, name: str) -> None:
+        """Look up a setting that config_from_object finds in a module, which others may read, too."""
+        found = find_feature("setting", name)
+        if name in self._names.ignored:
+            self._report(value, what, True, "left to Celery")
+        elif found is None:
+            self._report(value, what, True, _NOT_CELERYS)
+        elif found.is_removable:
+            self._report(value, what, True, _NOT_READ)
+        else:
+            self._read_setting(value, what, name, None)
 
     def _read_setting(
-        self, value: ast.expr, what: str, name: str, place: Removal | ast.stmt | str | None
+        self, value: ast.expr, what: str, name: str, place: Removal | ast.stmt | None
     ) -> None:
-        """Look up a setting; where it is says how it is left out: with its argument, its statement or its namespace."""
-        if isinstance(place, str) and name in self._names.ignored:
-            self._report(value, what, True, "left to Celery")
-            return
+        """Look up a setting; where it is says how it is left out: with its argument or its statement."""
         found = find_feature("setting", name)
         if found is not None and found.is_removable and not isinstance(place, Removal):
             self._report(value, what, False, found.text, place is not None)
-            if isinstance(place, str):
-                self.changes.settings.append((place, name))
-            elif place is not None:
+            if place is not None:
                 self.changes.statements.append(place)
             return
         self._read_option(
@@ -804,6 +914,9 @@ def _module_statements(
                     yield from _module_statements(getattr(part, name, []))
 
 
+_OWN_OPTIONS = {"set": ("immutable",), "signature": ("immutable",), "apply": ("throw",)}
+
+
 def _options_of(call: ast.Call, method: str) -> list[ast.keyword]:
-    own = ("immutable",) if method in ("set", "signature") else ()
+    own = _OWN_OPTIONS.get(method, ())
     return [each for each in call.keywords if each.arg not in own]

@@ -272,8 +272,8 @@ class Celery(Holdfast):
     ) -> None:
         """Read settings from an object, a mapping, or a module by its name ("django.conf:settings").
 
-        namespace: the prefix of their names in capitals. ignore: settings that are Celery's own while it still runs.
-        Raises: CeleryUnsupported for those that are not covered, all in one.
+        Those of brokers and result backends are not read. namespace: the prefix of their names in capitals. ignore:
+        more of Celery's own while it still runs. Raises: CeleryUnsupported for others that are not covered, all in one.
         """
         ignored = set(ignore)
 
@@ -565,16 +565,22 @@ def read_settings(source: Any, namespace: str) -> dict[str, Any]:
         values = {name: getattr(source, name) for name in dir(source) if not name.startswith("_")}
     if namespace:
         prefix = f"{namespace}_"
-        return {
+        named = {
             name.removeprefix(prefix).lower(): value
             for name, value in values.items()
             if name.startswith(prefix)
         }
+        # What else a project gives this prefix, and names of before Celery 4, Celery does not read either.
+        return {name: each for name, each in named.items() if _is_read(name)}
     # Without a prefix, the names of before Celery 4 are settings, too.
     modern = {name: modern_setting(name) if name.isupper() else name for name in values}
-    return {
-        new: values[name] for name, new in modern.items() if new and find_feature("setting", new)
-    }
+    return {new: values[name] for name, new in modern.items() if new and _is_read(new)}
+
+
+def _is_read(setting: str) -> bool:
+    """Whether a setting of Celery's means something here; an object of settings is also read by others."""
+    found = find_feature("setting", setting)
+    return found is not None and not found.is_removable
 
 
 def _import_tasks(module: str) -> None:

@@ -79,7 +79,7 @@ def from_celery(
         _write_edits(found, edits, dry_run)
     else:
         _write_analysis(found, show_all)
-    for each in found.warnings:
+    for each in (*found.warnings, *edits.warnings):
         print_warning(each)
     if check and found.to_change:
         raise CheckNotMet(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import ChainNotFound
@@ -26,6 +27,19 @@ class WorkerInspection:
 
     if not TYPE_CHECKING:
         __getattr__ = refuse_attributes("control attribute")
+
+    def stats(self) -> dict[str, dict[str, Any]] | None:
+        """Return of each worker its process, its slots, and for how many seconds it has run."""
+        now = datetime.now(tz=UTC)
+        return {
+            each.id: {
+                "pid": each.pid,
+                "uptime": int((now - each.started_at).total_seconds()),
+                "pool": {"max-concurrency": each.slots},
+            }
+            for each in self._app.workers.list()
+            if self._destination is None or each.id in self._destination
+        } or None
 
     def ping(self, destination: Iterable[str] | None = None) -> dict[str, dict[str, str]] | None:
         """Return an answer for each worker that lives."""

@@ -86,6 +86,7 @@ _SOFT = (
     "threads cannot be interrupted: use time_limit, and call self.request.job.checkpoint() in loops"
 )
 _EACH = "go through results and ask each of them"
+_LENGTHS = "there is no broker: how long queues are is in `holdfast types`, the metrics and app.types.list()"
 _NO_BROKER = "there is no broker; remove it"
 _NO_BACKEND = "results are in your database; remove it"
 _NO_BEAT = "there is no beat process: workers run the cycles; remove it"
@@ -326,6 +327,7 @@ FEATURES: tuple[Feature, ...] = (
         task_id="the deduplication key: while the first is not finished, a second start joins it",
         queue="a queue that settings or decorators name",
         headers="values that the task finds in self.request.headers",
+        max_retries="no effect, as in Celery: set it in the task's decorator, or in self.retry",
         link="what to start with the result, in the transaction that completes the task",
         link_error="what to start with the error, in the transaction that fails the task",
     ),
@@ -383,7 +385,7 @@ FEATURES: tuple[Feature, ...] = (
         signature="a signature by a task's name",
         AsyncResult="a result by its id",
         autodiscover_tasks="imports the tasks modules of packages before tasks are looked up",
-        config_from_object="reads settings; name those of Celery's broker and workers in ignore=",
+        config_from_object="reads settings, but not those of brokers and backends; ignore= names others to skip",
         add_periodic_task="adds a cycle",
         on_after_configure="connect(function): called before tasks are looked up",
         on_after_finalize="connect(function): called before tasks are looked up",
@@ -403,8 +405,8 @@ FEATURES: tuple[Feature, ...] = (
         steps=_MIDDLEWARE,
         amqp=_ROUTING,
         backend=_DATABASE,
-        connection=_DATABASE,
-        broker_connection=_DATABASE,
+        connection=_LENGTHS,
+        broker_connection=_LENGTHS,
         finalize="there is nothing to finalize; remove it",
         set_current="the newest application is the current one; remove it",
         set_default="the newest application is the current one; remove it",
@@ -415,8 +417,9 @@ FEATURES: tuple[Feature, ...] = (
         revoke="cancels tasks by their ids",
         terminate="the same",
         ping="an answer for each worker that lives",
-        inspect="ping() and active() of workers",
+        inspect="ping(), active() and stats() of workers",
         active="the tasks that workers run",
+        stats="pid, uptime and pool.max-concurrency of workers",
     ),
     *_refuse(
         "control attribute",
@@ -434,7 +437,6 @@ FEATURES: tuple[Feature, ...] = (
         scheduled=_WORKERS,
         reserved="workers claim what they have slots for: see `holdfast jobs list state:pending`",
         registered="run `holdfast types`",
-        stats=_WORKERS,
         revoked="run `holdfast jobs list state:cancelled`",
         conf=_WORKERS,
         active_queues="run `holdfast workers`",
@@ -612,6 +614,9 @@ FEATURES: tuple[Feature, ...] = (
         GroupResult="from holdfast_celery import GroupResult",
         Task="from holdfast_celery import Task",
         signals="from holdfast_celery import signals",
+        states="from holdfast_celery import states",
+        worker_process_init="from holdfast_celery.signals import worker_process_init",
+        worker_process_shutdown="from holdfast_celery.signals import worker_process_shutdown",
         task_prerun="from holdfast_celery.signals import task_prerun",
         task_postrun="from holdfast_celery.signals import task_postrun",
         task_success="from holdfast_celery.signals import task_success",
@@ -642,8 +647,6 @@ FEATURES: tuple[Feature, ...] = (
         task_received=_OBSERVER,
         task_revoked=_OBSERVER,
         worker_init="connect worker_ready",
-        worker_process_init="tasks run in threads of one process: connect worker_ready",
-        worker_process_shutdown="tasks run in threads of one process: connect worker_shutdown",
         worker_shutting_down="connect worker_shutdown",
         celeryd_init="connect worker_ready",
         celeryd_after_setup="connect worker_ready",
@@ -660,7 +663,6 @@ FEATURES: tuple[Feature, ...] = (
         uuid="call app.new_id()",
         ResultSet="keep the results in a list",
         bootsteps=_MIDDLEWARE,
-        states="compare result.status with the texts",
         contrib=_TEST_KIT,
         app="import names from holdfast_celery",
         beat="cycles are kept in the database",

@@ -56,6 +56,7 @@ class ProjectEdits:
 
     files: tuple[FileEdit, ...]
     untouched: tuple[CeleryUse, ...]
+    warnings: tuple[str, ...] = ()
 
     def diff(self) -> str:
         """Return all edits as a unified diff."""
@@ -103,9 +104,9 @@ def plan_edits(project: Path, found: Analysis) -> ProjectEdits:
     for file, parsed in sorted(found.parsed.items(), key=lambda each: each[0] != django.home):
         changes = parsed.changes
         if changes.doubts:
-            untouched += changes.doubts if changes or changes.settings_calls else []
+            untouched += changes.doubts if changes else []
             continue
-        if not (changes or changes.settings_calls or file == django.settings):
+        if not (changes or file == django.settings):
             continue
         before = path_of(project, file).read_bytes()
         try:
@@ -118,7 +119,7 @@ def plan_edits(project: Path, found: Analysis) -> ProjectEdits:
         if after != before:
             made.append(FileEdit(file, before, after))
     made.sort(key=lambda each: each.file)
-    return ProjectEdits(tuple(made), tuple(sorted(untouched)))
+    return ProjectEdits(tuple(made), tuple(sorted(untouched)), tuple(django.warnings()))
 
 
 def path_of(project: Path, file: str) -> Path:
@@ -127,22 +128,24 @@ def path_of(project: Path, file: str) -> Path:
 
 
 class DjangoProject:
-    """What of a project is Django's: the file of its applications, its settings, and what they ignore."""
+    """What of a project is Django's: the file of its applications, and its settings."""
 
     def __init__(self, parsed: Mapping[str, ParsedFile], files: Iterable[str]) -> None:
         self._parsed = parsed
         self._files = files
-        self.ignored: dict[str, list[str]] = {}
-        for each in parsed.values():
-            for namespace, name in each.changes.settings:
-                names = self.ignored.setdefault(namespace, [])
-                if name not in names:
-                    names.append(name)
         homes = [file for file, each in parsed.items() if _reads_django_settings(each.changes)]
         self.home = homes[0] if len(homes) == 1 else None
         """The one file that has the application, None for a project that is not Django's or has several."""
         lists = [file for file, each in parsed.items() if each.changes.installed_apps]
         self.settings = lists[0] if self.home and len(lists) == 1 else None
+
+    def warnings(self) -> Iterator[str]:
+        """Say what to add to the settings by hand, where it is not known which file has them."""
+        if self.home is not None and self.settings is None:
+            yield (
+                f"add {_DJANGO!r} to INSTALLED_APPS, and HOLDFAST_APP = {self.application_name()!r} to the settings: "
+                "not one file here has the list of installed apps, but none or several"
+            )
 
     def application_name(self) -> str | None:
         """Return the dotted name of the application, by the settings module that its file names."""
@@ -248,35 +251,23 @@ class FileEditor:
         for each in self._changes.imports:
             yield from self._move_import(each)
         containers = {id(each.container): each.container for each in self._changes.removals}
-        additions = dict(self._additions())
-        for key, container in (containers | {id(call): call for call in additions}).items():
+        additions = {id(call): call for call in self._additions()}
+        for key, container in (containers | additions).items():
             gone = [each for each in self._changes.removals if id(each.container) == key]
-            yield from self._edit_items(container, gone, additions.get(container))
+            yield from self._edit_items(container, gone, key in additions)
         for statement in self._changes.statements:
             yield from self._without_statement(statement)
+        for text, name in self._changes.patched:
+            yield self._rename_text(text, name)
         if self._file == self._django.settings:
             yield from self._install()
 
-    def _additions(self) -> Iterator[tuple[ast.expr, str]]:
-        """Return what is added to calls: the database of Django, and the settings that are Celery's own."""
+    def _additions(self) -> Iterator[ast.Call]:
+        """Return the calls that are given the database of Django."""
         if self._file == self._django.home:
             for call in self._changes.applications:
                 if all(each.arg != "url" for each in call.keywords):
-                    yield call, "url=database_url"
-        for call in self._changes.settings_calls:
-            given = {each.arg: each.value for each in call.keywords}
-            namespace = given.get("namespace")
-            names = self._django.ignored.get(
-                str(namespace.value) if isinstance(namespace, ast.Constant) else "", []
-            )
-            if not names:
-                continue
-            listed = given.get("ignore")
-            if listed is None:
-                quoted = ", ".join(self._quote_text(each) for each in names)
-                yield call, f"ignore=[{quoted}]"
-            elif isinstance(listed, ast.List):
-                yield listed, ", ".join(self._quote_text(each) for each in names)
+                    yield call
 
     def _quote_text(self, text: str) -> str:
         return f"{self._quote}{text}{self._quote}"
@@ -385,13 +376,13 @@ class FileEditor:
         return inside[0].end, items
 
     def _edit_items(
-        self, container: ast.expr, removals: Sequence[Removal], addition: str | None
+        self, container: ast.expr, removals: Sequence[Removal], takes_url: bool
     ) -> Iterator[Replacement]:
         opening, items = self._items(container)
         gone = {self._index(items, each.item) for each in removals}
         kept = [each for index, each in enumerate(items) if index not in gone]
-        if addition is not None:
-            yield self._insertion(opening, kept[-1] if kept else None, addition)
+        if takes_url:
+            yield self._insertion(opening, kept[-1] if kept else None, "url=database_url")
         index = 0
         while index < len(items):
             last = index
@@ -441,6 +432,14 @@ class FileEditor:
     def _behind_line(self, at: int) -> int:
         found = _LINE_END.match(self._source, at)
         return found.end() if found else at
+
+    def _rename_text(self, text: ast.Constant, name: str) -> Replacement:
+        """Name a class of ours in a text that names one of Celery's."""
+        start, end = self._span(text)
+        written = self._source[start:end]
+        if written[1:-1] != str(text.value).encode():
+            raise NotMechanical(f"the text in line {text.lineno} is not written in one piece")
+        return Replacement(start + 1, end - 1, name.encode())
 
     def _without_statement(self, statement: ast.stmt) -> Iterator[Replacement]:
         """Take out a statement, unless its block or its line would be left with nothing or with half of another."""

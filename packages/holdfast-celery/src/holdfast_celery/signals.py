@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -113,8 +114,33 @@ task_failure = TaskSignal("task_failure")
 task_retry = TaskSignal("task_retry")
 worker_ready = TaskSignal("worker_ready")
 worker_shutdown = TaskSignal("worker_shutdown")
+worker_process_init = TaskSignal("worker_process_init")
+worker_process_shutdown = TaskSignal("worker_process_shutdown")
 
-_OF_WORKERS = {"worker_started": worker_ready, "worker_stopped": worker_shutdown}
+_OF_WORKERS = {
+    "worker_started": (worker_ready,),
+    "worker_stopped": (worker_process_shutdown, worker_shutdown),
+}
+
+
+class FirstTask:
+    """Sends `worker_process_init` once in a process, before its first task begins; others wait for it."""
+
+    def __init__(self) -> None:
+        self._process: int | None = None
+        self._sending = threading.Lock()
+
+    def begin(self, app: Celery) -> None:
+        """Send the signal unless this process has had it."""
+        if self._process == os.getpid():
+            return
+        with self._sending:
+            if self._process != os.getpid():
+                worker_process_init.send(app)
+                self._process = os.getpid()
+
+
+first_task = FirstTask()
 
 
 class WorkerSignals:
@@ -125,11 +151,15 @@ class WorkerSignals:
 
     def wants(self, name: str) -> bool:
         """Whether somebody listens to the signal of an event."""
-        return name in _OF_WORKERS and _OF_WORKERS[name].has_listeners()
+        return any(each.has_listeners() for each in _OF_WORKERS.get(name, ()))
 
     def observe(self, event: Event) -> None:
         """Send the signal of an event; the process waits for its receivers before it exits."""
-        send = partial(_OF_WORKERS[event.name].send, sender=self._app)
+
+        def send() -> None:
+            for each in _OF_WORKERS[event.name]:
+                each.send(self._app)
+
         threading.Thread(target=send, name=f"holdfast-{event.name}").start()
 
 

@@ -86,6 +86,7 @@ from holdfast_celery.scope import (
     joins_transaction,
 )
 from holdfast_celery.signals import (
+    first_task,
     task_failure,
     task_postrun,
     task_prerun,
@@ -486,6 +487,7 @@ class CeleryTask:
 
     def run_job(self, job: Job[TaskCall], app: Celery) -> Any:
         """Run one attempt, and record what it raised. Raises: RecordedError, and what the worker understands."""
+        first_task.begin(app)
         try:
             return self._run_attempt(job, app)
         except (RecordedError, *_NOT_FAILURES):
