@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast_streams.reader_store import READERS
@@ -29,7 +32,7 @@ streams = add_streams(app)
 sign = "%s" if os.environ["HOLDFAST_URL"].startswith("postgres") else "?"
 WRITE = f"insert into taken (n, key, place, at_process) values ({sign}, {sign}, {sign}, {sign})"
 
-@streams.consumer("order.*", name="revenue", batch=20)
+@streams.consumer("order.*", name="revenue", batch=int(os.environ["BATCH"]))
 def take(events: list[StreamEvent], tx) -> None:
     for event in events:
         tx.execute(WRITE, (event.data["n"], event.key, event.place, os.getpid()))
@@ -43,10 +46,16 @@ LEASE_MS = 1_500
 
 
 @contextmanager
-def working(folder: Path, url: str, name: str, hold: bool = False) -> Iterator[WarmProcess]:
+def working(
+    folder: Path, url: str, name: str, hold: bool = False, batch: int = 20
+) -> Iterator[WarmProcess]:
     """Have a worker at work; it does not outlive the block, stopped or not."""
     (folder / "shop.py").write_text(APPLICATION)
-    variables = {"HOLDFAST_URL": url, "HOLDFAST_STREAMS_TAKEOVER_MS": str(LEASE_MS)}
+    variables = {
+        "HOLDFAST_URL": url,
+        "HOLDFAST_STREAMS_TAKEOVER_MS": str(LEASE_MS),
+        "BATCH": str(batch),
+    }
     if hold:
         variables["HOLD"] = "1"
     with worker_process(folder, name, "shop:app", **variables) as process:
@@ -91,6 +100,48 @@ async def test_sums_are_exact_however_often_processes_are_killed(
         await until(lambda: len(scene.taken()) >= total)
         await until(lambda: all(each.lag == 0 for each in scene.lines("revenue")))
     assert sorted(scene.taken()) == list(range(total))
+    scene.app.close()
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1800)
+async def test_sums_of_a_million_events_are_exact_with_a_kill_every_two_seconds(
+    postgres_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`HOLDFAST_CONSUMER_EVENTS` says how many, if not a million."""
+    total = int(os.environ.get("HOLDFAST_CONSUMER_EVENTS", "1000000"))
+    scene = Scene(postgres_url)
+    register(scene)
+
+    def publish() -> None:
+        for start in range(0, total, 500):
+            with scene.app.transaction() as tx:
+                for n in range(start, min(total, start + 500)):
+                    scene.app.publish(tx, "order.paid", {"n": n}, key=f"k{n % 1_000}")
+
+    def count() -> tuple[int, int, int]:
+        with psycopg.connect(postgres_url) as connection:
+            row = connection.execute(
+                "select count(*), count(distinct n), coalesce(sum(n), 0)::bigint from taken"
+            ).fetchone()
+            assert row is not None
+            return row
+
+    publishing = asyncio.create_task(asyncio.to_thread(publish))
+    began, kills = time.monotonic(), 0
+    while (await asyncio.to_thread(count))[0] < total:
+        with ExitStack() as stack:
+            for side in ("left", "right"):
+                stack.enter_context(working(tmp_path, scene.url, f"{side}{kills}", batch=2_000))
+            before = count()[0]
+            await until(lambda before=before: count()[0] > before or before == total)  # type: ignore[misc]
+            await asyncio.sleep(2)
+        kills += 2
+    took = time.monotonic() - began
+    await publishing
+    assert count() == (total, total, total * (total - 1) // 2)
+    with capsys.disabled():
+        print(f"\nconsumer: {total} events, {kills} kills, {total / took:,.0f} events/s")
     scene.app.close()
 
 
