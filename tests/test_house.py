@@ -65,7 +65,7 @@ NO_PARTICIPLES = {
     *("applied", "blocking", "finished", "held", "kept", "matching", "paused", "shared"),
     *("stored", "unhandled", "unqueued", "waited", "waiting"),
     # the words of Celery, of Django's tests and of our own test kit
-    *("failed", "finished", "joined", "started", "using"),
+    *("failed", "finished", "joined", "registered", "started", "using"),
 }
 """Names that look like participles, and are none or read well."""
 

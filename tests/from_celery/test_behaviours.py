@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,51 +14,49 @@ from holdfast.core.instants import to_datetime, to_instant
 from holdfast.core.schedule import Cron
 from holdfast_celery.schedules import crontab
 from tests.docs.snippets import ROOT
-from tests.from_celery.behaviours import BEHAVIOURS, DIFFERENCES, Shop
-from tests.from_celery.sides import Side, celery_side, holdfast_side
+from tests.from_celery.programs import calling, canvas, differences, eager
+from tests.from_celery.programs.beat import PERIODIC, Beat
+from tests.from_celery.programs.shop import BEHAVIOURS, DIFFERENCES, Shop
+from tests.from_celery.programs.workers import WORKERS
+from tests.from_celery.sides import open_side
+
+PAGES = (calling, canvas, differences, eager)
+"""Modules that add programs to `BEHAVIOURS` and `DIFFERENCES`."""
 
 PAGE = ROOT / "docs" / "do" / "from-celery.md"
 
 
 @pytest.fixture(scope="module", params=["celery", "sqlite", "postgres"])
-def one_side(
+def tasks(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Side]:
-    """A side whose worker or database serves all behaviours."""
-    if request.param == "celery":
-        with celery_side() as made:
-            made.app.conf.broker_transport_options = {"polling_interval": 0.01}
-            yield made
-    elif request.param == "sqlite":
-        template: Path = request.getfixturevalue("sqlite_template")
-        copy = shutil.copy(template, tmp_path_factory.mktemp("behaviours") / "holdfast.db")
-        with holdfast_side(f"sqlite:///{copy}") as made:
-            yield made
-    else:
-        with (
-            request.getfixturevalue("postgres_server").database() as url,
-            holdfast_side(url) as made,
-        ):
-            yield made
-
-
-@pytest.fixture(scope="module")
-def tasks(one_side: Side) -> Shop:
+) -> Iterator[tuple[Shop, Beat]]:
     """The tasks of a side: a worker of Celery's knows those that are there when it starts."""
-    return Shop(one_side)
+    with open_side(request, tmp_path_factory.mktemp("behaviours")) as side:
+        side.app.conf.result_extended = True
+        yield Shop(side), Beat(side)
 
 
 @pytest.fixture
-def shop(tasks: Shop) -> Iterator[Shop]:
+def shop(tasks: tuple[Shop, Beat]) -> Iterator[Shop]:
     """The tasks, with nothing noted yet."""
-    tasks.seen.clear()
-    yield tasks
-    tasks.app.conf.task_always_eager = False
+    made, _ = tasks
+    made.seen.clear()
+    yield made
+    made.app.conf.task_always_eager = False
 
 
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_a_program_of_celery_s_documentation_does_the_same(name: str, shop: Shop) -> None:
     BEHAVIOURS[name](shop)
+
+
+@pytest.mark.parametrize("name", PERIODIC)
+def test_a_periodic_task_does_what_celery_s_documentation_says(
+    name: str, tasks: tuple[Shop, Beat]
+) -> None:
+    _, beat = tasks
+    beat.begin()
+    PERIODIC[name](beat)
 
 
 @pytest.mark.parametrize("says", DIFFERENCES)
@@ -95,6 +91,18 @@ CRONTABS: dict[str, dict[str, Any]] = {
     "working days": {"minute": 30, "hour": 7, "day_of_week": "mon-fri"},
     "a number as the day": {"minute": 0, "hour": 9, "day_of_week": 1},
     "a list of minutes": {"minute": [5, 35]},
+    "every fifth hour of the clock": {"minute": 0, "hour": "*/5"},
+    "hours divisible by 3, and office hours": {"minute": 0, "hour": "*/3,8-17"},
+    "every even day": {"minute": 0, "hour": 0, "day_of_month": "2-30/2"},
+    "hours past midnight": {"minute": 15, "hour": "22-2"},
+    "every other hour past midnight": {"minute": 15, "hour": "21-4/2"},
+    "days past the end of the week": {"minute": 0, "hour": 6, "day_of_week": "fri-mon"},
+    "months past the end of the year": {
+        "minute": 0,
+        "hour": 0,
+        "day_of_month": 1,
+        "month_of_year": "nov-feb",
+    },
 }
 """The examples of Celery's page on periodic tasks."""
 
@@ -115,6 +123,7 @@ def test_a_crontab_is_due_when_celery_s_is(what: str) -> None:
         moment = found
 
 
-def test_there_are_120_behaviours() -> None:
-    likeness = (Path(__file__).parent / "test_likeness.py").read_text()
-    assert len(BEHAVIOURS) + len(CRONTABS) + likeness.count("\ndef test_") >= 120
+def test_there_are_120_behaviours_of_the_five_pages() -> None:
+    pages = ("Calling", "Canvas", "Periodic tasks", "Workers", "Testing")
+    named = [each for each in [*BEHAVIOURS, *PERIODIC, *WORKERS] if each.startswith(pages)]
+    assert len(named) + len(CRONTABS) >= 120

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
 
-from holdfast.core.errors import InvalidOption
+from holdfast.core.errors import Aborted, InvalidOption
 from holdfast.observe.logging import LoggingObserver
 from holdfast_celery import Celery, GroupResult, chain, group
 from holdfast_celery.errors import ArgumentsInvalid, CeleryUnsupported
 from holdfast_testing.kit import Kit
+from tests.from_celery.sides import running_worker
+from tests.support.until import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -187,3 +190,48 @@ def test_wrong_arguments_are_told_with_a_code(add: Any) -> None:
     with pytest.raises(ArgumentsInvalid) as raised:
         add.delay(1, 2, 3)
     assert (raised.value.code, isinstance(raised.value, TypeError)) == ("HF200", True)
+
+
+def test_a_task_that_runs_is_revoked_with_terminate_alone(app: Celery, any_url: str) -> None:
+    begun, ends = [threading.Event() for _ in range(2)], list[str]()
+
+    @app.task(name="checks", bind=True)
+    def checks(self: Any, place: int) -> str:
+        begun[place].set()
+        try:
+            while not gate.wait(0.01):
+                self.request.job.checkpoint()
+        except Aborted:
+            ends.append("aborted")
+            raise
+        return "done"
+
+    gate = threading.Event()
+    app.migrate()
+    with running_worker(app):
+        results = [checks.delay(place) for place in range(2)]
+        for each in begun:
+            assert each.wait(PATIENCE_S)
+        app.control.revoke([each.id for each in results])
+        assert [each.state for each in results] == ["STARTED", "STARTED"]
+        app.control.revoke(results[0].id, terminate=True)
+        wait_until(lambda: ends == ["aborted"])
+        gate.set()
+        wait_until(lambda: [each.state for each in results] == ["REVOKED", "SUCCESS"])
+
+
+def test_a_chain_that_is_revoked_goes_no_further(app: Celery, kit: Kit, add: Any) -> None:
+    first_done = chain(add.s(1, 1), add.s(2))()
+    kit.run_one()
+    first_done.parent.revoke(terminate=True)
+    kit.run_until_idle()
+    assert first_done.get(timeout=1) == 4
+
+    @app.task(name="stops", bind=True)
+    def stops(self: Any) -> int:
+        app.AsyncResult(str(self.request.root_id)).revoke()
+        return 1
+
+    result = chain(stops.s(), add.s(1))()
+    kit.run_until_idle()
+    assert (result.state, len(kit.started("add"))) == ("REVOKED", 2)

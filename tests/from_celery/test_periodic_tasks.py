@@ -200,7 +200,7 @@ def test_what_has_no_counterpart_is_left_with_what_to_do(app: Celery, seen: list
 
 
 def test_what_has_nothing_more_to_do_is_passed_over(app: Celery, seen: list[Any]) -> None:
-    tasks = {
+    tasks: dict[str, dict[str, Any]] = {
         "celery.backend_cleanup": {"crontab": 1, "task": "celery.backend_cleanup"},
         "this morning": {"clocked": 2, "one_off": True},
         "has run": {"interval": 1, "one_off": True, "total_run_count": 1},

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 import msgspec
@@ -288,20 +288,27 @@ class Celery(Holdfast):
         schedule: Any,
         sig: Any,
         args: Iterable[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
         name: str | None = None,
         **options: Any,
-    ) -> None:
-        """Start a task on a schedule. Raises: DuplicateCycle, InvalidSchedule, CeleryUnsupported."""
-        if not isinstance(sig, TaskSignature):
-            sig = sig.s()
+    ) -> str:
+        """Start a task on a schedule; return the entry's name, by which another one replaces it.
+
+        Raises: DuplicateCycle, InvalidSchedule, CeleryUnsupported.
+        """
+        full = (sig if isinstance(sig, TaskSignature) else sig.s()).clone(args, kwargs)
         entry = {
-            "task": sig.task,
+            "task": full.task,
             "schedule": schedule,
-            "args": (*args, *sig.args),
-            "kwargs": sig.kwargs,
-            "options": sig.options | options,
+            "args": full.args,
+            "kwargs": full.kwargs,
+            "options": full.options | options,
         }
-        self._add_beat(name or repr(sig), entry)
+        key = name or repr(full)
+        if self._beat.pop(cycle_name(key), None) is not None:
+            self.cycle_specs.pop(cycle_name(key))
+        self._add_beat(key, entry)
+        return key
 
     def set_beat(self, entries: Mapping[str, Mapping[str, Any]], zone: str | None) -> None:
         """Replace the cycles of the beat schedule. Raises: DuplicateCycle, InvalidSchedule, CeleryUnsupported."""
@@ -455,10 +462,30 @@ _FIXED = frozenset(
 """Settings of all tasks, which are read when they are first looked up."""
 
 
+class BeatSchedule(UserDict[str, Mapping[str, Any]]):
+    """The setting beat_schedule: an entry that is added to it, or taken out, counts at once."""
+
+    def __init__(self, entries: Mapping[str, Mapping[str, Any]], app: Celery) -> None:
+        super().__init__()
+        self.data = dict(entries)
+        self._app = app
+
+    def __setitem__(self, name: str, entry: Mapping[str, Any]) -> None:
+        self._replace({**self.data, name: entry})
+
+    def __delitem__(self, name: str) -> None:
+        self._replace({each: entry for each, entry in self.data.items() if each != name})
+
+    def _replace(self, entries: dict[str, Mapping[str, Any]]) -> None:
+        if self._app.conf.beat_schedule is self:
+            self._app.set_beat(entries, self._app.conf.timezone)
+        self.data = entries
+
+
 class CeleryConf:
     """The settings of an application: `app.conf.timezone = …`, `app.conf.update(…)`."""
 
-    beat_schedule: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    beat_schedule: MutableMapping[str, Mapping[str, Any]]
     timezone: str | None = None
     imports: Iterable[str] = ()
     include: Iterable[str] = ()
@@ -477,6 +504,10 @@ class CeleryConf:
         object.__setattr__(self, "_app", app)
         object.__setattr__(self, "beat_cycles", set[str]())
         object.__setattr__(self, "routes", Routes(None))
+        self._keep_schedule({})
+
+    def _keep_schedule(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
+        object.__setattr__(self, "beat_schedule", BeatSchedule(entries, self._app))
 
     beat_cycles: set[str]
     """The cycles that come from beat_schedule."""
@@ -511,12 +542,14 @@ class CeleryConf:
             object.__setattr__(self, "routes", Routes(settings["task_routes"]))
         for name, value in settings.items():
             object.__setattr__(self, name, value)
+        if "beat_schedule" in settings:
+            self._keep_schedule(settings["beat_schedule"])
         if settings.keys() & {"beat_schedule", "timezone"}:
             self._app.set_beat(self.beat_schedule, self.timezone)
 
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
-    "beat_schedule": (dict,),
+    "beat_schedule": (dict, BeatSchedule),
     "timezone": (str,),
     "imports": (list, tuple, set),
     "include": (list, tuple, set),

@@ -15,7 +15,8 @@ from holdfast.core.duration import MAX_DURATION_MS, milliseconds
 from holdfast.core.errors import InvalidOption, PayloadNotEncodable
 from holdfast.core.instants import Instant, to_datetime, to_instant
 from holdfast.core.outcome import Continue
-from holdfast_celery.coverage import check_names
+from holdfast.core.signatures import check_kind
+from holdfast_celery.coverage import check_always_so, check_names
 from holdfast_celery.queues import check_queue, type_name
 from holdfast_values.tagged_values import tag_value
 
@@ -43,6 +44,7 @@ class CallOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str | None = None
     """The name of a queue, "" for the default one."""
     headers: dict[str, Any] | None = None
+    ignore_result: bool | None = None
 
     def merge(self, over: CallOptions) -> CallOptions:
         """Return these options, with those of another start in their place where it has some."""
@@ -110,6 +112,7 @@ class TaskCall(msgspec.Struct, frozen=True, omit_defaults=True):
     expires_at: Instant | None = None
     task_id: str | None = None
     headers: dict[str, Any] | None = None
+    ignore_result: bool | None = None
 
     def expired_at(self, created_at: Instant) -> Instant | None:
         """Return when a job with this input expires."""
@@ -125,6 +128,8 @@ def read_options(options: Mapping[str, Any], where: str) -> CallOptions:
         if name in options:
             raise InvalidOption(f"{name} is not an option of {where}", help="pass it beside them")
     given = {name: value for name, value in options.items() if value is not None}
+    check_always_so("call option", given, where)
+    check_kind("ignore_result", given.get("ignore_result", False), (bool,))
     if "countdown" in given and "eta" in given:
         raise InvalidOption("countdown and eta were both given", help="pass one of them")
     expires = given.get("expires")
@@ -138,6 +143,7 @@ def read_options(options: Mapping[str, Any], where: str) -> CallOptions:
         task_id=None if "task_id" not in given else _check_task_id(given["task_id"]),
         queue=None if "queue" not in given else check_queue(given["queue"]),
         headers=None if "headers" not in given else _check_headers(given["headers"]),
+        ignore_result=given.get("ignore_result"),
     )
 
 
@@ -226,6 +232,7 @@ def input_of(step: TaskStep, given: Sequence[Any], then: Steps, collect: bool = 
         expires_at=step.options.expires_at,
         task_id=step.options.task_id,
         headers=step.options.headers,
+        ignore_result=step.options.ignore_result,
     )
 
 

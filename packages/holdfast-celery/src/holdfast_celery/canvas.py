@@ -35,6 +35,7 @@ from holdfast_celery.scope import current_celery, transaction_of
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
+    from holdfast_celery.tasks import CeleryTask
 
 
 NO_LINKS: Mapping[str, Any] = MappingProxyType({})
@@ -124,7 +125,7 @@ class Signature:
         """Start it, as Celery does with a canvas."""
         return self.apply_async(args, kwargs)
 
-    def __or__(self, other: object) -> TaskChain:
+    def __or__(self, other: object) -> Signature:
         """Return a chain of both."""
         return TaskChain((self, _canvas_of(other)))
 
@@ -162,6 +163,16 @@ class TaskSignature(Signature):
         self.options = dict(options or {})
         self.immutable = immutable
         self.app = app
+
+    @property
+    def name(self) -> str:
+        """The task's name, the same as `task`."""
+        return self.task
+
+    @property
+    def type(self) -> CeleryTask:
+        """The task itself. Raises: UnknownJobType."""
+        return (self.app or current_celery()).task_of(self.task)
 
     def set(self, immutable: bool | None = None, **options: Any) -> Self:
         """Change options, and return the signature. Raises: CeleryUnsupported."""
@@ -233,12 +244,16 @@ class TaskChain(Signature):
 
     def steps(self, app: Celery, over: Mapping[str, Any] = NO_LINKS) -> Steps:
         """Return the steps of all parts; one after another."""
-        found = tuple(step for each in self.parts for step in each.steps(app))
+        found = tuple(step for each in self.parts for step in _unroll(each).steps(app))
         for step in found[1:]:
             _check_later(step)
         found = self._with_links(app, found, over)
         _check_sealed(app, found)
         return found
+
+    def __repr__(self) -> str:
+        """Show its parts."""
+        return " | ".join(map(repr, self.parts))
 
 
 class TaskGroup(Signature):
@@ -258,6 +273,10 @@ class TaskGroup(Signature):
     def tasks(self) -> tuple[Signature, ...]:
         """Its members."""
         return self.members
+
+    def __or__(self, other: object) -> Signature:
+        """Return a chord: the task takes the list of results."""
+        return TaskChord(self, _canvas_of(other))
 
     def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> Self:
         """Give each member a countdown: `start`, and `step` more for each, until `stop`; return the group."""
@@ -290,6 +309,10 @@ class TaskGroup(Signature):
     def __len__(self) -> int:
         """Count the members."""
         return len(self.members)
+
+    def __repr__(self) -> str:
+        """Show its members."""
+        return f"group({self.members!r})"
 
     def _flat(self) -> Iterator[Signature]:
         for each in self.members:
@@ -326,8 +349,16 @@ class TaskChord(Signature):
         """Return the steps of the header, then those of the body."""
         if self.body is None:
             raise InvalidOption("the chord has no body", help="write chord(header)(body)")
-        found = TaskChain((self.header, self.body)).steps(app)
+        # Also of one member: the body takes a list.
+        found = (*self.header.steps(app), *self.body.steps(app))
+        for step in found[1:]:
+            _check_later(step)
+        _check_sealed(app, found)
         return self._with_links(app, found, over)
+
+    def __repr__(self) -> str:
+        """Show its header and body."""
+        return f"%{self.body!r}({list(self.header.members)!r})"
 
 
 def signature(
@@ -434,7 +465,8 @@ def _result(app: Celery, steps: Steps, started: Chain) -> AsyncResult:
     """Return the result of a canvas that was started, by the id that was chosen for it or that of its chain."""
     first = steps[0]
     chosen = first.options.task_id if isinstance(first, TaskStep) else None
-    return AsyncResult(chosen or started.id, app, started.id, takes_group=_jobs_of(steps))
+    shape, is_group = _jobs_of(steps), isinstance(steps[-1], GroupStep)
+    return AsyncResult(chosen or started.id, app, started.id, takes_group=shape, is_group=is_group)
 
 
 def _jobs_of(steps: Steps) -> tuple[bool, ...]:
@@ -540,6 +572,13 @@ def _canvases(given: tuple[Any, ...]) -> Iterator[Signature]:
     if len(given) == 1 and not isinstance(given[0], Signature) and isinstance(given[0], Iterable):
         return map(_canvas_of, given[0])
     return map(_canvas_of, given)
+
+
+def _unroll(part: Signature) -> Signature:
+    """Return the only member of a group within a chain, which then hands on its result and no list, as in Celery."""
+    if type(part) is TaskGroup and len(part) == 1 and not part.options:
+        return _unroll(part.members[0])
+    return part
 
 
 def _canvas_list(given: Any) -> list[Signature]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import ChainNotFound
-from holdfast_celery.coverage import refuse_attributes
-from holdfast_celery.result import AsyncResult
-from holdfast_values.tagged_values import untag_value
+from holdfast.client.workers import WorkerInfo
+from holdfast_celery.coverage import refuse, refuse_attributes
+from holdfast_celery.result import AsyncResult, untag_known
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
@@ -21,9 +19,9 @@ _PAGE = 200
 class WorkerInspection:
     """What workers do, as of their last heartbeat; None where Celery says so, without workers."""
 
-    def __init__(self, app: Celery, destination: Iterable[str] | None = None) -> None:
+    def __init__(self, app: Celery, destination: str | Iterable[str] | None = None) -> None:
         self._app = app
-        self._destination = None if destination is None else set(destination)
+        self._destination = _names(destination)
 
     if not TYPE_CHECKING:
         __getattr__ = refuse_attributes("control attribute")
@@ -37,20 +35,28 @@ class WorkerInspection:
                 "uptime": int((now - each.started_at).total_seconds()),
                 "pool": {"max-concurrency": each.slots},
             }
-            for each in self._app.workers.list()
-            if self._destination is None or each.id in self._destination
+            for each in self._workers()
         } or None
 
-    def ping(self, destination: Iterable[str] | None = None) -> dict[str, dict[str, str]] | None:
+    def ping(
+        self, destination: str | Iterable[str] | None = None
+    ) -> dict[str, dict[str, str]] | None:
         """Return an answer for each worker that lives."""
-        chosen = self._destination if destination is None else set(destination)
-        names = [each.id for each in self._app.workers.list()]
-        found = {name: {"ok": "pong"} for name in names if chosen is None or name in chosen}
+        return {each.id: {"ok": "pong"} for each in self._workers(destination)} or None
+
+    def registered(self, *attributes: str) -> dict[str, list[str]] | None:
+        """Return the names of the tasks that each worker runs. Raises: CeleryUnsupported for their attributes."""
+        if attributes:
+            raise refuse("control attribute", "conf")
+        found = {}
+        for each in self._workers():
+            names = {type.rpartition(":")[2] for type in each.types}
+            found[each.id] = sorted(names & self._app.tasks.keys())
         return found or None
 
     def active(self, safe: None = None) -> dict[str, list[dict[str, Any]]] | None:
         """Return the tasks that each worker runs, the newest two hundred of all."""
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.ping() or {}}
+        found: dict[str, list[dict[str, Any]]] = {each.id: [] for each in self._workers()}
         for job in self._app.jobs.list("state:running", limit=_PAGE):
             task = job.type.rpartition(":")[2]
             known = self._app.tasks.get(task)
@@ -60,21 +66,24 @@ class WorkerInspection:
                     {
                         "id": job.input.get("task_id") or str(job.id),
                         "name": task,
-                        "args": _untag(job.input.get("args", [])),
-                        "kwargs": _untag(job.input.get("kwargs", {})),
+                        "args": untag_known(job.input.get("args", [])),
+                        "kwargs": untag_known(job.input.get("kwargs", {})),
                         "hostname": job.worker,
                         "time_start": job.started_at and job.started_at.timestamp(),
                     }
                 )
         return found or None
 
+    def _workers(self, destination: str | Iterable[str] | None = None) -> list[WorkerInfo]:
+        chosen = self._destination if destination is None else _names(destination)
+        return [each for each in self._app.workers.list() if chosen is None or each.id in chosen]
 
-def _untag(arguments: Any) -> Any:
-    """Return arguments as they were given; as they are stored where this process does not know an enum."""
-    try:
-        return untag_value(arguments)
-    except LookupError:
-        return arguments
+
+def _names(destination: str | Iterable[str] | None) -> set[str] | None:
+    """Return the workers that are asked: one, several, or all of them."""
+    if destination is None:
+        return None
+    return {destination} if isinstance(destination, str) else set(destination)
 
 
 class WorkerControl:
@@ -87,24 +96,36 @@ class WorkerControl:
         __getattr__ = refuse_attributes("control attribute")
 
     def revoke(
-        self, task_id: str | Iterable[str], destination: None = None, **arguments: Any
+        self,
+        task_id: str | Iterable[str],
+        destination: None = None,
+        terminate: bool = False,
+        signal: str | None = None,
+        **arguments: Any,
     ) -> None:
         """Cancel tasks by their ids, as `result.revoke()` does; unknown ids are passed over."""
         for each in [task_id] if isinstance(task_id, str) else task_id:
-            with suppress(ChainNotFound):
-                AsyncResult(each, self._app).revoke()
+            AsyncResult(each, self._app).revoke(terminate=terminate)
 
-    terminate = revoke
+    def terminate(
+        self,
+        task_id: str | Iterable[str],
+        destination: None = None,
+        signal: str | None = None,
+        **arguments: Any,
+    ) -> None:
+        """Cancel tasks by their ids, those that run included."""
+        self.revoke(task_id, terminate=True)
 
     def ping(
-        self, destination: Iterable[str] | None = None, timeout: float = 1.0
+        self, destination: str | Iterable[str] | None = None, timeout: float = 1.0
     ) -> list[dict[str, dict[str, str]]]:
         """Return an answer for each worker that lives."""
         found = self.inspect(destination).ping() or {}
         return [{name: answer} for name, answer in found.items()]
 
     def inspect(
-        self, destination: Iterable[str] | None = None, timeout: float = 1.0
+        self, destination: str | Iterable[str] | None = None, timeout: float = 1.0
     ) -> WorkerInspection:
         """Return what to ask of workers."""
         return WorkerInspection(self._app, destination)

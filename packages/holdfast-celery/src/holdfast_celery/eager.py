@@ -67,8 +67,11 @@ class EagerResult:
     def forget(self) -> None:
         """Do nothing: it is kept nowhere."""
 
+    def __str__(self) -> str:
+        return self.id
+
     def __repr__(self) -> str:
-        return f"EagerResult({self.id})"
+        return f"<EagerResult: {self.id}>"
 
 
 def apply_steps(

@@ -6,8 +6,10 @@ import builtins
 import re
 import sys
 import traceback
+from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.core.duration import milliseconds
 from holdfast.core.errors import (
     ChainCancelled,
     ChainFailed,
@@ -16,6 +18,7 @@ from holdfast.core.errors import (
     WaitTimeout,
     words_of,
 )
+from holdfast.core.instants import to_instant
 from holdfast.core.sealing import SEALED_TEXT
 from holdfast.worker.processes import ChildError, ChildFailure
 from holdfast.worker.resolve_outcome import format_places, format_stack
@@ -61,11 +64,33 @@ class TimeLimitExceeded(_PlainText, Permanent):
 class TaskRetry(Exception):
     """Raised by `self.retry`: this attempt ends, and another follows after a while."""
 
-    def __init__(self, delay_ms: int, reason: BaseException | None) -> None:
-        self.retry_after_ms = delay_ms
-        self.exc = reason
-        because = "" if reason is None else f": {type(reason).__name__}: {reason}"
-        super().__init__(f"retry in {delay_ms / 1000:g} s{because}")
+    def __init__(
+        self,
+        message: str | None = None,
+        exc: BaseException | str | None = None,
+        when: float | datetime | None = None,
+        is_eager: bool = False,
+        sig: object = None,
+    ) -> None:
+        """when: in so many seconds, or at a time. exc: the error that is the reason, or its text."""
+        self.message = message
+        self.exc = exc if isinstance(exc, BaseException) else None
+        self.excs = exc if isinstance(exc, str) else repr(exc) if exc else None
+        self.when = when
+        self.is_eager = is_eager
+        because = f": {self.excs}" if self.excs else ""
+        super().__init__(message or f"Retry {self.humanize()}{because}")
+
+    def humanize(self) -> str:
+        """Say when."""
+        return f"in {self.when:g}s" if isinstance(self.when, int | float) else f"at {self.when}"
+
+    @property
+    def retry_after_ms(self) -> int:
+        """How long the retry waits, from now."""
+        if isinstance(self.when, datetime):
+            return max(0, (to_instant(self.when) - to_instant(datetime.now(tz=UTC))) // 1000)
+        return milliseconds(max(0.0, float(self.when or 0)))
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from holdfast.core.errors import (
     ChainNotFound,
     CircularWait,
     OutputInvalid,
+    SealError,
     WaitTimeout,
     WrongState,
 )
@@ -92,13 +94,18 @@ class AsyncResult:
         *,
         takes_group: tuple[bool, ...] = (),
         place: int | None = None,
+        is_group: bool = False,
     ) -> None:
-        """takes_group: for each job of the chain, whether a group comes before it. place: of which one this is."""
+        """takes_group: for each job of the chain, whether a group comes before it. place: of which one this is.
+
+        is_group: whether this is what the group at the end of a chain returns.
+        """
         self.id = str(id)
         self._app = app
         self._chain_id = chain_id
         self._takes_group = takes_group
         self._place = place
+        self._is_group = is_group
         found = _PART.fullmatch(self.id)
         if found is not None:
             self._chain_id, self._place = UUID(found[1]), int(found[2])
@@ -122,7 +129,7 @@ class AsyncResult:
         place = len(self._takes_group) - 1 if self._place is None else self._place
         if place < 0:
             return None
-        if self._takes_group[place]:
+        if self._takes_group[place] and not self._is_group:
             return self._group_before(place)
         return self._part(place - 1)
 
@@ -224,6 +231,53 @@ class AsyncResult:
         is_there = found is not None and found.state == "failed" and found.error
         return read_traceback(str(found.error)) if found is not None and is_there else None
 
+    @property
+    def name(self) -> str | None:
+        """The task's name; this and what follows are None for an id that no task has."""
+        job = self._job()
+        return None if job is None else job.type.rpartition(":")[2]
+
+    @property
+    def args(self) -> list[Any] | None:
+        """What it was called with."""
+        job = self._job()
+        return None if job is None else untag_known(job.input.get("args", []))
+
+    @property
+    def kwargs(self) -> dict[str, Any] | None:
+        """What it was called with."""
+        job = self._job()
+        return None if job is None else untag_known(job.input.get("kwargs", {}))
+
+    @property
+    def queue(self) -> str | None:
+        """Its queue."""
+        job = self._job()
+        return (
+            None if job is None else job.type.rpartition(":")[0] or self.app.conf.task_default_queue
+        )
+
+    @property
+    def worker(self) -> str | None:
+        """The worker that runs it, or ran it last."""
+        job = self._job()
+        return None if job is None else job.worker
+
+    @property
+    def date_done(self) -> datetime | None:
+        """When it ended."""
+        job = self._job()
+        return None if job is None else job.finished_at
+
+    def _job(self) -> JobInfo | None:
+        """Return its job; of a chain, the one that it has come to."""
+        try:
+            jobs = self._jobs()
+        except ChainNotFound:
+            return None
+        place = len(jobs) - 1 if self._place is None else self._place
+        return jobs[place] if place < len(jobs) else None
+
     def ready(self) -> bool:
         """Whether it has ended."""
         found = self._look()
@@ -240,21 +294,37 @@ class AsyncResult:
     def revoke(
         self,
         connection: None = None,
-        terminate: bool = True,
+        terminate: bool = False,
         signal: str | None = None,
         wait: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Cancel it: at once if it waits, through its abort signal if it runs; one that has ended stays as it is.
+        """Cancel it if it waits, and with `terminate` also if it runs, through its abort signal.
 
-        The arguments are accepted and mean nothing here. Raises: ChainNotFound.
+        One that has ended stays as it is, and an id that no task has is passed over. The other arguments are accepted
+        and mean nothing here.
         """
-        with transaction_of(self.app) as tx, suppress(WrongState):
-            self.app.chains.cancel(tx, self._find().id, reason="revoked")
+        with transaction_of(self.app) as tx, suppress(WrongState, ChainNotFound):
+            if self._can_be_revoked(terminate):
+                self.app.chains.cancel(tx, self._find().id, reason="revoked")
+
+    def _can_be_revoked(self, terminate: bool) -> bool:
+        """Whether it has not ended, nor, unless it is to be terminated, begun. Raises: ChainNotFound."""
+        jobs = self._jobs()
+        last = len(jobs) - 1
+        if self._place is not None and self._place < last:
+            return False
+        is_this = self._place in (None, last)
+        if terminate or not is_this or jobs[last].state != "running":
+            return True
+        # What runs may be a task before it in the chain, which is one record: that is cut off, too.
+        with suppress(SealError):
+            return self._place is None and bool(jobs[last].input.get("then"))
+        return False
 
     def forget(self) -> None:
-        """Delete it and its result. Raises: ChainNotFound, StillReferenced."""
-        with transaction_of(self.app) as tx:
+        """Delete it and its result; an id that no task has is passed over. Raises: StillReferenced."""
+        with transaction_of(self.app) as tx, suppress(ChainNotFound):
             self.app.chains.delete(tx, self._find().id)
 
     def _wait(self, timeout: float | None) -> TaskOutcome:
@@ -326,8 +396,19 @@ class AsyncResult:
     def __hash__(self) -> int:
         return hash(self.id)
 
+    def __str__(self) -> str:
+        return self.id
+
     def __repr__(self) -> str:
-        return f"AsyncResult({self.id})"
+        return f"<AsyncResult: {self.id}>"
+
+
+def untag_known(arguments: Any) -> Any:
+    """Return arguments as they were given; as they are stored where this process does not know an enum."""
+    try:
+        return untag_value(arguments)
+    except LookupError:
+        return arguments
 
 
 def _given_by(following: JobInfo) -> Any:
@@ -431,7 +512,7 @@ class GroupResult:
             each.maybe_throw(propagate)
 
     def forget(self) -> None:
-        """Delete all of them. Raises: ChainNotFound, StillReferenced."""
+        """Delete all of them. Raises: StillReferenced."""
         for each in self.results:
             each.forget()
 
@@ -451,10 +532,17 @@ class GroupResult:
         """Count those that completed."""
         return sum(each.successful() for each in self.results)
 
-    def revoke(self) -> None:
-        """Cancel those that have not ended."""
+    def revoke(
+        self,
+        connection: None = None,
+        terminate: bool = False,
+        signal: str | None = None,
+        wait: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Cancel those that wait, and with `terminate` those that run."""
         for each in self.results:
-            each.revoke()
+            each.revoke(terminate=terminate)
 
     def __len__(self) -> int:
         return len(self.results)

@@ -20,13 +20,14 @@ from holdfast.core.duration import milliseconds
 from holdfast.core.errors import (
     Aborted,
     Busy,
+    DatabaseUnreachable,
     InputUnreadable,
     InvalidOption,
     LeaseLost,
     Permanent,
 )
 from holdfast.core.flow import Rate
-from holdfast.core.instants import to_datetime, to_instant
+from holdfast.core.instants import to_datetime
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.registry import TypeOptions, check_name
 from holdfast.core.retry import Retry
@@ -240,6 +241,7 @@ class CeleryTask:
     """A function that can be called, or started as a job of the type that has its name."""
 
     MaxRetriesExceededError = MaxRetriesExceededError
+    OperationalError = DatabaseUnreachable
 
     def set_up(
         self,
@@ -453,21 +455,20 @@ class CeleryTask:
         request = self.request
         allowed = self.options.max_retries if max_retries is None else max_retries
         if request.called_directly:
-            raise exc or TaskRetry(0, None)
+            raise exc or TaskRetry("Task can be retried")
         if allowed is not None and request.retries >= allowed:
             # The attempt's end marks it as final, whatever it is.
             raise exc or MaxRetriesExceededError(
                 f"{self.name} was retried {allowed} times",
                 help="raise max_retries, or fix the cause",
             )
+        when: float | datetime = self.options.default_retry_delay
         if eta is not None:
-            past_us = check_eta("eta", eta) - to_instant(datetime.now(tz=eta.tzinfo))
-            delay_ms = max(0, past_us // 1000)
+            check_eta("eta", eta)
+            when = eta
         elif countdown is not None:
-            delay_ms = milliseconds(max(0.0, float(countdown)))
-        else:
-            delay_ms = milliseconds(self.options.default_retry_delay)
-        raise TaskRetry(delay_ms, exc) from exc
+            when = max(0.0, float(countdown))
+        raise TaskRetry(exc=exc, when=when, is_eager=request.is_eager) from exc
 
     def job_options(self, app: Celery) -> TypeOptions:
         """Return the options of its job type."""
@@ -531,12 +532,12 @@ class CeleryTask:
         result = tag(value, f"the result of {self.name}")
         if call.then or call.link:
             return self._go_on(job, app, result, began)
-        return self._kept(app, result)
+        return self._kept(app, call, result)
 
-    def _kept(self, app: Celery, result: Any) -> Any:
-        """Return what is kept of a result."""
-        drop = self.options.ignore_result
-        return None if (app.conf.task_ignore_result if drop is None else drop) else result
+    def _kept(self, app: Celery, call: TaskCall, result: Any) -> Any:
+        """Return what is kept of a result, by what the call says, the decorator or the settings."""
+        said = (call.ignore_result, self.options.ignore_result, app.conf.task_ignore_result)
+        return None if next(each for each in said if each is not None) else result
 
     def _go_on(self, job: Job[TaskCall], app: Celery, result: Any, began: float) -> Any:
         """Start what is linked as the job completes, or not at all, and continue the chain if that is not its end."""
@@ -546,7 +547,11 @@ class CeleryTask:
                 tx = done.tx
                 for each in call.link:
                     start_steps(app, tx, each, [result])
-        return _go_on(job, app, call, result, began, tx) if call.then else self._kept(app, result)
+        return (
+            _go_on(job, app, call, result, began, tx)
+            if call.then
+            else self._kept(app, call, result)
+        )
 
     def end_failed(self, job: Job[TaskCall], app: Celery) -> None:
         """Start what is linked to the failure of a task, in the transaction in which that is recorded."""
@@ -656,7 +661,7 @@ class CeleryTask:
         einfo = ExceptionInfo(error)
         id, args, kwargs = str(request.id), request.args, request.kwargs
         if isinstance(error, TaskRetry) or self.is_retried(error, request.retries):
-            reason = error if isinstance(error, TaskRetry) else TaskRetry(0, error)
+            reason = error if isinstance(error, TaskRetry) else TaskRetry(exc=error)
             cause = reason.exc if isinstance(reason.exc, Exception) else reason
             self._call_hook(self.on_retry, cause, id, args, kwargs, einfo)
             task_retry.send(self, request=request, reason=reason, einfo=einfo)
