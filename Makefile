@@ -43,9 +43,11 @@ $(LOCKED): requirements-dev.txt | $(MADE)
 	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-dev.txt
 	@touch $@
 
+# Compiled once here; else the first test run's processes would all compile the same. Test modules pytest compiles itself.
 $(INSTALLED): $(LOCKED) $(PROJECTS)
 	@echo "setup: the packages of this repository, editable"
 	@$(INSTALL_OURS)
+	@$(BIN)/python -m compileall -q -j 0 -x '/test_[^/]*$$' packages/*/src apps tests
 	@touch $@
 
 # A first look needs a fifth of what development needs.

@@ -1,7 +1,7 @@
 """Databases for the tests: a PostgreSQL server per run, a database per test, a file for SQLite.
 
-Under pytest-xdist the controlling process starts the one server and tells its workers the address;
-a second version of PostgreSQL and private servers are started by the worker that needs them.
+Under pytest-xdist the controlling process starts the one server and tells its workers the address, in a run of many
+processes that of a second version of PostgreSQL too; private servers are started by the worker that needs them.
 """
 
 import gc
@@ -9,7 +9,8 @@ import logging
 import re
 import shutil
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -39,8 +40,11 @@ settings.load_profile("suite")
 
 start_programs_with_default_signals()
 
-SHARED_SERVER = pytest.StashKey[PostgresServer]()
+SHARED_SERVERS = pytest.StashKey[dict[str, PostgresServer]]()
 WORKER_INPUT = "postgres_server"
+OTHER_WORKER_INPUT = "other_postgres_server"
+MANY_PROCESSES = 3
+"""So many run the whole suite: then they share the other version's server too, which few tests need."""
 _NUMBERS = count()
 
 
@@ -85,13 +89,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Start the server before the first xdist worker, and tell every worker where it is."""
+    """Start servers before the first xdist worker, and tell every worker where they are."""
     stash = node.config.stash
-    if SHARED_SERVER not in stash:
+    if SHARED_SERVERS not in stash:
         stack = ExitStack()
         node.config.add_cleanup(stack.close)
-        stash[SHARED_SERVER] = stack.enter_context(serve_for_tests())
-    node.workerinput[WORKER_INPUT] = asdict(stash[SHARED_SERVER])
+        servers = {WORKER_INPUT: serve_for_tests()}
+        other = other_binaries()
+        if other is not None and len(node.config.option.tx) >= MANY_PROCESSES:
+            servers[OTHER_WORKER_INPUT] = serve_installed(other)
+        # Each takes seconds, in which it hardly computes.
+        with ThreadPoolExecutor() as threads:
+            begun = {
+                name: threads.submit(stack.enter_context, each) for name, each in servers.items()
+            }
+        stash[SHARED_SERVERS] = {name: each.result() for name, each in begun.items()}
+    node.workerinput.update({name: asdict(each) for name, each in stash[SHARED_SERVERS].items()})
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -123,14 +136,16 @@ def tmp_path(
 @pytest.fixture(scope="session")
 def postgres_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     """The server of this test run."""
-    shared = getattr(request.config, "workerinput", {}).get(WORKER_INPUT)
-    if shared:
-        server = PostgresServer(**shared)
+    with shared_server(request.config, WORKER_INPUT) or serve_for_tests() as server:
         yield server
-        server.leave()
-        return
-    with serve_for_tests() as server:
-        yield server
+
+
+def shared_server(
+    config: pytest.Config, name: str
+) -> AbstractContextManager[PostgresServer] | None:
+    """Return the server that the controlling process has started, if it has."""
+    told = getattr(config, "workerinput", {}).get(name)
+    return PostgresServer(**told).used() if told else None
 
 
 @pytest.fixture
@@ -141,8 +156,13 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def other_postgres_server() -> Iterator[PostgresServer]:
+def other_postgres_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     """A server of another version, from the programs found on the machine."""
+    shared = shared_server(request.config, OTHER_WORKER_INPUT)
+    if shared:
+        with shared as server:
+            yield server
+        return
     binaries = other_binaries()
     if binaries is None:
         skip_because_absent(

@@ -86,6 +86,14 @@ class PostgresServer:
         )
         return name
 
+    @contextmanager
+    def used(self) -> Iterator["PostgresServer"]:
+        """Yield the server, which others started, and end our use of it."""
+        try:
+            yield self
+        finally:
+            self.leave()
+
     def drop_idle(self) -> None:
         """Drop the databases that wait for another test."""
         while self.idle:
