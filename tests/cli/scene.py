@@ -53,11 +53,11 @@ class Scene:
         (claimed,) = self.claim(type, lease_ms)
         return claimed
 
-    def abandoned(self, type: str = "mail.send", ago_s: int = 600) -> str:
+    def abandoned(self, type: str = "mail.send", ago_s: int = 600, input: str = "{}") -> str:
         """Make a job whose worker took it long ago and is gone; return its id."""
         past = self.database.read(self.store.schema.clock()) - ago_s * 1_000_000
         id, token = new_id(), new_id()
-        job = NewJob(id=id, chain_id=id, type=type, input="{}")
+        job = NewJob(id=id, chain_id=id, type=type, input=input)
         self.database.run(self.store.jobs.insert([job], now=past))
         probe, lease = Probe(type, 5, token, 1, 0, _FIRST), LeaseClass(token, 1, 25, 1_000, 5_000)
         claim = Claim(WORKER, 1, (probe,), (lease,))

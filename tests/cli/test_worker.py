@@ -84,6 +84,18 @@ def test_draining_runs_what_is_due_and_ends(folder: Path, scene: Scene) -> None:
     assert done.stdout == ""
 
 
+def test_draining_runs_what_killed_workers_left_however_many_there_were(
+    folder: Path, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTBOX_REAPER_INTERVAL_MS", "500")
+    scene.worker("hello", ago_s=600)
+    id = scene.abandoned("hello", input='{"name":"ana"}')
+    done = drained()
+    assert done.returncode == 0, done.stderr
+    assert "workers may be about to come back; giving them 0.5 s" in done.stderr
+    assert scene.state(id) == "completed"
+
+
 def test_by_default_the_log_sums_up_what_was_done_and_names_each_problem(
     folder: Path, scene: Scene
 ) -> None:

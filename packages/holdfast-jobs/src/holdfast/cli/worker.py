@@ -261,6 +261,7 @@ def _run(
             async with _serve_probes(app, settings, probes):
                 mode: Background | Worker
                 if drain:
+                    await _recover(app, settings)
                     mode = worker = _drain_worker(app, settings, types)
                 else:
                     mode = app.assembly(settings, types).background()
@@ -298,6 +299,17 @@ async def _serve_probes(
     async with serve_probes(app, settings, *probes) as address:
         print_info(f"probes on {address}livez, {address}readyz and {address}metrics")
         yield
+
+
+async def _recover(app: Holdfast, settings: Settings) -> None:
+    """Make due what killed workers have left: a drain may end before its reaper knows that they are gone."""
+    from holdfast.cli.workers import print_wait
+    from holdfast.worker.reaper import reap_once
+
+    notifier = app.notifier
+    await reap_once(
+        app.database, settings, lambda report: notifier.send(report.hints()), print_wait
+    )
 
 
 def _drain_worker(app: Holdfast, settings: Settings, types: list[str]) -> Worker:
