@@ -87,18 +87,10 @@ test: setup ## Run the library's tests, including on real PostgreSQL.
 acceptance: setup ## Test whole programs: killed workers, dashboard, documentation, demo, bench, applications.
 	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(ACCEPTANCE)) $(ARGS)
 
-# A machine that keeps up makes 120,000 jobs and 1,200 faults in this time.
-CHAOS_SECONDS ?= 2400
-CHAOS_SEED ?= 1
-torture: setup ## Run deeper and longer tests: timing, interleavings, random moves, campaigns of faults.
-	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1200 \
-		-m "torture or not torture" tests/worker tests/contract/test_interleavings.py tests/model $(ARGS)
-	@$(BIN)/python -m pytest -s --timeout 7200 -m torture tests/failover tests/chaos/test_failover.py tests/context tests/storage tests/output tests/schedules tests/streams tests/simulation tests/testing tests/top tests/django $(ARGS)
-	@HOLDFAST_SATURATED_JOBS=1000000 HOLDFAST_TURNS=20000 $(BIN)/python -m pytest --timeout 3600 -m "torture or not torture" \
-		tests/contract/test_postgres_limit_costs.py tests/contract/test_sqlite_limit_costs.py tests/chaos/test_limit_race.py $(ARGS)
-	@$(BIN)/holdfast chaos --postgres --seconds $(CHAOS_SECONDS) --every 2 --seed $(CHAOS_SEED)
-	@$(BIN)/holdfast chaos --standby sync --seconds 300 --seed $(CHAOS_SEED)
-	@$(BIN)/holdfast chaos --seconds 300 --seed $(CHAOS_SEED)
+# RECORD=docs/why/campaigns.json notes there what came of campaigns and seeds.
+RECORD ?=
+torture: setup ## Run what takes long, in an hour: campaigns of faults, seeds of the simulation, failovers, deeper tests.
+	@$(BIN)/python -m tests.torture $(if $(RECORD),--record $(RECORD)) $(ARGS)
 
 .PHONY: scale
 scale: setup ## Send the same events through one database and through four, with a broker of three nodes.

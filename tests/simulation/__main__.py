@@ -4,14 +4,21 @@ A failing seed is made smaller and printed with its trace. Exit 1 if one has fai
 """
 
 import argparse
+import json
 import logging
 import os
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
+import msgspec
+
+from holdfast.version import VERSION
+from holdfast_chaos.record import put_record
 from tests.simulation import planted
 from tests.simulation.plan import make_plan
 from tests.simulation.run import Result, simulate
@@ -19,6 +26,34 @@ from tests.simulation.shrink import shrink
 
 MOST_SEEDS = 2_000
 """By then every planted defect is to be found."""
+STORE = "Simulation"
+"""Its name beside the databases of campaigns."""
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What came of many seeds."""
+
+    date: str
+    version: str
+    first_seed: int
+    seeds: int
+    jobs: int
+    fewest_jobs: int
+    """Of a seed."""
+    handlers: int
+    faults: int
+    fewest_faults: int
+    refused: int
+    failed: int
+    seconds: int
+
+    @property
+    def text(self) -> str:
+        """The same for people."""
+        return (
+            f"{self.seeds} seeds, {self.jobs} jobs, {self.handlers} handlers called, {self.faults} faults,"
+            f" {self.refused} writes refused, {self.failed} failed, in {self.seconds} s"
+        )
 
 
 def main() -> int:
@@ -40,6 +75,8 @@ def main() -> int:
         "--most", type=int, default=MOST_SEEDS, help="seeds to look for a defect in"
     )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--record", metavar="FILE", help="note there what came of the seeds")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     given = parser.parse_args()
     if given.seed is not None:
         return show(simulate(make_plan(given.seed, given.jobs)), given.trace)
@@ -47,7 +84,11 @@ def main() -> int:
         names = list(planted.DEFECTS) if given.planted == "all" else given.planted.split(",")
         return find_planted(names, given.most, given.processes)
     first, end = (int(each) for each in given.seeds.split(":"))
-    return run_seeds(range(first, end), given.jobs, given.processes)
+    summary = run_seeds(range(first, end), given.jobs, given.processes)
+    print(json.dumps(msgspec.to_builtins(summary)) if given.output == "json" else summary.text)
+    if given.record is not None:
+        put_record(Path(given.record), {"store": STORE, **msgspec.to_builtins(summary)})
+    return 1 if summary.failed else 0
 
 
 def show(result: Result, trace: bool) -> int:
@@ -71,25 +112,37 @@ def run_seed(jobs: int, seed: int) -> Result:
     return result if result.breaches else result.without_trace()
 
 
-def run_seeds(seeds: range, jobs: int, processes: int) -> int:
+def run_seeds(seeds: range, jobs: int, processes: int) -> Summary:
     """Run seeds and sum them up; the first that fails is made smaller."""
     began = time.monotonic()
     count = started = faults = begun = refused = 0
+    fewest_jobs = fewest_faults = sys.maxsize
     failed: list[Result] = []
     for each in results_of(seeds, jobs, processes):
         count, started, faults = count + 1, started + each.jobs, faults + each.faults
         begun, refused = begun + each.begun, refused + each.refused
+        fewest_jobs = min(fewest_jobs, each.jobs)
+        fewest_faults = min(fewest_faults, each.faults)
         if each.breaches:
             failed.append(each)
-            print(f"seed {each.seed}: {each.breaches[0]}", flush=True)
-    print(
-        f"{count} seeds, {started} jobs, {begun} handlers called, {faults} faults, {refused} writes refused,"
-        f" {len(failed)} failed, in {time.monotonic() - began:.0f} s"
-    )
+            print(f"seed {each.seed}: {each.breaches[0]}", file=sys.stderr, flush=True)
     if failed:
         smaller = shrink(make_plan(failed[0].seed, jobs))
-        print(f"seed {failed[0].seed}, made smaller:\n{smaller.text}")
-    return 1 if failed else 0
+        print(f"seed {failed[0].seed}, made smaller:\n{smaller.text}", file=sys.stderr)
+    return Summary(
+        date=datetime.now(UTC).date().isoformat(),
+        version=VERSION,
+        first_seed=seeds.start,
+        seeds=count,
+        jobs=started,
+        fewest_jobs=fewest_jobs,
+        handlers=begun,
+        faults=faults,
+        fewest_faults=fewest_faults,
+        refused=refused,
+        failed=len(failed),
+        seconds=round(time.monotonic() - began),
+    )
 
 
 def find_planted(names: list[str], most: int, processes: int) -> int:

@@ -39,6 +39,14 @@ class Outcome(msgspec.Struct, frozen=True):
     at: float
 
 
+class StepCall(msgspec.Struct, frozen=True):
+    """A step that was called, by the attempt with this fence."""
+
+    job_id: str
+    name: str
+    fence: int
+
+
 class Block(msgspec.Struct):
     """A call of a consumer, and how it ended."""
 
@@ -70,7 +78,8 @@ class History:
         self.begun: defaultdict[str, list[Begun]] = defaultdict(list)
         self.outcomes: list[Outcome] = []
         self.troubles: list[Trouble] = []
-        self.steps: list[tuple[str, str]] = []
+        self.steps: list[StepCall] = []
+        """Each returns its place in this list, counted from 1."""
         self.slots: defaultdict[str, list[Begun]] = defaultdict(list)
         """The runs of each slot of a cycle."""
         self.published: set[int] = set()

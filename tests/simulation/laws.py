@@ -80,6 +80,9 @@ class Findings:
         self.taken = query("select id, key, number from taken order by rowid")
         self.setbacks = query("select line, old, new from setback")
         self.positions = query("select line, position from holdfast_log_position")
+        self.steps = query(
+            "select job_id, name, fence, output from holdfast_step where kind = 'step' and state = 'done'"
+        )
         self.effects: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
         for job_id, fence, name in simulation.server.query(
             "select job_id, fence, name from effect"
@@ -205,6 +208,16 @@ def no_repetition_without_cause(found: Findings) -> Iterator[str]:
             yield f"{_name(later)}: called again at {later.process}, though {earlier.process} met no fault"
 
 
+def handlers_do_not_overlap(found: Findings) -> Iterator[str]:
+    """A handler has ended when the next of its job begins, unless its process slept or died, or its claim was lost."""
+    for earlier, later in _pairs(found):
+        if earlier.ended_at is not None and earlier.ended_at <= later.at:
+            continue
+        met = {each.kind for each in found.troubles(earlier.process, earlier.at, later.at)}
+        if not met & {"pause", "kill"} and not found.server_crashed(later.at):
+            yield f"{_name(later)}: called at {later.process}, though {earlier.process} still runs it"
+
+
 def one_end(found: Findings) -> Iterator[str]:
     """A job ends once, by the attempt with the highest fence, and no handler is called after that."""
     for job_id, ends in found.ends.items():
@@ -242,12 +255,26 @@ def one_effect(found: Findings) -> Iterator[str]:
 
 def steps_are_kept(found: Findings) -> Iterator[str]:
     """A step whose result is recorded is not called again; before that, only after a fault."""
-    for (job_id, name), count in Counter(found.history.steps).items():
+    calls = Counter((each.job_id, each.name) for each in found.history.steps)
+    for (job_id, name), count in calls.items():
         begun = found.history.begun[job_id]
         if count > 1 and not any(
             found.troubles(each.process, each.at - 1, each.at + 3) for each in begun
         ):
             yield f"step {name} of {job_id[-6:]} was called {count} times without a fault"
+
+
+def steps_bear_their_fence(found: Findings) -> Iterator[str]:
+    """What a step returned or wrote is recorded under the claim that it ran in, never under a later one."""
+    for job_id, name, fence, output in found.steps:
+        if name == "first" and output is not None:
+            called = found.history.steps[msgspec.json.decode(output) - 1].fence
+        elif name == "pay":
+            called = next((each for each, effect in found.effects[job_id] if effect == "paid"), 0)
+        else:
+            continue
+        if called != fence:
+            yield f"step {name} of {job_id[-6:]} ran in claim {called} and is recorded under {fence}"
 
 
 def slots_run_once(found: Findings) -> Iterator[str]:
@@ -372,9 +399,11 @@ LAWS: Sequence[Law] = (
     undone_leaves_nothing,
     fences_grow,
     no_repetition_without_cause,
+    handlers_do_not_overlap,
     one_end,
     one_effect,
     steps_are_kept,
+    steps_bear_their_fence,
     slots_run_once,
     limits_hold,
     rates_hold,

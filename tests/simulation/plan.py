@@ -5,9 +5,11 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["kill", "pause", "stop", "cut", "lost_answers", "swallow", "slow", "crash", "deaf"]
+Kind = Literal[
+    "kill", "pause", "stop", "cut", "lost_answers", "swallow", "slow", "crash", "failover", "deaf"
+]
 """A process dies, sleeps past its lease, is asked to end; its line is cut, answers are lost, requests vanish, are slow;
-the server dies; hints are lost."""
+the server dies, or is cut off from its standby, which is promoted then; hints are lost."""
 
 PURPOSES = (
     *("", "", "claim", "complete", "heartbeat", "reaper", "transaction", "steps", "fan-in"),
@@ -73,6 +75,7 @@ class Plan(msgspec.Struct, frozen=True):
     events: list[PlannedEvent] = []
     has_cycles: bool = False
     has_hints: bool = True
+    has_standby: bool = False
 
 
 TYPES = {
@@ -93,6 +96,8 @@ TYPES = {
 OTHERS = sorted({*TYPES} - {"work"})
 MOST = {"long": 3, "rated": 8, "function": 8}
 """Of types that take their time: so many in a seed, or little else would be left when the faults are over."""
+MS = (0, 1, 5, 20, 80, 300, 600)
+"""How long handlers take."""
 NEEDS = {"join": ("part",), "spread": ("join", "part"), "function": ("work",)}
 """What a type starts itself."""
 
@@ -105,32 +110,40 @@ def make_plan(seed: int, jobs: int = 50) -> Plan:
     draw = random.Random(f"plan {seed}")
     types = ["work", *draw.sample(OTHERS, draw.randint(2, 5))]
     spread_s = draw.choice((0.3, 1, 2.5))
-    moments = [draw.uniform(0, spread_s) for _ in range(draw.choice((2, 4, 8)))]
+    moments = [(draw.uniform(0, spread_s), draw.choice(MS)) for _ in range(draw.choice((2, 3, 5)))]
     planned: list[PlannedJob] = []
     left = {each: MOST.get(each, jobs) for each in types}
     while sum(each.count for each in planned) < jobs:
         weights = [TYPES[each] if left[each] else 0 for each in types]
         (type,) = draw.choices(types, weights)
         left[type] -= 1
-        planned.append(_job(draw, len(planned), type, draw.choice(moments)))
+        planned.append(_job(draw, len(planned), type, *draw.choice(moments)))
     processes = draw.choice((2, 2, 3))
     ends = spread_s + 1.5
     faults = [_fault(draw, draw.uniform(0.05, ends), processes) for _ in range(draw.randint(4, 8))]
+    has_standby = seed % 4 == 2
+    if has_standby:
+        faults = [_with_standby(each) for each in faults]
     return Plan(
         seed,
         processes,
-        draw.choice((3, 5, 10)),
+        draw.choice((3, 10, 20)),
         sorted({*types, *(more for each in types for more in NEEDS.get(each, ()))}),
         sorted(planned, key=lambda each: (each.at, each.undone)),
         sorted(faults, key=lambda each: each.at),
         events=_events(draw, spread_s) if seed % 4 == 1 else [],
         has_cycles=seed % 4 == 0,
         has_hints=draw.random() < 0.5,
+        has_standby=has_standby,
     )
 
 
-def _job(draw: random.Random, number: int, type: str, at: float) -> PlannedJob:
-    ms = draw.choice((0, 1, 5, 20, 80, 300, 600) if type != "function" else (0, 5, 80))
+def _job(draw: random.Random, number: int, type: str, at: float, ms: int) -> PlannedJob:
+    """Most jobs that are started together take the same time, so that they end together too."""
+    if draw.random() < 0.3:
+        ms = draw.choice(MS)
+    if type == "function":
+        ms = min(ms, 80)
     fails = draw.choice((0, 0, 0, 0, 1, 2)) if type != "long" else 0
     is_cancelled = draw.random() < 0.05
     return PlannedJob(
@@ -173,3 +186,8 @@ def _fault(draw: random.Random, at: float, processes: int) -> PlannedFault:
     }.get(kind) or draw.choice((draw.uniform(0.005, 0.3), draw.uniform(0.3, 4)))
     purpose = draw.choice(PURPOSES) if kind in ("cut", "lost_answers", "swallow", "slow") else ""
     return PlannedFault(at, kind, draw.randrange(processes), seconds, purpose)
+
+
+def _with_standby(fault: PlannedFault) -> PlannedFault:
+    """What a server that has a standby does not come back from."""
+    return msgspec.structs.replace(fault, kind="failover") if fault.kind == "crash" else fault

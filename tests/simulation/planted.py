@@ -3,8 +3,10 @@
 Most change one statement; a defect that no longer fits the text it changes fails loudly.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 from unittest import mock
@@ -14,20 +16,22 @@ import msgspec
 from holdfast.commands import attempts, blockers
 from holdfast.commands.attempts import finish_attempts
 from holdfast.core.instants import Instant
-from holdfast.core.records import Finish, Finished
+from holdfast.core.records import ClosedEdge, Finish, Finished, JobRef, State
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.sqlite import jobs, transaction
 from holdfast.storage.sqlite.limits import OpenPartition
 from holdfast.storage.sqlite.steps import SqliteSignalStore
 from holdfast.storage.sqlite.store import sqlite_statements
 from holdfast.storage.sqlite.tally import Tally
+from holdfast.storage.store.chains import BlockerStore
 from holdfast.storage.store.params import document, texts
 from holdfast.worker import handler_transactions, worker
-from holdfast.worker.heartbeat import Heartbeat
+from holdfast.worker.heartbeat import Deadlines, Heartbeat
 from holdfast.worker.options import PollBackoff
 from holdfast_streams.consumer import ConsumerDelivery, raise_failure
 from holdfast_streams.line_reader import HeldLine
 from holdfast_streams.reader_store import READERS, SUSPECTED_AFTER, ClaimedLine, LineStore
+from tests.simulation import process
 from tests.simulation.server import Request, Server
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -94,6 +98,50 @@ def _finish_unfenced(store: Any, finish: Finish, idle_ms: int) -> Op[Any]:
     return (yield from finish_attempts(store, [finish]))
 
 
+class FanInLook:
+    """Which edges were open when a request was sent, and which chains it has ended."""
+
+    edges: ClassVar[list[tuple[str, str]]] = []
+    ended: ClassVar[set[str]] = set()
+
+    @staticmethod
+    def receive(self: Server, delay: float, request: Request) -> None:
+        """Look, and send."""
+        looked = self.query("select job_id, chain_id from holdfast_blocker where open")
+        work = request.work
+
+        def look_back(executor: Any) -> Any:
+            FanInLook.edges, FanInLook.ended = looked, set()
+            return work(executor)
+
+        request.work = look_back
+        _receive(self, delay, request)
+
+    @staticmethod
+    def close(self: BlockerStore, ended: Sequence[tuple[str, State]]) -> Op[list[ClosedEdge]]:
+        """Close edges, and note whose."""
+        FanInLook.ended.update(chain_id for chain_id, _ in ended)
+        return (yield from _close(self, ended))
+
+    @staticmethod
+    def open_jobs(
+        self: jobs.SqliteBlockerStore, ids: Sequence[str], now: Instant | None = None
+    ) -> Op[list[JobRef]]:
+        """Open what waited for nothing else when the request was sent."""
+        waiting = {job for job, chain_id in FanInLook.edges if chain_id not in FanInLook.ended}
+        return (yield from _open_jobs(self, [each for each in ids if each not in waiting], now))
+
+
+@contextmanager
+def _look_before_fan_in() -> Iterator[None]:
+    with (
+        patched(Server, "receive", FanInLook.receive)(),
+        patched(BlockerStore, "close", FanInLook.close)(),
+        patched(jobs.SqliteBlockerStore, "open_jobs", FanInLook.open_jobs)(),
+    ):
+        yield
+
+
 def _write_successors_later(successors: Any, now: Instant, tally: Any) -> Op[None]:
     Later.waiting.append(("successors", successors, now))
     yield from ()
@@ -109,6 +157,9 @@ def _close_chains_later(store: Any, ended: Any, now: Instant | None = None) -> O
 _write_successors = jobs.write_successors
 _close_chains = blockers.close_chains
 _execute = Server._execute
+_receive = Server.receive
+_close = BlockerStore.close
+_open_jobs = jobs.SqliteBlockerStore.open_jobs
 
 
 class Later:
@@ -351,6 +402,26 @@ DEFECTS: Mapping[str, Defect] = {
     ),
     "permit-forgotten": Defect(
         "a limit forgets who has a permit", patched(OpenPartition, "expire", _expire_everything)
+    ),
+    "fan-in-by-an-old-look": Defect(
+        "an end opens what waited for nothing else when it was sent, not when it is written",
+        _look_before_fan_in,
+        is_rare=True,
+    ),
+    "handler-past-its-lease": Defect(
+        "a handler runs on when its lease can no longer be relied on",
+        patched(Deadlines, "_check_lease", lambda self, lease, attempts, now: math.inf),
+        is_rare=True,
+    ),
+    "step-without-token": Defect(
+        "what a step returned is recorded without a token",
+        edited(("step_record", " and q.token = json_extract(x.value, '$.token')", "")),
+        is_rare=True,
+    ),
+    "lazy-claims-with-a-standby": Defect(
+        "a claim does not wait for the standby",
+        patched(process, "OPTIONS", replace(process.OPTIONS, claims="lazy")),
+        is_rare=True,
     ),
     "signal-unheard": Defect(
         "a signal wakes nobody",

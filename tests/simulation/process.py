@@ -78,7 +78,7 @@ def threads_on(loop: SimulatedLoop) -> Iterator[None]:
 
 
 class Hints:
-    """Carries hints between processes: late, out of order, or not at all."""
+    """Carries hints between processes: late, out of order, or not at all; those of one commit travel together."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -90,11 +90,11 @@ class Hints:
     counts = SendCounts()
 
     def send(self, hints: Sequence[Hint]) -> None:
+        if self._world.now < self.deaf_until:
+            return
         for loop, on_hint in self._listeners.values():
-            for hint in hints:
-                if self._world.now >= self.deaf_until and self._random.random() > 0.02:
-                    delay = self._random.expovariate(500)
-                    loop.call_later(delay, on_hint, hint)
+            if self._random.random() > 0.02:
+                loop.call_later(self._random.expovariate(500), self._deliver, on_hint, hints)
 
     def listen(self, on_hint: OnHint) -> "HintListener":
         loop: Any = asyncio.get_running_loop()
@@ -103,6 +103,11 @@ class Hints:
         return HintListener(self, self._next)
 
     def close(self) -> None: ...
+
+    @staticmethod
+    def _deliver(on_hint: OnHint, hints: Sequence[Hint]) -> None:
+        for each in hints:
+            on_hint(each)
 
     def forget(self, number: int) -> None:
         """Call a listener no more."""
@@ -151,7 +156,7 @@ class Process:
         self.error: BaseException | None = None
         self._server = server
         self._hints = hints
-        self.database = SimulatedDatabase(server, name)
+        self.database = SimulatedDatabase(server, name, OPTIONS.claims)
         self._loop = world.loop(name)
         self._background = world.loop(f"{name} heartbeat")
         clock, observer = SimulatedClock(world, name), history.observer(name)

@@ -20,7 +20,9 @@ import msgspec
 from holdfast.core.errors import HoldfastError
 from holdfast.notify.base import Hint
 from holdfast.storage import id_generator
+from holdfast.worker import completer
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.completer import PendingOutcome
 from tests.simulation import consumers, workload
 from tests.simulation.history import History
 from tests.simulation.laws import check
@@ -35,6 +37,7 @@ SIGNAL_S = 0.5
 LATE_SIGNAL_S = 2.0
 """Every other function waits for its signal; the others find it there."""
 MENDED_S = 1.0
+POSTPONED_S = 0.2
 _LEFT = """
 select exists (select 1 from holdfast_queue)
     or exists (select 1 from holdfast_log_parked)
@@ -87,6 +90,17 @@ def order_of_sets() -> Iterator[None]:
         yield
 
 
+class TrackedOutcome(PendingOutcome, gc=True):
+    """One that the collector sees: that of a killed process would keep its whole run in memory."""
+
+
+@contextmanager
+def tracked_outcomes() -> Iterator[None]:
+    """Have nothing of a run survive it."""
+    with mock.patch.object(completer, "PendingOutcome", TrackedOutcome):
+        yield
+
+
 @cache
 def freeze_imports() -> None:
     """Have collections pass over what there is by now: it stays."""
@@ -113,7 +127,7 @@ def without_collections() -> Iterator[None]:
 def simulate(plan: Plan) -> Result:
     """Run a plan."""
     world = World(plan.seed)
-    with without_collections(), ids_of(world), order_of_sets():
+    with without_collections(), tracked_outcomes(), ids_of(world), order_of_sets():
         simulation = Simulation(plan, world)
         try:
             return simulation.run()
@@ -128,9 +142,9 @@ class Simulation:
         self.plan = plan
         self.world = world
         self.history = History(world)
-        self.server = Server(world)
+        self.server = Server(world, plan.has_standby)
         self.server.crashes_at = [
-            world.now + each.at for each in plan.faults if each.kind == "crash"
+            world.now + each.at for each in plan.faults if each.kind in ("crash", "failover")
         ]
         self.hints = Hints(world)
         if not plan.has_hints:
@@ -145,6 +159,7 @@ class Simulation:
         self._all: list[Process] = []
         self._began_at = world.now
         self._left = len(plan.jobs)
+        self._faults_left = len(plan.faults)
         self._unpublished = len({each.at for each in plan.events})
         self._signalled: set[str] = set()
         self._is_ending = False
@@ -163,7 +178,7 @@ class Simulation:
         for at, events in groupby(plan.events, lambda event: event.at):
             self._driver.call_later(at, self._begin_publish, list(events))
         for fault in plan.faults:
-            self._driver.call_later(fault.at, self._break, fault)
+            self._driver.call_later(fault.at, self._begin_fault, fault)
         self._driver.call_later(SIGNAL_S, self._signal)
         faults_end = max((each.at + each.seconds for each in plan.faults), default=0.0)
         begins = [each.at for each in plan.jobs]
@@ -317,7 +332,7 @@ class Simulation:
             self._signalled.add(id)
 
     def _is_drained(self) -> bool:
-        if self._left:
+        if self._left or self._faults_left:
             return False
         if self._unpublished or (self.plan.events and not self.history.is_mended):
             return False
@@ -326,37 +341,55 @@ class Simulation:
 
     # ---- Faults
 
-    def _break(self, fault: PlannedFault) -> None:
+    def _begin_fault(self, fault: PlannedFault) -> None:
+        """Make a fault; a moment later if there is nobody now whom it could meet."""
+        if self._break(fault):
+            self._faults_left -= 1
+        elif not self._is_ending:
+            self._driver.call_later(POSTPONED_S, self._begin_fault, fault)
+
+    def _break(self, fault: PlannedFault) -> bool:
         kind, seconds, history = fault.kind, fault.seconds, self.history
-        if kind == "crash":
-            history.trouble(kind, "", seconds)
-            self.server.crash(seconds)
-            return
-        if kind == "deaf":
-            history.trouble(kind, "", seconds)
-            self.hints.deaf_until = max(self.hints.deaf_until, self.world.now + seconds)
-            return
+        if kind in ("crash", "failover", "deaf"):
+            return self._break_for_all(kind, seconds)
         process = self._processes[fault.process]
         if process.is_over:
-            return
+            return False
         if kind in WEATHER:
             trouble = history.trouble(kind, process.name, seconds)
             # A request on its way may still arrive long after.
             trouble.ends_at += 15
             process.database.network.set(kind, seconds, fault.purpose)  # type: ignore[arg-type]
         elif kind == "pause":
-            if not process.is_paused:
-                history.trouble(kind, process.name, seconds)
-                process.pause()
-                self._driver.call_later(seconds, self._resume, process)
+            if process.is_paused:
+                return False
+            history.trouble(kind, process.name, seconds)
+            process.pause()
+            self._driver.call_later(seconds, self._resume, process)
         elif kind == "kill":
             history.trouble(kind, process.name, seconds)
             process.kill()
             self._driver.call_later(seconds, self._start, fault.process)
-        elif not process.is_stopping:
+        elif process.is_stopping:
+            return False
+        else:
             history.trouble(kind, process.name, seconds)
             process.stop()
             self._driver.call_later(seconds, self._start_after, fault.process)
+        return True
+
+    def _break_for_all(self, kind: str, seconds: float) -> bool:
+        if kind == "failover" and self.server.is_cut_off:
+            return False
+        self.history.trouble(kind, "", seconds)
+        if kind == "crash":
+            self.server.crash(seconds)
+        elif kind == "failover":
+            self.server.cut_off()
+            self._driver.call_later(seconds, self.server.promote)
+        else:
+            self.hints.deaf_until = max(self.hints.deaf_until, self.world.now + seconds)
+        return True
 
     def _resume(self, process: Process) -> None:
         if not process.is_over:

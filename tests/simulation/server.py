@@ -4,7 +4,8 @@ A request travels to the server, is executed there, and its answer travels back,
 paused or killed on the way leaves its statement to be executed all the same. A transaction of several requests holds
 the write lock, as it does in SQLite; the server ends one that is idle for too long, as PostgreSQL does.
 
-Claims are committed lazily (docs/adr/0006): a server that crashes may forget those since the last other commit.
+Claims are committed lazily (docs/adr/0006): a server that crashes may forget those since the last other commit. Where
+there is a synchronous standby it is promoted instead, and claims wait for it as other writes do.
 """
 
 import asyncio
@@ -20,9 +21,9 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
-from holdfast.core.records import Held
+from holdfast.core.records import ClaimCommit, Held
 from holdfast.storage.database import EnoughConnections, FreeSingleton
-from holdfast.storage.operation import Op, run
+from holdfast.storage.operation import Op, Row, Statement, run
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 from holdfast.storage.sqlite.connection import (
     LockWait,
@@ -117,6 +118,20 @@ def database_file() -> DatabaseFile:
     return DatabaseFile()
 
 
+class ClockedExecutor(SqliteExecutor):
+    """Asks the world for the time, not the database for what the world told it."""
+
+    def __init__(self, connection: sqlite3.Connection, world: World) -> None:
+        super().__init__(connection)
+        self._world = world
+
+    def execute(self, statement: Statement) -> list[Row]:
+        """Run one statement."""
+        if statement.name == "clock":
+            return [(self._world.instant,)]
+        return super().execute(statement)
+
+
 class Session:
     """A transaction of several requests, as the server has it."""
 
@@ -130,22 +145,26 @@ class Session:
 class Server:
     """Executes what arrives, in its order."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, has_standby: bool = False) -> None:
         self.world = world
+        self.has_standby = has_standby
         self.store = SqliteStore()
         self._loop = world.loop("server")
         file = database_file()
         file.prepare(world)
         self._connection, self._reading = file.writing, file.reading
-        self._executor, self._reader = SqliteExecutor(file.writing), SqliteExecutor(file.reading)
+        self._executor = ClockedExecutor(file.writing, world)
+        self._reader = ClockedExecutor(file.reading, world)
         self._holder: Session | None = None
         self._waiting: deque[tuple[float, Request]] = deque()
         self._before_lazy: sqlite3.Connection | None = None
+        self._standby: sqlite3.Connection | None = None
+        self._withheld: list[Request] = []
         self.down_until = 0.0
         self.era = 0
         """Counts its starts: what was sent to the server before its crash is not for the next one."""
         self.crashes_at: list[float] = []
-        """When it is to crash, so that what it forgets must be known by then."""
+        """When it is to crash or to lose its standby, so that what is forgotten then must be known."""
 
     # ---- What the network calls
 
@@ -177,6 +196,10 @@ class Server:
             self._reading.execute("rollback")
 
     def _execute(self, request: "Request") -> None:
+        if self._standby is not None and not request.is_lazy:
+            # It waits for a standby that is not there, and nobody sees what it wrote.
+            self._withheld.append(request)
+            return
         session = request.session
         if session is not None:
             self._execute_in(session, request)
@@ -262,11 +285,36 @@ class Server:
         self.down_until = self.world.now + down_s
         if self._holder is not None:
             self.end(self._holder)
-        while self._waiting:
-            self._waiting.popleft()[1].answer(None, DatabaseUnreachable("the server has crashed"))
+        self._refuse_waiting("the server has crashed")
         if self._before_lazy is not None:
             self._before_lazy.backup(self._connection)
             self._before_lazy = None
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it has lost its standby."""
+        return self._standby is not None
+
+    def cut_off(self) -> None:
+        """Lose the standby, which has all that others were told is committed, and no claim that did not wait for it."""
+        self._standby, self._before_lazy = self._before_lazy or self._copy(), None
+
+    def promote(self) -> None:
+        """Have the standby take over, and everybody find it."""
+        assert self._standby is not None
+        standby, self._standby = self._standby, None
+        self.era += 1
+        if self._holder is not None:
+            self.end(self._holder)
+        self._refuse_waiting("the primary is lost")
+        standby.backup(self._connection)
+
+    def _refuse_waiting(self, why: str) -> None:
+        left = [*self._withheld, *(request for _, request in self._waiting)]
+        self._withheld.clear()
+        self._waiting.clear()
+        for each in left:
+            each.answer(None, DatabaseUnreachable(why))
 
     def _crashes_soon(self) -> bool:
         now = self.world.now
@@ -274,7 +322,7 @@ class Server:
 
     def _copy(self) -> sqlite3.Connection:
         copy = sqlite3.connect(":memory:")
-        self._connection.backup(copy)
+        self._reading.backup(copy)
         return copy
 
     # ---- What the run itself calls
@@ -322,7 +370,7 @@ class Request:
         self.work = work
         self.session = session
         self.era = database.server.era
-        self.is_lazy = purpose == "claim"
+        self.is_lazy = purpose == "claim" and database.commits_claims_lazily
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._database = database
         self._loop: Any = asyncio.get_running_loop()
@@ -426,9 +474,12 @@ class SimulatedDatabase(EnoughConnections):
     schema = DEFAULT_SCHEMA
     url = "sqlite:///:memory:"
 
-    def __init__(self, server: Server, owner: str) -> None:
+    def __init__(self, server: Server, owner: str, claims: ClaimCommit = "auto") -> None:
         self.server = server
         self.owner = owner
+        self.commits_claims_lazily = claims == "lazy" or (
+            claims == "auto" and not server.has_standby
+        )
         self.store = server.store
         self.network = Network(server.world, owner)
 

@@ -4,7 +4,8 @@ import asyncio
 from typing import Any, Protocol
 
 from holdfast import Continue, CycleRun, Holdfast, Job, Limit, Ordered, Permanent, Rate, Retry
-from tests.simulation.history import Begun, History
+from holdfast.steps.current import current_step
+from tests.simulation.history import Begun, History, StepCall
 
 SOON = Retry(base="200ms", cap="1s", max_attempts=20)
 EFFECT = "insert into effect (job_id, fence, name) values (?, ?, ?)"
@@ -142,16 +143,19 @@ async def ordered(job: Job[dict[str, Any]]) -> None:
         await work_on(job)
 
 
-async def _count(job_id: str) -> int:
-    scene.history.steps.append((job_id, "first"))
-    return len(scene.history.steps)
+async def _count(job_id: str, ms: int) -> int:
+    steps = scene.history.steps
+    steps.append(StepCall(job_id, "first", current_step().fence))
+    number = len(steps)
+    await asyncio.sleep(ms / 1000)
+    return number
 
 
 @app.job("function", retry=SOON)
 async def function(job: Job[dict[str, Any]]) -> int:
     async with Running(job):
         id = str(job.id)
-        first = await job.step("first", _count, id)
+        first = await job.step("first", _count, id, job.input["ms"])
         await work_on(job)
         await job.step("pay", _pay, id, atomic=True)
         await job.sleep("800ms")
@@ -162,7 +166,7 @@ async def function(job: Job[dict[str, Any]]) -> int:
 
 
 async def _pay(tx: Any, job_id: str) -> None:
-    await tx.execute(EFFECT, (job_id, 0, "paid"))
+    await tx.execute(EFFECT, (job_id, current_step().fence, "paid"))
 
 
 @app.cycle("sweep", every="1s", timeout="20s", missed="last")

@@ -31,7 +31,11 @@ def read_records(file: Path) -> list[dict[str, Any]]:
 
 def add_record(file: Path, result: CampaignResult) -> None:
     """Put a campaign in the place of the last one on the same kind of database."""
-    made = to_record(result)
+    put_record(file, to_record(result))
+
+
+def put_record(file: Path, made: dict[str, Any]) -> None:
+    """Put a record in the place of the last one of its store."""
     others = [each for each in read_records(file) if each["store"] != made["store"]]
     records = sorted([*others, made], key=lambda each: str(each["store"]))
     file.write_text(json.dumps(records, indent=2) + "\n", encoding="utf-8")

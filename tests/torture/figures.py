@@ -1,0 +1,57 @@
+"""What `make torture` must come to: figures of its campaigns and seeds, and what they fall short of."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+JOBS = 100_000
+FAULTS = 1_000
+KINDS = 8
+JOBS_A_SEED = 50
+FAULTS_A_SEED = 3
+RECOVERY_S = 2.0
+"""Beyond the lease and the reaper's interval."""
+REAPER_INTERVAL = 0.25
+"""Of the lease, in campaigns."""
+
+
+def shortfalls(
+    campaigns: Sequence[Mapping[str, Any]],
+    seeds: Mapping[str, Any] | None,
+    scale: float,
+    least: int,
+) -> Iterator[str]:
+    """Yield what the campaigns and the seeds fall short of; the numbers of a smaller scale are smaller."""
+    jobs = sum(each["jobs"] for each in campaigns)
+    kinds = sum((Counter(each["faults"]) for each in campaigns), Counter[str]())
+    faults = sum(kinds.values())
+    if jobs < JOBS * scale:
+        yield f"{jobs:,} jobs instead of {JOBS * scale:,.0f}"
+    if faults < FAULTS * scale:
+        yield f"{faults:,} faults instead of {FAULTS * scale:,.0f}"
+    if len(kinds) < KINDS:
+        yield f"{len(kinds)} kinds of faults instead of {KINDS}"
+    if not any(each["refused_zombie_writes"] for each in campaigns):
+        yield "no late write was refused"
+    for each in campaigns:
+        yield from _broken(each)
+    if seeds is None or seeds["seeds"] < least:
+        yield f"{seeds['seeds'] if seeds else 0:,} seeds instead of {least:,}"
+    elif seeds["failed"]:
+        yield f"{seeds['failed']} seeds failed"
+    elif seeds["fewest_jobs"] < JOBS_A_SEED or seeds["fewest_faults"] < FAULTS_A_SEED:
+        yield f"a seed had {seeds['fewest_jobs']} jobs and {seeds['fewest_faults']} faults"
+
+
+def _broken(campaign: Mapping[str, Any]) -> Iterator[str]:
+    name = campaign["store"]
+    if campaign["verdict"] != "green":
+        yield f"{name}: {campaign['verdict']}"
+    for figure in ("lost", "lost_by_failover", "fencing_violations"):
+        if campaign[figure]:
+            yield f"{name}: {campaign[figure]} {figure.replace('_', ' ')}"
+    if campaign["duplicates"] != campaign["duplicates_explained"]:
+        yield f"{name}: {campaign['duplicates_explained']} of {campaign['duplicates']} duplicates explained"
+    allowed = campaign["plan"]["lease_s"] * (1 + REAPER_INTERVAL) + RECOVERY_S
+    if (campaign["recovery_p99_s"] or 0) > allowed:
+        yield f"{name}: recovery p99 {campaign['recovery_p99_s']} s, beyond {allowed} s"

@@ -1,0 +1,77 @@
+"""The parts of `make torture`, in lanes that run beside one another.
+
+Campaigns of faults come one after the other, because each measures recoveries. The tests that are marked run beside
+them, wherever they are. Seeds of the simulation take what is left of the processors.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+PYTEST = (sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal")
+CHAOS = (sys.executable, "-m", "holdfast", "chaos", "-o", "json")
+SIMULATION = (sys.executable, "-m", "tests.simulation")
+
+MARKED = ("-m", "torture", "tests", "apps")
+"""No folders are named, so that none is forgotten."""
+
+DEEPER = ("tests/worker", "tests/contract/test_interleavings.py", "tests/model")
+LARGER = (
+    "tests/contract/test_postgres_limit_costs.py",
+    "tests/contract/test_sqlite_limit_costs.py",
+)
+SEEDS = 50_000
+SHORTEST_S = 20.0
+
+
+class Part(NamedTuple):
+    """One command, and what it is told."""
+
+    name: str
+    words: tuple[str, ...]
+    environment: Mapping[str, str] = {}
+    nice: int = 0
+
+    @property
+    def again(self) -> tuple[str, ...] | None:
+        """What to run with nothing beside it if it has failed: the tests that did. Campaigns and seeds stand."""
+        if self.words[: len(PYTEST)] != PYTEST:
+            return None
+        return (*self.words, "--last-failed", "--last-failed-no-failures", "none")
+
+
+def make_lanes(scale: float, seed: int, record: str | None) -> Sequence[Sequence[Part]]:
+    """Return the lanes; with a smaller scale, campaigns are shorter and seeds fewer."""
+    recorded = () if record is None else ("--record", record)
+
+    def campaign(name: str, seconds: float, *words: str) -> Part:
+        lasting = ("--seconds", str(max(SHORTEST_S, seconds * scale)), "--seed", str(seed))
+        return Part(f"campaign-{name}", (*CHAOS, *words, *lasting, *recorded))
+
+    def tests(name: str, *words: str, **environment: str) -> Part:
+        cache = ("-o", f"cache_dir=build/torture/{name}.cache")
+        return Part(name, (*PYTEST, "--timeout", "1800", *cache, *words), environment)
+
+    def seeds(name: str, *words: str) -> Part:
+        return Part(name, (*SIMULATION, *words), nice=19)
+
+    range = f"1:{1 + int(SEEDS * scale)}"
+    return (
+        (
+            # A machine that keeps up makes 120,000 jobs and 1,200 faults in these three.
+            campaign("postgres", 1_800, "--postgres", "--rate", "65", "--every", "1.7"),
+            campaign("standby", 240, "--standby", "sync"),
+            campaign("sqlite", 240),
+        ),
+        (
+            tests("marked", *MARKED),
+            tests(
+                "deeper",
+                *DEEPER,
+                HOLDFAST_INTERLEAVING_STEPS="6",
+                HOLDFAST_MODEL_EXAMPLES="300",
+            ),
+            tests("larger", *LARGER, HOLDFAST_SATURATED_JOBS="1000000", HOLDFAST_TURNS="20000"),
+        ),
+        (seeds("planted", "--planted"), seeds("seeds", "--seeds", range, "-o", "json", *recorded)),
+    )
