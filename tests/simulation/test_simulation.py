@@ -9,9 +9,9 @@ import pytest
 
 from tests.simulation import planted
 
-CHUNKS = 4
-SEEDS = 50
-"""Of each chunk: 200 in all; `make torture` runs fifty thousand."""
+CHUNKS = 5
+SEEDS = 100
+"""Of each chunk: 500 in all; `make torture` runs fifty thousand."""
 EVERY_TIME = [name for name, each in planted.DEFECTS.items() if not each.is_rare]
 
 
