@@ -67,6 +67,7 @@ class Findings:
         self.defects = [
             *simulation.defects,
             *simulation.world.spins,
+            *(f"{each.name}: {error!r}" for each in simulation.loops for error in each.errors),
             *(
                 f"{process.name}: {error!r}"
                 for process in simulation.processes

@@ -29,7 +29,7 @@ from tests.simulation.laws import check
 from tests.simulation.plan import Plan, PlannedEvent, PlannedFault, PlannedJob
 from tests.simulation.process import Hints, Process
 from tests.simulation.server import LOST, Server, SimulatedDatabase
-from tests.simulation.world import World
+from tests.simulation.world import SimulatedLoop, World
 
 QUIET_S = 120.0
 """By then everything must have ended that was started, once nothing goes wrong any more."""
@@ -209,6 +209,11 @@ class Simulation:
         """Leave nothing behind."""
         for loop in list(self.world.loops):
             self.world.retire(loop)
+
+    @property
+    def loops(self) -> list[SimulatedLoop]:
+        """Those of no process, in which nothing may fail."""
+        return [self._driver, self._producers, self.server.loop]
 
     # ---- Processes
 

@@ -149,7 +149,7 @@ class Server:
         self.world = world
         self.has_standby = has_standby
         self.store = SqliteStore()
-        self._loop = world.loop("server")
+        self.loop = world.loop("server")
         file = database_file()
         file.prepare(world)
         self._connection, self._reading = file.writing, file.reading
@@ -170,7 +170,7 @@ class Server:
 
     def receive(self, delay: float, request: "Request") -> None:
         """Execute a request once it has arrived."""
-        self._loop.call_later(delay, self._arrive, request)
+        self.loop.call_later(delay, self._arrive, request)
 
     def _arrive(self, request: "Request") -> None:
         if request.era != self.era or self.world.now < self.down_until:
@@ -179,7 +179,7 @@ class Server:
             self._read(request)
         elif self._holder is not None and request.session is not self._holder:
             self._waiting.append((self.world.now + LOCK_WAIT_S, request))
-            self._loop.call_later(LOCK_WAIT_S, self._give_up_waiting)
+            self.loop.call_later(LOCK_WAIT_S, self._give_up_waiting)
         else:
             self._execute(request)
 
@@ -232,7 +232,7 @@ class Server:
             request.answer(result, None)
         if session.inner._lent is not None and self._holder is None:
             self._holder = session
-            self._loop.call_later(IDLE_S, self._end_idle, session)
+            self.loop.call_later(IDLE_S, self._end_idle, session)
         elif session.inner._lent is None and self._holder is session:
             self._before_lazy = None
             self._release(session)
@@ -247,7 +247,7 @@ class Server:
             return
         left = session.used_at + IDLE_S - self.world.now
         if left > 0:
-            self._loop.call_later(left, self._end_idle, session)
+            self.loop.call_later(left, self._end_idle, session)
         else:
             self.world.note(f"server ends the idle transaction of {session.owner}")
             self.end(session)
@@ -283,9 +283,10 @@ class Server:
         """Die and be back after a while, without what was under way, and without claims that were not yet flushed."""
         self.era += 1
         self.down_until = self.world.now + down_s
+        # Before its lock is free, or the first of them would take it.
+        self._refuse_waiting("the server has crashed")
         if self._holder is not None:
             self.end(self._holder)
-        self._refuse_waiting("the server has crashed")
         if self._before_lazy is not None:
             self._before_lazy.backup(self._connection)
             self._before_lazy = None
@@ -302,12 +303,12 @@ class Server:
     def promote(self) -> None:
         """Have the standby take over, and everybody find it."""
         assert self._standby is not None
-        standby, self._standby = self._standby, None
         self.era += 1
+        self._refuse_waiting("the primary is lost")
         if self._holder is not None:
             self.end(self._holder)
-        self._refuse_waiting("the primary is lost")
-        standby.backup(self._connection)
+        self._standby.backup(self._connection)
+        self._standby = None
 
     def _refuse_waiting(self, why: str) -> None:
         left = [*self._withheld, *(request for _, request in self._waiting)]
