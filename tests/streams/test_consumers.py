@@ -124,6 +124,27 @@ async def test_a_new_consumer_can_begin_in_the_past(scene: Scene, since: Any) ->
         await scene.until_taken(1, 2)
 
 
+POSTGRES_EARLIER = "update holdfast.log set at = at - %s * interval '1 s' where data like %s"
+SQLITE_EARLIER = "update holdfast_log set at = at - ? * 1000000 where data like ?"
+
+
+async def test_what_was_published_since_is_read_though_an_earlier_time_has_a_later_place(
+    scene: Scene,
+) -> None:
+    @scene.streams.consumer("order.*", name="early")
+    def nothing(events: list[StreamEvent[Any]], tx: Any) -> None: ...
+
+    scene.streams.register()
+    scene.publish(1, 2, 3, key="a")
+    statement = POSTGRES_EARLIER if scene.is_postgres else SQLITE_EARLIER
+    with scene.app.transaction() as tx:
+        for n, minutes in ((1, 180), (2, 30), (3, 120)):
+            tx.execute(statement, (minutes * 60, f'%"n":{n}%'))
+    project(scene, since=timedelta(hours=1))
+    async with scene.working():
+        await scene.until_taken(2, 3)
+
+
 async def test_rows_and_position_are_rolled_back_together_and_only_what_fails_alone_is_parked(
     scene: Scene,
 ) -> None:

@@ -23,7 +23,8 @@ on conflict do nothing;
 
 -- name: reader_begin
 -- Gives a new reader its position in each line: before the first event of an instant, 0 for all that is kept, null for what comes from
--- now on. A position that exists stays. Places that were drawn and not committed yet belong to what was before.
+-- now on. A position that exists stays. Places that were drawn and not committed yet belong to what was before. Where times are not in
+-- the order of places, as those of two statements at once, an earlier event is rather read than a later one skipped.
 insert into holdfast.log_position (reader, line, position)
 select :reader, p.line, {first_position}
   from generate_series(0, coalesce((select i.log_lines from holdfast.identity i where i.only_row), 16) - 1) as p(line)
@@ -32,8 +33,10 @@ on conflict do nothing;
 -- fragment: first_position
 case when :since::bigint is null then coalesce(pg_sequence_last_value(('holdfast.log_line_' || p.line)::regclass), 0)
      when :since::bigint = 0 then 0
-     else coalesce((select max(l.place) from holdfast.log l
-                     where l.line = p.line::smallint and l.at < holdfast.moment(:since::bigint)), 0) end
+     else least(coalesce((select max(l.place) from holdfast.log l
+                           where l.line = p.line::smallint and l.at < holdfast.moment(:since::bigint)), 0),
+                (select min(l.place) - 1 from holdfast.log l
+                  where l.line = p.line::smallint and l.at >= holdfast.moment(:since::bigint))) end
 
 -- name: reader_rewind
 -- Sets a reader back or forward in all lines, or in one. Whoever reads one of them loses it: what is under way is refused.

@@ -24,7 +24,8 @@ insert into holdfast_log_pattern (reader, pattern) select :reader, value from js
 -- fragment: first_position
 case when :since is null then n.place
      when :since = 0 then 0
-     else coalesce((select max(l.place) from holdfast_log l where l.line = n.line and l.at < :since), 0) end
+     else min(coalesce((select max(l.place) from holdfast_log l where l.line = n.line and l.at < :since), 0),
+              coalesce((select min(l.place) - 1 from holdfast_log l where l.line = n.line and l.at >= :since), n.place)) end
 
 -- name: reader_begin
 -- Gives a new reader its position in each line: before the first event of an instant, 0 for all that is kept, null for what comes from
