@@ -96,8 +96,6 @@ TYPES = {
 OTHERS = sorted({*TYPES} - {"work"})
 MOST = {"long": 3, "rated": 8, "function": 8}
 """Of types that take their time: so many in a seed, or little else would be left when the faults are over."""
-MS = (0, 1, 5, 20, 80, 300, 600)
-"""How long handlers take."""
 NEEDS = {"join": ("part",), "spread": ("join", "part"), "function": ("work",)}
 """What a type starts itself."""
 
@@ -110,14 +108,14 @@ def make_plan(seed: int, jobs: int = 50) -> Plan:
     draw = random.Random(f"plan {seed}")
     types = ["work", *draw.sample(OTHERS, draw.randint(2, 5))]
     spread_s = draw.choice((0.3, 1, 2.5))
-    moments = [(draw.uniform(0, spread_s), draw.choice(MS)) for _ in range(draw.choice((2, 3, 5)))]
+    moments = [draw.uniform(0, spread_s) for _ in range(draw.choice((2, 4, 8)))]
     planned: list[PlannedJob] = []
     left = {each: MOST.get(each, jobs) for each in types}
     while sum(each.count for each in planned) < jobs:
         weights = [TYPES[each] if left[each] else 0 for each in types]
         (type,) = draw.choices(types, weights)
         left[type] -= 1
-        planned.append(_job(draw, len(planned), type, *draw.choice(moments)))
+        planned.append(_job(draw, len(planned), type, draw.choice(moments)))
     processes = draw.choice((2, 2, 3))
     ends = spread_s + 1.5
     faults = [_fault(draw, draw.uniform(0.05, ends), processes) for _ in range(draw.randint(4, 8))]
@@ -127,7 +125,7 @@ def make_plan(seed: int, jobs: int = 50) -> Plan:
     return Plan(
         seed,
         processes,
-        draw.choice((3, 10, 20)),
+        draw.choice((3, 5, 10)),
         sorted({*types, *(more for each in types for more in NEEDS.get(each, ()))}),
         sorted(planned, key=lambda each: (each.at, each.undone)),
         sorted(faults, key=lambda each: each.at),
@@ -138,12 +136,8 @@ def make_plan(seed: int, jobs: int = 50) -> Plan:
     )
 
 
-def _job(draw: random.Random, number: int, type: str, at: float, ms: int) -> PlannedJob:
-    """Most jobs that are started together take the same time, so that they end together too."""
-    if draw.random() < 0.3:
-        ms = draw.choice(MS)
-    if type == "function":
-        ms = min(ms, 80)
+def _job(draw: random.Random, number: int, type: str, at: float) -> PlannedJob:
+    ms = draw.choice((0, 1, 5, 20, 80, 300, 600) if type != "function" else (0, 5, 80))
     fails = draw.choice((0, 0, 0, 0, 1, 2)) if type != "long" else 0
     is_cancelled = draw.random() < 0.05
     return PlannedJob(
