@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -389,6 +390,12 @@ def test_results_can_be_revoked_and_forgotten(store: Store) -> None:
     store.app.AsyncResult("nothing-like-it").forget()
     with pytest.raises(TaskRevokedError, match=r"^revoked$"):
         group_result.get()
+
+
+def test_a_task_can_be_revoked_by_an_id_that_is_no_text(store: Store) -> None:
+    waiting = store.add.delay(1)
+    store.app.control.revoke(UUID(waiting.id))
+    assert waiting.status == "REVOKED"
 
 
 def test_waiting_inside_a_task_is_refused(store: Store) -> None:

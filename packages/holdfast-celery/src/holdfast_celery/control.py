@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from holdfast.client.workers import WorkerInfo
 from holdfast_celery.coverage import refuse, refuse_attributes
@@ -97,19 +98,19 @@ class WorkerControl:
 
     def revoke(
         self,
-        task_id: str | Iterable[str],
+        task_id: str | UUID | Iterable[str | UUID],
         destination: None = None,
         terminate: bool = False,
         signal: str | None = None,
         **arguments: Any,
     ) -> None:
         """Cancel tasks by their ids, as `result.revoke()` does; unknown ids are passed over."""
-        for each in [task_id] if isinstance(task_id, str) else task_id:
+        for each in [task_id] if isinstance(task_id, str | UUID) else task_id:
             AsyncResult(each, self._app).revoke(terminate=terminate)
 
     def terminate(
         self,
-        task_id: str | Iterable[str],
+        task_id: str | UUID | Iterable[str | UUID],
         destination: None = None,
         signal: str | None = None,
         **arguments: Any,
