@@ -63,7 +63,14 @@ def test_show_stops_at_the_depth_it_was_given(run: Run, scene: Scene) -> None:
     result = run("chains", "show", waiting, "--depth", "0", "-o", "json")
     (job,) = json.loads(result.stdout)["jobs"]
     assert job["waits_for"] == [
-        {"chain_id": first, "open": True, "on_failure": "fail", "state": "pending", "chain": None}
+        {
+            "chain_id": first,
+            "called": False,
+            "open": True,
+            "on_failure": "fail",
+            "state": "pending",
+            "chain": None,
+        }
     ]
 
 

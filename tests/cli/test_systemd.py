@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -75,9 +76,9 @@ def listening(address: str) -> Iterator[Manager]:
 
 
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[Manager]:
-    """Listens as systemd does."""
-    with listening(str(tmp_path / "notify")) as manager:
+def manager() -> Iterator[Manager]:
+    """Listens as systemd does; the path of a socket is short."""
+    with TemporaryDirectory() as folder, listening(f"{folder}/notify") as manager:
         yield manager
 
 

@@ -101,6 +101,25 @@ async def test_the_log_goes_on_in_new_parts_and_old_ones_are_dropped_whole(
     await scene.app.aclose()
 
 
+async def test_a_publisher_that_was_open_when_a_part_began_goes_on_in_the_one_before(
+    postgres_url: str,
+) -> None:
+    scene = Scene(postgres_url)
+    scene.app.database.run(READERS.register("revenue", "consumer", ["order.*"], None))
+    before = parts(scene)
+    with scene.app.transaction() as tx:
+        for n in range(9):  # so often that the statement is prepared, and looks nothing up
+            scene.app.publish(tx, "order.paid", {"n": n})
+        await upkeep(scene, hours_later=7).run()
+        scene.app.publish(tx, "order.paid", {"n": 9})
+    scene.publish(10)
+    assert len(parts(scene)) == len(before) + 1
+    with psycopg.connect(postgres_url) as connection:
+        rows = connection.execute("select part, count(*) from holdfast.log group by 1 order by 1")
+        assert rows.fetchall() == [(before[-1], 10), (parts(scene)[-1], 1)]
+    await scene.app.aclose()
+
+
 async def test_a_part_is_begun_and_removed_beside_a_publisher_that_is_open(
     postgres_url: str,
 ) -> None:

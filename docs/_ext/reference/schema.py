@@ -37,7 +37,7 @@ PURPOSES = {
     "log_line": "The last place of each line of the log; on PostgreSQL a sequence per line.",
     "log_member": "The processes that run a reader, among which lines are shared out.",
     "log_parked": "Events that a reader could not take, with the error, and those held behind them.",
-    "log_part": "The partitions of the log. A publish takes the newest.",
+    "log_part": "The partitions of the log. A publish takes the newest that was there when its transaction began.",
     "log_pattern": "Which events the readers read.",
     "log_position": "How far a reader is in each line, and the lease of the process that reads it.",
     "log_reader": "Who reads the log, and whether it is paused.",

@@ -149,7 +149,7 @@ def _write_analysis(found: Analysis, show_all: bool) -> None:
 @migrate_from.command(
     "celery-beat",
     examples=(
-        "holdfast migrate-from celery-beat beat.json --app shop.celery:app --dry-run",
+        "holdfast migrate-from celery-beat - --app shop.celery:app --dry-run < beat.json",
         "python manage.py dumpdata django_celery_beat | python manage.py holdfast migrate-from celery-beat -",
     ),
 )
