@@ -236,14 +236,18 @@ def _section(title: str, names: Sequence[str]) -> str:
     return "\n".join([f"## {title}\n", "```{eval-rst}", *directives, "```", ""])
 
 
+_AMBIGUOUS = {"holdfast_celery.TaskSignature": ("type",)}
+"""Where Sphinx could not tell which of two members an annotation means that is a class of Python."""
+
+
 def _directive(name: str) -> list[str]:
     found = _object(name)
     if not inspect.isclass(found):
         return [f".. autofunction:: {name}", ""]
     options = ["   :members:"]
-    borrowed = [name for name, value in vars(found).items() if _is_borrowed(found, name, value)]
-    if borrowed:
-        options.append(f"   :exclude-members: {', '.join(borrowed)}")
+    members = [each for each, value in vars(found).items() if _is_borrowed(found, each, value)]
+    if hidden := [*members, *_AMBIGUOUS.get(name, ())]:
+        options.append(f"   :exclude-members: {', '.join(hidden)}")
     if issubclass(found, holdfast.Holdfast):
         options.append("   :inherited-members:")
     if is_typeddict(found):
