@@ -55,6 +55,7 @@ WHOLE: Final = {
     "one chain in time": "/chains/{id}?view=time",
     "streams": "/streams",
     "schedules": "/schedules",
+    "groups": "/groups",
     "one schedule": f"/schedule?name={SCHEDULE}",
     "form of a schedule": f"/schedule/form?name={SCHEDULE}",
     "archive": "/archive",
