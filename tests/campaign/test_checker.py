@@ -9,6 +9,7 @@ from holdfast_chaos.journal import (
     FaultRecord,
     HandlerBegan,
     History,
+    JobReaped,
     Journal,
     StartsAcked,
     StartsUndone,
@@ -208,6 +209,32 @@ def test_recovery_is_measured_from_death_without_the_time_of_outages() -> None:
     verdict = judge(told, rows(row(fence=2), effects=(("a", 2),)), LEASE_S)
     assert verdict.recovery_p50_s == verdict.recovery_p99_s == 2.5
     assert [(each.fault, each.at) for each in verdict.recoveries] == [(1, 7.0)]
+
+
+def test_recovery_ends_when_the_job_is_due_again_and_a_restart_when_it_starts() -> None:
+    told = history(began(2.0, 1), began(9.0, 2, actor="w2"), faults=(kill(3.0),))
+    told.reaped += [JobReaped(1.0, "w2", "a"), JobReaped(5.0, "w2", "b"), JobReaped(6.0, "w2", "a")]
+    verdict = judge(told, rows(row(fence=2), effects=(("a", 2),)), LEASE_S)
+    assert (verdict.recovery_p99_s, verdict.restart_p99_s) == (3.0, 6.0)
+
+
+@pytest.mark.parametrize(
+    ("cut_off", "expected"),
+    [
+        pytest.param(["w2", "w1"], 3.0, id="each worker"),
+        pytest.param(["w2", "producer"], 4.0, id="one of two workers"),
+    ],
+)
+def test_recovery_is_measured_without_the_time_in_which_each_worker_was_cut_off(
+    cut_off: list[str], expected: float
+) -> None:
+    faults = [
+        FaultRecord(number, "mute", 4.0, 5.0, actor, is_cut_off=True)
+        for number, actor in enumerate(cut_off, 2)
+    ]
+    told = history(began(2.0, 1), began(7.0, 2, actor="w2"), faults=(kill(3.0), *faults))
+    verdict = judge(told, rows(row(fence=2), effects=(("a", 2),)), LEASE_S)
+    assert verdict.recovery_p99_s == verdict.restart_p99_s == expected
 
 
 def test_percentiles_are_values_that_occurred() -> None:

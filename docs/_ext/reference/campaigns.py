@@ -35,14 +35,7 @@ PROMISES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
         "`whole-chains`, `rows-keep-their-laws`",
         lambda each: "all chains whole" if each["verdict"] == "green" else each["verdict"],
     ),
-    "A dead worker's jobs start again": (
-        "",
-        lambda each: (
-            f"median {each['recovery_p50_s']:.1f} s, p99 {each['recovery_p99_s']:.1f} s"
-            if each["recovery_p50_s"] is not None
-            else "no worker died while it had jobs"
-        ),
-    ),
+    "A dead worker's jobs start again": ("", lambda each: _recovery(each)),
 }
 """What a campaign checks: the guarantee, its laws, and what to say of one campaign."""
 
@@ -50,6 +43,13 @@ PROMISES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
 def _by_failover(campaign: Mapping[str, Any]) -> str:
     count = campaign["lost_by_failover"]
     return f"; {count} chains with asynchronous primaries" if count else ""
+
+
+def _recovery(campaign: Mapping[str, Any]) -> str:
+    if campaign["recovery_p50_s"] is None:
+        return "no worker died while it had jobs"
+    due, started = (f"p99 {campaign[f'{each}_p99_s']:.1f} s" for each in ("recovery", "restart"))
+    return f"due again: median {campaign['recovery_p50_s']:.1f} s, {due}; started: {started}"
 
 
 def _records() -> list[dict[str, Any]]:

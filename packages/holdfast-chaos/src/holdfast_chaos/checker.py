@@ -61,12 +61,17 @@ class BrokenLaw(msgspec.Struct, frozen=True):
 
 
 class JobRecovery(msgspec.Struct, frozen=True):
-    """A job that was taken over: from its worker's death to its next start, less the time of outages."""
+    """A job that was taken over: from its worker's death until it was due again, and until it started again.
+
+    Both without the time in which no worker could use the database. In between it waits for its turn: a process runs
+    one job at a time whose worker died.
+    """
 
     fault: int
     job: str
     at: float
     seconds: float
+    restart_seconds: float
 
 
 class CampaignVerdict(msgspec.Struct, frozen=True):
@@ -82,6 +87,8 @@ class CampaignVerdict(msgspec.Struct, frozen=True):
     refused_zombie_writes: int
     recovery_p50_s: float | None
     recovery_p99_s: float | None
+    restart_p50_s: float | None
+    restart_p99_s: float | None
     verdict: Colour
     reasons: list[str]
     broken: list[BrokenLaw]
@@ -271,6 +278,7 @@ def judge(
     counts = {name: each.count for name, each in broken.items()}
     recoveries = list(_recoveries(case))
     seconds = [each.seconds for each in recoveries]
+    restarts = [each.restart_seconds for each in recoveries]
     injected = [each for each in history.faults if each.is_injected]
     reasons = _gaps(case, injected)
     charged = Counter(each.fault.number for each in case.charges if each.fault is not None)
@@ -285,6 +293,8 @@ def judge(
         refused_zombie_writes=len(history.refused),
         recovery_p50_s=percentile(seconds, 0.5),
         recovery_p99_s=percentile(seconds, 0.99),
+        restart_p50_s=percentile(restarts, 0.5),
+        restart_p99_s=percentile(restarts, 0.99),
         verdict="red" if broken else "unknown" if reasons else "green",
         reasons=reasons,
         broken=list(broken.values()),
@@ -309,19 +319,55 @@ def _gaps(case: Case, injected: Sequence[FaultRecord]) -> list[str]:
 
 
 def _recoveries(case: Case) -> Iterator[JobRecovery]:
-    """Yield how long each job took to start again whose worker had died while it ran."""
-    outages = [each for each in case.history.faults if each.is_outage]
+    """Yield how long each job took to be due, and to start, again whose worker had died while it ran."""
+    reaped: dict[str, list[float]] = defaultdict(list)
+    for each in case.history.reaped:
+        reaped[each.job].append(each.at)
+    away = _away(case.history)
     for before, start, fault in case.charges:
         if fault is None or not fault.is_death or fault.began_at < before.at:
             continue
-        away = _outage_seconds(fault.began_at, start.at, outages)
-        yield JobRecovery(fault.number, start.job, start.at, start.at - fault.began_at - away)
+        begin = fault.began_at
+        # Who took it back may have died before it could say so.
+        due = next((at for at in reaped[start.job] if begin <= at <= start.at), start.at)
+        yield JobRecovery(
+            fault.number,
+            start.job,
+            start.at,
+            due - begin - _seconds_within(begin, due, away),
+            start.at - begin - _seconds_within(begin, start.at, away),
+        )
 
 
-def _outage_seconds(begin: float, end: float, outages: Sequence[FaultRecord]) -> float:
-    """Return how much of a span was within outages, those that overlap counted once."""
+class Span(NamedTuple):
+    """A time in which no worker could use the database."""
+
+    began_at: float
+    ended_at: float
+
+
+def _away(history: History) -> list[Span]:
+    """Return when the database was away, or each worker was cut off from it."""
+    spans = [Span(each.began_at, each.ended_at) for each in history.faults if each.is_outage]
+    workers = {each.actor for each in history.began}
+    edges = sorted(
+        edge
+        for each in history.faults
+        if each.is_cut_off and each.actor in workers
+        for edge in ((each.began_at, 1, each.actor), (each.ended_at, -1, each.actor))
+    )
+    cut_off: Counter[str] = Counter()
+    for (at, step, actor), (until, *_) in pairwise(edges):
+        cut_off[actor] += step
+        if all(cut_off[each] > 0 for each in workers):
+            spans.append(Span(at, until))
+    return sorted(spans)
+
+
+def _seconds_within(begin: float, end: float, spans: Sequence[Span]) -> float:
+    """Return how much of a time was within spans, in order, those that overlap counted once."""
     spent, reached = 0.0, begin
-    for each in sorted(outages, key=lambda outage: outage.began_at):
+    for each in spans:
         low, high = max(each.began_at, reached), min(each.ended_at, end)
         if high > low:
             spent += high - low

@@ -50,6 +50,7 @@ class Fault:
     """The shortest and the longest time it lasts, in leases."""
 
     is_death: ClassVar[bool] = False
+    is_cut_off: ClassVar[bool] = False
     is_outage: ClassVar[bool] = False
     is_crash: ClassVar[bool] = False
 
@@ -117,6 +118,7 @@ class Fault:
             ended_at=self.ended_at or now(),
             actor=None if self.victim is None else self.victim.name,
             is_death=self.is_death,
+            is_cut_off=self.is_cut_off,
             is_outage=self.is_outage,
             is_crash=self.is_crash,
             is_lossy=self.is_lossy,
@@ -158,6 +160,7 @@ class PauseWorker(Fault):
     text = "SIGSTOP to a worker until its leases are over, then SIGCONT"
     leases = (1.3, 2.0)
     is_death = True
+    is_cut_off = True
 
     def begin(self) -> None:
         """Stop it; not while it holds a SQLite file's only lock, or nothing else would happen."""
@@ -213,6 +216,7 @@ class CutLine(Fault):
     text = "a process's connections end, and no new ones are accepted"
     scope: ClassVar[Scope] = "any"
     leases = (0.05, 1.5)
+    is_cut_off = True
 
     def begin(self) -> None:
         """Cut it."""

@@ -61,13 +61,21 @@ class WriteRefused(msgspec.Struct, frozen=True, tag_field="line", tag="refused")
     reason: str
 
 
+class JobReaped(msgspec.Struct, frozen=True, tag_field="line", tag="reaped"):
+    """A job that was taken back from a worker whose lease was over: from then on it is due."""
+
+    at: float
+    actor: str
+    job: str
+
+
 class FaultRecord(msgspec.Struct, frozen=True, tag_field="line", tag="fault"):
     """One fault: what was done to which process, or to all of them, and from when to when.
 
-    is_death: its process does nothing more meanwhile, so that others take its jobs over. is_outage: nobody can use the
-    database meanwhile. is_crash: its server died with what it had not written. is_lossy: commits may be lost with it,
-    as with an asynchronous primary. is_charged: a second start may be its consequence. is_injected: false for what the
-    machine did by itself.
+    is_death: its process does nothing more meanwhile, so that others take its jobs over. is_cut_off: its process cannot
+    use the database meanwhile. is_outage: nobody can. is_crash: its server died with what it had not written. is_lossy:
+    commits may be lost with it, as with an asynchronous primary. is_charged: a second start may be its consequence.
+    is_injected: false for what the machine did by itself.
     """
 
     number: int
@@ -76,6 +84,7 @@ class FaultRecord(msgspec.Struct, frozen=True, tag_field="line", tag="fault"):
     ended_at: float
     actor: str | None = None
     is_death: bool = False
+    is_cut_off: bool = False
     is_outage: bool = False
     is_crash: bool = False
     is_lossy: bool = False
@@ -83,7 +92,15 @@ class FaultRecord(msgspec.Struct, frozen=True, tag_field="line", tag="fault"):
     is_injected: bool = True
 
 
-JournalLine = StartsAcked | StartsUndone | HandlerBegan | HandlerEnded | WriteRefused | FaultRecord
+JournalLine = (
+    StartsAcked
+    | StartsUndone
+    | HandlerBegan
+    | HandlerEnded
+    | WriteRefused
+    | JobReaped
+    | FaultRecord
+)
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[JournalLine] = msgspec.json.Decoder(JournalLine)
@@ -119,6 +136,7 @@ class History(msgspec.Struct):
     began: list[HandlerBegan] = []
     ended: list[HandlerEnded] = []
     refused: list[WriteRefused] = []
+    reaped: list[JobReaped] = []
     faults: list[FaultRecord] = []
 
     def add(self, line: JournalLine) -> None:
@@ -134,6 +152,8 @@ class History(msgspec.Struct):
                 self.ended.append(line)
             case WriteRefused():
                 self.refused.append(line)
+            case JobReaped():
+                self.reaped.append(line)
             case FaultRecord():
                 self.faults.append(line)
 
@@ -151,8 +171,8 @@ def read_journals(folder: Path) -> History:
     for file in sorted(folder.glob(f"*{SUFFIX}")):
         for line in read_lines(file):
             history.add(line)
-    parts: Sequence[list[StartsAcked] | list[HandlerBegan] | list[HandlerEnded]]
-    parts = (history.acked, history.began, history.ended)
+    parts: Sequence[list[StartsAcked] | list[HandlerBegan] | list[HandlerEnded] | list[JobReaped]]
+    parts = (history.acked, history.began, history.ended, history.reaped)
     for each in parts:
         each.sort(key=lambda line: line.at)
     history.faults.sort(key=lambda fault: fault.number)

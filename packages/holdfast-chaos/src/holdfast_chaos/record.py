@@ -10,7 +10,8 @@ from holdfast_chaos.campaign import CampaignResult
 
 FIGURES = (
     *("jobs", "faults", "lost", "lost_by_failover", "duplicates", "duplicates_explained"),
-    *("fencing_violations", "refused_zombie_writes", "recovery_p50_s", "recovery_p99_s", "verdict"),
+    *("fencing_violations", "refused_zombie_writes", "recovery_p50_s", "recovery_p99_s"),
+    *("restart_p50_s", "restart_p99_s", "verdict"),
 )
 
 

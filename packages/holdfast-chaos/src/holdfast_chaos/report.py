@@ -87,14 +87,15 @@ class CampaignTimeline:
         return [{"x": begin, "width": max(1.0, end - begin)} for begin, end in spans]
 
     def recoveries(self) -> dict[str, Any]:
-        """Return how long jobs took to start again, each as a dot."""
+        """Return how long jobs took to be due again, each as a dot."""
         found = self._result.verdict.recoveries
         highest = max([*(each.seconds for each in found), self._result.plan.lease_s * 1.5])
         dots = [
             {
                 "x": self.x(each.at),
                 "y": round(HEIGHT * (1 - max(0.0, each.seconds) / highest), 2),
-                "text": f"job {each.job} after fault #{each.fault}: {each.seconds:.2f} s",
+                "text": f"job {each.job} after fault #{each.fault}: {each.seconds:.2f} s, "
+                f"started after {each.restart_seconds:.2f} s",
             }
             for each in found
         ]
@@ -136,6 +137,8 @@ def figures_of(result: CampaignResult) -> Sequence[tuple[str, str]]:
         ("refused zombie writes", f"{verdict.refused_zombie_writes:,}"),
         ("recovery p50", seconds(verdict.recovery_p50_s)),
         ("recovery p99", seconds(verdict.recovery_p99_s)),
+        ("restart p50", seconds(verdict.restart_p50_s)),
+        ("restart p99", seconds(verdict.restart_p99_s)),
     )
 
 
