@@ -4,12 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_chaos.checker import CampaignVerdict, LeftEffect, LeftJob, LeftRows, judge, percentile
+from holdfast_chaos.checker import (
+    CampaignVerdict,
+    LeftEffect,
+    LeftJob,
+    LeftReap,
+    LeftRows,
+    judge,
+    percentile,
+)
 from holdfast_chaos.journal import (
     FaultRecord,
     HandlerBegan,
     History,
-    JobReaped,
     Journal,
     StartsAcked,
     StartsUndone,
@@ -213,9 +220,23 @@ def test_recovery_is_measured_from_death_without_the_time_of_outages() -> None:
 
 def test_recovery_ends_when_the_job_is_due_again_and_a_restart_when_it_starts() -> None:
     told = history(began(2.0, 1), began(9.0, 2, actor="w2"), faults=(kill(3.0),))
-    told.reaped += [JobReaped(1.0, "w2", "a"), JobReaped(5.0, "w2", "b"), JobReaped(6.0, "w2", "a")]
-    verdict = judge(told, rows(row(fence=2), effects=(("a", 2),)), LEASE_S)
+    left = rows(row(fence=2), effects=(("a", 2),))
+    left.reaps += [LeftReap("a", 1, 6_000_000), LeftReap("a", 2, 7_000_000)]
+    verdict = judge(told, left, LEASE_S)
     assert (verdict.recovery_p99_s, verdict.restart_p99_s) == (3.0, 6.0)
+
+
+def test_recovery_is_measured_by_a_database_whose_clock_is_wrong() -> None:
+    told = history(
+        *(
+            HandlerBegan(at, "w1", "a", "chaos.effect", n, n, int((at - 100) * 1e6))
+            for n, at in ((1, 102.0), (2, 109.0))
+        ),
+        faults=(kill(103.0),),
+    )
+    left = rows(row(fence=2), effects=(("a", 2),))
+    left.reaps.append(LeftReap("a", 1, 6_000_000))
+    assert judge(told, left, LEASE_S).recovery_p99_s == 3.0
 
 
 @pytest.mark.parametrize(

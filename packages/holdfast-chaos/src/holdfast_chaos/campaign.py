@@ -17,7 +17,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.version import VERSION
 from holdfast_chaos.actors import CampaignActor, make_producer, make_worker
-from holdfast_chaos.checker import CampaignVerdict, LeftEffect, LeftJob, LeftRows, judge
+from holdfast_chaos.checker import CampaignVerdict, LeftEffect, LeftJob, LeftReap, LeftRows, judge
 from holdfast_chaos.errors import CampaignStalled
 from holdfast_chaos.faults import KINDS, Fault, FaultScene, PlannedFault, make_plan
 from holdfast_chaos.journal import FaultRecord, History, Journal, now, read_journals
@@ -303,6 +303,7 @@ def read_rows(target: CampaignTarget) -> LeftRows:
     return LeftRows(
         jobs=[LeftJob(*row) for row in target.execute("jobs")],
         effects=[LeftEffect(*row) for row in target.execute("effects")],
+        reaps=[LeftReap(*row) for row in target.execute("reaps")],
         breaches=breaches,
     )
 

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast_chaos.journal import FaultRecord, HandlerBegan, History
 
+MICRO = 1_000_000
 MAX_NAMED = 20
 LOST_CLAIMS_S = 1.0
 """Claims this young may be lost when a server dies: they are committed without waiting for its disk."""
@@ -43,11 +44,20 @@ class LeftEffect(msgspec.Struct, frozen=True):
     fence: int
 
 
+class LeftReap(msgspec.Struct, frozen=True):
+    """A claim that was taken back because its lease was over, and when, by the database's clock in microseconds."""
+
+    job_id: str
+    fence: int
+    at: int
+
+
 class LeftRows(msgspec.Struct):
     """What the database has after the campaign, and what breaks the laws of `holdfast verify` in it."""
 
     jobs: list[LeftJob] = []
     effects: list[LeftEffect] = []
+    reaps: list[LeftReap] = []
     breaches: list[str] = []
 
 
@@ -319,17 +329,19 @@ def _gaps(case: Case, injected: Sequence[FaultRecord]) -> list[str]:
 
 
 def _recoveries(case: Case) -> Iterator[JobRecovery]:
-    """Yield how long each job took to be due, and to start, again whose worker had died while it ran."""
-    reaped: dict[str, list[float]] = defaultdict(list)
-    for each in case.history.reaped:
-        reaped[each.job].append(each.at)
+    """Yield how long each job took to be due, and to start, again whose worker had died while it ran.
+
+    The database's clock may be behind ours by as much as lies between a claim and its handler.
+    """
+    behind = min((each.at - each.claimed_at / MICRO for each in case.history.began), default=0.0)
+    reaps = {(each.job_id, each.fence): each.at / MICRO + behind for each in case.rows.reaps}
     away = _away(case.history)
     for before, start, fault in case.charges:
         if fault is None or not fault.is_death or fault.began_at < before.at:
             continue
         begin = fault.began_at
-        # Who took it back may have died before it could say so.
-        due = next((at for at in reaped[start.job] if begin <= at <= start.at), start.at)
+        # A worker that is asked to stop gives its jobs back by itself.
+        due = reaps.get((before.job, before.fence), start.at)
         yield JobRecovery(
             fault.number,
             start.job,

@@ -61,14 +61,6 @@ class WriteRefused(msgspec.Struct, frozen=True, tag_field="line", tag="refused")
     reason: str
 
 
-class JobReaped(msgspec.Struct, frozen=True, tag_field="line", tag="reaped"):
-    """A job that was taken back from a worker whose lease was over: from then on it is due."""
-
-    at: float
-    actor: str
-    job: str
-
-
 class FaultRecord(msgspec.Struct, frozen=True, tag_field="line", tag="fault"):
     """One fault: what was done to which process, or to all of them, and from when to when.
 
@@ -92,15 +84,7 @@ class FaultRecord(msgspec.Struct, frozen=True, tag_field="line", tag="fault"):
     is_injected: bool = True
 
 
-JournalLine = (
-    StartsAcked
-    | StartsUndone
-    | HandlerBegan
-    | HandlerEnded
-    | WriteRefused
-    | JobReaped
-    | FaultRecord
-)
+JournalLine = StartsAcked | StartsUndone | HandlerBegan | HandlerEnded | WriteRefused | FaultRecord
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[JournalLine] = msgspec.json.Decoder(JournalLine)
@@ -136,7 +120,6 @@ class History(msgspec.Struct):
     began: list[HandlerBegan] = []
     ended: list[HandlerEnded] = []
     refused: list[WriteRefused] = []
-    reaped: list[JobReaped] = []
     faults: list[FaultRecord] = []
 
     def add(self, line: JournalLine) -> None:
@@ -152,8 +135,6 @@ class History(msgspec.Struct):
                 self.ended.append(line)
             case WriteRefused():
                 self.refused.append(line)
-            case JobReaped():
-                self.reaped.append(line)
             case FaultRecord():
                 self.faults.append(line)
 
@@ -171,8 +152,8 @@ def read_journals(folder: Path) -> History:
     for file in sorted(folder.glob(f"*{SUFFIX}")):
         for line in read_lines(file):
             history.add(line)
-    parts: Sequence[list[StartsAcked] | list[HandlerBegan] | list[HandlerEnded] | list[JobReaped]]
-    parts = (history.acked, history.began, history.ended, history.reaped)
+    parts: Sequence[list[StartsAcked] | list[HandlerBegan] | list[HandlerEnded]]
+    parts = (history.acked, history.began, history.ended)
     for each in parts:
         each.sort(key=lambda line: line.at)
     history.faults.sort(key=lambda fault: fault.number)

@@ -72,7 +72,8 @@ class SteadyProducer:
                 self._undo(plan)
             else:
                 self._start(plan, lengths)
-            due = max(due + sum(lengths.values()) / self._options.per_second, time.monotonic() - 1)
+            count = sum(length or 1 for length in lengths.values())
+            due = max(due + count / self._options.per_second, time.monotonic() - 1)
             self._is_ended.wait(max(0.0, due - time.monotonic()))
 
     def _make_start(self) -> tuple[Start, int]:

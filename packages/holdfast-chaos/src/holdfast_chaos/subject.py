@@ -19,7 +19,7 @@ from holdfast.core.events import Event
 from holdfast.core.outcome import Continue
 from holdfast.core.retry import Retry
 from holdfast.worker.job import Job, Next, SyncJob
-from holdfast_chaos.journal import HandlerBegan, HandlerEnded, JobReaped, Journal, WriteRefused, now
+from holdfast_chaos.journal import HandlerBegan, HandlerEnded, Journal, WriteRefused, now
 from holdfast_chaos.statements import statement_of
 
 SUBJECT_VARIABLE = "CHAOS_SUBJECT"
@@ -90,7 +90,7 @@ def add_types(app: Holdfast, lease_ms: int) -> None:
 
 
 class JournalingObserver:
-    """Writes what the database refused, and what was taken back from others, into the journal."""
+    """Writes what the database refused into the journal."""
 
     def __init__(self, journal: Journal, actor: str) -> None:
         self._journal = journal
@@ -102,8 +102,6 @@ class JournalingObserver:
             job, fence = str(event.fields["job_id"]), int(event.fields["fence"])
             reason = str(event.fields["reason"])
             self._journal.write(WriteRefused(now(), self._actor, job, fence, reason))
-        elif event.name == "job_reaped":
-            self._journal.write(JobReaped(now(), self._actor, str(event.fields["job_id"])))
 
 
 def write_journal(app: Holdfast, journal: Journal, actor: str) -> None:

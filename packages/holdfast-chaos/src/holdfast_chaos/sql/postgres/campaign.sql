@@ -12,6 +12,9 @@ insert into holdfast.chaos_effect (job_id, fence) values (:job::uuid, :fence::bi
 -- name: effects
 select job_id::text, fence from holdfast.chaos_effect;
 
+-- name: reaps
+select job_id::text, fence, holdfast.us(ended_at) from holdfast.attempt where kind = 'reap';
+
 -- name: jobs
 select j.id::text, j.chain_id::text, j.chain_index, j.type, o.state, coalesce(o.fence, q.fence, 0)
   from holdfast.job j

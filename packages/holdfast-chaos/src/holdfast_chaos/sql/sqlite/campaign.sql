@@ -12,6 +12,9 @@ insert into chaos_effect (job_id, fence) values (:job, :fence);
 -- name: effects
 select job_id, fence from chaos_effect;
 
+-- name: reaps
+select job_id, fence, ended_at from holdfast_attempt where kind = 'reap';
+
 -- name: jobs
 select j.id, j.chain_id, j.chain_index, j.type, o.state, coalesce(o.fence, q.fence, 0)
   from holdfast_job j
