@@ -79,7 +79,7 @@ from holdfast_celery.exceptions import (
     record_error,
 )
 from holdfast_celery.expected_errors import log_as_expected
-from holdfast_celery.result import AsyncResult
+from holdfast_celery.result import AsyncResult, is_revoked
 from holdfast_celery.scope import (
     TaskRequest,
     current_celery,
@@ -508,6 +508,8 @@ class CeleryTask:
         expired_at = call.expired_at(job.claimed.created_at)
         if expired_at is not None and job.claimed.claimed_at > expired_at:
             return Cancel(f"expired at {to_datetime(expired_at):%Y-%m-%d %H:%M:%S} UTC")
+        if job.attempt > 1 and is_revoked(app, job.id):
+            return Cancel("revoked")
         args, kwargs = self._arguments_of(job)
         retries = self._retries_of(job, app)
         request = TaskRequest(
@@ -621,6 +623,8 @@ class CeleryTask:
         except Exception as error:
             sealed = request.job.attempt_state.sealed
             delay_ms = self._retry_delay_ms(error, request.retries)
+            if delay_ms is not None and is_revoked(self.app, request.job.id):
+                return Cancel("revoked")
             raise record_error(error, sealed=sealed, retry_after_ms=delay_ms) from error
 
     def call_with(self, request: TaskRequest) -> Any:
