@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,10 @@ def make_app(package: str, folder: Path, url: str) -> Any:
     if package == "celery":
         app = celery.Celery("crew", broker=url, backend=url, set_as_current=False)
         app.conf.broker_connection_retry_on_startup = True
+        # Results unsubscribe when they are collected, and would try for long if Redis is gone by then.
+        app.conf.result_backend_transport_options = {
+            "retry_policy": {"max_retries": 1, "interval_start": 0, "interval_max": 0}
+        }
     else:
         app = celery.Celery("crew", url=url)
     app.conf.task_track_started = True
@@ -70,14 +73,16 @@ def add_tasks(app: Any, notes: Notes, apart: dict[str, Any]) -> None:
         notes.add("ended", name)
         return f"{name} done"
 
-    def die_once(name: str, die: Callable[[], object]) -> str:
+    def die_once(name: str) -> str:
         notes.add("begun", name)
         if len(notes.read("begun", name)) == 1:
-            die()
+            # As a process does that the kernel ends for want of memory.
+            os.kill(os.getpid(), signal.SIGKILL)
         return f"{name} done"
 
-    late = {"acks_late": True, "reject_on_worker_lost": True}
     app.task(name="hold", **apart)(hold)
+    app.task(name="dies", **apart)(die_once)
+    app.task(name="dies_late", acks_late=True, reject_on_worker_lost=True, **apart)(die_once)
     app.task(name="limited", time_limit=LIMIT_S, **apart)(hold)
     app.task(
         name="limited_again",
@@ -87,18 +92,6 @@ def add_tasks(app: Any, notes: Notes, apart: dict[str, Any]) -> None:
         default_retry_delay=0,
         **apart,
     )(hold)
-
-    @app.task(name="dies", **apart)
-    def dies(name: str) -> str:
-        return die_once(name, kill_this_process)
-
-    @app.task(name="dies_late", **late, **apart)
-    def dies_late(name: str) -> str:
-        return die_once(name, kill_this_process)
-
-    @app.task(name="leaves", **apart)
-    def leaves(name: str) -> str:
-        return die_once(name, lambda: os._exit(3))
 
     @app.task(name="retries", bind=True, max_retries=3, **apart)
     def retries(self: Any, name: str) -> None:
@@ -114,11 +107,6 @@ def add_tasks(app: Any, notes: Notes, apart: dict[str, Any]) -> None:
     def note(name: str) -> str:
         notes.add("begun", name)
         return name
-
-
-def kill_this_process() -> None:
-    """Die as a process does that the kernel ends for want of memory."""
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def __getattr__(name: str) -> Any:

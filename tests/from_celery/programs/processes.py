@@ -53,8 +53,8 @@ class Worker:
             prefork.FOLDER: str(crew.folder),
             prefork.URL: crew.url,
             "PYTHONPATH": str(ROOT),
-            "HOLDFAST_LEASE_DURATION_MS": _SOON_MS,
-            "HOLDFAST_POLL_INTERVAL_MS": "100",
+            "OUTBOX_LEASE_DURATION_MS": _SOON_MS,
+            "HOLDFAST_POLL_MS": "100",
         }
         command = (sys.executable, "-m", *_COMMANDS[crew.package])
         with (crew.folder / "worker.log").open("a") as log:
@@ -77,11 +77,8 @@ class Worker:
         """Wait until all of it has ended."""
         self._leash.wait(PATIENCE_S)
 
-    def kill(self, *pids: int) -> None:
-        """Kill it with -9, and processes of it that run a task."""
-        for each in (self.pid, *pids):
-            with suppress(ProcessLookupError):
-                os.kill(each, signal.SIGKILL)
+    def kill(self) -> None:
+        """Kill all of its processes with -9."""
         self._leash.communicate()
 
 
@@ -306,15 +303,6 @@ def _(crew: ProcessCrew) -> Any:
     return _outcome(crew, crew.tasks["dies"].delay("killed"))
 
 
-@difference(
-    "So does a task that ends its process with `os._exit`.",
-    celery="WorkerLostError",
-    here="left done",
-)
-def _(crew: ProcessCrew) -> Any:
-    return _outcome(crew, crew.tasks["leaves"].delay("left"))
-
-
 @difference("A time limit counts as a retry of a task that has some.", celery=1, here=2)
 def _(crew: ProcessCrew) -> Any:
     result = crew.hold("limited twice", "limited_again")
@@ -331,7 +319,7 @@ def _(crew: ProcessCrew) -> Any:
 def _(crew: ProcessCrew) -> Any:
     with crew.replaced():
         result = crew.hold("lost")
-        crew.worker.kill(crew.begun("lost"))
+        crew.worker.kill()
         crew.notes.open("lost")
     crew.settle("after the loss")
     if crew.package != "celery":

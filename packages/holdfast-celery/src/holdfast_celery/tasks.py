@@ -89,6 +89,7 @@ from holdfast_celery.scope import (
 from holdfast_celery.signals import (
     first_task,
     task_failure,
+    task_internal_error,
     task_postrun,
     task_prerun,
     task_retry,
@@ -495,6 +496,10 @@ class CeleryTask:
             raise
         except Exception as error:
             # Not of the task itself: a result that cannot be stored, or a database that was away.
+            call = job.input
+            id, args = call.task_id or str(job.id), tuple(call.args)
+            request = TaskRequest(id=id, task=self.name, args=args, kwargs=call.kwargs, job=job)
+            self._send_internal_error(error, request)
             allowed = self.options.timeout_retries
             is_last = allowed is not None and job.attempt > allowed + CUT_OFF_ATTEMPTS
             if is_last or getattr(error, "retryable", True) is False:
@@ -693,8 +698,22 @@ class CeleryTask:
         """Call a hook after the task; one that fails is logged, and changes nothing of the outcome."""
         try:
             hook(*args)
-        except Exception:
+        except Exception as error:
             _log.exception("%s of task %s failed", hook.__name__, self.name)
+            self._send_internal_error(error, self.request)
+
+    def _send_internal_error(self, error: Exception, request: TaskRequest) -> None:
+        """Send the signal of an error that is not the task's own."""
+        task_internal_error.send(
+            self,
+            task_id=request.id,
+            args=request.args,
+            kwargs=request.kwargs,
+            request=request,
+            exception=error,
+            traceback=error.__traceback__,
+            einfo=ExceptionInfo(error),
+        )
 
     def _retry_delay_ms(self, error: Exception, retries: int) -> int | None:
         """Return how long the task waits before it is retried after an error; None for one that is final."""
