@@ -52,6 +52,11 @@ class Notes:
         found = (line.rpartition(" ") for line in lines)
         return [int(pid) for text, _, pid in found if text == " ".join(map(str, words))]
 
+    def order(self, kind: str) -> list[str]:
+        """Return the words that follow this one, in the order in which they were first left."""
+        lines = (line.split() for line in self._file.read_text().splitlines())
+        return list(dict.fromkeys(words[1] for words in lines if words[0] == kind))
+
     def open(self, name: str) -> None:
         """Let the tasks go that wait by this name, now and later."""
         (self._folder / f"gate.{name}").touch()
@@ -112,4 +117,22 @@ def add_tasks(app: Any, notes: Notes, apart: dict[str, Any]) -> None:
 def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(name)
-    return make_app(os.environ[PACKAGE], Path(os.environ[FOLDER]), os.environ[URL])
+    package, folder = os.environ[PACKAGE], Path(os.environ[FOLDER])
+    note_signals(import_module(f"{package}.signals"), Notes(folder))
+    return make_app(package, folder, os.environ[URL])
+
+
+SIGNALS = (
+    *("import_modules", "setup_logging", "worker_init", "worker_ready", "worker_process_init"),
+    *("worker_shutting_down", "worker_process_shutdown", "worker_shutdown"),
+)
+
+
+def note_signals(signals: Any, notes: Notes) -> None:
+    """Leave a line for each signal of this worker."""
+    for name in SIGNALS:
+
+        def receive(name: str = name, **_: Any) -> None:
+            notes.add("signal", name)
+
+        getattr(signals, name).connect(receive, weak=False)

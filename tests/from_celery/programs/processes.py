@@ -278,6 +278,34 @@ def _(crew: ProcessCrew) -> None:
     assert len(crew.notes.read("begun", "next")) == 1
 
 
+@behaviour("a worker sends its signals in order")
+def _(crew: ProcessCrew) -> None:
+    with crew.replaced():
+        crew.settle("before the end")
+        crew.worker.tell(signal.SIGTERM)
+        crew.worker.wait()
+    sent = crew.notes.order("signal")
+    assert set(sent) == set(prefork.SIGNALS)
+    for first, *others in (
+        ("setup_logging", "worker_ready"),
+        ("worker_init", "worker_ready"),
+        ("import_modules", "worker_ready"),
+        ("worker_ready", "worker_shutting_down"),
+        ("worker_shutting_down", "worker_process_shutdown", "worker_shutdown"),
+    ):
+        assert all(sent.index(first) < sent.index(each) for each in others), first
+
+
+@behaviour("each process that runs tasks has had its own signal")
+def _(crew: ProcessCrew) -> None:
+    held = [crew.hold(each) for each in ("in this", "in that")]
+    pids = {crew.begun(each) for each in ("in this", "in that")}
+    assert pids <= set(crew.notes.read("signal", "worker_process_init"))
+    for each in ("in this", "in that"):
+        crew.notes.open(each)
+    assert [crew.get(each) for each in held] == ["in this done", "in that done"]
+
+
 @difference(
     "A task that is revoked with `terminate` is told to stop, not killed: it goes on to its next `checkpoint()`.",
     celery=False,
