@@ -23,10 +23,6 @@ def make_app(package: str, folder: Path, url: str) -> Any:
     if package == "celery":
         app = celery.Celery("crew", broker=url, backend=url, set_as_current=False)
         app.conf.broker_connection_retry_on_startup = True
-        # Results unsubscribe when they are collected, and would try for long if Redis is gone by then.
-        app.conf.result_backend_transport_options = {
-            "retry_policy": {"max_retries": 1, "interval_start": 0, "interval_max": 0}
-        }
     else:
         app = celery.Celery("crew", url=url)
     app.conf.task_track_started = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -95,6 +96,7 @@ class ProcessCrew:
 
     def close(self) -> None:
         """End the worker."""
+        gc.collect()  # Celery's results talk to their backend when they are collected
         self.worker.kill()
         self.app.close()
 
