@@ -440,6 +440,28 @@ def test_very_long_words_leave_the_actions_within_reach(scene: Scene, open_page:
 
 
 @on_one_store
+def test_a_long_name_stays_within_its_box_in_graph_and_timeline(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    chain = scene.ended("complete", "a" * 120)
+    for type in ("billing.invoices.remind", "mail"):
+        chain = scene.start(type, blockers=(chain,))
+    page = open_page(f"/chains/{chain}")
+    names = page.locator(".drawing .node .title").evaluate_all(
+        "all => all.map((each) => [each, each.parentNode.querySelector('.box')]"
+        ".map((it) => { const box = it.getBBox(); return box.x + box.width; }))"
+    )
+    assert len(names) == 3
+    assert [each for each in names if each[0] > each[1]] == []
+    page.goto(f"/chains/{chain}?view=time")
+    names = page.locator(".drawing .node .title").evaluate_all(
+        "all => all.map((each) => each.getBBox().width)"
+    )
+    assert names
+    assert max(names) <= 190
+
+
+@on_one_store
 def test_a_wide_graph_opens_at_the_job_its_chain_has_come_to(
     scene: Scene, open_page: OpenPage
 ) -> None:

@@ -351,16 +351,16 @@ def _recoveries(case: Case) -> Iterator[JobRecovery]:
         )
 
 
-class Span(NamedTuple):
+class Outage(NamedTuple):
     """A time in which no worker could use the database."""
 
     began_at: float
     ended_at: float
 
 
-def _away(history: History) -> list[Span]:
+def _away(history: History) -> list[Outage]:
     """Return when the database was away, or each worker was cut off from it."""
-    spans = [Span(each.began_at, each.ended_at) for each in history.faults if each.is_outage]
+    spans = [Outage(each.began_at, each.ended_at) for each in history.faults if each.is_outage]
     workers = {each.actor for each in history.began}
     edges = sorted(
         edge
@@ -372,11 +372,11 @@ def _away(history: History) -> list[Span]:
     for (at, step, actor), (until, *_) in pairwise(edges):
         cut_off[actor] += step
         if all(cut_off[each] > 0 for each in workers):
-            spans.append(Span(at, until))
+            spans.append(Outage(at, until))
     return sorted(spans)
 
 
-def _seconds_within(begin: float, end: float, spans: Sequence[Span]) -> float:
+def _seconds_within(begin: float, end: float, spans: Sequence[Outage]) -> float:
     """Return how much of a time was within spans, in order, those that overlap counted once."""
     spent, reached = 0.0, begin
     for each in spans:

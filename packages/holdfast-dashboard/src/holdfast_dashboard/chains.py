@@ -280,7 +280,7 @@ def _node(node: Node, url: MakeUrl, kind: str) -> Markup:
     parts = [
         rect(x, y, _NODE_WIDTH, _NODE_HEIGHT, "box", radius=7),
         dot(x + 15, y + 15, 4.5, node.state),
-        text(x + 27, y + 19, title, kind="title"),
+        text(x + 27, y + 19, title, kind="title", width=_NODE_WIDTH - 36),
         text(x + 27, y + 34, node.note),
     ]
     return link(href, f"{node.title}: {node.note}", kind, parts)
@@ -357,7 +357,7 @@ def _draw_row(
 ) -> Markup:
     waited_until = row.started if row.started is not None else row.ended
     parts = [
-        text(0, y + 15, row.type[:30], kind="title"),
+        text(0, y + 15, row.type[:30], kind="title", width=_NAME_WIDTH - 10),
         rect(place(row.created), y + 9, place(waited_until) - place(row.created), 4, "waited"),
     ]
     label = f"{row.type}: {row.state}, waited {format_span(waited_until - row.created)}"

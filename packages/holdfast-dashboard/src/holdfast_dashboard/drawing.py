@@ -28,6 +28,8 @@ _FRAME = Markup(
 )
 _BAR_WIDTH, _BAR_HEIGHT = 640, 14
 _MIN_SHARE_WIDTH = 2.0
+_USUAL_GLYPH = 7.5
+"""How wide a bold letter of a drawing usually is, in the widest of the fonts that systems have."""
 
 
 def picture(width: float, height: float, label: str, parts: Iterable[Markup]) -> Markup:
@@ -70,9 +72,14 @@ def path(steps: str, kind: str) -> Markup:
     return Markup(f'<path class="{escape(kind)}" d="{escape(steps)}"/>')
 
 
-def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> Markup:
-    place = f'x="{number(x)}" y="{number(y)}" text-anchor="{escape(anchor)}"'
-    return Markup(f'<text {place} class="{escape(kind)}">{escape(visible(words))}</text>')
+def text(
+    x: float, y: float, words: str, anchor: str = "start", kind: str = "", width: float = 0
+) -> Markup:
+    """Draw words; if there is a width, those that may be wider are condensed to it."""
+    place, words = f'x="{number(x)}" y="{number(y)}" text-anchor="{escape(anchor)}"', visible(words)
+    if width and len(words) * _USUAL_GLYPH > width:
+        place += f' textLength="{number(width)}" lengthAdjust="spacingAndGlyphs"'
+    return Markup(f'<text {place} class="{escape(kind)}">{escape(words)}</text>')
 
 
 def dot(x: float, y: float, radius: float, kind: str) -> Markup:
