@@ -1,8 +1,8 @@
 """When outcomes are flushed: at once if somebody may wait for one, otherwise together with what ends soon after."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
 
 import pytest
 import pytest_asyncio
@@ -16,6 +16,8 @@ from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.faults import Faults
 from tests.worker.workshop import RunningWorker, Workshop
+
+T = TypeVar("T")
 
 LONE = 20
 
@@ -161,3 +163,47 @@ async def test_a_lone_job_costs_one_claim_and_one_flush(workshop: Workshop) -> N
     worker.advance(completer.FREE_AFTER_S)
     await until(lambda: workshop.ledger.rows("lease") == 0)
     assert faults.runs("complete") == flushes + LONE + 1
+
+
+class SlowAnswers(Faults):
+    """Claims whose answers are held back while they may not arrive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_arrive = asyncio.Event()
+        self.may_arrive.set()
+
+    async def around(self, purpose: str, call: Callable[[], Awaitable[T]]) -> T:
+        answer = await super().around(purpose, call)
+        if purpose == "claim":
+            await self.may_arrive.wait()
+        return answer
+
+
+async def test_a_slot_that_becomes_free_during_a_claim_has_nothing_claimed_that_is_not_there(
+    workshop: Workshop,
+) -> None:
+    may_end = asyncio.Event()
+
+    async def held(job: Job[None]) -> None:
+        await may_end.wait()
+
+    workshop.handle("held", held)
+    workshop.handle_quick()
+    faults, clock = SlowAnswers(), ManualClock()
+    worker = workshop.begin(clock, notifier=workshop.notifier, faults=faults, poll_ms=60_000)
+    await worker.idle(60)
+    first = await workshop.start_one("held")
+    workshop.have_due()
+    await workshop.events.seen("job_started", job_id=first)
+    await worker.idle(60)
+    claims = faults.runs("claim")
+    faults.may_arrive.clear()
+    second = await workshop.start_one("quick")
+    workshop.have_due()
+    await faults.ran("claim", claims + 1)
+    may_end.set()
+    await workshop.events.seen("job_completed", job_id=first)
+    faults.may_arrive.set()
+    await workshop.events.seen("job_completed", job_id=second)
+    assert faults.runs("claim") == claims + 1

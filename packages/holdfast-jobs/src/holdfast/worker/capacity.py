@@ -12,9 +12,11 @@ from holdfast.core.registry import JobType
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.options import LARGEST_CLAIM, WorkerOptions
 
-FINISHED_WINDOW_MS = 50
-"""Quick jobs are claimed ahead for about so long. Slower ones are claimed only into free slots: a claim costs little
-beside such a call, and what waited behind it would wait long."""
+QUICK_MS = 50
+"""Jobs that take longer are claimed only into free slots: a claim costs little beside such a call, and what waited
+behind it would wait long."""
+CLAIM_AHEAD_MS = 75
+"""Quick ones are claimed ahead for about so long."""
 
 
 class _Finished(msgspec.Struct):
@@ -65,7 +67,7 @@ class Capacity:
         """Discount an attempt that no longer needs its slot."""
         self._count(attempt, -1)
         name = attempt.type.name
-        if attempt.started_at is None or (at - attempt.started_at) * 1000 > FINISHED_WINDOW_MS:
+        if attempt.started_at is None or (at - attempt.started_at) * 1000 > QUICK_MS:
             self._slow.add(name)
             return
         if self._slow:
@@ -94,7 +96,7 @@ class Capacity:
 
     def room(self, now: float, waiting: int) -> float:
         """How many slots' worth of work to ask for while `waiting` attempts wait for one; 0 when it is not worth it."""
-        oldest_ms = int(now * 1000) - FINISHED_WINDOW_MS
+        oldest_ms = int(now * 1000) - CLAIM_AHEAD_MS
         while self._finished and self._finished[0].at_ms < oldest_ms:
             self._finished_weight -= self._finished.popleft().weight
         room = min(self._max_jobs, self.free_slots + self._finished_weight)

@@ -48,6 +48,7 @@ class Claimer:
         self._limited = LimitedClaims(context, link, self._room, backoff)
         self._plain = PlainClaims(context, link, self._room, backoff, self._wake)
         self._sources: tuple[ClaimSource[Any, Any], ...] = (self._limited, self._plain)
+        self._is_claiming = self._was_freed = False
 
     def hint(self, type: str | None = None, full_scan: bool = False) -> None:
         """Claim soon: jobs of a type, or of any, may be due; released ones lie where was looked before."""
@@ -66,8 +67,15 @@ class Claimer:
         """Note that an attempt no longer needs its slot."""
         self._room.capacity.remove_ended(attempt, attempt.ended_at or self._clock.monotonic())
         self._quarantine.recheck()
-        if any(each.waits_for_room() for each in self._sources):
+        # What a claim under way leaves behind is known with its answer: most often nothing.
+        self._was_freed = True
+        if not self._is_claiming:
+            self._claim_into_freed_slots()
+
+    def _claim_into_freed_slots(self) -> None:
+        if self._was_freed and any(each.waits_for_room() for each in self._sources):
             self._wake.set()
+        self._was_freed = False
 
     def return_unstarted(self, attempt: Attempt) -> None:
         """Note that an attempt is given back that never had a slot."""
@@ -93,7 +101,10 @@ class Claimer:
             if self._room.left == 0 and is_idle:
                 return "budget"
             await self._look_for_connections()
+            self._is_claiming, self._was_freed = True, False
             found = await self._claim_all(is_idle and self._context.options.stop_when_idle)
+            self._is_claiming = False
+            self._claim_into_freed_slots()
             if found is None:
                 continue
             if not found and self._has_nothing_left(is_idle):

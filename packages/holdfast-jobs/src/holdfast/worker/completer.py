@@ -39,8 +39,8 @@ STATEMENT_MAX_BYTES = 4 * 1024 * 1024
 LARGE_OUTCOME_BYTES = STATEMENT_MAX_BYTES // 64
 TOGETHER = 100
 """Awaited jobs that end in one transaction: jobs that wait for many of them are locked once for all."""
-SMALL_FLUSH = 32
-GATHER_S = 0.015
+SMALL_FLUSH = 64
+GATHER_S = 0.025
 """A flush of fewer outcomes than that does not begin sooner after the last one, unless one of them is awaited: it
 costs nearly as much as a large one."""
 FREE_AFTER_S = 0.5
