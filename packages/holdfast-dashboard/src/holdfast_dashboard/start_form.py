@@ -13,6 +13,7 @@ from holdfast.client.start_options import StartOptions
 from holdfast.commands.workers import unknown_type
 from holdfast.core.errors import HoldfastError, InputInvalid, InvalidOption
 from holdfast.core.redaction import redact_value
+from holdfast.core.sealing import KeptInput
 from holdfast.core.start_table import START_OPTIONS
 from holdfast_dashboard.forms import FormFields, caller_with_reason, parse_form
 from holdfast_dashboard.input_fields import (
@@ -45,7 +46,12 @@ class Draft(msgspec.Struct, frozen=True):
     options: StartOptions = {}
 
     @property
-    def kept(self) -> StartOptions:
+    def kept(self) -> KeptInput | None:
+        """The earlier input, if it is in a file and is not edited here."""
+        return self.before if isinstance(self.before, KeptInput) else None
+
+    @property
+    def kept_options(self) -> StartOptions:
         """What no field of the form shows: the earlier job's seal, and its version if its type is unknown here."""
         kept = {name: value for name, value in self.options.items() if name in _KEPT}
         return cast(StartOptions, kept)
@@ -58,6 +64,8 @@ class Draft(msgspec.Struct, frozen=True):
     def texts(self) -> dict[str, str]:
         """Return the texts that the form begins with."""
         begun = {name: str(value) for name, value in self.options.items() if value is not None}
+        if self.kept is not None:
+            return begun
         if self.fields is None:
             shown = {} if self.like is None else redact_value(self.before)
             raw = msgspec.json.format(msgspec.json.encode(shown), indent=2)
@@ -67,6 +75,8 @@ class Draft(msgspec.Struct, frozen=True):
 
     def read(self, form: FormFields) -> Any:
         """Return the input that a form describes. Raises: InputInvalid."""
+        if self.kept is not None:
+            return self.before
         if self.fields is None:
             return read_json_input(form.one(FIELD), self.before)
         sent = {each.name: "".join(form.all(FIELD + each.name)) for each in self.fields}
@@ -92,7 +102,7 @@ async def start(context: PageContext) -> Response:
             caller_with_reason(context, form),
             draft.type,
             draft.read(form),
-            {**draft.kept, **_options(form)},
+            {**draft.kept_options, **_options(form)},
             like=draft.like,
         )
     except HoldfastError as error:
@@ -110,7 +120,7 @@ async def _draft(context: PageContext, type: str, like: str, as_json: bool) -> D
     if not like:
         await _check_known(context, type)
         return Draft(type, None if as_json else _fields_of(context, type))
-    found = await context.service.chains.template(context.caller, like)
+    found = await context.service.chains.template(context.caller, like, type, MAX_EDITED)
     wanted = type or found.type
     fields = None if as_json or not isinstance(found.input, dict) else _fields_of(context, wanted)
     return Draft(wanted, fields, found.id, found.input, found.options_of(wanted))

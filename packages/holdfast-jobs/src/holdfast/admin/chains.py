@@ -32,7 +32,8 @@ from holdfast.core.ids import parse_id
 from holdfast.core.job_context import decode_context
 from holdfast.core.lifecycle import TERMINAL
 from holdfast.core.records import ChainRecord, JobRecord, State
-from holdfast.core.sealing import is_sealed, open_input
+from holdfast.core.registry import JobType
+from holdfast.core.sealing import KeptInput, is_large, is_sealed, open_input
 from holdfast.core.steps import StepRecord
 from holdfast.storage.operation import Op, run_async
 from holdfast.storage.store import Store
@@ -82,7 +83,7 @@ class ChainDetail(msgspec.Struct, frozen=True):
 
 
 class Template(msgspec.Struct, frozen=True):
-    """What a job was started with, for another like it: its input as it is, and its options but for the key."""
+    """What a job was started with, for another like it: its input or a reference to it, its options but the key."""
 
     id: str
     type: str
@@ -146,10 +147,13 @@ class ChainAdmin(NounAdmin):
         record = await self._gateway.read(caller, "chain.wait", lambda store: _one(store, wanted))
         return record.state
 
-    async def template(self, caller: Caller, id: str) -> Template:
-        """Read what a job was started with, secrets included, to start one like it.
+    async def template(
+        self, caller: Caller, id: str, type: str | None = None, kept_over: int | None = None
+    ) -> Template:
+        """Read what a job was started with, secrets included, to start one like it, of another type if one is given.
 
-        Raises: JobNotFound, Refused, SealError.
+        An input that is kept elsewhere and has more than `kept_over` bytes is referred to, if nothing has to be known
+        of it. Raises: JobNotFound, Refused, SealError.
         """
         check(caller.principal, "chain.start")
         wanted = str(parse_id(id))
@@ -160,15 +164,20 @@ class ChainAdmin(NounAdmin):
             if job.context is not None:
                 options["context"] = decode_context(job.context)
             registry = self._gateway.app.registry
-            text = open_input(registry.sealer, job.input, job.id, job.type)
             known = registry.find(job.type)
+            version = job.version if known is None and job.version > 1 else None
+            is_same = kept_over is not None and (type or job.type) == job.type
+            if is_same and is_large(job.input) and _can_be_kept(job, known):
+                kept = KeptInput(job.input)
+                if kept.large["size"] > (kept_over or 0):
+                    return Template(job.id, job.type, kept, options, version)
+            text = open_input(registry.sealer, job.input, job.id, job.type)
             if is_sealed(job.input):
                 options["sealed"] = True
             if known is not None:
                 # What this code cannot read is shown as it is; the start says what is wrong with it.
                 with suppress(InputUnreadable):
                     text = known.current_input(text, job.version)
-            version = job.version if known is None and job.version > 1 else None
             return Template(job.id, job.type, decode_any(text), options, version)
 
         return await self._gateway.read(caller, "job.payload", op)
@@ -186,7 +195,7 @@ class ChainAdmin(NounAdmin):
             return (yield from find_step(store, wanted, step))
 
         job, records = await self._gateway.read(caller, "chain.rerun", find)
-        like = await self.template(caller, job.id)
+        like = await self.template(caller, job.id, kept_over=0)
         async with app.transaction() as tx:
             chain: Chain = await app.start(tx, like.type, like.input, **like.options_of(like.type))
             new = str(chain.id)
@@ -242,6 +251,14 @@ class ChainAdmin(NounAdmin):
             return (yield from count_answer(delete_chains(store, wanted, cascade)))
 
         return await self._gateway.run(caller, "chain.delete", op)
+
+
+def _can_be_kept(job: JobRecord, known: JobType | None) -> bool:
+    """Whether another job may refer to the input: a seal is one job's; keys, costs and upgrades need the content."""
+    if is_sealed(job.input) or known is None:
+        return not is_sealed(job.input)
+    needs_content = known.flow is not None and bool(known.flow.by or known.flow.cost)
+    return not known.sealed and known.version == job.version and not needs_content
 
 
 def _check_versions(store: Store, ids: Sequence[str], expected: Expected) -> Op[None]:

@@ -387,7 +387,10 @@ def start(
         session.check()
         if like is not None:
             wanted = session.find_id("job", like)
-            earlier = session.run(session.admin.chains.template(session.caller(), wanted))
+            # What is edited has to be read, and so has what is to be sealed.
+            kept_over = None if edits or "sealed" in given else 0
+            template = session.admin.chains.template
+            earlier = session.run(template(session.caller(), wanted, type, kept_over))
             type = type or earlier.type
             value = earlier.input if input is None else value
             given, like = {**earlier.options_of(type), **given}, earlier.id

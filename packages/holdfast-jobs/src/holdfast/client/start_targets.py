@@ -15,7 +15,7 @@ from holdfast.core.flow import Flow
 from holdfast.core.job_context import encode_context
 from holdfast.core.records import DEFAULT_PRIORITY, JobRecord
 from holdfast.core.registry import JobType, Registry, Target, check_name
-from holdfast.core.sealing import Sealer, is_sealed, seal_input, seal_output
+from holdfast.core.sealing import KeptInput, Sealer, is_sealed, seal_input, seal_output
 from holdfast.core.signatures import check_kind
 from holdfast.core.upgrades import check_version
 from holdfast.extensions import count_costs
@@ -149,6 +149,8 @@ class Targets:
 
     def encode(self, entry: StartableType, input: Any) -> str:
         """Return an input as text. Raises: InputInvalid, PayloadTooLarge, PayloadNotEncodable."""
+        if type(input) is KeptInput:
+            return input.reference
         return entry.codec.encode(input, self.limit)
 
     def encode_event(self, event: str, input: Any) -> str:

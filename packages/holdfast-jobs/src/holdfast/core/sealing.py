@@ -53,6 +53,18 @@ class PayloadStore(Sealer):
     fetch: Callable[[str], str]
 
 
+class KeptInput(msgspec.Struct, frozen=True):
+    """The input of a job that is kept elsewhere, for another job: the reference, as the first one's row has it."""
+
+    reference: str
+
+    @property
+    def large(self) -> dict[str, Any]:
+        """Size and digest, for people."""
+        found: dict[str, Any] = msgspec.json.decode(self.reference)["$large"]
+        return found
+
+
 class _Envelope(msgspec.Struct, frozen=True, rename={"sealed": "$sealed"}):
     sealed: Sealed
 

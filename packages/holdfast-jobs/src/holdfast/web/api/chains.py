@@ -128,7 +128,9 @@ async def _start(request: BoundRequest, wanted: StartRequestBody) -> Chain:
             raise BadRequest("the body has neither type nor like")
         input = None if wanted.input is msgspec.UNSET else wanted.input
         return await chains.start(caller, wanted.type, input, wanted.options())
-    template = await chains.template(caller, wanted.like)
+    # A seal encrypts the input, so it has to be read.
+    kept_over = None if "sealed" in wanted.options() else 0
+    template = await chains.template(caller, wanted.like, wanted.type, kept_over)
     type = wanted.type or template.type
     return await chains.start(
         caller,
