@@ -328,7 +328,9 @@ def test_an_error_that_is_not_the_task_s_sends_its_signal(side: Side) -> None:
         return a
 
     def listen(sender: Any, task_id: str, args: Any, exception: Any, einfo: Any, **_: Any) -> None:
-        seen.append((sender.name, task_id, list(args), repr(exception), "of the hook" in str(einfo)))
+        seen.append(
+            (sender.name, task_id, list(args), repr(exception), "of the hook" in str(einfo))
+        )
 
     signal.connect(listen)
     try:
@@ -389,7 +391,13 @@ def test_modules_are_imported_after_their_signal(package: str) -> None:
 
 
 REFUSED_SIGNALS = (
-    *("before_task_publish", "after_task_publish", "task_received", "task_revoked", "task_rejected"),
+    *(
+        "before_task_publish",
+        "after_task_publish",
+        "task_received",
+        "task_revoked",
+        "task_rejected",
+    ),
     *("task_unknown", "celeryd_init", "celeryd_after_setup", "worker_before_create_process"),
     *("heartbeat_sent", "after_setup_logger", "after_setup_task_logger", "beat_init"),
     *("beat_embedded_init", "eventlet_pool_started", "eventlet_pool_preshutdown"),
