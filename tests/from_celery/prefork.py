@@ -94,20 +94,21 @@ def add_tasks(app: Any, notes: Notes, apart: dict[str, Any]) -> None:
         **apart,
     )(hold)
 
-    @app.task(name="retries", bind=True, max_retries=3, **apart)
-    def retries(self: Any, name: str) -> None:
+    def retry(self: Any, name: str) -> None:
         hold(name)
         raise self.retry(countdown=0)
 
-    @app.task(name="retries_itself", autoretry_for=(OSError,), default_retry_delay=0, **apart)
-    def retries_itself(name: str) -> None:
+    def fail(name: str) -> None:
         hold(name)
         raise OSError("away")
 
-    @app.task(name="note", **apart)
     def note(name: str) -> str:
         notes.add("begun", name)
         return name
+
+    app.task(name="retries", bind=True, max_retries=3, **apart)(retry)
+    app.task(name="retries_itself", autoretry_for=(OSError,), default_retry_delay=0, **apart)(fail)
+    app.task(name="note", **apart)(note)
 
 
 def __getattr__(name: str) -> Any:

@@ -342,12 +342,12 @@ def test_the_command_prints_a_diff_that_git_applies_and_writes_it(repository: Pa
     assert (code, (repository / "tasks.py").read_text()) == (Exit.OK, TASKS)
     assert "1 file would be edited" in said
     assert "0 places left to change by hand" in said
+    (repository / "move.patch").write_text(diff)
     code, written, said = run(str(repository), "--write")
     assert (code, written) == (Exit.OK, diff)
     assert "1 file edited; review with `git diff`" in said
     assert (repository / "tasks.py").read_text() == MOVED_TASKS
     git(repository, "restore", ".")
-    (repository / "move.patch").write_text(diff)
     git(repository, "apply", "move.patch")
     assert (repository / "tasks.py").read_text() == MOVED_TASKS
 
@@ -362,6 +362,13 @@ def test_changes_that_are_not_committed_are_not_mixed_with_edits(repository: Pat
     assert (repository / "tasks.py").read_text() == changed
     code, _, _ = run(str(repository), "--write", "--force")
     assert (code, (repository / "tasks.py").read_text()) == (Exit.OK, MOVED_TASKS + "# mine\n")
+
+
+def test_a_file_that_git_does_not_know_is_not_edited_either(repository: Path) -> None:
+    (repository / "new").mkdir()
+    (repository / "new" / "tasks.py").write_text(TASKS)
+    code, _, said = run(str(repository), "--write")
+    assert (code, "new/tasks.py" in said) == (Exit.REFUSED, True)
 
 
 def test_a_project_without_git_is_not_edited_unless_told_so(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -196,6 +197,25 @@ def test_an_exception_of_a_plain_task_stays_final(app: Celery, kit: Kit) -> None
     kit.advance("10m")
     kit.run_until_idle()
     assert (calls, result.status) == ([1], "FAILURE")
+
+
+@pytest.mark.parametrize("options", [{}, {"autoretry_for": (Exception,), "max_retries": 5}])
+def test_a_task_that_calls_sys_exit_fails_and_is_not_run_again(
+    options: dict[str, Any], app: Celery, kit: Kit
+) -> None:
+    calls = []
+
+    @app.task(name="exits", **options)
+    def exits() -> None:
+        calls.append(1)
+        sys.exit("going")
+
+    result = exits.delay()
+    for _ in range(3):
+        kit.run_until_idle()
+        kit.advance("10m")
+    assert (calls, result.status, str(result.result)) == ([1], "FAILURE", "going")
+    assert isinstance(result.get(timeout=1, propagate=False), Exception)
 
 
 def test_an_error_that_is_not_the_task_s_ends_a_bound_task_too(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -102,7 +103,7 @@ class ProcessCrew:
 
     def module(self, name: str) -> Any:
         """A module of the side."""
-        return prefork.import_module(f"{self.package}.{name}")
+        return import_module(f"{self.package}.{name}")
 
     def get(self, result: Any, **options: Any) -> Any:
         """The value of what was started."""

@@ -625,7 +625,7 @@ class CeleryTask:
             return self.call_with(request)
         except _NOT_FAILURES:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             sealed = request.job.attempt_state.sealed
             delay_ms = self._retry_delay_ms(error, request.retries)
             if delay_ms is not None and is_revoked(self.app, request.job.id):
@@ -644,7 +644,8 @@ class CeleryTask:
                 value = self._enter(*args, **kwargs)
             except _NOT_FAILURES:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
+                # sys.exit() ends the task, not the worker.
                 status, value = self._on_error(error, request)
                 self._end(request, status, value)
                 raise
@@ -665,7 +666,7 @@ class CeleryTask:
         finally:
             _entering.reset(token)
 
-    def _on_error(self, error: Exception, request: TaskRequest) -> tuple[str, Exception]:
+    def _on_error(self, error: BaseException, request: TaskRequest) -> tuple[str, BaseException]:
         """Call the hook of an error, and send its signal."""
         einfo = ExceptionInfo(error)
         id, args, kwargs = str(request.id), request.args, request.kwargs
@@ -715,13 +716,13 @@ class CeleryTask:
             einfo=ExceptionInfo(error),
         )
 
-    def _retry_delay_ms(self, error: Exception, retries: int) -> int | None:
+    def _retry_delay_ms(self, error: BaseException, retries: int) -> int | None:
         """Return how long the task waits before it is retried after an error; None for one that is final."""
         if isinstance(error, TaskRetry):
             return error.retry_after_ms
         return self.options.delay_ms(retries) if self.is_retried(error, retries) else None
 
-    def is_retried(self, error: Exception, retries: int) -> bool:
+    def is_retried(self, error: BaseException, retries: int) -> bool:
         """Whether an error that the task raised after so many retries is retried."""
         options = self.options
         if options.max_retries is not None and retries >= options.max_retries:
