@@ -16,6 +16,7 @@ from holdfast_celery.schedules import crontab
 from tests.docs.snippets import ROOT
 from tests.from_celery.programs import calling, canvas, differences, eager
 from tests.from_celery.programs.beat import PERIODIC, Beat
+from tests.from_celery.programs.processes import PROCESS_DIFFERENCES
 from tests.from_celery.programs.shop import BEHAVIOURS, DIFFERENCES, Shop
 from tests.from_celery.programs.workers import WORKERS
 from tests.from_celery.sides import open_side
@@ -67,7 +68,10 @@ def test_what_is_said_to_differ_does(says: str, shop: Shop) -> None:
 
 def test_the_page_lists_what_differs() -> None:
     section = PAGE.read_text().partition("### Tested differences\n")[2].partition("\n## ")[0]
-    assert re.findall(r"^- (.*)$", section, re.MULTILINE) == list(DIFFERENCES)
+    assert re.findall(r"^- (.*)$", section, re.MULTILINE) == [
+        *DIFFERENCES,
+        *PROCESS_DIFFERENCES,
+    ]
 
 
 CRONTABS: dict[str, dict[str, Any]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -314,9 +315,104 @@ def test_a_sync_middleware_runs_in_the_thread_of_the_task(sqlite_url: str) -> No
     assert seen[0][1] == seen[1][1] != threading.get_ident()
 
 
-def test_other_signals_are_refused_with_what_to_write_instead() -> None:
-    with pytest.raises(CeleryUnsupported, match="setup_logging") as refused:
-        from holdfast_celery.signals import (
-            setup_logging,  # noqa: F401
+def test_an_error_that_is_not_the_task_s_sends_its_signal(side: Side) -> None:
+    parent: Any = side.module().Task
+    signal, seen = side.module("signals").task_internal_error, list[Any]()
+
+    class Careless(parent):  # type: ignore[misc]
+        def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
+            raise RuntimeError("of the hook")
+
+    @side.task(name="work", base=Careless)
+    def work(a: int) -> int:
+        return a
+
+    def listen(sender: Any, task_id: str, args: Any, exception: Any, einfo: Any, **_: Any) -> None:
+        seen.append(
+            (sender.name, task_id, list(args), repr(exception), "of the hook" in str(einfo))
         )
-    assert "remove it" in refused.value.help
+
+    signal.connect(listen)
+    try:
+        result = work.delay(7)
+        assert side.get(result) == 7
+        wait_until(lambda: seen)
+        assert seen == [("work", result.id, [7], "RuntimeError('of the hook')", True)]
+        assert result.state == "SUCCESS"
+    finally:
+        signal.disconnect(listen)
+
+
+def test_a_result_that_cannot_be_kept_sends_the_signal_of_internal_errors(
+    sqlite_url: str,
+) -> None:
+    from holdfast_celery.signals import task_internal_error
+
+    app, seen = Celery("shop", url=sqlite_url), list[tuple[str, str, bool]]()
+
+    @app.task(name="work")
+    def work() -> object:
+        return object()
+
+    def listen(sender: Any, task_id: str, exception: Exception, **_: Any) -> None:
+        seen.append((sender.name, task_id, "arrive as something else" in str(exception)))
+
+    kit = Kit(app, sqlite_url)
+    task_internal_error.connect(listen)
+    try:
+        result = work.delay()
+        kit.run_until_idle()
+        assert (seen, result.state) == ([("work", result.id, True)], "FAILURE")
+    finally:
+        task_internal_error.disconnect(listen)
+        kit.close()
+        app.close()
+
+
+@pytest.mark.parametrize("package", ["celery", "holdfast_celery"])
+def test_modules_are_imported_after_their_signal(package: str) -> None:
+    celery, seen = import_module(package), list[Any]()
+    app = celery.Celery("imports")
+
+    def listen(sender: Any, **_: Any) -> None:
+        seen.append(sender)
+
+    signal = import_module(f"{package}.signals").import_modules
+    signal.connect(listen, sender=app)
+    try:
+        if package == "celery":
+            app.loader.import_default_modules()
+        else:
+            app.load_tasks()
+        assert seen == [app]
+    finally:
+        signal.disconnect(listen, sender=app)
+        app.close()
+
+
+REFUSED_SIGNALS = (
+    *(
+        "before_task_publish",
+        "after_task_publish",
+        "task_received",
+        "task_revoked",
+        "task_rejected",
+    ),
+    *("task_unknown", "celeryd_init", "celeryd_after_setup", "worker_before_create_process"),
+    *("heartbeat_sent", "after_setup_logger", "after_setup_task_logger", "beat_init"),
+    *("beat_embedded_init", "eventlet_pool_started", "eventlet_pool_preshutdown"),
+    *("eventlet_pool_postshutdown", "eventlet_pool_apply", "task_sent", "user_preload_options"),
+)
+
+
+def test_each_signal_of_celery_is_sent_or_refused_with_what_to_do_instead() -> None:
+    from holdfast_celery import signals
+
+    celery = import_module("celery.signals")
+    theirs = {name for name, each in vars(celery).items() if isinstance(each, celery.Signal)}
+    ours = {name for name, each in vars(signals).items() if isinstance(each, signals.TaskSignal)}
+    assert theirs == ours | set(REFUSED_SIGNALS)
+    for name in REFUSED_SIGNALS:
+        with pytest.raises(CeleryUnsupported, match=f"import {name} is not covered") as refused:
+            getattr(signals, name)
+        assert refused.value.help

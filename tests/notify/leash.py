@@ -1,8 +1,11 @@
-"""Runs a server for a test and ends it when the standard input closes, whatever way the test ended."""
+"""Runs a server for a test and ends it and its processes when the standard input closes, whatever way the test ended."""
 
+import contextlib
 import subprocess
 import sys
 import threading
+
+import psutil
 
 
 def main(command: list[str]) -> int:
@@ -12,6 +15,11 @@ def main(command: list[str]) -> int:
 
     def end() -> None:
         sys.stdin.buffer.read()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(server.pid)
+            process.suspend()  # or it would replace those that are killed
+            for each in process.children(recursive=True):
+                each.kill()
         server.kill()
 
     threading.Thread(target=end, daemon=True).start()

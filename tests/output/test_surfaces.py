@@ -108,5 +108,5 @@ async def test_a_page_shows_the_end_of_a_long_output(scene: OutputScene) -> None
     page = (await Api(served, scene.app).call(Role.DEVELOPER, "GET", f"/jobs/{job}")).text
     assert "line 8999\n" in page
     assert "line 10\n" not in page
-    assert " items, the last of them" in page
+    assert "<span data-cut-note>, the last of them" in page
     await served.state.site.close()

@@ -137,14 +137,14 @@ def make_plan(seed: int, jobs: int = 50) -> Plan:
 
 
 def _job(draw: random.Random, number: int, type: str, at: float) -> PlannedJob:
-    ms = draw.choice((0, 1, 5, 20, 80, 300, 600) if type != "function" else (0, 5, 80))
+    ms = draw.choice((0, 1, 5, 20, 80, 300) if type not in ("chain", "function") else (0, 5, 80))
     fails = draw.choice((0, 0, 0, 0, 1, 2)) if type != "long" else 0
     is_cancelled = draw.random() < 0.05
     return PlannedJob(
         number,
         at,
         type,
-        ms=draw.choice((2_300, 3_000)) if type == "long" else ms,
+        ms=draw.choice((2_200, 2_500)) if type == "long" else ms,
         fails=fails,
         links=draw.randint(1, 3) if type == "chain" else 0,
         key=draw.choice("abc") if type in ("limited", "ordered", "function") else "",
@@ -174,10 +174,10 @@ def _fault(draw: random.Random, at: float, processes: int) -> PlannedFault:
     )
     seconds = {
         "kill": draw.uniform(0.05, 2),
-        "pause": draw.choice((draw.uniform(0.01, 1.5), draw.uniform(2, 5), draw.uniform(2, 5))),
+        "pause": draw.choice((draw.uniform(0.01, 1.5), draw.uniform(2, 4), draw.uniform(2, 4))),
         "stop": draw.uniform(0.05, 2),
         "crash": draw.uniform(0.05, 1.5),
-    }.get(kind) or draw.choice((draw.uniform(0.005, 0.3), draw.uniform(0.3, 4)))
+    }.get(kind) or draw.choice((draw.uniform(0.005, 0.3), draw.uniform(0.3, 3)))
     purpose = draw.choice(PURPOSES) if kind in ("cut", "lost_answers", "swallow", "slow") else ""
     return PlannedFault(at, kind, draw.randrange(processes), seconds, purpose)
 

@@ -34,7 +34,7 @@ from tests.simulation.world import SimulatedLoop, World
 QUIET_S = 120.0
 """By then everything must have ended that was started, once nothing goes wrong any more."""
 SIGNAL_S = 0.5
-LATE_SIGNAL_S = 2.0
+LATE_SIGNAL_S = 1.0
 """Every other function waits for its signal; the others find it there."""
 MENDED_S = 1.0
 POSTPONED_S = 0.2

@@ -7,7 +7,7 @@ from holdfast import Continue, CycleRun, Holdfast, Job, Limit, Ordered, Permanen
 from holdfast.steps.current import current_step
 from tests.simulation.history import Begun, History, StepCall
 
-SOON = Retry(base="200ms", cap="1s", max_attempts=20)
+SOON = Retry(base="100ms", cap="500ms", max_attempts=30)
 EFFECT = "insert into effect (job_id, fence, name) values (?, ?, ?)"
 ALL_LIMITED = 3
 PER_KEY = 2
@@ -158,7 +158,7 @@ async def function(job: Job[dict[str, Any]]) -> int:
         first = await job.step("first", _count, id, job.input["ms"])
         await work_on(job)
         await job.step("pay", _pay, id, atomic=True)
-        await job.sleep("800ms")
+        await job.sleep("400ms")
         await job.wait_for("go", key=id)
         total = await job.run(work, {"ms": 3})
         assert total is None

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.core.errors import Permanent, SignalTimeout
 from holdfast.core.steps import ClosedStep, WrittenStep
-from holdfast.steps import function as durable
-from holdfast.steps import recorder
+from holdfast.steps import recorder, undos
+from holdfast.steps.step_driver import StepDriver
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.sqlite.database import SqliteDatabase
 from holdfast.worker.job import Job
@@ -109,7 +109,7 @@ async def test_planted_undos_run_forwards(
     def forwards(given: Any, *, key: Any) -> list[Any]:
         return sorted(given, key=lambda record: -key(record))
 
-    monkeypatch.setattr(durable, "sorted", forwards, raising=False)
+    monkeypatch.setattr(undos, "sorted", forwards, raising=False)
     workshop.handle("trip", trip)
     async with workshop.working():
         await ended(workshop, await start(workshop, "trip"))
@@ -119,13 +119,13 @@ async def test_planted_undos_run_forwards(
 async def test_planted_a_replay_asks_for_each_step(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = durable.DurableFunction._call_async
+    call = StepDriver._call_async
 
     async def call_after_asking(self: Any, plan: Any) -> Any:
         await self._functions.load(self._attempt)
         return await call(self, plan)
 
-    monkeypatch.setattr(durable.DurableFunction, "_call_async", call_after_asking)
+    monkeypatch.setattr(StepDriver, "_call_async", call_after_asking)
     with pytest.raises(AssertionError):
         await fencing.test_replays_ask_the_database_once_whatever_was_recorded(workshop)
 

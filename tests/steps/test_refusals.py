@@ -10,7 +10,7 @@ from holdfast import current_step
 from holdfast.core.errors import Busy, Permanent, StepsRefused
 from holdfast.core.outcome import Snooze
 from holdfast.core.retry import Retry
-from holdfast.steps import function as durable
+from holdfast.steps import step_history
 from holdfast.worker.job import Job, SyncJob
 from tests.steps.functions import AT_ONCE, Calls, completed, ended, records, start, starts
 from tests.support.until import until
@@ -149,7 +149,7 @@ async def test_a_step_knows_its_id_fence_and_try(workshop: Workshop) -> None:
 async def test_a_function_has_no_more_records_than_it_may(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "MAX_STEPS", 5)
+    monkeypatch.setattr(step_history, "MAX_STEPS", 5)
     mine = Calls()
 
     async def function(job: Job[Any]) -> None:
@@ -166,7 +166,7 @@ async def test_a_function_has_no_more_records_than_it_may(
 async def test_a_function_has_no_more_bytes_of_records_than_it_may(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "MAX_RECORDED_BYTES", 100)
+    monkeypatch.setattr(step_history, "MAX_RECORDED_BYTES", 100)
     mine = Calls()
 
     async def function(job: Job[Any]) -> None:

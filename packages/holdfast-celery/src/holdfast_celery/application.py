@@ -47,8 +47,14 @@ from holdfast_celery.queues import DEFAULT_QUEUE, Routes, read_queues, type_name
 from holdfast_celery.result import AsyncResult
 from holdfast_celery.schedules import BeatEntry, beat_entry, cycle_name, cycle_timing
 from holdfast_celery.scope import announce, share, using_transaction
-from holdfast_celery.signals import WorkerSignals
+from holdfast_celery.signals import WorkerSignals, begin_worker, import_modules
 from holdfast_celery.tasks import CeleryTask, collect_results, handler_of, make_task, mapping_tasks
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from holdfast.worker.options import WorkerOptions
+    from holdfast.worker.worker import Worker
 
 _NO_DATABASE = "sqlite:///:memory:"
 """Where an application leads until its database is known."""
@@ -195,6 +201,19 @@ class Celery(Holdfast):
         check_call(function, "job", "next")
         self.sync_middlewares.append(function)
         return function
+
+    def make_worker(
+        self,
+        options: WorkerOptions | None = None,
+        *,
+        types: Iterable[str] | None = None,
+        database: Database | None = None,
+        threads: Executor | None = None,
+    ) -> Worker:
+        """Create a bare worker, after the signals that come before one. Raises: as that of `Holdfast`."""
+        worker = super().make_worker(options, types=types, database=database, threads=threads)
+        begin_worker(self)
+        return worker
 
     def adopt(self, task: CeleryTask) -> None:
         """Take in a task. Raises: DuplicateJobType."""
@@ -411,6 +430,7 @@ class Celery(Holdfast):
     def _load(self) -> None:
         self._settle()
         self.on_after_configure.call()
+        import_modules.send(self)
         for module in [*self._modules, *self.conf.imports, *self.conf.include]:
             _import_tasks(module)
         self.on_after_configure.call()

@@ -92,6 +92,12 @@ _NO_BACKEND = "results are in your database; remove it"
 _NO_BEAT = "there is no beat process: workers run the cycles; remove it"
 _LOGGING = "the worker leaves your logging alone; remove it"
 _LEAKS = 'for leaky code, use @app.job(…, executor="process")'
+_NO_MESSAGES = (
+    "there are no messages: a job whose input cannot be read waits, and `holdfast doctor` names it"
+)
+_THREADS = "tasks run in threads: connect worker_process_init for what each process needs"
+_LOGGERS = "connect setup_logging, or set up logging where the application is made"
+_CYCLES = "there is no beat process: workers run the cycles"
 _CHILDREN = "a chain is one record: `holdfast chains show ID` lists its jobs"
 
 FEATURES: tuple[Feature, ...] = (
@@ -631,7 +637,12 @@ FEATURES: tuple[Feature, ...] = (
         task_success="from holdfast_celery.signals import task_success",
         task_failure="from holdfast_celery.signals import task_failure",
         task_retry="from holdfast_celery.signals import task_retry",
+        task_internal_error="from holdfast_celery.signals import task_internal_error",
+        import_modules="from holdfast_celery.signals import import_modules",
+        setup_logging="from holdfast_celery.signals import setup_logging",
+        worker_init="from holdfast_celery.signals import worker_init",
         worker_ready="from holdfast_celery.signals import worker_ready",
+        worker_shutting_down="from holdfast_celery.signals import worker_shutting_down",
         worker_shutdown="from holdfast_celery.signals import worker_shutdown",
         EagerResult="from holdfast_celery.result import EagerResult",
         MaxRetriesExceededError="from holdfast_celery.exceptions import MaxRetriesExceededError",
@@ -652,17 +663,25 @@ FEATURES: tuple[Feature, ...] = (
         subtask="write task.s(…)",
         solar="there are no solar schedules: compute the time in a cycle and start the task with eta",
         before_task_publish="override apply_async in a base class",
-        after_task_publish=_OBSERVER,
-        task_received=_OBSERVER,
-        task_revoked=_OBSERVER,
-        worker_init="connect worker_ready",
-        worker_shutting_down="connect worker_shutdown",
-        celeryd_init="connect worker_ready",
-        celeryd_after_setup="connect worker_ready",
-        setup_logging="the worker leaves your logging alone; remove it",
-        after_setup_logger="the worker leaves your logging alone; remove it",
-        after_setup_task_logger="the worker leaves your logging alone; remove it",
-        beat_init="there is no beat process: workers run the cycles",
+        after_task_publish="give app.observe(…) an observer: job_created comes after the commit",
+        task_sent="give app.observe(…) an observer: job_created comes after the commit",
+        task_received="connect task_prerun: a worker takes what it can run at once",
+        task_revoked="give app.observe(…) an observer: job_cancelled comes where the task was revoked",
+        task_unknown="a task that is unknown is refused where it is started: catch UnknownJobType",
+        task_rejected=_NO_MESSAGES,
+        worker_before_create_process=_THREADS,
+        celeryd_init="connect worker_init, and set app.conf next to app = Celery(…)",
+        celeryd_after_setup="connect worker_init, and set app.conf next to app = Celery(…)",
+        heartbeat_sent="`holdfast workers` and app.workers.list() have the heartbeats",
+        after_setup_logger=_LOGGERS,
+        after_setup_task_logger=_LOGGERS,
+        beat_init=_CYCLES,
+        beat_embedded_init=_CYCLES,
+        eventlet_pool_started=_THREADS,
+        eventlet_pool_preshutdown=_THREADS,
+        eventlet_pool_postshutdown=_THREADS,
+        eventlet_pool_apply=_THREADS,
+        user_preload_options="write your own command",
         current_task="use bind=True and self",
         Ignore="return holdfast.Cancel(reason)",
         Reject="raise holdfast.Permanent(reason); for another attempt raise holdfast.Snooze('30s')",

@@ -49,6 +49,9 @@ _STATUS: Mapping[ChainState, str] = {
 _PART = re.compile(r"([0-9a-f-]{36}):([0-9]{1,9})")
 """The id of a later task of a chain: that of the chain, and its place."""
 
+REVOKED = "holdfast.celery.revoked"
+"""The scope of the keys that say which jobs were revoked while they ran."""
+
 _LOOKS_EVERY_S = 0.1
 """How often a task is looked for whose start is not committed, which nothing announces."""
 
@@ -301,26 +304,30 @@ class AsyncResult:
     ) -> None:
         """Cancel it if it waits, and with `terminate` also if it runs, through its abort signal.
 
-        One that has ended stays as it is, and an id that no task has is passed over. The other arguments are accepted
-        and mean nothing here.
+        One that runs otherwise goes on, but is not retried. One that has ended stays as it is, and an id that no task
+        has is passed over. The other arguments are accepted and mean nothing here.
         """
         with transaction_of(self.app) as tx, suppress(WrongState, ChainNotFound):
-            if self._can_be_revoked(terminate):
+            running = None if terminate else self._running_alone()
+            if running is not None:
+                self.app.use_key(tx, REVOKED, str(running.id))
+            elif not self._has_gone_on():
                 self.app.chains.cancel(tx, self._find().id, reason="revoked")
 
-    def _can_be_revoked(self, terminate: bool) -> bool:
-        """Whether it has not ended, nor, unless it is to be terminated, begun. Raises: ChainNotFound."""
+    def _has_gone_on(self) -> bool:
+        """Whether the chain has come to a task after this one. Raises: ChainNotFound."""
+        return self._place is not None and self._place < len(self._jobs()) - 1
+
+    def _running_alone(self) -> JobInfo | None:
+        """Return its job if that runs and no other task is cut off with it: a chain is one record."""
         jobs = self._jobs()
-        last = len(jobs) - 1
-        if self._place is not None and self._place < last:
-            return False
-        is_this = self._place in (None, last)
-        if terminate or not is_this or jobs[last].state != "running":
-            return True
-        # What runs may be a task before it in the chain, which is one record: that is cut off, too.
+        is_this = self._place in (None, len(jobs) - 1)
+        if not is_this or jobs[-1].state != "running":
+            return None
         with suppress(SealError):
-            return self._place is None and bool(jobs[last].input.get("then"))
-        return False
+            if self._place is None and jobs[-1].input.get("then"):
+                return None
+        return jobs[-1]
 
     def forget(self) -> None:
         """Delete it and its result; an id that no task has is passed over. Raises: StillReferenced."""
@@ -401,6 +408,19 @@ class AsyncResult:
 
     def __repr__(self) -> str:
         return f"<AsyncResult: {self.id}>"
+
+
+class _NeverRevoked(Exception):
+    """Takes a key back that was free: that it was is the answer."""
+
+
+def is_revoked(app: Celery, job_id: UUID) -> bool:
+    """Whether a job was revoked while it ran, so that no other attempt may follow."""
+    with suppress(_NeverRevoked), app.transaction() as tx:
+        if app.use_key(tx, REVOKED, str(job_id)):
+            raise _NeverRevoked
+        return True
+    return False
 
 
 def untag_known(arguments: Any) -> Any:

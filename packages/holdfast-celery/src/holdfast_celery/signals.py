@@ -112,15 +112,36 @@ task_postrun = TaskSignal("task_postrun")
 task_success = TaskSignal("task_success")
 task_failure = TaskSignal("task_failure")
 task_retry = TaskSignal("task_retry")
+task_internal_error = TaskSignal("task_internal_error")
+import_modules = TaskSignal("import_modules")
+setup_logging = TaskSignal("setup_logging")
+worker_init = TaskSignal("worker_init")
 worker_ready = TaskSignal("worker_ready")
+worker_shutting_down = TaskSignal("worker_shutting_down")
 worker_shutdown = TaskSignal("worker_shutdown")
 worker_process_init = TaskSignal("worker_process_init")
 worker_process_shutdown = TaskSignal("worker_process_shutdown")
 
 _OF_WORKERS = {
     "worker_started": (worker_ready,),
+    "worker_stopping": (worker_shutting_down,),
     "worker_stopped": (worker_process_shutdown, worker_shutdown),
 }
+
+
+def begin_worker(app: Celery) -> None:
+    """Send what comes before a worker, in a thread where the ORM works, and wait for it."""
+    if not (setup_logging.has_listeners() or worker_init.has_listeners()):
+        return
+
+    def send() -> None:
+        root = logging.getLogger()
+        setup_logging.send(None, loglevel=root.level, logfile=None, format=None, colorize=False)
+        worker_init.send(app)
+
+    thread = threading.Thread(target=send, name="holdfast-worker-init")
+    thread.start()
+    thread.join()
 
 
 class FirstTask:
@@ -157,6 +178,11 @@ class WorkerSignals:
         """Send the signal of an event; the process waits for its receivers before it exits."""
 
         def send() -> None:
+            if event.name == "worker_stopping":
+                # The sender is the worker's name, as in Celery.
+                name, reason = event.fields["worker"], event.fields["reason"]
+                worker_shutting_down.send(name, sig=reason, how="Warm", exitcode=0)
+                return
             for each in _OF_WORKERS[event.name]:
                 each.send(self._app)
 

@@ -79,7 +79,7 @@ from holdfast_celery.exceptions import (
     record_error,
 )
 from holdfast_celery.expected_errors import log_as_expected
-from holdfast_celery.result import AsyncResult
+from holdfast_celery.result import AsyncResult, is_revoked
 from holdfast_celery.scope import (
     TaskRequest,
     current_celery,
@@ -89,6 +89,7 @@ from holdfast_celery.scope import (
 from holdfast_celery.signals import (
     first_task,
     task_failure,
+    task_internal_error,
     task_postrun,
     task_prerun,
     task_retry,
@@ -495,6 +496,10 @@ class CeleryTask:
             raise
         except Exception as error:
             # Not of the task itself: a result that cannot be stored, or a database that was away.
+            call = job.input
+            id, args = call.task_id or str(job.id), tuple(call.args)
+            request = TaskRequest(id=id, task=self.name, args=args, kwargs=call.kwargs, job=job)
+            self._send_internal_error(error, request)
             allowed = self.options.timeout_retries
             is_last = allowed is not None and job.attempt > allowed + CUT_OFF_ATTEMPTS
             if is_last or getattr(error, "retryable", True) is False:
@@ -508,6 +513,8 @@ class CeleryTask:
         expired_at = call.expired_at(job.claimed.created_at)
         if expired_at is not None and job.claimed.claimed_at > expired_at:
             return Cancel(f"expired at {to_datetime(expired_at):%Y-%m-%d %H:%M:%S} UTC")
+        if job.attempt > 1 and is_revoked(app, job.id):
+            return Cancel("revoked")
         args, kwargs = self._arguments_of(job)
         retries = self._retries_of(job, app)
         request = TaskRequest(
@@ -621,6 +628,8 @@ class CeleryTask:
         except Exception as error:
             sealed = request.job.attempt_state.sealed
             delay_ms = self._retry_delay_ms(error, request.retries)
+            if delay_ms is not None and is_revoked(self.app, request.job.id):
+                return Cancel("revoked")
             raise record_error(error, sealed=sealed, retry_after_ms=delay_ms) from error
 
     def call_with(self, request: TaskRequest) -> Any:
@@ -689,8 +698,22 @@ class CeleryTask:
         """Call a hook after the task; one that fails is logged, and changes nothing of the outcome."""
         try:
             hook(*args)
-        except Exception:
+        except Exception as error:
             _log.exception("%s of task %s failed", hook.__name__, self.name)
+            self._send_internal_error(error, self.request)
+
+    def _send_internal_error(self, error: Exception, request: TaskRequest) -> None:
+        """Send the signal of an error that is not the task's own."""
+        task_internal_error.send(
+            self,
+            task_id=request.id,
+            args=request.args,
+            kwargs=request.kwargs,
+            request=request,
+            exception=error,
+            traceback=error.__traceback__,
+            einfo=ExceptionInfo(error),
+        )
 
     def _retry_delay_ms(self, error: Exception, retries: int) -> int | None:
         """Return how long the task waits before it is retried after an error; None for one that is final."""

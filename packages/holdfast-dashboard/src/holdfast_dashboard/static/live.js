@@ -2,6 +2,7 @@
 import { announce } from "./announce.js";
 import { showCopyButtons } from "./copy.js";
 import { morph } from "./morph.js";
+import { followOutput, isOutputOfOthers } from "./output.js";
 import { showSelection } from "./selection.js";
 import { follow } from "./stream.js";
 import { setClock, showLocalTimes, updateTimes } from "./times.js";
@@ -13,7 +14,7 @@ const state = { requested: false, refreshing: false, last: 0, timer: 0, connecte
 export function startLive() {
   if (!document.querySelector("[data-live]")) return;
   document.getElementById("live")?.removeAttribute("hidden");
-  follow(document.body.dataset.stream, "hint", requestRefresh, onConnectionChange, true);
+  follow(() => document.body.dataset.stream, { hint: onHint }, onConnectionChange, true);
   for (const kind of ["visibilitychange", "change", "close", "holdfast:selection", "holdfast:dialog"]) {
     document.addEventListener(kind, () => { showStatus(); schedule(); }, true);
   }
@@ -21,9 +22,11 @@ export function startLive() {
   document.getElementById("live-switch")?.addEventListener("click", () => {
     state.stopped = !state.stopped;
     showStatus();
+    followOutput(state.stopped, requestRefresh);
     if (!state.stopped) requestRefresh();
   });
   showStatus();
+  followOutput(state.stopped, requestRefresh);
 }
 
 // Why nothing is refreshed now, or an empty text.
@@ -40,6 +43,10 @@ function onConnectionChange(isConnected) {
   state.connected = isConnected;
   showStatus();
   requestRefresh();
+}
+
+function onHint(event) {
+  if (!isOutputOfOthers(JSON.parse(event.data))) requestRefresh();
 }
 
 function requestRefresh() {
@@ -83,6 +90,7 @@ function show(text, isManual) {
   showLocalTimes();
   showCopyButtons();
   showSelection();
+  followOutput(state.stopped, requestRefresh);
   showNewRows(hold.waiting);
 }
 

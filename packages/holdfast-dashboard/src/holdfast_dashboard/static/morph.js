@@ -10,10 +10,15 @@ export function morph(now, next, hold) {
     if (now.nodeValue !== next.nodeValue) now.nodeValue = next.nodeValue;
     return;
   }
-  if (now.isEqualNode(next)) return;
+  if (now.isEqualNode(next) || isAhead(now, next)) return;
   copyAttributes(now, next);
   if (isKeyed(now) || isKeyed(next)) morphRows(now, next, hold);
   else morphChildren(now, next, hold);
+}
+
+// A stream may have brought more than the server had when it rendered the page.
+function isAhead(now, next) {
+  return Boolean(now.dataset.output) && now.dataset.output === next.dataset.output && Number(now.dataset.after) >= Number(next.dataset.after);
 }
 
 function copyAttributes(now, next) {

@@ -24,7 +24,7 @@ export function startTail() {
     showLocalTimes();
     while (list.children.length > MOST) list.lastElementChild.remove();
   };
-  follow(list.dataset.stream, "job", onJob, showStatus);
+  follow(() => list.dataset.stream, { job: onJob }, showStatus);
 }
 
 function showStatus(isConnected) {

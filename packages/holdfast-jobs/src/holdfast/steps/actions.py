@@ -7,10 +7,27 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.core.duration import Duration
 from holdfast.core.instants import Instant
 from holdfast.core.registry import Target
+from holdfast.core.retry import Retry
 from holdfast.core.steps import ClosedStep, NewStep, StepId
 from holdfast.steps.current import StepInfo
+
+
+class StepOptions(msgspec.Struct, frozen=True):
+    """How one step is run."""
+
+    key: Any = None
+    retry: Retry | None = None
+    timeout: Duration | None = None
+    atomic: bool | Callable[[], Any] = False
+    undo: Callable[..., Any] | None = None
+
+    @property
+    def opens(self) -> Callable[[], Any] | None:
+        """What opens the step's transaction, if that is the application's own."""
+        return None if isinstance(self.atomic, bool) else self.atomic
 
 
 class CallFunction(msgspec.Struct, frozen=True):

@@ -51,7 +51,7 @@ async def replay_dry(targets: Targets, type: JobType, parked: ParkedFunction) ->
     except SealError as error:
         return error.message
     function = DurableFunction(DryFunctions(targets), attempt, parked.records, parked.children)  # type: ignore[arg-type]
-    function.is_dry = True
+    function.driver.is_dry = True
     job: Job[Any] = Job(attempt, "types check", None)
     job.function = function
     assert type.handler is not None
@@ -60,7 +60,7 @@ async def replay_dry(targets: Targets, type: JobType, parked: ParkedFunction) ->
             await asyncio.wait_for(function.parking.drive(type.handler(job)), PATIENCE_S)
         else:
             await asyncio.to_thread(_call, type.handler, job)
-    return None if function.stopped is None else function.stopped.message
+    return None if function.history.stopped is None else function.history.stopped.message
 
 
 def _call(handler: Any, job: Job[Any]) -> None:

@@ -27,6 +27,7 @@ from holdfast.steps.current import in_step
 from holdfast.steps.function import DurableFunction
 from holdfast.steps.recorder import StepRecorder, write_once
 from holdfast.steps.result_types import ANYTHING
+from holdfast.steps.step_history import StepHistory
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.attempt import Attempt
@@ -136,24 +137,24 @@ class Functions(FunctionTypes):
             self._with_undo.add(type)
 
     async def call_atomic(
-        self, function: DurableFunction, attempt: Attempt, action: CallAtomic
+        self, history: StepHistory, attempt: Attempt, action: CallAtomic
     ) -> NewStep:
         """Call a function in a transaction whose last statement is its record. Raises: LeaseLost."""
         call, step = action.call, self._atomic_step(attempt, action.opens)
         with in_step(call.info):
             async with asyncio.timeout(call.timeout_s), step as tx:
                 row = action.record(await call.function(tx, *call.arguments))
-                step.record(self._record(attempt, function.mark(row)))
+                step.record(self._record(attempt, history.mark(row)))
         return row
 
     def call_atomic_sync(
-        self, function: DurableFunction, attempt: Attempt, action: CallAtomic
+        self, history: StepHistory, attempt: Attempt, action: CallAtomic
     ) -> NewStep:
         """Do what `call_atomic` does, in the thread of a sync handler."""
         call, step = action.call, self._atomic_step(attempt, action.opens)
         with in_step(call.info), step as tx:
             row = action.record(call.function(tx, *call.arguments))
-            step.record(self._record(attempt, function.mark(row)))
+            step.record(self._record(attempt, history.mark(row)))
         return row
 
     def _atomic_step(self, attempt: Attempt, opens: Callable[[], Any] | None) -> AtomicStep:
@@ -168,13 +169,13 @@ class Functions(FunctionTypes):
         yield from write_once(self._context.store, held, rows[0])
 
     async def start_children(
-        self, function: DurableFunction, attempt: Attempt, action: StartChildren
+        self, history: StepHistory, attempt: Attempt, action: StartChildren
     ) -> NewStep:
         """Start chains, and record them as what the function waits for. Raises: LeaseLost, and those of starts."""
         batch = self._starter.many(action.target, action.inputs, action.keys, action.options)  # type: ignore[arg-type]
         if attempt.type.payloads is not None:
             await attempt.type.payloads.keep(batch.requests)
-        started = start_children(self._context.store, attempt, batch, function, action.record)
+        started = start_children(self._context.store, attempt, batch, history, action.record)
         row = await self._context.database.run_async(started)
         if batch.requests:
             self._hints.send_soon(Hint("due", batch.requests[0].job.type))
@@ -185,7 +186,7 @@ def start_children(
     store: Store,
     attempt: Attempt,
     batch: Batch,
-    function: DurableFunction,
+    history: StepHistory,
     record: Callable[[str], NewStep],
 ) -> Op[NewStep]:
     """Start chains, record them, and have their ends wake the function; all of it or nothing.
@@ -207,5 +208,5 @@ def start_children(
     yield from attach_blockers(store, edges)
     if any(each.deduplicated for each in started):
         yield from refuse_circle(store, claimed.chain_id, edges)
-    yield from write_once(store, Held(claimed.id, claimed.token), function.mark(row))
+    yield from write_once(store, Held(claimed.id, claimed.token), history.mark(row))
     return row

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, TypeVarTuple, 
 
 from holdfast.core.duration import Duration
 from holdfast.core.retry import Retry
-from holdfast.steps.function import DurableFunction, StepOptions
+from holdfast.steps.actions import StepOptions
+from holdfast.steps.function import DurableFunction
 
 if TYPE_CHECKING:
     from holdfast.client.enqueue import AsyncHandler, SyncHandler

@@ -130,7 +130,7 @@ class Executor:
             return await self._end_with_error(attempt, job, error)
         finally:
             if job.function is not None:
-                job.function.close()
+                job.function.driver.close()
             current_job.reset(token)
             if job.function is not None:
                 self._tell_steps(attempt, job.function)
@@ -138,10 +138,13 @@ class Executor:
     def _tell_steps(self, attempt: Attempt, function: DurableFunction) -> None:
         """Say what a function has recorded."""
         emitter = self._context.emitter
-        if function.recorded or function.signals_taken:
-            told = {"recorded": function.recorded, "signals": function.signals_taken}
+        if function.history.recorded or function.history.signals_taken:
+            told = {
+                "recorded": function.history.recorded,
+                "signals": function.history.signals_taken,
+            }
             emitter.emit_attempt("steps_recorded", attempt, **told)
-        for step, error in function.failures:
+        for step, error in function.history.failures:
             emitter.emit_attempt("step_failed", attempt, step=str(step), error=error)
 
     async def _call_specially(self, attempt: Attempt, job: Job[Any]) -> Any:
@@ -360,7 +363,7 @@ class Executor:
         self, attempt: Attempt, function: DurableFunction, finish: Finish
     ) -> Finish:
         """Undo a function that fails for good; of one that is tried again, keep the positions of its loops."""
-        if finish.kind == "fail" and function.has_undos:
+        if finish.kind == "fail" and function.history.with_undo():
             return await self._undo(attempt, function, str(finish.error))
         await function.save()
         return finish
@@ -376,16 +379,16 @@ class Executor:
     ) -> AttemptResult | None:
         """End a durable function that waits, or that the code does not fit any more, or that is being undone."""
         function.parking.close()
-        await function.until_quiet()
+        await function.driver.until_quiet()
         function.reach("before the attempt ended")
-        if function.stopped is not None:
-            finish = await self._wait_for_code(attempt, function.stopped)
-            return AttemptResult(finish, error=function.stopped)
-        if function.is_undoing:
-            return AttemptResult(await self._undo(attempt, function, str(function.failure())))
-        if function.is_parking:
+        if function.history.stopped is not None:
+            finish = await self._wait_for_code(attempt, function.history.stopped)
+            return AttemptResult(finish, error=function.history.stopped)
+        if function.history.is_failed:
+            return AttemptResult(await self._undo(attempt, function, str(function.history.failure)))
+        if function.parking.has_begun:
             await function.save()
-            waits = {"until": function.wakes_at, "ignores": function.find_ignored()}
+            waits = {"until": function.driver.wakes_at, "ignores": function.driver.find_ignored()}
             return AttemptResult(make_finish(attempt, self._context.id, "park", **waits))
         return None
 
