@@ -724,11 +724,12 @@ async def _dawdle(context: RunnerContext) -> RunnerReport:
     return RunnerReport()
 
 
-@seen("WORKER_TICK_RUNNER_MAX_MS", "50", [], ["mine"])
-async def failed_runners(place: Place) -> Any:
+@seen("WORKER_TICK_RUNNER_MAX_MS", "50", False, True)
+async def has_failed(place: Place) -> Any:
     app = place.app()
     summary = await place.tick(app, FunctionRunner("mine", _dawdle))
-    return summary.failed_runners
+    # On a busy machine others may take that long, too.
+    return "mine" in summary.failed_runners
 
 
 @seen("WORKER_TICK_OVERALL_MAX_MS", "200", None, "tick_budget_spent")
