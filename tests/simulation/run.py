@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import groupby
-from typing import Any
 from unittest import mock
 from uuid import UUID
 
