@@ -30,13 +30,13 @@ OPTIONS = WorkerOptions(
     lease=Lease(LEASE_S),
     heartbeat_ms=660,
     reaper_interval_ms=1_200,
-    idle_min_ms=500,
+    idle_min_ms=800,
     idle_max_ms=2_000,
     idle_jitter_ms=100,
     poll_ms=2_000,
     shutdown_ms=int(SHUTDOWN_S * 1_000),
 )
-SETTINGS = load_settings({})
+SETTINGS = load_settings({"WORKER_BUSY_LOOP_DELAY_MS": "600"})
 
 
 class SimulatedThreads(WorkerThreads):

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import groupby
-from typing import Any
 from unittest import mock
 from uuid import UUID
 
 import msgspec
 
+from holdfast import Start
 from holdfast.core.errors import HoldfastError
 from holdfast.notify.base import Hint
 from holdfast.storage import id_generator
@@ -45,6 +45,8 @@ select exists (select 1 from holdfast_queue)
                 where p.position <> n.place)
 """
 INPUT = ("number", "ms", "fails", "links", "key", "parts")
+ONE_BY_ONE = 5
+"""Every so many jobs one is started in a request of its own; the others of a transaction share one."""
 WEATHER = ("cut", "lost_answers", "swallow", "slow")
 
 
@@ -271,13 +273,19 @@ class Simulation:
         app = workload.app
         try:
             async with app.transaction() as tx:
+                alike: list[Start] = []
                 for job, id in zip(jobs, ids, strict=True):
                     input = {name: getattr(job, name) for name in INPUT}
-                    options: dict[str, Any] = {"id": id}
                     if job.type == "join":
                         parts = [{"part": each, "ms": job.ms} for each in range(job.parts)]
-                        options["blockers"] = await app.start_many(tx, workload.part, parts)
-                    await app.start(tx, job.type, input, **options)
+                        blockers = await app.start_many(tx, workload.part, parts)
+                        await app.start(tx, job.type, input, id=id, blockers=blockers)
+                    elif job.number % ONE_BY_ONE:
+                        alike.append(Start(job.type, input, id=id))
+                    else:
+                        await app.start(tx, job.type, input, id=id)
+                if alike:
+                    await app.start_all(tx, alike)
                 if is_undone:
                     raise ZeroDivisionError
         except ZeroDivisionError:

@@ -144,7 +144,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> Turn:
-        return self.call_at(self.world.now + delay, callback, *args, context=context)
+        when = self.world.now + delay
+        self._count = count = self._count + 1
+        turn = Turn(self, callback, args, context, (when, count))
+        if not self.is_dead:
+            heapq.heappush(self._timers, (when, count, turn))
+            if when < self.next_at:
+                self.next_at = when
+        return turn
 
     def call_at(  # type: ignore[override]
         self,
@@ -153,14 +160,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> Turn:
-        self._count = count = self._count + 1
-        turn = Turn(self, callback, args, context, (when, count))
-        if self.is_dead:
-            return turn
-        heapq.heappush(self._timers, (when, count, turn))
-        if when < self.next_at:
-            self.next_at = when
-        return turn
+        return self.call_later(when - self.world.now, callback, *args, context=context)
 
     def drop_cancelled(self) -> None:
         """Wait for no timer that was cancelled."""
@@ -239,38 +239,42 @@ class World:
         """Let time pass until a time, or until something is so; return whether it is so. Raises: what a loop raises."""
         try:
             while is_over is None or not is_over():
-                if not self._turn(until):
+                loop, at = self._next()
+                if loop is None or at > until or self.turns >= MOST_TURNS:
                     self.now = max(self.now, until)
                     return is_over is not None and is_over()
+                self.turns += 1
+                self.now = at + TURN_S
+                self._looks = 0
+                if loop is not self._current:
+                    self._current = loop
+                    events._set_running_loop(loop)
+                loop.turn()
             return True
         finally:
             events._set_running_loop(None)
             self._current = None
 
-    def _turn(self, until: float) -> bool:
-        """Let one loop run what it has to do next; return whether there was one that had something to do by then."""
+    def _next(self) -> tuple[SimulatedLoop | None, float]:
+        """The loop that has something to do first, and when; one of them if there are several."""
         now, earliest = self.now, math.inf
-        ready: list[SimulatedLoop] = []
+        first: SimulatedLoop | None = None
+        ready: list[SimulatedLoop] | None = None
         for each in self.loops:
             at = each.next_at
             if at <= earliest and not each.is_paused:
                 if at < now:
                     at = now
                 if at < earliest:
-                    earliest, ready = at, [each]
-                else:
+                    earliest, first, ready = at, each, None
+                elif ready is not None:
                     ready.append(each)
-        if earliest > until or not ready or self.turns >= MOST_TURNS:
-            return False
-        loop = ready[0] if len(ready) == 1 else self.random.choice(ready)
-        self.turns += 1
-        self.now = earliest + TURN_S
-        self._looks = 0
-        if loop is not self._current:
-            self._current = loop
-            events._set_running_loop(loop)
-        loop.turn()
-        return True
+                elif first is not None:
+                    ready = [first, each]
+        if ready is not None:
+            # `random.choice` would cost more than the turn.
+            first = ready[int(self.random.random() * len(ready))]
+        return first, earliest
 
 
 class SimulatedClock(SystemClock):
