@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from holdfast_chaos.checker import (
     CampaignVerdict,
@@ -49,6 +50,14 @@ def history(*began: HandlerBegan, faults: tuple[FaultRecord, ...] = (kill(50.0),
 
 def rows(*jobs: LeftJob, effects: tuple[tuple[str, int], ...] = (("a", 1),)) -> LeftRows:
     return LeftRows(list(jobs), [LeftEffect(*each) for each in effects])
+
+
+def taken_over(*faults: FaultRecord) -> tuple[History, LeftRows]:
+    """A job that began at 2 s, was taken back at 6 s, and began on another worker at 9 s."""
+    told = history(began(2.0, 1), began(9.0, 2, actor="w2"), faults=faults)
+    left = rows(row(fence=2), effects=(("a", 2),))
+    left.reaps.append(LeftReap("a", 1, 6_000_000))
+    return told, left
 
 
 def laws(verdict: CampaignVerdict) -> list[str]:
@@ -212,38 +221,37 @@ def test_recovery_is_measured_from_death_without_the_time_of_outages() -> None:
         FaultRecord(2, "restart", 4.0, 5.0, is_outage=True),
         FaultRecord(3, "restart", 4.5, 5.5, is_outage=True),
     )
-    told = history(began(2.0, 1), began(7.0, 2, actor="w2"), faults=(kill(3.0), *outages))
-    verdict = judge(told, rows(row(fence=2), effects=(("a", 2),)), LEASE_S)
-    assert verdict.recovery_p50_s == verdict.recovery_p99_s == 2.5
-    assert [(each.fault, each.at) for each in verdict.recoveries] == [(1, 7.0)]
+    verdict = judge(*taken_over(kill(3.0), *outages), LEASE_S)
+    assert verdict.recovery_p50_s == verdict.recovery_p99_s == 1.5
+    assert verdict.restart_p50_s == verdict.restart_p99_s == 4.5
+    assert [(each.fault, each.at) for each in verdict.recoveries] == [(1, 9.0)]
 
 
-def test_recovery_ends_when_the_job_is_due_again_and_a_restart_when_it_starts() -> None:
-    told = history(began(2.0, 1), began(9.0, 2, actor="w2"), faults=(kill(3.0),))
-    left = rows(row(fence=2), effects=(("a", 2),))
-    left.reaps += [LeftReap("a", 1, 6_000_000), LeftReap("a", 2, 7_000_000)]
+def test_recovery_begins_with_the_first_death_after_the_start() -> None:
+    deaths = (kill(1.0, number=1), kill(3.0, number=2), kill(8.0, number=3))
+    verdict = judge(*taken_over(*deaths), LEASE_S)
+    assert [(each.fault, each.seconds) for each in verdict.recoveries] == [(2, 3.0)]
+
+
+def test_a_job_that_its_worker_gave_back_has_not_been_recovered() -> None:
+    told, left = taken_over(kill(3.0))
+    left.reaps.clear()
     verdict = judge(told, left, LEASE_S)
-    assert (verdict.recovery_p99_s, verdict.restart_p99_s) == (3.0, 6.0)
+    assert (verdict.verdict, verdict.recovery_p50_s, verdict.restart_p99_s) == ("green", None, None)
 
 
 def test_recovery_is_measured_by_a_database_whose_clock_is_wrong() -> None:
-    told = history(
-        *(
-            HandlerBegan(at, "w1", "a", "chaos.effect", n, n, int((at - 100) * 1e6))
-            for n, at in ((1, 102.0), (2, 109.0))
-        ),
-        faults=(kill(103.0),),
-    )
-    left = rows(row(fence=2), effects=(("a", 2),))
-    left.reaps.append(LeftReap("a", 1, 6_000_000))
+    told, left = taken_over(kill(3.0))
+    told.began = [structs.replace(each, claimed_at=each.claimed_at - 10**9) for each in told.began]
+    left.reaps = [structs.replace(each, at=each.at - 10**9) for each in left.reaps]
     assert judge(told, left, LEASE_S).recovery_p99_s == 3.0
 
 
 @pytest.mark.parametrize(
     ("cut_off", "expected"),
     [
-        pytest.param(["w2", "w1"], 3.0, id="each worker"),
-        pytest.param(["w2", "producer"], 4.0, id="one of two workers"),
+        pytest.param(["w2", "w1"], 2.0, id="each worker"),
+        pytest.param(["w2", "producer"], 3.0, id="one of two workers"),
     ],
 )
 def test_recovery_is_measured_without_the_time_in_which_each_worker_was_cut_off(
@@ -253,9 +261,7 @@ def test_recovery_is_measured_without_the_time_in_which_each_worker_was_cut_off(
         FaultRecord(number, "mute", 4.0, 5.0, actor, is_cut_off=True)
         for number, actor in enumerate(cut_off, 2)
     ]
-    told = history(began(2.0, 1), began(7.0, 2, actor="w2"), faults=(kill(3.0), *faults))
-    verdict = judge(told, rows(row(fence=2), effects=(("a", 2),)), LEASE_S)
-    assert verdict.recovery_p99_s == verdict.restart_p99_s == expected
+    assert judge(*taken_over(kill(3.0), *faults), LEASE_S).recovery_p99_s == expected
 
 
 def test_percentiles_are_values_that_occurred() -> None:

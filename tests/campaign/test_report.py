@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from holdfast_chaos.campaign import Campaign, CampaignPlan, CampaignResult, CampaignSample
-from holdfast_chaos.checker import LeftEffect, LeftJob, LeftRows, judge
+from holdfast_chaos.checker import LeftEffect, LeftJob, LeftReap, LeftRows, judge
 from holdfast_chaos.journal import (
     FaultRecord,
     HandlerBegan,
@@ -27,8 +27,8 @@ def make_result(store: str = "SQLite", seed: int = 7, lost: bool = False) -> Cam
     history = History(
         acked=[StartsAcked(101.0, {"a": 1})],
         began=[
-            HandlerBegan(102.0, "worker-1", "a", "chaos.effect", 1, 1, 1),
-            HandlerBegan(106.0, "worker-2", "a", "chaos.effect", 2, 2, 2),
+            HandlerBegan(102.0, "worker-1", "a", "chaos.effect", 1, 1, 102_000_000),
+            HandlerBegan(106.0, "worker-2", "a", "chaos.effect", 2, 2, 106_000_000),
         ],
         ended=[HandlerEnded(106.1, "worker-2", "a", 2)],
         faults=[
@@ -36,7 +36,11 @@ def make_result(store: str = "SQLite", seed: int = 7, lost: bool = False) -> Cam
             FaultRecord(2, "write_lock", 104.0, 105.0, is_outage=True),
         ],
     )
-    left = LeftRows([LeftJob("a", "a", 0, "chaos.effect", "completed", 2)], [LeftEffect("a", 2)])
+    left = LeftRows(
+        [LeftJob("a", "a", 0, "chaos.effect", "completed", 2)],
+        [LeftEffect("a", 2)],
+        [LeftReap("a", 1, 105_000_000)],
+    )
     return CampaignResult(
         plan=CampaignPlan(10.0, seed),
         store=store,
@@ -71,7 +75,8 @@ def test_figures_and_laws_are_those_of_the_verdict() -> None:
     result = make_result()
     figures = dict(figures_of(result))
     assert figures["started twice"] == "1, 1 explained"
-    assert figures["recovery p50"] == "2.00 s"
+    assert figures["recovery p50"] == "1.00 s"
+    assert figures["restart p50"] == "2.00 s"
     assert [each["count"] for each in law_rows(result)] == [0] * 8
     assert {each["name"]: each["count"] for each in law_rows(make_result(lost=True))} == {
         **dict.fromkeys((each["name"] for each in law_rows(result)), 0),

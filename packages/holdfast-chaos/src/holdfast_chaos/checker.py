@@ -6,6 +6,7 @@ caused, is evidence of nothing and called unknown.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -329,19 +330,23 @@ def _gaps(case: Case, injected: Sequence[FaultRecord]) -> list[str]:
 
 
 def _recoveries(case: Case) -> Iterator[JobRecovery]:
-    """Yield how long each job took to be due, and to start, again whose worker had died while it ran.
+    """Yield how long each job took to be due, and to start, again that was taken back from a worker that had died.
 
     The database's clock may be behind ours by as much as lies between a claim and its handler.
     """
     behind = min((each.at - each.claimed_at / MICRO for each in case.history.began), default=0.0)
     reaps = {(each.job_id, each.fence): each.at / MICRO + behind for each in case.rows.reaps}
+    deaths: dict[str | None, list[FaultRecord]] = defaultdict(list)
+    for each in sorted(case.history.faults, key=lambda fault: fault.began_at):
+        if each.is_death:
+            deaths[each.actor].append(each)
     away = _away(case.history)
-    for before, start, fault in case.charges:
-        if fault is None or not fault.is_death or fault.began_at < before.at:
+    for before, start, _ in case.charges:
+        due = reaps.get((before.job, before.fence), -math.inf)
+        fault = next((each for each in deaths[before.actor] if each.began_at >= before.at), None)
+        if fault is None or fault.began_at > due:
             continue
         begin = fault.began_at
-        # A worker that is asked to stop gives its jobs back by itself.
-        due = reaps.get((before.job, before.fence), start.at)
         yield JobRecovery(
             fault.number,
             start.job,
