@@ -112,7 +112,11 @@ class StepDriver:
         self._running += 1
         try:
             if isinstance(action, CallFunction):
-                return await _call(action)
+                with in_step(action.info):
+                    if action.timeout_s is None:
+                        return await action.function(*action.arguments)
+                    async with asyncio.timeout(action.timeout_s):
+                        return await action.function(*action.arguments)
             if isinstance(action, WriteRecords):
                 return await self.write_rows(action.rows)
             if isinstance(action, CallAtomic):
@@ -145,16 +149,16 @@ class StepDriver:
         stored, payloads = list(rows), self._attempt.type.payloads
         if payloads is not None:
             await payloads.keep(stored)
-        written = self._functions.recorder.write(self._attempt, stored)
+        pending = self._functions.recorder.write(self._attempt, stored)
         try:
-            await asyncio.shield(written)
+            await pending.wait()
         except asyncio.CancelledError:
             if self._attempt.abort_reason is None:
-                await asyncio.wait({written})
-                if written.exception() is None:
-                    self._history.remember(rows, written.result())
+                await pending.wait()
+                if not isinstance(pending.answer, Exception):
+                    self._history.remember(rows, pending.written())
             raise
-        self._history.remember(rows, written.result())
+        self._history.remember(rows, pending.written())
 
     async def _park(self, action: Action) -> Any:
         id = action.id if isinstance(action, ParkUntil) else FAILURE
@@ -209,11 +213,3 @@ class StepDriver:
         self.parking.close()
         for each in self._futures:
             each.cancel()
-
-
-async def _call(call: CallFunction) -> Any:
-    with in_step(call.info):
-        if call.timeout_s is None:
-            return await call.function(*call.arguments)
-        async with asyncio.timeout(call.timeout_s):
-            return await call.function(*call.arguments)

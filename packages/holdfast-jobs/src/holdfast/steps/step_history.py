@@ -33,7 +33,7 @@ from holdfast.core.steps import (
     is_retry,
 )
 from holdfast.core.upgrades import upgrade_result
-from holdfast.steps.actions import StepPlan, WriteRecords
+from holdfast.steps.actions import WriteRecords
 from holdfast.worker.attempt import Attempt
 
 if TYPE_CHECKING:
@@ -41,6 +41,13 @@ if TYPE_CHECKING:
 
 FAILURE = StepId("failure")
 """As with `UNUSED`, no step of a handler has this id."""
+    "{": "an object",
+    "[": "a list",
+    '"': "a text",
+    "n": "nothing",
+    "t": "true",
+    "f": "false",
+}
 
 
 class StepHistory:
@@ -65,16 +72,13 @@ class StepHistory:
         self._position = max((each.position for each in self.records.values()), default=0)
         self._bytes = sum(len(each.output or "") for each in self.records.values())
         self._has_marked = bool(attempt.claimed.steps) and attempt.claimed.attempt <= 1
+        self.is_failed = bool(attempt.claimed.failing) or FAILURE in self.records
+        """Whether the function had failed before this attempt, which is replayed to be undone."""
         self.recorded = 0
         self.signals_taken = 0
         self.failures: list[tuple[StepId, str | None]] = []
         self.stopped: StepUnreadable | SealError | None = None
         """Why the code does not fit what was recorded; set even if the handler swallows it."""
-
-    @property
-    def is_failed(self) -> bool:
-        """Whether the function has failed before, and is replayed to be undone."""
-        return bool(self._attempt.claimed.failing) or FAILURE in self.records
 
     @property
     def failure(self) -> str | None:
@@ -108,7 +112,8 @@ class StepHistory:
         """Return a record to be written, in its place behind the others."""
         claimed = self._attempt.claimed
         self._position += 1
-        values.setdefault("started_at", self._functions.now(self._attempt))
+        if "started_at" not in values:
+            values["started_at"] = self._functions.now(self._attempt)
         proof = (claimed.id, claimed.token, id.name, id.key, id.nth)
         return NewStep(*proof, self._position, kind, state, **values)
 
@@ -137,10 +142,10 @@ class StepHistory:
         self._lazy.append(row)
         self.remember([row], {})
 
-    def write(self, rows: Sequence[NewStep]) -> StepPlan:
-        """Write records, with what was put off until now."""
+    def write(self, rows: Sequence[NewStep]) -> WriteRecords:
+        """Return the writing of records, with what was put off until now."""
         lazy, self._lazy = self._lazy, []
-        yield WriteRecords([*lazy, *map(self.mark, rows)])
+        return WriteRecords([*lazy, *map(self.mark, rows)])
 
     def mark(self, row: NewStep) -> NewStep:
         """Have the first record of an attempt noted in the live row; it is that until one was written."""
