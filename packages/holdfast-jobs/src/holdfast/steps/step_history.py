@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 FAILURE = StepId("failure")
 """As with `UNUSED`, no step of a handler has this id."""
+
+_SHAPES = {
     "{": "an object",
     "[": "a list",
     '"': "a text",
@@ -231,7 +233,7 @@ class StepHistory:
             if upgrade is None and self._attempt.sealed:
                 raise self.stop(f"the sealed result of {record.id} is no {codec.name}") from None
             if upgrade is None:
-                raise self.stop(f"the result of {record.id}: {error.message}") from error
+                raise self.stop(_misfit(record, text, error)) from error
         try:
             return codec.decode(upgrade_result(text, upgrade))
         except (OutputInvalid, InputUnreadable) as error:
@@ -256,6 +258,15 @@ class StepHistory:
             raise TooManySteps(
                 f"the job's records have {self._bytes} bytes, the maximum is {MAX_RECORDED_BYTES}"
             )
+
+
+def _misfit(record: StepRecord, text: str, error: OutputInvalid) -> str:
+    if record.kind != "wait":
+        return f"the result of {record.id}: {error.message}"
+    key = f" for key {record.signal_key}" if record.signal_key else ""
+    return (
+        f"signal {record.signal}{key} brought {_SHAPES.get(text[:1], 'a number')}: {error.message}"
+    )
 
 
 def _is_asked_for(record: StepRecord) -> bool:
