@@ -84,10 +84,9 @@ class DurableFunction:
         self.is_async = attempt.type.executor == "loop"
         self.history = StepHistory(functions, attempt, self.reach, records, children)
         self.driver = StepDriver(functions, attempt, self.history)
+        self.call = self.driver.call
         self.parking = self.driver.parking
         self._undos = StepUndos(attempt, self.history, self.reach)
-        self.is_used = bool(self.history.records)
-        """Whether the handler is a durable function in this attempt."""
         self.is_killed = False
 
     # ---- What its worker asks of it
@@ -120,11 +119,6 @@ class DurableFunction:
     def run_undos(self, error: str) -> Any:
         """Undo what was done, after the handler has ended; return why a step could not be undone, or None."""
         return self.driver.go_back(self._undos.plan(error))
-
-    def call(self, plan: StepPlan) -> Any:
-        """Run what the handler calls, if it may go on."""
-        self.is_used = True
-        return self.driver.call(plan)
 
     # ---- What a handler calls, as plans
 

@@ -40,6 +40,8 @@ class StepDriver:
         self._running = 0
         self._quiet: asyncio.Future[None] | None = None
         self._goes_back = False
+        self.is_used = bool(history.records)
+        """Whether the handler is a durable function in this attempt."""
         self._is_async = attempt.type.executor == "loop"
         self.parking = Parking(self._is_idle, history.is_behind, attempt)
         self.is_dry = False
@@ -60,6 +62,7 @@ class StepDriver:
 
     def call(self, plan: StepPlan) -> Any:
         """Run what the handler calls, if it may go on."""
+        self.is_used = True
         return self._call_async(plan) if self._is_async else self._call_sync(plan)
 
     async def _call_async(self, plan: StepPlan) -> Any:
