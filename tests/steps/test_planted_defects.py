@@ -68,11 +68,12 @@ async def test_planted_a_record_that_needs_no_token_overtakes_the_holder_s(
 async def test_planted_a_refused_record_that_counts_as_written_lets_a_function_go_on(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def settle_anyway(pending: Any, error: Exception) -> None:
-        if not pending.written.done():
-            pending.written.set_result({})
+    settle = recorder.PendingRecords.settle
 
-    monkeypatch.setattr(recorder, "_settle", settle_anyway)
+    def settle_anyway(self: Any, answer: Any) -> None:
+        settle(self, {} if isinstance(answer, Exception) else answer)
+
+    monkeypatch.setattr(recorder.PendingRecords, "settle", settle_anyway)
     calls = Calls()
     gate = Gate("")
 
@@ -209,7 +210,7 @@ async def test_planted_a_wait_is_given_up_while_sqlite_is_busy(
 
     async def give_up(self: Any, batch: Sequence[Any], error: Exception) -> None:
         for each in batch:
-            recorder._accept(each, {})
+            each.settle({})
         has_given_up.set()
 
     if is_planted:

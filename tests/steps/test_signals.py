@@ -7,10 +7,12 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.commands.signals import make_signal, send_signal
 from holdfast.core.errors import SignalTimeout
+from holdfast.core.upgrades import upgrade_of
 from holdfast.storage.operation import run_async
 from holdfast.worker.job import Job
 from tests.steps.functions import (
@@ -157,6 +159,53 @@ async def test_of_ten_thousand_signals_of_one_key_each_wait_takes_one(workshop: 
     assert len(set(taken)) == len(taken) == 30
     left = await workshop.run(workshop.store.signals.list(10_001))
     assert Counter(each.taken_by for each in left) == {None: 9_970} | dict.fromkeys(ids, 3)
+
+
+class Decision(msgspec.Struct):
+    ok: bool
+
+
+async def deciding(job: Job[Any]) -> Any:
+    decision = await job.wait_for("decided", key=7, returns=Decision)
+    return "yes" if decision.ok else "no"
+
+
+async def waiting_for_anything(job: Job[Any]) -> Any:
+    return await job.wait_for("decided", key=7)
+
+
+async def test_data_that_does_not_fit_stops_the_function_with_both_sides_named_and_is_kept(
+    workshop: Workshop,
+) -> None:
+    workshop.handle("deciding", deciding)
+    async with workshop.working(notifier=workshop.notifier):
+        job_id = await start(workshop, "deciding")
+        await parked(workshop, job_id)
+        await send(workshop, "decided", 7, {"ok": "a secret"})
+        (told,) = await workshop.events.seen("job_unreadable", job_id=job_id)
+        await until(lambda: workshop.ledger.leases() == [])
+    assert told.fields["error"] == (
+        "StepUnreadable: signal decided for key 7 brought an object: "
+        "the data does not fit Decision at $.ok: Expected `bool`, got `str`"
+    )
+    record = await workshop.job(job_id)
+    assert (record.state, record.attempt) == ("pending", 0)
+    workshop.handle("deciding", waiting_for_anything)
+    async with workshop.working(notifier=workshop.notifier):
+        assert await completed(workshop, job_id) == '{"ok":"a secret"}'
+
+
+async def test_data_that_does_not_fit_can_be_upgraded(workshop: Workshop) -> None:
+    def upgrade(data: Any) -> Any:
+        return {"ok": data == "yes"}
+
+    workshop.handle("deciding", deciding)
+    workshop.types["deciding"].step_upgrades["wait:decided"] = upgrade_of(upgrade)
+    async with workshop.working(notifier=workshop.notifier):
+        job_id = await start(workshop, "deciding")
+        await parked(workshop, job_id)
+        await send(workshop, "decided", 7, "yes")
+        assert await completed(workshop, job_id) == '"yes"'
 
 
 async def test_a_timeout_is_recorded_and_stays(workshop: Workshop) -> None:

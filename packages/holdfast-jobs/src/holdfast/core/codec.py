@@ -103,7 +103,8 @@ def _short(number: bytes) -> str:
     return text if len(text) <= 30 else f"{text[:12]}…, {len(text)} digits"
 
 
-PayloadRole = Literal["input", "output"]
+PayloadRole = Literal["input", "output", "data"]
+"""`data` is what a signal brings, which whoever sends it does not check."""
 
 _PATH = re.compile(r"(.*) - at `(\$.*)`", re.DOTALL)
 
@@ -152,7 +153,8 @@ class TypeCodec:
         try:
             return self._load(text)
         except ValueError as error:
-            raise self._wrong_shape(error, "no longer decodes as") from error
+            how = "does not fit" if self.role == "data" else "no longer decodes as"
+            raise self._wrong_shape(error, how) from error
 
     def schema(self) -> dict[str, Any] | None:
         """Return the JSON schema of the type, None where any value fits or none can be made."""

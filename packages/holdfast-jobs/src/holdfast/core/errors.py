@@ -491,8 +491,9 @@ class StepUnreadable(InputUnreadable, code="HF153"):
     """This code does not fit the recorded steps of a waiting job.
 
     A step was recorded with other arguments than the code passes now, as another kind of step, or with a
-    result that the code cannot read. The job waits without using up an attempt, until a worker starts with
-    code that fits.
+    result that the code cannot read; or a signal brought data that does not fit what the code waits for. Nothing
+    is lost: the job waits without using up an attempt, until a worker starts with code that fits. The step of a
+    signal's data is wait:NAME.
     """
 
     fix = "give a changed step another name, branch by job.started_version, or use @app.upgrade(…, step=…)"

@@ -84,10 +84,9 @@ class DurableFunction:
         self.is_async = attempt.type.executor == "loop"
         self.history = StepHistory(functions, attempt, self.reach, records, children)
         self.driver = StepDriver(functions, attempt, self.history)
+        self.call = self.driver.call
         self.parking = self.driver.parking
         self._undos = StepUndos(attempt, self.history, self.reach)
-        self.is_used = bool(self.history.records)
-        """Whether the handler is a durable function in this attempt."""
         self.is_killed = False
 
     # ---- What its worker asks of it
@@ -120,11 +119,6 @@ class DurableFunction:
     def run_undos(self, error: str) -> Any:
         """Undo what was done, after the handler has ended; return why a step could not be undone, or None."""
         return self.driver.go_back(self._undos.plan(error))
-
-    def call(self, plan: StepPlan) -> Any:
-        """Run what the handler calls, if it may go on."""
-        self.is_used = True
-        return self.driver.call(plan)
 
     # ---- What a handler calls, as plans
 
@@ -197,42 +191,39 @@ class DurableFunction:
             )
 
         number = 1
+        while (retried := _retry_id(id, number)) in self.history.records:
+            yield from self._sleep_until(retried, 0)
+            number += 1
         while True:
-            retried = StepId(id.name + RETRY, id.key or f"#{id.nth}", number)
-            if retried not in self.history.records:
-                started = self._now()
-                info = StepInfo(f"{claimed.id}/{id}", claimed.fence, number)
-                call = CallFunction(function, arguments, timeout_s, info)
-                error: Exception
+            started = self._now()
+            info = StepInfo(f"{claimed.id}/{id}", claimed.fence, number)
+            call = CallFunction(function, arguments, timeout_s, info)
+            error: Exception
+            try:
+                if options.atomic:
+                    atomic = CallAtomic(call, partial(record, started), options.opens)
+                    self.history.remember([(yield atomic)], {})
+                else:
+                    yield self.history.write([record(started, (yield call))])
+                return self.history.decode(self.history.records[id], codec)
+            except RecordedBefore as found:
+                self.history.records[id] = found.record
+                return self._replay(found.record, codec, hashed, arguments)
+            except (Busy, Snooze, Aborted, LeaseLost, PayloadError):
+                raise
+            except Exception as raised:
+                error = raised
+            text = self.history.describe(error)
+            delay_ms = _delay_of(error, retry, number, self._functions.random())
+            if delay_ms is None:
+                values = {"error": text, "arguments": hashed, "started_at": started}
+                yield self.history.write([self.history.new(id, "step", "failed", **values)])
+                # What was taken for a failure may have been a commit whose answer was lost: the record says which.
                 try:
-                    if options.atomic:
-                        atomic = CallAtomic(call, partial(record, started), options.opens)
-                        self.history.remember([(yield atomic)], {})
-                    else:
-                        yield from self.history.write([record(started, (yield call))])
-                    return self.history.decode(self.history.records[id], codec)
-                except RecordedBefore as found:
-                    self.history.records[id] = found.record
-                    return self._replay(found.record, codec, hashed, arguments)
-                except (Busy, Snooze, Aborted, LeaseLost, PayloadError):
-                    raise
-                except Exception as raised:
-                    error = raised
-                text = self.history.describe(error)
-                delay_ms = _delay_of(error, retry, number, self._functions.random())
-                if delay_ms is None:
-                    values = {"error": text, "arguments": hashed, "started_at": started}
-                    yield from self.history.write(
-                        [self.history.new(id, "step", "failed", **values)]
-                    )
-                    # What was taken for a failure may have been a commit whose answer was lost: the record says which.
-                    try:
-                        return self._replay(self.history.records[id], codec, hashed, arguments)
-                    except StepFailed as failed:
-                        raise failed from error
-                yield from self._sleep_until(retried, delay_ms, text)
-            else:
-                yield from self._sleep_until(retried, 0)
+                    return self._replay(self.history.records[id], codec, hashed, arguments)
+                except StepFailed as failed:
+                    raise failed from error
+            yield from self._sleep_until(_retry_id(id, number), delay_ms, text)
             number += 1
 
     def sleep(self, duration: Duration | datetime, key: Any) -> StepPlan:
@@ -251,7 +242,7 @@ class DurableFunction:
         record = self.history.find(id, "sleep")
         if record is None:
             self.history.check_room()
-            yield from self.history.write(
+            yield self.history.write(
                 [self.history.new(id, "sleep", "open", lasts_ms=lasts_ms, error=error)]
             )
             record = self.history.records[id]
@@ -275,7 +266,7 @@ class DurableFunction:
                 new = self.history.new(
                     id, "wait", "open", lasts_ms=lasts_ms, signal=name, signal_key=text
                 )
-                yield from self.history.write([new])
+                yield self.history.write([new])
                 record = self.history.records[id]
             if record.state == "open":
                 record = yield from self._end_wait(record)
@@ -370,7 +361,7 @@ class DurableFunction:
         if record is None:
             self.history.check_room()
             new = self.history.new(id, "cursor", "open", output=self.history.encode(codec, start))
-            yield from self.history.write([new])
+            yield self.history.write([new])
             record = self.history.records[id]
         position = record
 
@@ -383,13 +374,14 @@ class DurableFunction:
         return cursor
 
     def _check_function(self, function: Callable[..., Any], options: StepOptions) -> None:
-        check_kind("retry", options.retry, (Retry, NoneType))
-        if not callable(options.atomic):
+        if options.retry is not None:
+            check_kind("retry", options.retry, (Retry, NoneType))
+        if options.atomic is not False and not callable(options.atomic):
             check_kind("atomic", options.atomic, (bool,))
-        for each in (function, options.undo):
-            if each is not None and not callable(each):
+        for each in (function,) if options.undo is None else (function, options.undo):
+            if not callable(each):
                 raise InvalidOption(f"{repr(each)[:60]} is no function", help="pass one, uncalled")
-            if each is not None and is_async(each) != self.is_async:
+            if is_async(each) != self.is_async:
                 mine, other = ("async", "sync") if self.is_async else ("sync", "async")
                 raise InvalidOption(
                     f"{name_of(each)} is {other}, and the handler is {mine}",
@@ -406,6 +398,10 @@ class DurableFunction:
     def _now(self) -> Instant:
         """The database's clock, as far as it has come since the claim."""
         return self._functions.now(self._attempt)
+
+
+def _retry_id(id: StepId, number: int) -> StepId:
+    return StepId(id.name + RETRY, id.key or f"#{id.nth}", number)
 
 
 def _delay_of(error: Exception, retry: Retry, number: int, random: float) -> int | None:

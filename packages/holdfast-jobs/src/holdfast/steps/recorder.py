@@ -36,14 +36,33 @@ Row = NewStep | ClosedStep
 
 
 class PendingRecords(msgspec.Struct, eq=False):
-    """Records of one function that are written together, and the future that its caller awaits.
-
-    A caller that is cancelled takes the future with it, and not the records: those are written or refused all the same.
-    """
+    """Records of one function that are written together, whatever becomes of the caller."""
 
     attempt: Attempt
     rows: Sequence[Row]
-    written: asyncio.Future[Written]
+    answer: Written | Exception | None = None
+    _waiter: asyncio.Future[None] | None = None
+
+    def settle(self, answer: Written | Exception) -> None:
+        """Set what came of them, unless that is known."""
+        if self.answer is None:
+            self.answer = answer
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
+
+    def wait(self) -> asyncio.Future[None]:
+        """Wait until they are committed or refused. A caller that is cancelled may wait again."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        if self.answer is not None:
+            self._waiter.set_result(None)
+        return self._waiter
+
+    def written(self) -> Written:
+        """Return what was written. Raises: LeaseLost, Aborted, and what is wrong with a record itself."""
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        assert self.answer is not None
+        return self.answer
 
 
 class StepRecorder:
@@ -56,22 +75,21 @@ class StepRecorder:
         self._flushing: list[PendingRecords] = []
         self._is_closed = False
         self._task: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
         self._delay = 0.0
 
-    def write(self, attempt: Attempt, rows: Sequence[Row]) -> asyncio.Future[Written]:
-        """Write records, whatever becomes of the caller; the future is done once they are committed. On the loop.
-
-        It raises: LeaseLost, Aborted, and what is wrong with a record itself.
-        """
-        loop = asyncio.get_running_loop()
-        pending = PendingRecords(attempt, rows, loop.create_future())
+    def write(self, attempt: Attempt, rows: Sequence[Row]) -> PendingRecords:
+        """Have records written, and return them to be waited for. On the loop."""
+        pending = PendingRecords(attempt, rows)
         if self._is_closed:
-            _settle(pending, Aborted("shutdown"))
-            return pending.written
+            pending.settle(Aborted("shutdown"))
+            return pending
         self._pending.append(pending)
-        if self._task is None or self._task.done():
-            self._task = loop.create_task(self._flush_all(), name="holdfast steps")
-        return pending.written
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+        elif self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._flush_all(), name="holdfast steps")
+        return pending
 
     async def close(self) -> None:
         """End the loop; the handlers have ended before, or are left to their own."""
@@ -80,10 +98,13 @@ class StepRecorder:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         for each in (*self._flushing, *self._pending):
-            _settle(each, Aborted("shutdown"))
+            each.settle(Aborted("shutdown"))
 
     async def _flush_all(self) -> None:
-        while self._pending:
+        while True:
+            if not self._pending:
+                self._idle = asyncio.get_running_loop().create_future()
+                await self._idle
             batch, self._pending = self._pending[:FLUSH_MAX], self._pending[FLUSH_MAX:]
             self._flushing = batch = [each for each in batch if not _give_up(each)]
             try:
@@ -102,13 +123,16 @@ class StepRecorder:
             if not is_data_error(error):
                 raise
             if len(batch) == 1:
-                _settle(batch[0], error)
+                batch[0].settle(error)
                 return
             # One of them cannot be written; the others are not to blame.
             for each in batch:
                 await self._flush([each])
             return
         self._context.health.report_ok(self._link.purpose)
+        if len(batch) == 1 and len(written) == len(rows):
+            batch[0].settle({_id_of(step): step.until for step in written})
+            return
         known: dict[str, Written] = defaultdict(dict)
         for step in written:
             known[step.job_id][_id_of(step)] = step.until
@@ -116,7 +140,7 @@ class StepRecorder:
             found = known.get(each.attempt.claimed.id, {})
             ids = [_id_of(row) for row in each.rows]
             if all(id in found for id in ids):
-                _accept(each, {id: found[id] for id in ids})
+                each.settle({id: found[id] for id in ids})
             else:
                 await self._write_alone(each)
 
@@ -130,14 +154,14 @@ class StepRecorder:
             )
         except LeaseLost as error:
             self._context.emitter.emit_refused(pending.attempt, error.reason)
-            _settle(pending, error)
+            pending.settle(error)
             return
-        _accept(pending, written)
+        pending.settle(written)
 
     async def _back_off(self, batch: Sequence[PendingRecords], error: Exception) -> None:
         """Try again later, less often each time."""
         self._context.health.report_error(self._link.purpose, error)
-        left = [each for each in batch if not each.written.done()]
+        left = [each for each in batch if each.answer is None]
         self._pending = [*left, *self._pending]
         clock = self._context.clock
         self._delay = min(RETRY_MAX_S, max(RETRY_MIN_S, self._delay * 2))
@@ -186,17 +210,5 @@ def _give_up(pending: PendingRecords) -> bool:
     reason = pending.attempt.abort_reason
     if reason not in LOST:
         return False
-    _settle(pending, LeaseLost(str(reason), "the record came too late"))
+    pending.settle(LeaseLost(str(reason), "the record came too late"))
     return True
-
-
-def _accept(pending: PendingRecords, written: Written) -> None:
-    if not pending.written.done():
-        pending.written.set_result(written)
-
-
-def _settle(pending: PendingRecords, error: Exception) -> None:
-    if not pending.written.done():
-        pending.written.set_exception(error)
-        # A caller that was cancelled does not ask any more.
-        pending.written.exception()

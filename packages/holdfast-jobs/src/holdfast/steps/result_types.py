@@ -33,8 +33,8 @@ def result_codec(function: Callable[..., Any]) -> TypeCodec:
 
 
 def codec_of(type_: Any) -> TypeCodec:
-    """Return the codec of a type. Raises: HandlerInvalid."""
-    return ANYTHING if type_ is Any or type_ is None else TypeCodec(type_, "output")
+    """Return the codec of what a signal is to bring. Raises: HandlerInvalid."""
+    return ANYTHING if type_ is Any or type_ is None else TypeCodec(type_, "data")
 
 
 def _make_codec(function: Any) -> TypeCodec:

@@ -40,6 +40,8 @@ class StepDriver:
         self._running = 0
         self._quiet: asyncio.Future[None] | None = None
         self._goes_back = False
+        self.is_used = bool(history.records)
+        """Whether the handler is a durable function in this attempt."""
         self._is_async = attempt.type.executor == "loop"
         self.parking = Parking(self._is_idle, history.is_behind, attempt)
         self.is_dry = False
@@ -60,6 +62,7 @@ class StepDriver:
 
     def call(self, plan: StepPlan) -> Any:
         """Run what the handler calls, if it may go on."""
+        self.is_used = True
         return self._call_async(plan) if self._is_async else self._call_sync(plan)
 
     async def _call_async(self, plan: StepPlan) -> Any:
@@ -112,7 +115,11 @@ class StepDriver:
         self._running += 1
         try:
             if isinstance(action, CallFunction):
-                return await _call(action)
+                with in_step(action.info):
+                    if action.timeout_s is None:
+                        return await action.function(*action.arguments)
+                    async with asyncio.timeout(action.timeout_s):
+                        return await action.function(*action.arguments)
             if isinstance(action, WriteRecords):
                 return await self.write_rows(action.rows)
             if isinstance(action, CallAtomic):
@@ -145,16 +152,16 @@ class StepDriver:
         stored, payloads = list(rows), self._attempt.type.payloads
         if payloads is not None:
             await payloads.keep(stored)
-        written = self._functions.recorder.write(self._attempt, stored)
+        pending = self._functions.recorder.write(self._attempt, stored)
         try:
-            await asyncio.shield(written)
+            await pending.wait()
         except asyncio.CancelledError:
             if self._attempt.abort_reason is None:
-                await asyncio.wait({written})
-                if written.exception() is None:
-                    self._history.remember(rows, written.result())
+                await pending.wait()
+                if not isinstance(pending.answer, Exception):
+                    self._history.remember(rows, pending.written())
             raise
-        self._history.remember(rows, written.result())
+        self._history.remember(rows, pending.written())
 
     async def _park(self, action: Action) -> Any:
         id = action.id if isinstance(action, ParkUntil) else FAILURE
@@ -209,11 +216,3 @@ class StepDriver:
         self.parking.close()
         for each in self._futures:
             each.cancel()
-
-
-async def _call(call: CallFunction) -> Any:
-    with in_step(call.info):
-        if call.timeout_s is None:
-            return await call.function(*call.arguments)
-        async with asyncio.timeout(call.timeout_s):
-            return await call.function(*call.arguments)

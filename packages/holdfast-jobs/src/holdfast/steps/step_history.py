@@ -33,7 +33,7 @@ from holdfast.core.steps import (
     is_retry,
 )
 from holdfast.core.upgrades import upgrade_result
-from holdfast.steps.actions import StepPlan, WriteRecords
+from holdfast.steps.actions import WriteRecords
 from holdfast.worker.attempt import Attempt
 
 if TYPE_CHECKING:
@@ -41,6 +41,15 @@ if TYPE_CHECKING:
 
 FAILURE = StepId("failure")
 """As with `UNUSED`, no step of a handler has this id."""
+
+_SHAPES = {
+    "{": "an object",
+    "[": "a list",
+    '"': "a text",
+    "n": "nothing",
+    "t": "true",
+    "f": "false",
+}
 
 
 class StepHistory:
@@ -65,16 +74,13 @@ class StepHistory:
         self._position = max((each.position for each in self.records.values()), default=0)
         self._bytes = sum(len(each.output or "") for each in self.records.values())
         self._has_marked = bool(attempt.claimed.steps) and attempt.claimed.attempt <= 1
+        self.is_failed = bool(attempt.claimed.failing) or FAILURE in self.records
+        """Whether the function had failed before this attempt, which is replayed to be undone."""
         self.recorded = 0
         self.signals_taken = 0
         self.failures: list[tuple[StepId, str | None]] = []
         self.stopped: StepUnreadable | SealError | None = None
         """Why the code does not fit what was recorded; set even if the handler swallows it."""
-
-    @property
-    def is_failed(self) -> bool:
-        """Whether the function has failed before, and is replayed to be undone."""
-        return bool(self._attempt.claimed.failing) or FAILURE in self.records
 
     @property
     def failure(self) -> str | None:
@@ -108,7 +114,8 @@ class StepHistory:
         """Return a record to be written, in its place behind the others."""
         claimed = self._attempt.claimed
         self._position += 1
-        values.setdefault("started_at", self._functions.now(self._attempt))
+        if "started_at" not in values:
+            values["started_at"] = self._functions.now(self._attempt)
         proof = (claimed.id, claimed.token, id.name, id.key, id.nth)
         return NewStep(*proof, self._position, kind, state, **values)
 
@@ -137,10 +144,10 @@ class StepHistory:
         self._lazy.append(row)
         self.remember([row], {})
 
-    def write(self, rows: Sequence[NewStep]) -> StepPlan:
-        """Write records, with what was put off until now."""
+    def write(self, rows: Sequence[NewStep]) -> WriteRecords:
+        """Return the writing of records, with what was put off until now."""
         lazy, self._lazy = self._lazy, []
-        yield WriteRecords([*lazy, *map(self.mark, rows)])
+        return WriteRecords([*lazy, *map(self.mark, rows)])
 
     def mark(self, row: NewStep) -> NewStep:
         """Have the first record of an attempt noted in the live row; it is that until one was written."""
@@ -226,7 +233,7 @@ class StepHistory:
             if upgrade is None and self._attempt.sealed:
                 raise self.stop(f"the sealed result of {record.id} is no {codec.name}") from None
             if upgrade is None:
-                raise self.stop(f"the result of {record.id}: {error.message}") from error
+                raise self.stop(_misfit(record, text, error)) from error
         try:
             return codec.decode(upgrade_result(text, upgrade))
         except (OutputInvalid, InputUnreadable) as error:
@@ -251,6 +258,15 @@ class StepHistory:
             raise TooManySteps(
                 f"the job's records have {self._bytes} bytes, the maximum is {MAX_RECORDED_BYTES}"
             )
+
+
+def _misfit(record: StepRecord, text: str, error: OutputInvalid) -> str:
+    if record.kind != "wait":
+        return f"the result of {record.id}: {error.message}"
+    key = f" for key {record.signal_key}" if record.signal_key else ""
+    return (
+        f"signal {record.signal}{key} brought {_SHAPES.get(text[:1], 'a number')}: {error.message}"
+    )
 
 
 def _is_asked_for(record: StepRecord) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from hashlib import blake2b
 from typing import Any
 
@@ -19,7 +18,7 @@ class StepNames:
     """Tells the steps of one attempt apart. The order of their calls is free, as long as keys say which is which."""
 
     def __init__(self) -> None:
-        self._uses: Counter[tuple[str, str]] = Counter()
+        self._uses: dict[tuple[str, str], int] = {}
         self._under_way: set[tuple[str, str]] = set()
 
     def enter(self, name: str, key: str = "", *, is_repeatable: bool = False) -> StepId:
@@ -34,8 +33,8 @@ class StepNames:
         self._under_way.add(named)
         if key and not is_repeatable:
             return StepId(name, key)
-        self._uses[named] += 1
-        return StepId(name, key, self._uses[named])
+        self._uses[named] = nth = self._uses.get(named, 0) + 1
+        return StepId(name, key, nth)
 
     def leave(self, id: StepId) -> None:
         """Note that a call has ended."""

@@ -42,7 +42,7 @@ class StepUndos:
         The error is recorded first: from then on the function only goes backwards, also after a crash.
         """
         if FAILURE not in self._history.records:
-            yield from self._history.write(
+            yield self._history.write(
                 [self._history.new(FAILURE, "failure", "failed", error=error)]
             )
         steps = sorted(self._history.with_undo(), key=lambda each: -each.position)
@@ -68,7 +68,7 @@ class StepUndos:
                         self._history.remember([row], {})
                     else:
                         yield call
-                        yield from self._history.write([new(None)])
+                        yield self._history.write([new(None)])
                 except RecordedBefore as found:
                     self._history.records[id] = found.record
                 except (Busy, Snooze, Aborted, LeaseLost):

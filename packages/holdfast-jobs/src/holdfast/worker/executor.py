@@ -157,7 +157,7 @@ class Executor:
         # Until it has ended once without a durable call, it may be a durable function.
         function = job.durable_function()
         value = await function.parking.drive(self._call_in_turn(attempt, job))
-        if not function.is_used:
+        if not function.driver.is_used:
             self._functions.plain.add(claimed.type)
         return value
 

@@ -212,6 +212,8 @@ class PostgresLink:
         self._pause_s = 0.0
         self._pid = 0
         self._giving_way: asyncio.Task[None] | None = None
+        self._ends_at: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def run(self, op: Op[T]) -> Coroutine[Any, Any, T]:
         return self._run(op, is_atomic=False)
@@ -224,6 +226,7 @@ class PostgresLink:
         # Another link's statement may run here: closed under it, the connection would never answer.
         async with self._busy:
             connection, self._connection, self._executor = self._connection, None, None
+            self._watch_no_more()
         if connection is not None:
             await connection.close()
 
@@ -369,8 +372,7 @@ class PostgresLink:
 
         Between a hint and its job every turn of the loop counts. What is cut short gives the connection up.
         """
-        watch = asyncio.get_running_loop().call_later(self._limit_s, self._shut_down)
-        begun = time.monotonic()
+        begun = self._watch()
         try:
             if self._is_pooled and self.purpose == "claim":
                 # The pooler dropped the planner settings of the connection.
@@ -390,7 +392,30 @@ class PostgresLink:
                 raise
             raise self._lost(error) from error
         finally:
-            watch.cancel()
+            self._ends_at = None
+
+    def _watch(self) -> float:
+        """Have what begins now end in time; return when it began. A timer costs more than this, so one serves many."""
+        begun = time.monotonic()
+        self._ends_at = begun + self._limit_s
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._limit_s, self._check_limit)
+        return begun
+
+    def _watch_no_more(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check_limit(self) -> None:
+        self._timer = None
+        if self._ends_at is None:
+            return
+        left = self._ends_at - time.monotonic()
+        if left > 0:
+            self._timer = asyncio.get_running_loop().call_later(left, self._check_limit)
+        else:
+            self._shut_down()
 
     def _timeout_error(self) -> DatabaseUnreachable:
         return DatabaseUnreachable(
@@ -414,6 +439,7 @@ class PostgresLink:
 
     def _abandon(self) -> None:
         self._open_connections.remove(self)
+        self._watch_no_more()
         connection, self._connection, self._executor = self._connection, None, None
         if connection is not None:
             connection.give_up()

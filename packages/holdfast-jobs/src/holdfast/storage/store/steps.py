@@ -15,7 +15,7 @@ from holdfast.core.steps import (
     WaitRecord,
     WrittenStep,
 )
-from holdfast.storage.operation import Op, Statement
+from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.store.params import document, fetch, fetch_column, fetch_set, has_rows, texts
 
 LOOK = 10_000
@@ -37,21 +37,22 @@ class StepStore:
 
     def _record_done(self, step: NewStep, now: Instant | None) -> Op[list[WrittenStep]]:
         """Append one that is not the first of its attempt, at less than what several together cost."""
-        is_written = yield from has_rows(
-            "step_record_done",
-            job_id=step.job_id,
-            token=step.token,
-            name=step.name,
-            key=step.key,
-            nth=step.nth,
-            position=step.position,
-            kind=step.kind,
-            output=step.output,
-            arguments=step.arguments,
-            undo=step.undo,
-            started_at=step.started_at,
-            now=now,
-        )
+        # As bare as can be: what is saved here is saved while nothing else is done.
+        params: dict[str, Value] = {
+            "job_id": step.job_id,
+            "token": step.token,
+            "name": step.name,
+            "key": step.key,
+            "nth": step.nth,
+            "position": step.position,
+            "kind": step.kind,
+            "output": step.output,
+            "arguments": step.arguments,
+            "undo": step.undo,
+            "started_at": step.started_at,
+            "now": now,
+        }
+        is_written = yield Statement("step_record_done", params)
         return [WrittenStep(step.job_id, step.name, step.key, step.nth, None)] if is_written else []
 
     def close(

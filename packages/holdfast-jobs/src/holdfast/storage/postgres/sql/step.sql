@@ -46,7 +46,7 @@ with live as (
      for share skip locked)
 insert into holdfast.step (job_id, name, key, nth, position, kind, state, output, arguments, undo, fence, started_at, finished_at)
 select :job_id::uuid, :name, :key, :nth::integer, :position::integer, :kind, 'done', :output, :arguments::bigint, :undo::boolean,
-       l.fence, to_timestamp(:started_at::bigint / 1000000.0), holdfast.moment(:now::bigint)
+       l.fence, to_timestamp(:started_at::float8 / 1000000), holdfast.moment(:now::bigint)
   from live l
 on conflict do nothing
 returning 1;
