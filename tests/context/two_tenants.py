@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import msgspec
 from starlette.applications import Starlette
 
 from holdfast import Holdfast, Job, Retry
 from holdfast.admin.access import Principal, Role, new_secret, new_token
 from holdfast.commands.redrives import redrive_dead_letters
-from holdfast.core.records import JobRecord
 from holdfast.settings import read_settings
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.web.app import create
 from holdfast_context import only
 from holdfast_output import add_output
+from holdfast_schedules import add_schedules
+from holdfast_schedules.schedule_store import SCHEDULES, SchedulePage, ScheduleRecord
 from holdfast_testing.kit import Kit
 
 CANARY = "canary7"
@@ -40,6 +42,7 @@ class TwoTenants:
         self.theirs = self._fill(kit, CANARY, CANARY, THEIRS)
         self.nobodys = self._fill(kit, CANARY, f"{CANARY}-none", {})
         self._entangle()
+        self._set_schedules()
         kit.close()
         workers.close()
         self._secrets: dict[tuple[Role, str], str] = {}
@@ -87,16 +90,35 @@ class TwoTenants:
         run, store = self.app.database.run, self.app.database.store
         run(redrive_dead_letters(store, dead, rate=0.001))
 
+    def _set_schedules(self) -> None:
+        """Set schedules of each tenant and of none; those of others are called as their jobs are."""
+        schedules = add_schedules(self.app)
+        with self.app.transaction() as tx:
+            for name, word, context in (
+                ("nightly", "ours", OURS),
+                ("tenant:acme:weekly", "ours", OURS),
+                (self.theirs["later"], CANARY, THEIRS),
+                (self.nobodys["later"], CANARY, {}),
+            ):
+                schedules.set(tx, name, f"{word}.done", word, every="1h", context=context)
+
+    def foreign_schedules(self) -> list[ScheduleRecord]:
+        """All schedules that are not ours, as they are."""
+        found = self.app.database.read(SCHEDULES.page(SchedulePage(limit=1_000)))
+        kept = [each for each in found if '"acme"' not in (each.context or "")]
+        return [msgspec.structs.replace(each, now=0) for each in kept]
+
     @property
     def foreign_ids(self) -> list[str]:
         """The ids that must not be shown."""
         return [*self.theirs.values(), *self.nobodys.values()]
 
-    def foreign_records(self) -> list[JobRecord]:
-        """All jobs that are not ours, as they are."""
+    def foreign_records(self) -> list[Any]:
+        """All jobs and schedules that are not ours, as they are."""
         store = self.app.database.store
         found = self.app.database.read(store.jobs.page(JobQuery(limit=1_000)))
-        return [each for each in found if '"acme"' not in (each.context or "")]
+        jobs = [each for each in found if '"acme"' not in (each.context or "")]
+        return [*jobs, *self.foreign_schedules()]
 
     def client(self, role: Role, value: str = "acme") -> httpx.AsyncClient:
         """A client of a principal that is confined to a tenant."""

@@ -53,6 +53,12 @@ class ContextConfinement:
         self._name, self._value = term.field.removeprefix(CONTEXT), str(value)
         self._text = text
 
+    @property
+    def prefix(self) -> str:
+        """What the names begin with that it gives where names are shared: no two contexts have the same."""
+        value = self._value.replace("%", "%25").replace(":", "%3A")
+        return f"{self._name}:{value}:"
+
     def check(self, app: Holdfast) -> None:
         """Refuse a name that an application does not declare. Raises: ConfinementInvalid."""
         names = app.targets.context_names

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.admin.access import Caller, NounAdmin
+from holdfast.admin.access import Caller, NounAdmin, check
 from holdfast.admin.serializers import plain, redact_text, rfc3339, shown_payload
 from holdfast.admin.types import type_facts
 from holdfast.client.views import Chain
 from holdfast.commands.workers import unknown_type
-from holdfast.core.errors import ScheduleError
+from holdfast.core.errors import Refused, ScheduleError
 from holdfast.core.instants import Instant
 from holdfast.core.job_context import decode_context
 from holdfast.core.records import ChainRecord
@@ -30,6 +30,7 @@ from holdfast_schedules.commands import (
 )
 from holdfast_schedules.schedule_plan import (
     ScheduleOptions,
+    check_name,
     clear_input,
     make_schedule,
     make_times,
@@ -176,12 +177,13 @@ class ScheduleAdmin(NounAdmin):
         Raises: as `Schedules.set`.
         """
         app = self._gateway.app
+        options = await self._options(caller, wanted)
         times = make_times(wanted.every, wanted.cron, wanted.timezone)
-        new = make_schedule(
-            app.targets, wanted.name, wanted.type, wanted.input, times, wanted.options
-        )
+        new = make_schedule(app.targets, wanted.name, wanted.type, wanted.input, times, options)
         if new.type not in app.registry and not new_type:
-            known = await self._gateway.read_unchecked(type_facts)
+            # What others have started must not show.
+            confined = caller.principal.confinement is not None
+            known = {} if confined else await self._gateway.read_unchecked(type_facts)
             if new.type not in known:
                 raise unknown_type(new.type, list(known))
         await self._gateway.run(
@@ -190,6 +192,27 @@ class ScheduleAdmin(NounAdmin):
             lambda store: set_schedule(new, app.registry.sealer, keeps_context=True),
         )
         return await self.get(caller, new.name)
+
+    async def _options(self, caller: Caller, wanted: ScheduleRequest) -> ScheduleOptions:
+        """Return the options of a schedule that is set, within what the caller is confined to. Raises: Refused."""
+        check(caller.principal, "schedule.set")
+        options, confinement = wanted.options, caller.principal.confinement
+        if confinement is None:
+            return options
+        name = check_name(wanted.name)
+        before = await self._gateway.read(
+            caller, "schedule.list", lambda store: SCHEDULES.get(name)
+        )
+        if before is None and not name.startswith(confinement.prefix):
+            raise Refused(
+                f"the name of a new schedule that is confined to {caller.principal.only}"
+                f" begins with {confinement.prefix}",
+                rule="names are shared by all contexts",
+            )
+        if before is not None and "context" not in options:
+            options["context"] = decode_context(before.context)
+        context = confinement.cut_start(self._gateway.app, {"context": options.get("context")})
+        return {**options, "context": context["context"]}
 
     async def pause(self, caller: Caller, name: str) -> None:
         """Start no jobs of a schedule until it is resumed. Raises: ScheduleNotFound."""

@@ -19,6 +19,7 @@ EXTENSION = Extension(
         "schedule.set": "developer",
         "schedule.delete": "developer",
     },
+    confined="holdfast_schedules.schedule_store:CONFINED",
     routes="holdfast_schedules.api:ROUTES",
     pages="holdfast_schedules.pages:PAGES",
     menu=(("schedules", "Schedules", "/schedules", "u"),),

@@ -107,7 +107,9 @@ async def show_form(context: PageContext) -> Response:
     """Show the form of a new schedule, or of one that is changed."""
     name = context.query.get("name", "")
     if not name:
-        return await _render(context, {"every": "", "input": "{}"}, None)
+        confinement = context.caller.principal.confinement
+        prefix = "" if confinement is None else confinement.prefix
+        return await _render(context, {"name": prefix, "every": "", "input": "{}"}, None)
     facts = await context.service.of(ScheduleAdmin).get(context.caller, name)
     return await _render(context, _texts_of(context, facts), facts)
 
@@ -176,7 +178,9 @@ async def _render(
     facts: ScheduleFacts | None,
     error: HoldfastError | None = None,
 ) -> Response:
-    known = {each.totals.type for each in await context.service.types.list(context.caller)}
+    may_list = context.caller.may("type.list")
+    found = await context.service.types.list(context.caller) if may_list else []
+    known = {each.totals.type for each in found}
     here = {each.name for each in context.service.app.registry if each.entry}
     values = {
         "texts": texts,

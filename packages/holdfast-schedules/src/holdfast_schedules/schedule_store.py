@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.core.errors import Refused
 from holdfast.core.instants import Instant
 from holdfast.core.schedule import Schedule, parse_schedule
 from holdfast.storage.operation import Op, Statement
@@ -136,12 +137,19 @@ class ScheduleStore:
     """Operations on schedules."""
 
     def put(self, schedule: NewSchedule, next_at: Instant) -> Op[ScheduleRecord]:
-        """Set a schedule; its next slot stays unless the schedule has changed. One statement."""
+        """Set a schedule; its next slot stays unless the schedule has changed. One statement.
+
+        Raises: Refused for one that is outside the context to which the caller is confined.
+        """
         fields = msgspec.structs.asdict(schedule)
         found = yield from fetch_one(
             ScheduleRecord, "schedule_put", **fields, next_at=next_at, now=None
         )
-        assert found is not None
+        if found is None:
+            raise Refused(
+                f"the name {schedule.name[:60]!r} cannot be used",
+                rule="names are shared by all contexts",
+            )
         return found
 
     def get(self, name: str) -> Op[ScheduleRecord | None]:
@@ -212,3 +220,13 @@ class ScheduleStore:
 
 
 SCHEDULES = ScheduleStore()
+
+_CUT = ("get", "lock", "list", "near", "put", "slot_list", "totals")
+_LOCKED_BEFORE = ("schedule_pause", "schedule_delete", "schedule_slots_delete")
+
+CONFINED = (
+    *("schedule.list", "schedule.set", "schedule.pause", "schedule.resume", "schedule.delete"),
+    *((f"schedule_{each}", {"instead": f"schedule_{each}_within"}) for each in _CUT),
+    *((each, {}) for each in _LOCKED_BEFORE),
+)
+"""What principals that are confined to one context may do, and how each statement is cut: by the schedule's context."""

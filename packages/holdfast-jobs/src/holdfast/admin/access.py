@@ -113,6 +113,10 @@ class Principal:
 class Confinement(Protocol):
     """What a principal is confined to."""
 
+    @property
+    def prefix(self) -> str:
+        """What the names begin with that it gives where names are shared."""
+
     def cut(self, op: Op[T]) -> Op[T]:
         """Return an operation that reads and changes nothing else; what is not known to be cut is refused."""
 

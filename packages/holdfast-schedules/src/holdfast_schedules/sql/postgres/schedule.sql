@@ -4,11 +4,15 @@ s.name, s.type, s.input, s.schedule, s.zone, s.missed, s.overlap, s.jitter_ms, s
        holdfast.us(s.next_at), s.paused, s.paused_by, holdfast.us(s.paused_at), holdfast.us(s.last_slot), s.last_job::text, s.error,
        holdfast.us(s.created_at), holdfast.us(s.changed_at), holdfast.us(holdfast.moment(:now::bigint))
 
+-- fragment: is_within
+-- Whether a schedule starts its jobs in a context with this value.
+(s.context::json ->> :context_name::text) = :context_value
+
 -- fragment: slot_columns
 -- The fields of `SlotRecord`, in their order.
 s.schedule, holdfast.us(s.slot), s.state, s.requested, s.job_id::text, s.error, holdfast.us(s.decided_at)
 
--- name: schedule_put
+-- fragment: put_schedule
 -- Sets a schedule. Its next slot moves only if the schedule itself has changed: a process may start a slot at the same time.
 insert into holdfast.schedule as s (name, type, input, schedule, zone, missed, overlap, jitter_ms, priority, max_attempts, version,
                                     sealed, context, next_at, created_at, changed_at)
@@ -22,14 +26,32 @@ on conflict (name) do update
        context = excluded.context, error = null,
        next_at = case when (s.schedule, s.zone) = (excluded.schedule, excluded.zone) then s.next_at else excluded.next_at end,
        changed_at = excluded.changed_at
+
+-- name: schedule_put
+-- Sets a schedule.
+{put_schedule}
+returning {schedule_columns};
+
+-- name: schedule_put_within
+-- Sets a schedule, unless there is one of this name outside the context.
+{put_schedule}
+ where {is_within}
 returning {schedule_columns};
 
 -- name: schedule_get
 select {schedule_columns} from holdfast.schedule s where s.name = :name;
 
+-- name: schedule_get_within
+-- The same, of those within a context.
+select {schedule_columns} from holdfast.schedule s where s.name = :name and {is_within};
+
 -- name: schedule_lock
 -- Reads a schedule and keeps others from starting its slots until this transaction ends.
 select {schedule_columns} from holdfast.schedule s where s.name = :name for update;
+
+-- name: schedule_lock_within
+-- The same, of those within a context.
+select {schedule_columns} from holdfast.schedule s where s.name = :name and {is_within} for update;
 
 -- name: schedule_list
 -- A page in the order of names, after one of them.
@@ -42,9 +64,25 @@ select {schedule_columns} from holdfast.schedule s
         or (not s.paused and s.next_at < holdfast.moment(:now::bigint) - :late_ms::bigint * interval '1 ms'))
  order by s.name limit :limit::integer;
 
+-- name: schedule_list_within
+-- The same, of those within a context.
+select {schedule_columns} from holdfast.schedule s
+ where s.name > :after
+   and {is_within}
+   and (:prefix is null or starts_with(s.name, :prefix))
+   and (:type is null or s.type = :type)
+   and (:paused::boolean is null or s.paused = :paused::boolean)
+   and (:late_ms::bigint is null
+        or (not s.paused and s.next_at < holdfast.moment(:now::bigint) - :late_ms::bigint * interval '1 ms'))
+ order by s.name limit :limit::integer;
+
 -- name: schedule_near
 -- Names that begin like one that does not exist, for the error.
 select s.name from holdfast.schedule s where starts_with(s.name, left(:name, 3)) order by s.name limit 100;
+
+-- name: schedule_near_within
+-- The same, of those within a context.
+select s.name from holdfast.schedule s where starts_with(s.name, left(:name, 3)) and {is_within} order by s.name limit 100;
 
 -- name: schedule_pause
 -- Pauses or resumes a schedule; a resumed one goes on with its next slot, those of the pause are left out.
@@ -108,6 +146,12 @@ returning schedule, holdfast.us(slot);
 select {slot_columns} from holdfast.schedule_slot s
  where s.schedule = :name order by s.slot desc limit :limit::integer;
 
+-- name: schedule_slot_list_within
+-- The same, of a schedule within a context.
+select {slot_columns} from holdfast.schedule_slot s
+ where s.schedule = :name and exists (select from holdfast.schedule s where s.name = :name and {is_within})
+ order by s.slot desc limit :limit::integer;
+
 -- name: schedule_slot_trim
 -- Removes old slots, a batch at a time, beside those who write new ones. An array is made once; a join may look for the batch again.
 delete from holdfast.schedule_slot
@@ -124,3 +168,11 @@ select s.type, count(*), count(*) filter (where s.paused),
        count(*) filter (where s.error is not null), holdfast.us(min(s.next_at) filter (where not s.paused)),
        holdfast.us(holdfast.moment(:now::bigint))
   from holdfast.schedule s group by s.type order by s.type;
+
+-- name: schedule_totals_within
+-- The same, of those within a context.
+select s.type, count(*), count(*) filter (where s.paused),
+       count(*) filter (where not s.paused and s.next_at < holdfast.moment(:now::bigint) - :late_ms::bigint * interval '1 ms'),
+       count(*) filter (where s.error is not null), holdfast.us(min(s.next_at) filter (where not s.paused)),
+       holdfast.us(holdfast.moment(:now::bigint))
+  from holdfast.schedule s where {is_within} group by s.type order by s.type;

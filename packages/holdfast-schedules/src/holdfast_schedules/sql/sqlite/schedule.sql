@@ -3,11 +3,15 @@
 name, type, input, schedule, zone, missed, overlap, jitter_ms, priority, max_attempts, version, sealed, context, next_at, paused,
        paused_by, paused_at, last_slot, last_job, error, created_at, changed_at, {now}
 
+-- fragment: is_within
+-- Whether a schedule starts its jobs in a context with this value.
+(select e.value from json_each(holdfast_schedule.context) e where e.key = :context_name) = :context_value
+
 -- fragment: slot_columns
 -- The fields of `SlotRecord`, in their order.
 schedule, slot, state, requested, job_id, error, decided_at
 
--- name: schedule_put
+-- fragment: put_schedule
 -- Sets a schedule. Its next slot moves only if the schedule itself has changed: a process may start a slot at the same time.
 insert into holdfast_schedule (name, type, input, schedule, zone, missed, overlap, jitter_ms, priority, max_attempts, version,
                                sealed, context, next_at, created_at, changed_at)
@@ -21,14 +25,32 @@ on conflict (name) do update
        next_at = case when (holdfast_schedule.schedule, holdfast_schedule.zone) = (excluded.schedule, excluded.zone)
                       then holdfast_schedule.next_at else excluded.next_at end,
        changed_at = excluded.changed_at
+
+-- name: schedule_put
+-- Sets a schedule.
+{put_schedule}
+returning {schedule_columns};
+
+-- name: schedule_put_within
+-- Sets a schedule, unless there is one of this name outside the context.
+{put_schedule}
+ where {is_within}
 returning {schedule_columns};
 
 -- name: schedule_get
 select {schedule_columns} from holdfast_schedule where name = :name;
 
+-- name: schedule_get_within
+-- The same, of those within a context.
+select {schedule_columns} from holdfast_schedule where name = :name and {is_within};
+
 -- name: schedule_lock
 -- Reads a schedule; no other writer is in between.
 select {schedule_columns} from holdfast_schedule where name = :name;
+
+-- name: schedule_lock_within
+-- The same, of those within a context.
+select {schedule_columns} from holdfast_schedule where name = :name and {is_within};
 
 -- name: schedule_list
 -- A page in the order of names, after one of them.
@@ -40,9 +62,24 @@ select {schedule_columns} from holdfast_schedule
    and (:late_ms is null or (paused = 0 and next_at < {now} - :late_ms * 1000))
  order by name limit :limit;
 
+-- name: schedule_list_within
+-- The same, of those within a context.
+select {schedule_columns} from holdfast_schedule
+ where name > :after
+   and {is_within}
+   and (:prefix is null or substr(name, 1, length(:prefix)) = :prefix)
+   and (:type is null or type = :type)
+   and (:paused is null or paused = :paused)
+   and (:late_ms is null or (paused = 0 and next_at < {now} - :late_ms * 1000))
+ order by name limit :limit;
+
 -- name: schedule_near
 -- Names that begin like one that does not exist, for the error.
 select name from holdfast_schedule where substr(name, 1, 3) = substr(:name, 1, 3) order by name limit 100;
+
+-- name: schedule_near_within
+-- The same, of those within a context.
+select name from holdfast_schedule where substr(name, 1, 3) = substr(:name, 1, 3) and {is_within} order by name limit 100;
 
 -- name: schedule_pause
 -- Pauses or resumes a schedule; a resumed one goes on with its next slot, those of the pause are left out.
@@ -99,6 +136,12 @@ returning schedule, slot;
 -- The latest slots of a schedule, newest first.
 select {slot_columns} from holdfast_schedule_slot where schedule = :name order by slot desc limit :limit;
 
+-- name: schedule_slot_list_within
+-- The same, of a schedule within a context.
+select {slot_columns} from holdfast_schedule_slot
+ where schedule = :name and exists (select 1 from holdfast_schedule where name = :name and {is_within})
+ order by slot desc limit :limit;
+
 -- name: schedule_slot_trim
 -- Removes old slots, a batch at a time.
 delete from holdfast_schedule_slot
@@ -111,3 +154,9 @@ returning 1;
 select type, count(*), sum(paused), sum(paused = 0 and next_at < {now} - :late_ms * 1000), sum(error is not null),
        min(case when paused = 0 then next_at end), {now}
   from holdfast_schedule group by type order by type;
+
+-- name: schedule_totals_within
+-- The same, of those within a context.
+select type, count(*), sum(paused), sum(paused = 0 and next_at < {now} - :late_ms * 1000), sum(error is not null),
+       min(case when paused = 0 then next_at end), {now}
+  from holdfast_schedule where {is_within} group by type order by type;
