@@ -274,3 +274,18 @@ def test_a_trace_has_the_frames_of_the_task_alone(shop: Project) -> None:
     assert trace.splitlines()[-1] == "ValueError: broken"
     assert trace.count("  File ") == 1
     assert "shop/tasks.py" in trace
+
+
+def test_a_worker_and_other_commands_are_called_from_code(shop: Project) -> None:
+    found = shop.evaluate(
+        """
+        from django.core.management import call_command
+        from shop.tasks import place
+
+        done, later = place.delay("now"), place.apply_async(("later",), countdown=3600)
+        call_command("holdfast", "worker", "--slots", "4", "--drain")
+        call_command("holdfast", "jobs", "cancel", "state:pending", "--yes")
+        answer([done.status, later.status])
+        """
+    )
+    assert found == ["SUCCESS", "REVOKED"]

@@ -419,3 +419,10 @@ def _(shop: Shop) -> None:
     assert result.date_done <= datetime.now(UTC).replace(tzinfo=result.date_done.tzinfo)
     assert isinstance(result.worker, str)
     assert shop.app.AsyncResult("11111111-2222-3333-4444-666666666666").date_done is None
+
+
+@behaviour("Calling", "a task has what its decorator says, which its base class may read")
+def _(shop: Shop) -> None:
+    assert (shop.expected.throws, shop.forgetful.ignore_result) == ((ValueError,), True)
+    names = ("throws", "ignore_result", "time_limit", "rate_limit", "priority")
+    assert [getattr(shop.add, each) for each in names] == [(), False, None, None, None]

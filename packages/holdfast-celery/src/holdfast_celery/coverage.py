@@ -86,7 +86,10 @@ _SOFT = (
     "threads cannot be interrupted: use time_limit, and call self.request.job.checkpoint() in loops"
 )
 _EACH = "go through results and ask each of them"
-_LENGTHS = "there is no broker: how long queues are is in `holdfast types`, the metrics and app.types.list()"
+_LENGTHS = (
+    "there is no broker: how long queues are is in `holdfast types` and the metrics; in code, "
+    "len(app.jobs.list('state:pending type:mail:*', limit=100))"
+)
 _NO_BROKER = "there is no broker; remove it"
 _NO_BACKEND = "results are in your database; remove it"
 _NO_BEAT = "there is no beat process: workers run the cycles; remove it"
@@ -467,6 +470,12 @@ FEATURES: tuple[Feature, ...] = (
         name="its name",
         max_retries="as decorated",
         default_retry_delay="as decorated",
+        throws="as decorated",
+        time_limit="as decorated",
+        rate_limit="as decorated",
+        ignore_result="as decorated, or as the settings say",
+        priority="as decorated",
+        acks_late="True: always the case",
         MaxRetriesExceededError="what retry raises when none is left",
         OperationalError="what delay raises while the database is away",
         AsyncResult="a result by its id",

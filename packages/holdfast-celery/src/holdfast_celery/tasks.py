@@ -243,6 +243,7 @@ class CeleryTask:
 
     MaxRetriesExceededError = MaxRetriesExceededError
     OperationalError = DatabaseUnreachable
+    acks_late = True
 
     def set_up(
         self,
@@ -299,6 +300,32 @@ class CeleryTask:
     def default_retry_delay(self) -> float:
         """Seconds before a retry."""
         return self.options.default_retry_delay
+
+    @property
+    def throws(self) -> Errors:
+        """The errors that are expected of it."""
+        return self.options.throws
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds that an attempt may take."""
+        return self.options.time_limit
+
+    @property
+    def rate_limit(self) -> str | int | None:
+        """How many may start in a second, a minute or an hour."""
+        return self.options.rate_limit
+
+    @property
+    def ignore_result(self) -> bool:
+        """Whether its result is dropped."""
+        said = self.options.ignore_result
+        return self.app.conf.task_ignore_result if said is None else said
+
+    @property
+    def priority(self) -> int | None:
+        """What its jobs are started with."""
+        return self.options.defaults.priority
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import REMAINDER
 from typing import Any
 
 import click
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 
 SPEC = "holdfast_django:app"
 
@@ -32,9 +33,17 @@ class ManageCommand(BaseCommand):
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _import_path()))
         cli(args=arguments, prog_name=f"{argv[0]} {argv[1]}")
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take what call_command is given as it is: the options are those of Holdfast's commands."""
+        parser.add_argument("args", nargs=REMAINDER)
+
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run what call_command was given."""
-        self.run_from_argv([sys.argv[0], "holdfast", *map(str, args)])
+        """Run what call_command was given, and return if that succeeded."""
+        try:
+            self.run_from_argv([sys.argv[0], "holdfast", *map(str, args)])
+        except SystemExit as error:
+            if error.code:
+                raise
 
 
 Command = ManageCommand
