@@ -1,4 +1,4 @@
-"""Runs a server for a test and ends it and its processes when the standard input closes, whatever way the test ended."""
+"""Runs a server for a test, and ends it and its processes when the standard input closes, however the test ended."""
 
 import contextlib
 import subprocess
