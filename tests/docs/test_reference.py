@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypedDict
@@ -26,7 +27,11 @@ from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
 import holdfast
+from holdfast.app.registration import CycleOptions
 from holdfast.cli.lazy import HelpCommand
+from holdfast.client.enqueue import PublishOptions
+from holdfast.client.start_options import StartOptions
+from holdfast.core.registry import JobOptions
 from holdfast.extensions import explain_codes
 from holdfast.observe.logging import CATALOGUE
 from holdfast.settings import GROUPS, Integer, setting
@@ -158,3 +163,11 @@ def build(folder: Path, part: str) -> None:
     (source / "index.md").write_text(f"# Page\n\n<!-- reference: {part} -->\n")
     out = folder / "out"
     Sphinx(source, source, out, out, "dummy", status=None, warning=io.StringIO()).build()
+
+
+@pytest.mark.parametrize("kind", [JobOptions, StartOptions, PublishOptions, CycleOptions])
+def test_every_option_is_used_on_a_page_that_explains_it(kind: type[object]) -> None:
+    folders = ("start", "do", "understand", "run")
+    pages = [page for folder in folders for page in (DOCS / folder).glob("*.md")]
+    text = "\n".join(each.read_text(encoding="utf-8") for each in pages)
+    assert [each for each in kind.__annotations__ if not re.search(rf"\b{each}=", text)] == []

@@ -158,6 +158,11 @@ async def test_a_paused_type_offers_to_resume_and_not_to_pause(api: Api, scene: 
             assert offered(await page_of(api, path)) == {move}, path
 
 
+async def test_the_page_of_a_type_says_how_long_an_attempt_may_run(api: Api, scene: Scene) -> None:
+    scene.start()
+    assert "three leases: 3 minutes with the default" in await page_of(api, "/types/mail.send")
+
+
 async def test_a_chain_tells_how_far_it_has_come_with_those_it_waits_for(
     api: Api, scene: Scene
 ) -> None:
