@@ -79,7 +79,7 @@ tenders: $(call LOOK,tenders) ## Run the tenders application: sources, push serv
 # They write to memory where there is room for it: HOLDFAST_TEST_MEMORY= has them write to the disk.
 HOLDFAST_TEST_MEMORY ?= 1
 PYTEST = HOLDFAST_TEST_MEMORY=$(HOLDFAST_TEST_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal
-ACCEPTANCE := tests/bench tests/chaos tests/demo tests/docs tests/e2e apps/invoicing/tests apps/tenders/tests
+ACCEPTANCE := tests/bench tests/chaos tests/demo tests/docs tests/e2e tests/from_celery/test_process_behaviours.py apps/invoicing/tests apps/tenders/tests
 test: setup ## Run the library's tests, including on real PostgreSQL.
 	@$(PYTEST) $(if $(findstring tests,$(ARGS)),,$(addprefix --ignore=,$(ACCEPTANCE) tests/failover tests/packaging)) $(ARGS)
 

