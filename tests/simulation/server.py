@@ -160,6 +160,7 @@ class Server:
         self._before_lazy: sqlite3.Connection | None = None
         self._standby: sqlite3.Connection | None = None
         self._withheld: list[Request] = []
+        self._gone: set[str] = set()
         self.down_until = 0.0
         self.era = 0
         """Counts its starts: what was sent to the server before its crash is not for the next one."""
@@ -220,7 +221,7 @@ class Server:
         request.answer(result, None)
 
     def _execute_in(self, session: Session, request: "Request") -> None:
-        if session.is_over:
+        if session.is_over or session.owner in self._gone:
             request.answer(None, DatabaseUnreachable("the server has ended this transaction"))
             return
         session.used_at = self.world.now
@@ -275,7 +276,8 @@ class Server:
     # ---- What the faults call
 
     def disconnect(self, owner: str) -> None:
-        """Notice that a process is gone."""
+        """Notice that a process is gone: none of its transactions goes on, also of those that wait for the lock."""
+        self._gone.add(owner)
         if self._holder is not None and self._holder.owner == owner:
             self.end(self._holder)
 

@@ -34,6 +34,11 @@ def test_seeds_keep_the_laws(chunk: int) -> None:
     assert int(found[2]) >= 20 * SEEDS
 
 
+def test_a_dead_process_holds_up_nobody_with_transactions_that_waited_for_the_lock() -> None:
+    done = run("--seed", "522")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_seed_replays_byte_for_byte() -> None:
     first, second = (run("--seed", "9", "--trace", hash_seed=each) for each in ("1", "random"))
     assert first.returncode == second.returncode == 0, first.stdout + first.stderr
