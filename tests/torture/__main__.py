@@ -1,11 +1,12 @@
 """Runs what takes long: `make torture`. Exit 1 if a part failed, or its figures fall short of what they must be.
 
-What each part says is in build/torture. With `--record FILE`, campaigns and seeds note there what came of them.
+What each part says, and the journals of campaigns, are in build/torture. With `--record FILE`, campaigns and seeds note there what came of them.
 """
 
 import argparse
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -41,7 +42,8 @@ def main() -> int:
             *(f"{each.name}: {shlex.join(each.words)}" for lane in lanes for each in lane), sep="\n"
         )
         return 0
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
     began = time.monotonic()
     with ThreadPoolExecutor(len(lanes)) as pool:
         codes = {name: code for done in pool.map(run_lane, lanes) for name, code in done.items()}

@@ -46,7 +46,8 @@ def make_lanes(scale: float, seed: int, record: str | None) -> Sequence[Sequence
 
     def campaign(name: str, seconds: float, *words: str) -> Part:
         lasting = ("--seconds", str(max(SHORTEST_S, seconds * scale)), "--seed", str(seed))
-        return Part(f"campaign-{name}", (*CHAOS, *words, *lasting, *recorded))
+        kept = ("--keep", f"build/torture/campaign-{name}")
+        return Part(f"campaign-{name}", (*CHAOS, *words, *lasting, *kept, *recorded))
 
     def tests(name: str, *words: str, **environment: str) -> Part:
         cache = ("-o", f"cache_dir=build/torture/{name}.cache")
