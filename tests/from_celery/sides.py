@@ -126,12 +126,12 @@ def holdfast_side(url: str) -> Iterator[Side]:
 
 
 @contextmanager
-def running_worker(app: Any) -> Iterator[None]:
+def running_worker(app: Any, **options: Any) -> Iterator[None]:
     """A worker of an application of ours, in threads of this process, until the block ends."""
     running: list[tuple[asyncio.AbstractEventLoop, Any]] = []
 
     async def work() -> None:
-        worker = app.make_worker(WorkerOptions(name="first", slots=3, poll_ms=50))
+        worker = app.make_worker(WorkerOptions(name="first", slots=3, poll_ms=50, **options))
         running.append((asyncio.get_running_loop(), worker))
         await worker.run()
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.lease import Lease
 from holdfast.settings.load import PREFIXES
 from holdfast_celery import Celery, chain, chord, group
 from holdfast_testing.kit import Kit
 from tests.docs.snippets import ROOT
 from tests.from_celery.killable import make_app
-from tests.support.until import wait_until
+from tests.from_celery.sides import running_worker
+from tests.support.until import PATIENCE_S, wait_until
 from tests.support.warm_python import LIBRARIES
 
 
@@ -238,3 +240,18 @@ def test_an_error_that_is_not_the_task_s_ends_a_bound_task_too(
         kit.advance("10m")
     assert len(calls) == 4
     assert (result.status, str(result.result)) == ("FAILURE", "the connection is gone")
+
+
+def test_a_task_without_a_time_limit_may_take_longer_than_three_leases(
+    app: Celery,
+) -> None:
+    lease = Lease("500ms")
+
+    @app.task(name="long")
+    def long() -> str:
+        threading.Event().wait(3.5 * lease.duration_ms / 1000)
+        return "done"
+
+    result = long.delay()
+    with running_worker(app, lease=lease):
+        assert result.get(timeout=PATIENCE_S) == "done"

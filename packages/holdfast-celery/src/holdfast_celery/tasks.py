@@ -106,6 +106,9 @@ DEFAULT_RETRIES = 3
 DEFAULT_DELAY_S = 180.0
 BACKOFF_MAX_S = 600.0
 
+NO_TIME_LIMIT = "365d"
+"""How long an attempt may take that Celery does not limit, instead of a job's three leases."""
+
 CUT_OFF_ATTEMPTS = 2
 """How often an attempt that its worker's death cut off is made again beside the retries."""
 
@@ -500,13 +503,11 @@ class CeleryTask:
 
     def job_options(self, app: Celery) -> TypeOptions:
         """Return the options of its job type."""
-        limit = self.options.time_limit or app.conf.task_time_limit
         found: TypeOptions = {
             "retry": self.options.policy(),
             "on_failed": partial(self.end_failed, app=app),
+            "timeout": self.options.time_limit or app.conf.task_time_limit or NO_TIME_LIMIT,
         }
-        if limit is not None:
-            found["timeout"] = limit
         if self.options.rate_limit is not None:
             # Types that share a name share the limit: a task has one, whatever its queues.
             found["rates"] = rate_of(self.options.rate_limit, self.name if app.queues else None)
