@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -153,6 +154,23 @@ async def test_an_atomic_operation_that_does_not_end_well_leaves_nothing(
         await until(lambda: observer.execute(OPEN).fetchone() == (0,))
         assert observer.execute("select count(*) from holdfast.job").fetchone() == (0,)
         assert await link.run_atomic(database.store.schema.clock())
+    await link.close()
+
+
+async def test_a_statement_has_its_whole_time_though_another_began_before_it(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "PATIENCE_S", 0.5 - 10)
+    database = PostgresDatabase(postgres_url)
+    link = database.link("test")
+    assert await link.run(database.store.schema.clock())
+    await asyncio.sleep(0.3)
+    with psycopg.connect(postgres_url) as blocker:
+        blocker.execute("lock table holdfast.identity in access exclusive mode")
+        begun = time.monotonic()
+        with pytest.raises(DatabaseUnreachable, match=r"no answer on the test connection"):
+            await link.run(database.store.schema.identity())
+        assert time.monotonic() - begun >= 0.5
     await link.close()
 
 
