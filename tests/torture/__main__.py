@@ -1,6 +1,7 @@
 """Runs what takes long: `make torture`. Exit 1 if a part failed, or its figures fall short of what they must be.
 
-What each part says, and the journals of campaigns, are in build/torture. With `--record FILE`, campaigns and seeds note there what came of them.
+What each part says, and the journals of campaigns, are in build/torture. With `--record FILE`, campaigns and seeds note
+there what came of them.
 """
 
 import argparse
