@@ -109,6 +109,8 @@ class TravelContext:
         captured, running = self._capture(), self._running.get()
         if running is not None and isinstance(captured, Mapping):
             captured = {**decode_context(running), **captured}
+        if type(captured) is dict and not captured:
+            return None
         text = encode_context(captured, self._app.targets.context_names)
         return None if text == "{}" else text
 
@@ -128,6 +130,9 @@ class TravelContext:
 
     def _call(self, call: Callable[..., Any], jobs: Any, job: Job[Any]) -> Any:
         """Call a sync handler in the context of a job, in the handler's thread."""
+        if job.claimed.context is None:
+            with self._run(job):
+                return call(jobs)
         context = job.context
         manager = self._manager(context)
         if not isinstance(manager, AbstractContextManager):
@@ -142,6 +147,13 @@ class TravelContext:
 
     async def _call_async(self, call: Callable[..., Any], jobs: Any, job: Job[Any]) -> Any:
         """Call an async handler in the context of a job."""
+        if job.claimed.context is None:
+            # Most of what a job without one would cost is in the stack below.
+            token = self._running.set(None)
+            try:
+                return await call(jobs)
+            finally:
+                self._running.reset(token)
         context = job.context
         async with AsyncExitStack() as stack:
             stack.enter_context(self._run(job))

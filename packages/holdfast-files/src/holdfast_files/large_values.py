@@ -23,6 +23,7 @@ from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidOption, SealError
 from holdfast.core.records import ClaimedJob, Finish, NewJob
 from holdfast.core.sealing import (
+    NEVER_LARGE,
     PayloadStore,
     Sealed,
     Sealer,
@@ -55,7 +56,7 @@ DEFAULT_PREFIX = CYCLE = "large-values"
 DEFAULT_GRACE = "1d"
 SHORTEST_GRACE_S = 3_600
 UPKEEP_EVERY, UPKEEP_TIMEOUT = "6h", "1h"
-SMALLEST = 1024
+SMALLEST = 4 * NEVER_LARGE
 """A reference takes some two hundred bytes itself."""
 LARGEST = 1024**3
 
@@ -139,9 +140,10 @@ class LargeValues(PayloadStore):
 
     def find_large(self, records: list[Any]) -> Callable[[], list[Any]] | None:
         """See `PayloadStore.find_large`: starts, jobs, ends of attempts, and records of steps."""
-        if not any(self._has_large(each) for each in records):
-            return None
-        return lambda: self._keep_all(records)
+        for each in records:
+            if self._has_large(each):
+                return lambda: self._keep_all(records)
+        return None
 
     async def keep(self, records: list[Any]) -> None:
         """Store the large values of records in a thread."""
@@ -162,17 +164,18 @@ class LargeValues(PayloadStore):
         return msgspec.json.encode(_SealedReferenceText(sealed, reference)).decode()
 
     def _is_over(self, text: str | None) -> bool:
-        if text is None or is_large(text):
+        # A character has four bytes at most; nearly all payloads are far from the limit.
+        if text is None or len(text) * 4 <= self.over or is_large(text):
             return False
         return len(text) > self.over or (not text.isascii() and len(text.encode()) > self.over)
 
     def _has_large(self, record: Any) -> bool:
+        if isinstance(record, Finish):
+            return self._is_over(record.output if record.next is None else record.next.input)
         if isinstance(record, StartRequest):
             return self._is_over(record.job.input)
         if isinstance(record, NewJob):
             return self._is_over(record.input)
-        if isinstance(record, Finish) and record.next is not None:
-            return self._is_over(record.next.input)
         return self._is_over(record.output)
 
     def _keep_all(self, records: list[Any]) -> list[Any]:

@@ -34,6 +34,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.records import NewJob
 from holdfast.core.registry import Target
+from holdfast.core.sealing import NEVER_LARGE
 from holdfast.storage.after_commit import Witness
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
@@ -317,7 +318,7 @@ def _insert_command(job: NewJob, input: str) -> ClientCommand[Chain]:
             new = msgspec.structs.replace(job, trace=conditions.trace(job.type))
         if conditions.capture is not None:
             new = msgspec.structs.replace(new, context=conditions.capture())
-        if conditions.sealer is not None:
+        if conditions.sealer is not None and len(job.input) > NEVER_LARGE:
             yield from keep_large(conditions.sealer, jobs := [new])
             new = jobs[0]
         yield from store.jobs.insert_new(new, conditions.channel)

@@ -85,11 +85,12 @@ class JobType:
     """What opens payloads in this process, sealed type or not."""
     around: Around | None = None
     """What is put around calls of its functions."""
+    payloads: PayloadStore | None = field(init=False, default=None, repr=False, compare=False)
+    """What keeps its large payloads; each job asks, and to compare with a protocol takes microseconds."""
 
-    @property
-    def payloads(self) -> PayloadStore | None:
-        """What keeps its large payloads; each job asks, and to compare with a protocol takes microseconds."""
-        return it if (it := self.sealer) is not None and isinstance(it, PayloadStore) else None
+    def __post_init__(self) -> None:
+        if isinstance(self.sealer, PayloadStore):
+            object.__setattr__(self, "payloads", self.sealer)
 
     @property
     def stored_version(self) -> int | None:

@@ -39,6 +39,10 @@ class Sealer(Protocol):
         """Decrypt a payload. Raises: SealKeyMissing, SealBroken."""
 
 
+NEVER_LARGE = 256
+"""A payload of so few characters is never kept elsewhere, so a start need not ask."""
+
+
 class PayloadStore(Sealer):
     """A sealer of an extension that keeps large payloads elsewhere: records get references in their place.
 

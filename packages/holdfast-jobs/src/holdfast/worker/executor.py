@@ -12,7 +12,7 @@ import msgspec
 from holdfast.commands.attempts import FinishReport
 from holdfast.commands.start import keep_large
 from holdfast.commands.unreadable import next_try_ms
-from holdfast.core.codec import encode_output
+from holdfast.core.codec import RESERVED, encode_output
 from holdfast.core.errors import (
     Aborted,
     DatabaseBusy,
@@ -110,7 +110,8 @@ class Executor:
             )
         )
         try:
-            if (payloads := attempt.type.payloads) is not None:
+            payloads = attempt.type.payloads
+            if payloads is not None and claimed.input.startswith(RESERVED):
                 await payloads.restore([claimed])
             attempt.open_seal()
             if claimed.blockers > 0 or attempt.type.atomic or claimed.failing or claimed.steps:
@@ -121,9 +122,10 @@ class Executor:
                 value = await self._calls.by_type[claimed.type](job)
             else:
                 value = await self._call_specially(attempt, job)
-            if attempt.abort_reason is None and job.is_plain and payloads is None:
+            if attempt.abort_reason is None and job.is_plain:
                 finish = self._resolve(attempt, value)
-                if not finish.next_blockers:
+                is_small = payloads is None or payloads.find_large([finish]) is None
+                if is_small and not finish.next_blockers:
                     return AttemptResult(finish)
             return await self._end_with_value(attempt, job, value)
         except BaseException as error:
