@@ -210,7 +210,8 @@ def test_properties_that_answer_yes_or_no_are_named_as_questions() -> None:
     public = {
         "aborted",
         "alive",
-    }  # of jobs and runs, as documented; of notifiers, which others write
+        "ignore_result",
+    }  # of jobs and runs, as documented; of notifiers, which others write; of tasks, as Celery has it
     assert [
         f"{path.relative_to(ROOT).as_posix()}: {node.name}"
         for _, path in modules()

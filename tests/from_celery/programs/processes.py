@@ -316,7 +316,7 @@ def _(crew: ProcessCrew) -> None:
 
 
 @difference(
-    "A task that is revoked with `terminate` is told to stop, not killed: it goes on to its next `checkpoint()`.",
+    "A task that is revoked with `terminate` is not killed: it goes on to its next `checkpoint()`.",
     celery=False,
     here=True,
 )
