@@ -17,7 +17,12 @@ from holdfast.web.app import create
 from holdfast_context import only
 from holdfast_output import add_output
 from holdfast_schedules import add_schedules
-from holdfast_schedules.schedule_store import SCHEDULES, SchedulePage, ScheduleRecord
+from holdfast_schedules.schedule_store import (
+    SCHEDULES,
+    DecidedSlot,
+    SchedulePage,
+    ScheduleRecord,
+)
 from holdfast_testing.kit import Kit
 
 CANARY = "canary7"
@@ -101,6 +106,12 @@ class TwoTenants:
                 (self.nobodys["later"], CANARY, {}),
             ):
                 schedules.set(tx, name, f"{word}.done", word, every="1h", context=context)
+
+        missed = [
+            DecidedSlot(each["later"], 1, "missed", False, None, f"no {CANARY}")
+            for each in (self.theirs, self.nobodys)
+        ]
+        self.app.database.run(SCHEDULES.decide(missed))
 
     def foreign_schedules(self) -> list[ScheduleRecord]:
         """All schedules that are not ours, as they are."""
