@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -103,7 +102,9 @@ class ProcessCrew:
 
     def close(self) -> None:
         """End the worker."""
-        gc.collect()  # Celery's results talk to their backend when they are collected
+        if self.package == "celery":
+            # Its results take leave of their backend when they are collected, which Redis may not live to see.
+            self.app.backend.remove_pending_result = lambda result: None
         self.worker.kill()
         self.app.close()
 
