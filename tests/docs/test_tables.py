@@ -46,3 +46,10 @@ async def test_the_checklist_names_what_doctor_looks_at(postgres_url: str, sqlit
     # Of these there is something to say only where a part is missing.
     partial = {"driver", "server"}
     assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == looked_at | partial
+
+
+def test_every_decision_has_its_row() -> None:
+    decisions = {each.name for each in (ROOT / "docs/adr").glob("0*.md")}
+    rows = re.findall(r"^\| \[\d{4}\]\((\S+?)\) \|", page("docs/adr/README.md"), re.MULTILINE)
+    assert sorted(rows) == rows
+    assert set(rows) == decisions
