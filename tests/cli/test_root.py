@@ -164,7 +164,7 @@ def test_help_answers_at_once() -> None:
         (
             "worker shop:app --url sqlite:///a.db",
             "no such option '--url'",
-            "HOLDFAST_URL applies only",
+            "that of Holdfast(url), or HOLDFAST_URL for Holdfast()",
         ),
         ("--verion", "no such option '--verion'", "did you mean --version?"),
     ],

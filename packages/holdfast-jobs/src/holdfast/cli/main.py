@@ -139,7 +139,7 @@ def _nearest_option(name: str, params: Sequence[click.Parameter]) -> str:
     """Suggest an option, or the filter's term for a word that is none: `--state failed` is state:failed."""
     options = [each for param in params for each in param.opts if each.startswith("-")]
     if name == "--url":
-        return "this application sets its own database; HOLDFAST_URL applies only to applications that don't"
+        return "the application has its own database: that of Holdfast(url), or HOLDFAST_URL for Holdfast()"
     if not takes_filter(params):
         return nearest(name, options)
     from holdfast.core.filters import FIELDS
