@@ -157,7 +157,11 @@ def test_help_answers_at_once() -> None:
         ("explain -o xml", "'xml' is not one of 'table', 'json'", "holdfast explain --help"),
         ("completion", "missing argument", "holdfast completion --help"),
         ("completion tcsh", "'tcsh' is not one of", "holdfast completion --help"),
-        ("reap --poison-limit many", "'many' is not a valid integer range", "holdfast reap --help"),
+        (
+            "reap --poison-limit many",
+            "'many' is not a whole number from 1 to 1000",
+            "holdfast reap --help",
+        ),
         ("reap --poison-limit", "requires an argument", "holdfast reap --help"),
         ("explain HF017 HF018", "unexpected extra argument", "holdfast explain --help"),
         ("reap --wrong", "no such option '--wrong'", "see `holdfast reap --help`"),
