@@ -98,6 +98,40 @@ def test_a_users_handlers_run_in_a_schema_of_their_own_on_a_given_server(
         assert connection.execute("select count(*) from holdfast.job").fetchall() == [(0,)]
 
 
+READS_THE_ENVIRONMENT = """
+import os
+from pathlib import Path
+from holdfast import Holdfast, Job
+
+# As an application that gives its database to others, too, does.
+url = os.environ["HOLDFAST_URL"]
+app = Holdfast(url)
+
+@app.job("cache.warm")
+async def warm(job: Job[None]) -> None:
+    with Path("seen").open("a") as seen:
+        seen.write(f"{url} {os.environ.get('HOLDFAST_SCHEMA')} {os.environ['HOLDFAST_URL']}\\n")
+"""
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_an_application_that_reads_its_url_finds_the_campaigns_database(
+    tmp_path: Path, is_set: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    if is_set:
+        monkeypatch.setenv("HOLDFAST_URL", "sqlite:///never-opened.db")
+    (tmp_path / "shop.py").write_text(READS_THE_ENVIRONMENT)
+    (tmp_path / "holdfast.toml").write_text('url = "sqlite:///never-opened.db"\n')
+    words = ("--only", "kill", "--seconds", "2", "--every", "1", "--workers", "1", "-o", "json")
+    found = result_of(chaos(tmp_path, "shop:app", *words, "--keep", "kept", expected=None))
+    assert found["jobs"] > 0
+    seen = {each for line in (tmp_path / "seen").read_text().splitlines() for each in line.split()}
+    assert all("never-opened" not in each for each in seen), seen
+    assert "holdfast_chaos" in seen
+    assert not (tmp_path / "never-opened.db").exists()
+
+
 def test_job_types_that_need_no_input_are_started_by_themselves(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APPLICATION)
     words = ("--only", "kill", "--seconds", "2", "--every", "1", "--workers", "1", "-o", "json")

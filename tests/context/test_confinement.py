@@ -212,6 +212,24 @@ async def test_what_others_have_counts_for_nothing(tenants: TwoTenants) -> None:
             assert found.json() == {"count": 0, "more": False}, each
 
 
+async def test_a_filter_by_the_own_tenant_finds_all_and_by_another_nothing(
+    tenants: TwoTenants,
+) -> None:
+    own = {"filter": "context.tenant:acme"}
+    other = {"filter": f"context.tenant:globex-{CANARY}"}
+    async with tenants.client(Role.VIEWER) as client:
+        for path in ("/api/v1/jobs", "/api/v1/chains"):
+            everything = (await client.get(path)).json()
+            found = await client.get(path, params=own)
+            assert found.status_code == 200, found.text
+            assert found.json()["items"] == everything["items"], path
+            assert found.json()["items"], path
+            assert (await client.get(path, params=other)).json()["items"] == [], path
+        for path in ("/jobs", "/chains"):
+            assert (await client.get(path, params=own)).status_code == 200
+            assert (await client.get(path, params=other)).status_code == 200
+
+
 def test_no_list_ends_at_a_job_of_others(tenants: TwoTenants) -> None:
     store, read = tenants.app.database.store, tenants.app.database.read
     confinement = ContextConfinement("context.tenant:acme")
@@ -221,6 +239,8 @@ def test_no_list_ends_at_a_job_of_others(tenants: TwoTenants) -> None:
         JobQuery(blocker=tenants.theirs["later"]),
         JobQuery(blocker=tenants.nobodys["later"]),
         JobQuery(chain=tenants.theirs["later"]),
+        JobQuery(context={"tenant": "acme"}),
+        JobQuery(context={"tenant": f"globex-{CANARY}"}),
         *(JobQuery(states=(each,)) for each in STATES),
         JobQuery(states=("pending", "running")),
     ]

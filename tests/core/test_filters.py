@@ -60,7 +60,9 @@ def test_terms_are_read(text: str, terms: tuple[Term, ...]) -> None:
         ("atempt>3", "did you mean attempt?"),
         ("xyzzy:1", "use one of state, type"),
         ("state:faild", "did you mean failed?"),
-        ("state:processing", "use one of blocked|did you mean"),
+        ("state:processing", "did you mean running?"),
+        ("state:claimed", "did you mean running? The states are blocked, pending, running, "),
+        ("state:x", "The states are blocked"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(text: str, help: str) -> None:

@@ -122,7 +122,7 @@ async def test_groups_take_async_transactions(scene: GroupScene) -> None:
 
 
 def test_what_cannot_be_a_group_is_refused(scene: GroupScene) -> None:
-    with pytest.raises(InvalidOption):
+    with pytest.raises(InvalidOption, match="without inputs, start on_complete"):
         scene.start([])
     with pytest.raises(ChainNotFound):
         scene.groups.progress(uuid4())

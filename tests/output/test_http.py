@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 from django.conf import settings
-from django.http import HttpResponseBase
-from django.test import AsyncRequestFactory, RequestFactory
+from django.test import (
+    AsyncClient,
+    AsyncRequestFactory,
+    Client,
+    RequestFactory,
+    override_settings,
+)
+from django.urls import path
 from fastapi import FastAPI, Request
 from flask import Flask
 from flask import request as flask_request
@@ -23,7 +30,6 @@ from holdfast.app import Holdfast
 from holdfast.settings import read_settings
 from holdfast.web.app import create
 from holdfast_output.django import stream_response as django_stream
-from holdfast_output.errors import OutputPositionInvalid
 from holdfast_output.flask import stream_response as flask_stream
 from holdfast_output.starlette import stream_response
 from tests.output.scene import OutputScene
@@ -32,6 +38,8 @@ from tests.sealed.conftest import NEW
 from tests.support.serving import serve
 from tests.support.until import wait_until
 from tests.web.conftest import Api
+
+MISSING = "0190163d-8694-739b-aea5-966c26f8ad91"
 
 
 def events_of(text: str) -> list[tuple[str | None, str, Any]]:
@@ -183,18 +191,80 @@ def test_a_reader_that_goes_away_is_forgotten(scene: OutputScene) -> None:
 
 def test_flask_streams(spoken: tuple[OutputScene, Any]) -> None:
     scene, chain = spoken
+    answer = (
+        flask_site(scene).test_client().get(f"/chats/{chain.id}", headers={"Last-Event-ID": "1"})
+    )
+    assert answer.mimetype == "text/event-stream"
+    assert [each[0] for each in events_of(answer.text)] == ["2", "3", None]
+
+
+def flask_site(scene: OutputScene) -> Flask:
+    """The same with Flask."""
     site = Flask("chats")
 
     @site.get("/chats/<id>")
     def follow(id: str) -> Any:
         return flask_stream(scene.output, id, flask_request)
 
-    answer = site.test_client().get(f"/chats/{chain.id}", headers={"Last-Event-ID": "1"})
-    assert answer.mimetype == "text/event-stream"
-    assert [each[0] for each in events_of(answer.text)] == ["2", "3", None]
-    site.config["TESTING"] = True
-    with pytest.raises(OutputPositionInvalid):
-        site.test_client().get(f"/chats/{chain.id}", headers={"Last-Event-ID": "x"})
+    return site
+
+
+def django_urls(scene: OutputScene) -> Any:
+    """A module of URLs for Django: a sync and an async view."""
+
+    def follow(request: Any, id: str) -> Any:
+        return django_stream(scene.output, id, request)
+
+    async def follow_async(request: Any, id: str) -> Any:
+        return django_stream(scene.output, id, request)
+
+    views = [path("chats/<id>", follow), path("async/<id>", follow_async)]
+    module: Any = ModuleType("urls")
+    module.urlpatterns = views
+    return module
+
+
+async def answers_of(
+    scene: OutputScene, id: str, headers: dict[str, str]
+) -> list[tuple[int, str, Any]]:
+    """What each framework answers to a reader: status, media type and code."""
+    transport = httpx.ASGITransport(fastapi_site(scene))
+    async with httpx.AsyncClient(transport=transport, base_url="http://chats") as client:
+        seen: list[Any] = [
+            await client.get(f"/{each}/{id}", headers=headers) for each in ("chats", "sync")
+        ]
+    flask = flask_site(scene).test_client()
+    seen.append(await asyncio.to_thread(flask.get, f"/chats/{id}", headers=headers))
+    configure_django()
+    with override_settings(ROOT_URLCONF=django_urls(scene)):
+        visit = Client().get
+        seen.append(await asyncio.to_thread(visit, f"/chats/{id}", headers=headers))
+        for each in ("chats", "async"):
+            seen.append(await AsyncClient().get(f"/{each}/{id}", headers=headers))
+    return [
+        (each.status_code, each.headers["content-type"], json.loads(_body(each))["code"])
+        for each in seen
+    ]
+
+
+def _body(answer: Any) -> bytes:
+    body: bytes = answer.data if hasattr(answer, "data") else answer.content
+    return body
+
+
+@pytest.mark.parametrize(("id", "position"), [(MISSING, "0"), ("no-id", "0"), (MISSING, "x")])
+async def test_what_cannot_be_streamed_is_answered_before_the_stream_begins(
+    scene: OutputScene, id: str, position: str
+) -> None:
+    served = create(scene.app, settings=read_settings({}))
+    headers = {"Last-Event-ID": position}
+    ours = await Api(served, scene.app).call(
+        Role.DEVELOPER, "GET", f"/api/v1/chains/{id}/output/stream", headers=headers
+    )
+    wanted = (ours.status_code, "application/problem+json", ours.json()["code"])
+    assert wanted[0] in (400, 404, 422)
+    assert await answers_of(scene, id, headers) == [wanted] * 6
+    await served.state.site.close()
 
 
 def configure_django() -> None:
@@ -208,7 +278,7 @@ def test_django_streams_under_wsgi(spoken: tuple[OutputScene, Any]) -> None:
     scene, chain = spoken
     configure_django()
     request = RequestFactory().get("/", headers={"Last-Event-ID": "1"})
-    response: HttpResponseBase = django_stream(scene.output, chain, request)
+    response: Any = django_stream(scene.output, chain, request)
     text = b"".join(response).decode()
     assert response["Content-Type"] == "text/event-stream"
     assert [each[0] for each in events_of(text)] == ["2", "3", None]
@@ -218,7 +288,7 @@ async def test_django_streams_under_asgi(spoken: tuple[OutputScene, Any]) -> Non
     scene, chain = spoken
     configure_django()
     request = AsyncRequestFactory().get("/")
-    response = django_stream(scene.output, chain, request, after=2)
+    response: Any = django_stream(scene.output, chain, request, after=2)
     assert response.is_async
     text = b"".join([each async for each in response]).decode()
     assert [each[0] for each in events_of(text)] == ["3", None]

@@ -228,6 +228,7 @@ def test_what_cannot_work_is_refused_with_a_code_and_nothing_is_written(
         with pytest.raises(HoldfastError) as raised, scene.app.transaction() as tx:
             scene.schedules.set(tx, **asked)
         assert (raised.value.code, bool(raised.value.fix)) == (code, True), change
+        assert "tz=" not in raised.value.help
     assert scene.schedules.list() == []
 
 

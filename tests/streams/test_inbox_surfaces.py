@@ -62,7 +62,9 @@ def test_the_command_line_lists_inboxes_and_acts_on_parked_messages(parked: Inbo
     unconfirmed = invoke(parked, "skip", "stripe")
     assert (unconfirmed.exit_code, "was not confirmed" in unconfirmed.output) == (4, True)
     assert call(parked, "skip", "stripe", "--yes", "-o", "json") == [{"id": second["id"]}]
-    call(parked, "remove", "paid", "stripe", "--reason", "test")
+    unasked = invoke(parked, "remove", "paid", "stripe")
+    assert (unasked.exit_code, "2 inboxes was not confirmed" in unasked.output) == (4, True)
+    call(parked, "remove", "paid", "stripe", "--reason", "test", "--yes")
     assert call(parked, "list", "-o", "json") == []
     assert parked.parked() == []
     parked.app.close()
@@ -74,7 +76,7 @@ def test_an_unknown_inbox_is_named_with_the_nearest_and_one_that_is_read_stays(
     unknown = invoke(parked, "parked", "strip")
     assert (unknown.exit_code, "stripe" in unknown.output) == (3, True)
     parked.app.database.run(INBOXES.beat("paid", "worker", 60_000, None, None))
-    refused = invoke(parked, "remove", "paid")
+    refused = invoke(parked, "remove", "paid", "--yes")
     assert (refused.exit_code, "HF196" in refused.output) == (4, True)
     parked.app.close()
 

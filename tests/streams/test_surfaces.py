@@ -54,9 +54,9 @@ def test_the_command_line_lists_lag_and_parked_events_and_changes_readers(behind
     call(behind, "pause", "revenue", "--reason", "test")
     assert json.loads(call(behind, "list", "-o", "json"))[0]["state"] == "paused"
     call(behind, "resume", "revenue")
-    call(behind, "rewind", "revenue", "--since", "earliest")
+    call(behind, "rewind", "revenue", "--since", "earliest", "--yes")
     assert sum(each.lag for each in behind.lines("revenue")) >= 3
-    call(behind, "remove", "revenue")
+    call(behind, "remove", "revenue", "--yes")
     assert json.loads(call(behind, "list", "-o", "json")) == []
     behind.app.close()
 
@@ -74,11 +74,17 @@ MISSING = "0190163d-8694-739b-aea5-966c26f8ad91"
         ("retry revenu", 3, "revenue"),
         ("skip revenu --yes", 3, "revenue"),
         ("remove", 2, "NAME"),
-        ("rewind revenu", 3, "revenue"),
+        ("rewind revenu --since 2h", 3, "revenue"),
+        ("rewind revenue --yes", 2, "--since"),
+        ("rewind revenue --since latest", 4, "16 lines was not confirmed"),
+        ("rewind revenue --since latest --dry-run", 0, "would set revenue to latest in 16 lines"),
+        ("rewind revenue --since earliest --line 3", 4, "1 line was not confirmed"),
         ("rewind revenue --since yesterday-ish", 2, "yesterday-ish"),
-        ("rewind revenue --line 16", 3, "its lines are 0 to 15"),
-        ("rewind revenue --line 40000 --dry-run", 3, "its lines are 0 to 15"),
-        ("rewind revenue --line -1", 2, "-1"),
+        ("rewind revenue --since yesterday", 2, 'write "earliest", "latest", "2h"'),
+        ("rewind revenue --since 2h --line 16", 3, "its lines are 0 to 15"),
+        ("rewind revenue --since 2h --line 40000 --dry-run", 3, "its lines are 0 to 15"),
+        ("rewind revenue --since 2h --line -1", 2, "-1"),
+        ("remove revenue", 4, "1 reader was not confirmed"),
         ("rebase revenue", 4, "HF185"),
         ("recreate revenue", 4, "HF198"),
         ("parked revenue --state late", 2, "late"),

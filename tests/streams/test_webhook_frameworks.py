@@ -86,6 +86,7 @@ def test_sync_frameworks_take_webhooks_with_sync_and_async_handlers(
         assert (status, problem["code"]) == (401, "HF192")
     status, problem = post("plain", signed({"id": "x" * 100, "n": 1}))
     assert (status, problem["code"]) == (413, "HF075")
+    assert problem["help"] == "send less, or raise limit= of the inbox"
     assert post("nobody", signed({}))[0] == 404
     assert sorted(inbox.taken()) == [0, 1]
     run_on_loop(inbox.app.aclose())

@@ -179,6 +179,7 @@ async def test_a_body_that_does_not_say_how_long_it_is_is_cut_at_the_limit(
     async with serving(inbox) as client:
         answer = await client.post("/inbox/shop", content=chunks())
     assert (answer.status_code, answer.json()["code"]) == (413, "HF075")
+    assert answer.json()["help"] == "send less, or raise limit= of the inbox"
 
 
 async def test_while_the_database_is_away_the_sender_is_asked_to_come_back() -> None:

@@ -53,6 +53,12 @@ async def test_operators_pause_and_skip_and_developers_rewind_and_remove(
     assert (await api.call(Role.OPERATOR, "POST", f"{ONE}/resume", json={})).status_code == 200
     retried = await api.call(Role.OPERATOR, "POST", f"{ONE}/retry", json={})
     assert len(retried.json()["ids"]) == 1
+    for body in ({}, {"since": None}, {"since": "yesterday"}):
+        placeless = await api.call(Role.DEVELOPER, "POST", f"{ONE}/rewind", json=body)
+        assert placeless.status_code in (400, 422), placeless.text
+        assert "since" in placeless.json()["detail"]
+    ended = await api.call(Role.DEVELOPER, "POST", f"{ONE}/rewind", json={"since": "latest"})
+    assert any(ended.json()["positions"].values())
     moved = await api.call(Role.DEVELOPER, "POST", f"{ONE}/rewind", json={"since": "earliest"})
     assert set(moved.json()["positions"].values()) == {0}
     audit = (await api.call(Role.VIEWER, "GET", "/api/v1/audit")).json()["items"]

@@ -41,6 +41,15 @@ async def test_without_a_dashboard_the_api_works_and_says_how_to_get_one(
         assert (missing.status_code, missing.json()["code"]) == (404, "HF077")
 
 
+async def test_the_help_of_a_mounted_api_names_what_is_there(app: Holdfast) -> None:
+    site = Starlette(routes=[Mount("/holdfast", create(app, settings=read_settings({})))])
+    async with client(site) as visitor:
+        missing = (await visitor.get("/holdfast/api/v1/nothing")).json()
+        named = missing["help"].rpartition(" ")[2]
+        assert (missing["code"], named) == ("HF077", "/holdfast/api/v1/openapi.json")
+        assert (await visitor.get(named)).status_code == 200
+
+
 async def test_every_link_of_a_mounted_dashboard_stays_below_its_path(
     app: Holdfast, scene: Scene
 ) -> None:

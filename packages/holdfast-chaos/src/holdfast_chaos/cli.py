@@ -149,13 +149,14 @@ def chaos(
     6 if one is broken, and with 5 if too little happened to say. The same seed makes the same faults.
     """
     from holdfast_chaos.campaign import Campaign, CampaignPlan
-    from holdfast_chaos.users_app import choose_starts, longest_lease_s
+    from holdfast_chaos.users_app import choose_starts, longest_lease_s, name_database
     from holdfast_chaos.view import show_campaign
 
     if inputs and spec is None:
         raise CommandUsage(
             "--input needs an application", help="name it first: holdfast chaos app:app"
         )
+    name_database(url)
     starts = () if spec is None else choose_starts(spec, inputs)
     plan = CampaignPlan(
         seconds=seconds,

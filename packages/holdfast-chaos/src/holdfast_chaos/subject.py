@@ -37,8 +37,15 @@ class SubjectOptions(msgspec.Struct, frozen=True):
     app: str | None = None
 
     def to_environment(self) -> dict[str, str]:
-        """Return the variables that tell it."""
-        return {SUBJECT_VARIABLE: msgspec.json.encode(self).decode()}
+        """Return the variables that tell it.
+
+        An application that reads where its database is finds the campaign's, whatever a file of settings says.
+        """
+        return {
+            SUBJECT_VARIABLE: msgspec.json.encode(self).decode(),
+            "HOLDFAST_URL": self.url,
+            "HOLDFAST_SCHEMA": self.schema,
+        }
 
 
 class SubjectWork(msgspec.Struct):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,11 @@ from holdfast.cli.session import load_app
 from holdfast.core.errors import CommandUsage, PayloadError
 from holdfast.core.registry import JobType
 from holdfast_chaos.errors import CampaignInputMissing
+
+
+def name_database(url: str | None) -> None:
+    """Have an application that reads HOLDFAST_URL find something, as its types are only read here."""
+    os.environ.setdefault("HOLDFAST_URL", url or "sqlite:///:memory:")
 
 
 def choose_starts(spec: str, inputs: Sequence[str]) -> list[tuple[str, Any]]:

@@ -42,6 +42,7 @@ _READS = {
     "job_walk_not_completed": _WALK,
     "job_walk_blocker": _WALK,
     "job_walk_key": _WALK,
+    "job_walk_context": _WALK,
     "job_walk_chain": Cut(id="chain"),
     "job_context_names": Cut(instead="context_names"),
     "job_ids_like": Cut(instead="context_ids_like"),

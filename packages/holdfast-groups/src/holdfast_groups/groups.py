@@ -107,7 +107,10 @@ class JobGroups:
         """
         wanted = list(inputs)
         if not wanted:
-            raise InvalidOption("a group needs at least one input")
+            raise InvalidOption(
+                "a group needs at least one input",
+                help="without inputs, start on_complete by itself instead",
+            )
         follower = END if on_complete is None else on_complete
         app = self._app
         started: Any = app.start_many(tx, target, wanted, **options)

@@ -139,10 +139,14 @@ class OutputReader:
             return [sealed_marker(batch.data)] * count
         return values if self._show is None else [self._show(each) for each in values]
 
-    def read_all(self, store: Store) -> Op[list[OutputItem]]:
-        """Read all there is. Raises: ChainNotFound."""
+    def check(self, store: Store) -> Op[None]:
+        """See that there is the chain. Raises: ChainNotFound."""
         if not (yield from store.chains.get([self.chain])):
             raise (yield from no_such_chain(store, self.chain))
+
+    def read_all(self, store: Store) -> Op[list[OutputItem]]:
+        """Read all there is. Raises: ChainNotFound."""
+        yield from self.check(store)
         yield from self.begin()
         items: list[OutputItem] = []
         while True:
@@ -165,6 +169,11 @@ class AsyncChainOutput:
         return await database.read_async(
             OutputReader(self._app, chain, after).read_all(database.store)
         )
+
+    async def check(self, chain: Id, *, after: object = 0) -> None:
+        """See `ChainOutput.check`."""
+        database = self._app.database
+        await database.read_async(OutputReader(self._app, chain, after).check(database.store))
 
     async def follow(
         self, chain: Id, *, after: int = 0, timeout: Duration | None = None
@@ -231,6 +240,11 @@ class ChainOutput:
         """
         database = self._app.database
         return database.read(OutputReader(self._app, chain, after).read_all(database.store))
+
+    def check(self, chain: Id, *, after: object = 0) -> None:
+        """See that a chain can be read from a position on. Raises: ChainNotFound, InvalidId, OutputPositionInvalid."""
+        database = self._app.database
+        database.read(OutputReader(self._app, chain, after).check(database.store))
 
     def follow(
         self, chain: Id, *, after: int = 0, timeout: Duration | None = None

@@ -12,9 +12,12 @@ from typing import Any
 import msgspec
 
 from holdfast.client.start_options import Id
+from holdfast.core.errors import HoldfastError
+from holdfast.core.redaction import redact
 from holdfast_output.output import ChainOutput, OutputEnd, OutputItem, check_position
 
 MEDIA = "text/event-stream"
+PROBLEM = "application/problem+json"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 ALIVE_S = 15.0
 """How often a comment is sent while nothing else is, so that proxies keep the connection."""
@@ -26,6 +29,19 @@ ALIVE = b": alive\n\n"
 def position_of(last_event_id: str | None, after: object = None) -> int:
     """Return where a reader goes on: behind the event that it had last. Raises: OutputPositionInvalid."""
     return check_position(last_event_id if last_event_id else 0 if after is None else after)
+
+
+def refuse(error: HoldfastError) -> tuple[bytes, int]:
+    """Return the body and the status that answer an error before a stream begins."""
+    document = {
+        "type": f"urn:holdfast:error:{error.code}",
+        "title": (type(error).__doc__ or "").partition("\n")[0].removesuffix("."),
+        "status": error.http_status,
+        "detail": redact(error.message),
+        "code": error.code,
+        "help": error.help,
+    }
+    return msgspec.json.encode(document), error.http_status
 
 
 def json_of(item: OutputItem) -> dict[str, Any]:

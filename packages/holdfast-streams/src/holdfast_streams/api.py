@@ -11,9 +11,9 @@ from holdfast_streams.registration import parse_start
 
 
 class RewindRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a reader is set to: `earliest`, a time, how long ago, or null for the end; in one line or in all."""
+    """Where a reader is set to: `earliest`, `latest`, a time, or how long ago; in one line or in all."""
 
-    since: str | None = None
+    since: str
     line: int | None = None
     reason: str | None = None
 

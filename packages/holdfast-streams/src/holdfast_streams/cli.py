@@ -93,8 +93,9 @@ def _add_change(
     done: str,
     text: str,
     example: str,
+    loses: str | None = None,
 ) -> None:
-    """Add a command that changes readers or inboxes by name."""
+    """Add a command that changes readers or inboxes by name; what it `loses`, it asks for first."""
 
     @group.command(name, help=text, examples=(example,))
     @click.argument("names", nargs=-1, required=True, metavar="NAME...")
@@ -106,6 +107,9 @@ def _add_change(
             session.run(admin.find(caller, each))
         run = partial(getattr(admin, name), caller)
         listed = ", ".join(names)
+        if loses and not change.dry_run:
+            rows = [{"name": each} for each in names]
+            confirm_change(change, name, loses, rows, columns("name"), many=True)
         change_named(
             session, change, names, run, would=f"{name} {listed}", done=f"{listed}: {done}"
         )
@@ -263,6 +267,7 @@ _add_change(
     "removed",
     "Forget readers that no process runs, with their positions and parked events.",
     "holdfast streams remove old_feed --reason 'replaced'",
+    loses="reader",
 )
 
 
@@ -276,31 +281,34 @@ _add_change(
 @click.argument("name", metavar="NAME")
 @click.option(
     "--since",
+    required=True,
     metavar="WHEN",
-    help="earliest, a time, or how long ago; without it, the end of the log.",
+    help="earliest, latest, a time, or how long ago; latest is the end of the log.",
 )
 @click.option("--line", type=click.IntRange(min=0), help="Only this line.")
 @change_options
 @with_database
 def rewind(
-    session: CliSession, name: str, since: str | None, line: int | None, change: ChangeOptions
+    session: CliSession, name: str, since: str, line: int | None, change: ChangeOptions
 ) -> None:
     """Set a reader back to events it has read, or forward past those it has not."""
+    from holdfast_streams.admin import stream_json
     from holdfast_streams.registration import parse_start
 
     instant, ago_ms = parse_start(since)
-    where = "the end" if since is None else since
-    if change.dry_run:
-        session.run(_admin(session).find_line(session.caller(), name, line))
-        print_info(f"would set {name} to {where}; nothing was changed")
+    admin, caller = _admin(session), session.caller(change.reason)
+    session.run(admin.find_line(caller, name, line))
+    lines = stream_json(session.run(admin.get(caller, name)))["lines"]
+    meant = [each for each in lines if line in (None, each["line"])]
+    if not confirm_change(
+        change, f"set {name} to {since} in", "line", meant, _LINE_COLUMNS, many=True, id="line"
+    ):
         return
-    moved = session.run(
-        _admin(session).rewind(session.caller(change.reason), name, instant, ago_ms, line)
-    )
+    moved = session.run(admin.rewind(caller, name, instant, ago_ms, line))
     rows = [{"line": number, "position": position} for number, position in moved]
     if change.output != "table":
         write_records(rows, (), change.output, id="line")
-    print_info(f"{name} was set to {where} in {pluralize(len(moved), 'line')}")
+    print_info(f"{name} was set to {since} in {pluralize(len(moved), 'line')}")
 
 
 _add_parked(
@@ -362,4 +370,5 @@ _add_change(
     "removed",
     "Forget inboxes that no process reads, with what they parked.",
     "holdfast inbox remove old_shop --reason 'replaced'",
+    loses="inbox",
 )

@@ -210,8 +210,11 @@ class Streams:
 
 
 def parse_start(since: object) -> tuple[Instant | None, int | None]:
-    """Read where a reader begins: as an instant, or as milliseconds before now. Raises: InvalidOption."""
-    if since is None:
+    """Read where a reader begins: as an instant, or as milliseconds before now. Raises: InvalidOption.
+
+    None and "latest" are the end of the log.
+    """
+    if since is None or since == "latest":
         return None, None
     if since == "earliest":
         return EARLIEST, None
@@ -221,7 +224,12 @@ def parse_start(since: object) -> tuple[Instant | None, int | None]:
         except InvalidDuration:
             if not isinstance(since, str):
                 raise
-    return parse_since(since), None
+    try:
+        return parse_since(since), None
+    except InvalidOption as error:
+        raise InvalidOption(
+            error.message, help='write "earliest", "latest", "2h" for how long ago, or "2026-01-01"'
+        ) from None
 
 
 def _check_pattern(pattern: object) -> str:

@@ -131,15 +131,27 @@ def _usage_error(error: click.UsageError) -> CommandUsage:
     near = ""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         near = _nearest_option(error.option_name, error.ctx.command.params)
-    message = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
-    return CommandUsage(f"{path}: {_sentence(message)}", help=near or f"see `{path} --help`")
+    return CommandUsage(
+        f"{path}: {_sentence(_message_of(error))}", help=near or f"see `{path} --help`"
+    )
+
+
+def _message_of(error: click.UsageError) -> str:
+    """Return what is wrong; with a number, which ones are possible."""
+    if isinstance(error, click.NoSuchOption):
+        return error.message
+    kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
+    if not isinstance(kind, click.IntRange) or kind.min is None:
+        return error.format_message()
+    bounds = f"of at least {kind.min}" if kind.max is None else f"from {kind.min} to {kind.max}"
+    return error.format_message().replace("valid integer range", f"whole number {bounds}")
 
 
 def _nearest_option(name: str, params: Sequence[click.Parameter]) -> str:
     """Suggest an option, or the filter's term for a word that is none: `--state failed` is state:failed."""
     options = [each for param in params for each in param.opts if each.startswith("-")]
     if name == "--url":
-        return "this application sets its own database; HOLDFAST_URL applies only to applications that don't"
+        return "the application has its own database: that of Holdfast(url), or HOLDFAST_URL for Holdfast()"
     if not takes_filter(params):
         return nearest(name, options)
     from holdfast.core.filters import FIELDS

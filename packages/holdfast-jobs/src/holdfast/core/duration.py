@@ -54,7 +54,8 @@ def format_span(us: int) -> str:
 
 def pluralize(number: int, noun: str, more: str = "") -> str:
     """Write a number with its noun, as in "1 job", "2 jobs" and, where counting stopped, "1000+ jobs"."""
-    return f"{number}{more} {noun}" if number == 1 and not more else f"{number}{more} {noun}s"
+    plural = f"{noun}es" if noun.endswith("x") else f"{noun}s"
+    return f"{number}{more} {noun if number == 1 and not more else plural}"
 
 
 def _exact_ms(value: object) -> float:

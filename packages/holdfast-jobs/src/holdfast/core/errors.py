@@ -1045,7 +1045,7 @@ class InvalidOption(HoldfastError, code="HF073", http_status=400, exit_code=2):
     usable.
     """
 
-    fix = "use a value in the range the message names"
+    fix = "give it a value as the message says"
 
 
 class ContextInvalid(InvalidOption, code="HF201"):
@@ -1078,7 +1078,7 @@ class InvalidSchedule(ScheduleError, code="HF081"):
     A cycle runs at an interval, or by a five-field cron expression in an IANA time zone.
     """
 
-    fix = 'write every="2m", or cron="17 3 * * *" with tz="America/Santiago"'
+    fix = 'write every="2m", or a cron expression of five fields: cron="17 3 * * *"'
 
 
 class RequestError(HoldfastError, http_status=400):
@@ -1101,7 +1101,7 @@ class BodyTooLarge(RequestError, code="HF075", http_status=413):
     Requests are read into memory, so their size is checked first.
     """
 
-    fix = "send less, or raise the limit where the API is created"
+    fix = "send less, or raise the limit: body_limit= of the API, limit= of an inbox"
 
 
 class Changed(RequestError, code="HF076", http_status=412):

@@ -289,9 +289,25 @@ def _read(kind: Kind, text: str) -> Value:
                 raise FilterError(error.message, help=error.help) from error
 
 
+_STATES_ELSEWHERE = {
+    "active": "running",
+    "claimed": "running",
+    "executing": "running",
+    "processing": "running",
+    "queued": "pending",
+    "scheduled": "pending",
+    "dead": "failed",
+    "done": "completed",
+    "succeeded": "completed",
+}
+
+
 def _read_state(text: str) -> str:
     if text not in STATES:
-        raise FilterError(f"{text[:40]!r} is not a state", help=_help_with(text, STATES))
+        meant = _STATES_ELSEWHERE.get(text.lower())
+        near = f"did you mean {meant}?" if meant else nearest(text.lower(), STATES)
+        help = f"{near} The states are {', '.join(STATES)}".strip()
+        raise FilterError(f"{text[:40]!r} is not a state", help=help)
     return text
 
 

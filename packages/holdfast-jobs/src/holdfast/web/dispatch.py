@@ -17,7 +17,7 @@ from starlette.types import Scope
 from holdfast.admin.access import Caller, Principal, Role, check
 from holdfast.admin.serializers import require
 from holdfast.core.errors import DatabaseError, DatabaseUnreachable, HoldfastError, NoSuchRoute
-from holdfast.web.middleware import read_body, request_id_of
+from holdfast.web.middleware import read_body, request_id_of, root_path
 from holdfast.web.problems import failure_response, problem_response
 from holdfast.web.route import ApiResponse, BoundRequest, Route, read_json, read_params, read_reason
 
@@ -43,7 +43,7 @@ def make_endpoint(site: Site, route: Route) -> Endpoint:
         try:
             return await _handle(site, route, request)
         except HoldfastError as error:
-            return problem_response(error, request_id_of(request))
+            return _refuse(request, error)
         except Exception:
             log.exception("request %s failed", request_id_of(request))
             return failure_response(request_id_of(request))
@@ -57,11 +57,17 @@ async def not_found(request: Request, error: Exception) -> Response:
         return redirect
     allowed = sorted(_methods(request, request.scope))
     if not allowed:
-        return problem_response(no_such_route(request), request_id_of(request))
+        return _refuse(request, no_such_route(request))
     refusal = no_such_route(request, f"use {' or '.join(allowed)}")
     response = problem_response(refusal, request_id_of(request), 405)
     response.headers["Allow"] = ", ".join(allowed)
     return response
+
+
+def _refuse(request: Request, error: HoldfastError) -> Response:
+    """Respond with an error; what it names of this API is where the API is mounted."""
+    error.help = error.help.replace(" /api/", f" {root_path(request)}/api/")
+    return problem_response(error, request_id_of(request))
 
 
 def redirect_without_slash(request: Request) -> Response | None:

@@ -47,13 +47,19 @@ def inbox_view(app: Holdfast) -> Callable[..., HttpResponse]:
     return view
 
 
+_TOO_BIG = BodyTooLarge(
+    "the body is larger than Django accepts",
+    help="send less, or raise DATA_UPLOAD_MAX_MEMORY_SIZE and limit= of the inbox",
+)
+
+
 def _answer(app: Holdfast, name: str, request: HttpRequest) -> WebhookAnswer:
     try:
         length = str(request.META.get("CONTENT_LENGTH") or "")
         check_length(find_webhook(app, name), int(length) if length.isdigit() else 0)
         body = request.body
     except RequestDataTooBig:
-        return refuse(app, name, BodyTooLarge("the body is larger than Django accepts"))
+        return refuse(app, name, _TOO_BIG)
     except HoldfastError as error:
         return refuse(app, name, error)
     return run_on_loop(receive(app, name, request.headers, body))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import HoldfastError, MissingExtra
+from holdfast.core.errors import BodyTooLarge, HoldfastError, MissingExtra
 
 try:
     from starlette.requests import Request
@@ -16,7 +16,13 @@ except ImportError as error:
     ) from error
 
 from holdfast.web.middleware import read_body
-from holdfast_streams.inbox.webhook import WebhookAnswer, find_webhook, receive, refuse
+from holdfast_streams.inbox.webhook import (
+    LIMIT_HELP,
+    WebhookAnswer,
+    find_webhook,
+    receive,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -39,6 +45,8 @@ async def answer_request(app: Holdfast, name: str, request: Request) -> WebhookA
     """Read a request's body within its inbox's limit, and take it."""
     try:
         body = await read_body(request, find_webhook(app, name).limit)
+    except BodyTooLarge as error:
+        return refuse(app, name, BodyTooLarge(error.message, help=LIMIT_HELP))
     except HoldfastError as error:
         return refuse(app, name, error)
     return await receive(app, name, request.headers, body)

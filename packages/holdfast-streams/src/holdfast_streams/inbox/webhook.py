@@ -78,10 +78,13 @@ def find_webhook(app: Holdfast, name: str) -> Inbox:
     return inbox
 
 
+LIMIT_HELP = "send less, or raise limit= of the inbox"
+
+
 def check_length(inbox: Inbox, length: int) -> None:
     """Refuse a body that is too long. Raises: BodyTooLarge."""
     if length > inbox.limit:
-        raise BodyTooLarge(f"the body has more than {inbox.limit} bytes", help="raise limit=")
+        raise BodyTooLarge(f"the body has more than {inbox.limit} bytes", help=LIMIT_HELP)
 
 
 async def receive(
