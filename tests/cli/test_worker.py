@@ -292,11 +292,16 @@ def test_what_a_busy_worker_claimed_ahead_goes_to_an_idle_one(folder: Path, scen
     assert {scene.state(each) for each in ids} == {"completed"}
 
 
-def test_draining_does_not_wait_for_a_database_that_is_not_there(folder: Path) -> None:
+@pytest.mark.parametrize("words", ["worker shop:app --drain", "tick shop:app"])
+def test_a_drain_and_a_tick_do_not_wait_for_a_database_that_is_not_there(
+    folder: Path, words: str
+) -> None:
     url = {"HOLDFAST_URL": "postgresql://nobody@127.0.0.1:1/nothing"}
-    with Command("worker", "shop:app", "--drain", env=url) as command:
+    with Command(*words.split(), env=url) as command:
         assert command.process.wait(PATIENCE_S) == Exit.DATABASE
-        assert "error[HF043]" in command.error()
+        error = command.error()
+    assert "error[HF043]" in error
+    assert "waiting for it" not in error
 
 
 def test_a_terminal_that_is_closed_lets_handlers_end(folder: Path, scene: Scene) -> None:

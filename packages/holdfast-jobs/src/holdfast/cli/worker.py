@@ -384,7 +384,7 @@ def tick(
     settings = load_settings({"WORKER_TICK_RUNNERS": runners})
     app = load_app(spec)
     warn_of_unknown(settings)
-    check_schema_if_reachable(app, spec)
+    check_schema(app, f" --app {spec}")
     with open_app(app) as session:
         summary = session.run(_tick(app, settings, output))
     _write(summary, output)
