@@ -140,6 +140,7 @@ def test_help_answers_at_once() -> None:
             id="a long number",
         ),
         ("retry", "holdfast has no command 'retry'", "did you mean `holdfast jobs retry`?"),
+        ("why 7", "holdfast has no command 'why'", "did you mean `holdfast jobs show`?"),
         ("cron", "holdfast has no command 'cron'", "did you mean `holdfast cycles`?"),
         ("queue", "holdfast has no command 'queue'", "did you mean `holdfast types`?"),
         ("beat", "holdfast has no command 'beat'", "did you mean `holdfast cycles`?"),

@@ -24,7 +24,7 @@ APPLICATION = """
 import asyncio
 import pathlib
 import time
-from holdfast import Holdfast, Job
+from holdfast import Holdfast, Job, Rate
 
 app = Holdfast()
 
@@ -47,6 +47,12 @@ async def held(job: Job[None]) -> None:
 @app.on("order.placed")
 def mail(job: Job[dict]) -> None:
     print("mailed", flush=True)
+
+@app.job("ask", rates=[Rate(2, "300ms")])
+def ask(job: Job[None]) -> None: ...
+
+@app.job("rare", rates=[Rate(2, "1h")])
+def rare(job: Job[None]) -> None: ...
 
 nothing = Holdfast()
 clockwork = Holdfast()
@@ -82,6 +88,23 @@ def test_draining_runs_what_is_due_and_ends(folder: Path, scene: Scene) -> None:
     assert scene.state(later) == "pending"
     assert "worker=w-1-" in done.stderr
     assert done.stdout == ""
+
+
+def test_draining_waits_for_short_rates_and_says_what_longer_ones_left(
+    folder: Path, scene: Scene, run: Run
+) -> None:
+    for name in ("ask", "rare"):
+        for _ in range(5):
+            scene.start(name, input="null")
+    scene.start("hello", input='{"name":"ana"}')
+    assert run("types", "pause", "hello", "--yes").exit_code == 0
+    done = drained()
+    assert done.returncode == 0, done.stderr
+    left = [line for line in done.stderr.splitlines() if "left " in line]
+    assert [line[line.index("left ") :] for line in left] == [
+        "left 1 due job of hello, held by a limit or a pause",
+        "left 3 due jobs of rare, held by their rate or a pause",
+    ]
 
 
 def test_draining_runs_what_killed_workers_left_however_many_there_were(
@@ -269,11 +292,16 @@ def test_what_a_busy_worker_claimed_ahead_goes_to_an_idle_one(folder: Path, scen
     assert {scene.state(each) for each in ids} == {"completed"}
 
 
-def test_draining_does_not_wait_for_a_database_that_is_not_there(folder: Path) -> None:
+@pytest.mark.parametrize("words", ["worker shop:app --drain", "tick shop:app"])
+def test_a_drain_and_a_tick_do_not_wait_for_a_database_that_is_not_there(
+    folder: Path, words: str
+) -> None:
     url = {"HOLDFAST_URL": "postgresql://nobody@127.0.0.1:1/nothing"}
-    with Command("worker", "shop:app", "--drain", env=url) as command:
+    with Command(*words.split(), env=url) as command:
         assert command.process.wait(PATIENCE_S) == Exit.DATABASE
-        assert "error[HF043]" in command.error()
+        error = command.error()
+    assert "error[HF043]" in error
+    assert "waiting for it" not in error
 
 
 def test_a_terminal_that_is_closed_lets_handlers_end(folder: Path, scene: Scene) -> None:
@@ -336,7 +364,7 @@ def test_an_unknown_type_is_answered_with_the_nearest(folder: Path, run: Run) ->
     assert "did you mean hello?" in result.stderr
     nothing = run("worker", "shop", "--types", "pdf.*")
     assert "no handler for 'pdf.*'" in nothing.stderr
-    assert "handled types: held, hello, order.placed/mail, slow" in nothing.stderr
+    assert "handled types: ask, held, hello, order.placed/mail, rare, slow" in nothing.stderr
 
 
 @pytest.mark.parametrize("types", ["", " , "])

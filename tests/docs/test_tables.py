@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 from holdfast import Holdfast
 from holdfast.scheduler.doctor.checks import run_checks
@@ -33,6 +34,38 @@ def test_three_rows_of_the_benchmarks_are_quoted_in_the_readme_and_none_elsewher
     assert quoted[0].startswith("| **holdfast** |")
     assert set(quoted) < set(compared("docs/why/benchmarks.md"))
     assert compared("docs/why/comparison.md") == []
+
+
+def extras_of(path: str) -> dict[str, list[str]]:
+    """The extras of a project and what each requires."""
+    project: dict[str, dict[str, list[str]]] = tomllib.loads(page(path))["project"]
+    return project["optional-dependencies"]
+
+
+def test_the_table_of_extras_has_each_one_and_those_in_all_come_before_it() -> None:
+    rows = page("docs/start/install.md").partition("| extra | for |")[2].partition("\n\n")[0]
+    listed = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.+?) \|", rows, re.MULTILINE)))
+    extras = extras_of("packages/holdfast-jobs/pyproject.toml")
+    (in_all,) = extras["all"]
+    assert sorted(listed) == sorted(extras)
+    assert set(listed[: listed.index("all")]) == set(in_all.partition("[")[2].strip("]").split(","))
+    marked = re.findall(r"^\| `(\w+)` .*not in `all`", rows, re.MULTILINE)
+    assert marked == listed[listed.index("all") + 1 :]
+
+
+def test_a_checkout_has_the_same_extras_as_the_package_and_the_same_in_all() -> None:
+    extras = extras_of("packages/holdfast-jobs/pyproject.toml")
+    of_checkout = extras_of("pyproject.toml")
+    assert of_checkout.keys() == extras.keys()
+    in_all = extras["all"][0].partition("[")[2].strip("]").split(",")
+    for extra in in_all:
+        ours = {each for each in extras[extra] if each.startswith("holdfast-")}
+        installed = " ".join(of_checkout["all"])
+        assert all(f"{each} @" in installed for each in ours), extra
+        assert ours or re.search(rf"\b{extra}\b", of_checkout["all"][0]), extra
+    named = set(re.findall(r"(holdfast-\w+) @", " ".join(of_checkout["all"])))
+    beside = {"holdfast-jobs", "holdfast-django", "holdfast-chaos", "holdfast-bench"}
+    assert named | beside == {each.name for each in (ROOT / "packages").iterdir()}
 
 
 async def test_the_checklist_names_what_doctor_looks_at(postgres_url: str, sqlite_url: str) -> None:

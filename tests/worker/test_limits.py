@@ -122,6 +122,36 @@ async def test_a_rate_holds_in_any_period(workshop: Workshop) -> None:
     assert starts.most_within(599) <= 4
 
 
+@pytest.mark.parametrize("rule", [Rate(4, "600ms"), Rate(4, "600ms", by="tenant")])
+async def test_a_worker_that_ends_when_idle_waits_for_a_short_rate(
+    workshop: Workshop, rule: Rate
+) -> None:
+    starts = Starts()
+    workshop.handle("ask", starts, rates=[rule])
+    await start(workshop, "ask", "a", 10)
+    report = await workshop.until_idle(rate_wait_ms=600)
+    assert (report.reason, report.counters["processed"]) == ("idle", 10)
+    assert starts.most_within(599) <= 4
+
+
+async def test_it_leaves_what_a_longer_rate_or_a_retry_holds_back(workshop: Workshop) -> None:
+    starts = Starts()
+
+    async def fail(job: Job[Any]) -> None:
+        raise OSError
+
+    workshop.handle("ask", starts, rates=[Rate(4, "601ms")])
+    workshop.handle("again", fail, rates=[Rate(4, "100ms")], retry=Retry(base="5s", cap="5s"))
+    await start(workshop, "ask", None, 10)
+    await start(workshop, "again", None)
+    report = await workshop.until_idle(rate_wait_ms=600)
+    assert (report.reason, report.counters["processed"], report.counters["retried"]) == (
+        "idle",
+        4,
+        1,
+    )
+
+
 async def test_jobs_of_a_key_run_in_order_through_retries(workshop: Workshop) -> None:
     runs: defaultdict[str, list[int]] = defaultdict(list)
 

@@ -235,7 +235,7 @@ SYNONYMS = {
             "signal": "signals approve",
             "jobs cancel": "cancel revoke kill abort",
             "jobs list": "list ls tasks task job",
-            "jobs show": "show get result inspect",
+            "jobs show": "show get result inspect why",
             "jobs tail": "logs log tail follow monitor",
             "dead list": "failed failures dlq errors",
             "dead redrive": "redrive replay",

@@ -57,6 +57,10 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.worker.worker import Worker, WorkerReport
 
+RATE_WAIT_MS = 60_000
+"""A drain waits for rates whose periods are no longer."""
+MAX_COUNTED = 100_000
+
 
 @click.command(
     "worker",
@@ -77,7 +81,9 @@ if TYPE_CHECKING:
     help="Worker processes to supervise.  [HOLDFAST_PROCESSES]",
 )
 @click.option("--types", metavar="A,B,…", help="Only these job types; * matches anything.")
-@click.option("--drain", is_flag=True, help="Exit when nothing is due or running.")
+@click.option(
+    "--drain", is_flag=True, help="Exit when nothing is due or running; wait for rates up to 1m."
+)
 @click.option("--reload", is_flag=True, help="Restart when a source file below changes.")
 @click.option("--name", help="Prefix of the worker's id.  [HOLDFAST_WORKER_NAME]")
 @click.option(
@@ -273,6 +279,8 @@ def _run(
                 tune_interpreter(app.database.store.dialect)
                 async with notifier.keep_alive(worker.answer):
                     report = await mode.run()
+                if drain and report.reason == "idle":
+                    await _print_left(app, types)
                 if report.exit_code:
                     exit_now(report.exit_code, mode.holding)
                 return report
@@ -315,8 +323,19 @@ async def _recover(app: Holdfast, settings: Settings) -> None:
 def _drain_worker(app: Holdfast, settings: Settings, types: list[str]) -> Worker:
     from holdfast.worker.options import worker_options
 
-    options = replace(worker_options(settings), stop_when_idle=True)
+    options = replace(worker_options(settings), stop_when_idle=True, rate_wait_ms=RATE_WAIT_MS)
     return app.make_worker(options, types=types)
+
+
+async def _print_left(app: Holdfast, types: list[str]) -> None:
+    """Say of each type how many due jobs a drain leaves, and what they may wait for."""
+    due = await app.database.read_async(app.database.store.workers.due(types, MAX_COUNTED))
+    for name, number in sorted(due.items()):
+        flow = app.registry.get(name).flow
+        held = "their rate or a pause" if flow and flow.has_rate else "a limit or a pause"
+        if number:
+            more = "+" * (number == MAX_COUNTED)
+            print_info(f"left {pluralize(number, 'due job', more)} of {name}, held by {held}")
 
 
 log = getLogger("holdfast.cli")
@@ -365,7 +384,7 @@ def tick(
     settings = load_settings({"WORKER_TICK_RUNNERS": runners})
     app = load_app(spec)
     warn_of_unknown(settings)
-    check_schema_if_reachable(app, spec)
+    check_schema(app, f" --app {spec}")
     with open_app(app) as session:
         summary = session.run(_tick(app, settings, output))
     _write(summary, output)

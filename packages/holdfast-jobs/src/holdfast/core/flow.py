@@ -187,6 +187,12 @@ class Flow(msgspec.Struct, frozen=True):
         """Whether starts are counted, so that no job may be taken before there is a slot for it."""
         return any(each.rate or each.cost_rate for each in (self.per_key, *self.shared))
 
+    @property
+    def period_ms(self) -> int:
+        """The longest period of its rates, 0 without one."""
+        rules = (self.per_key, *self.shared)
+        return max(max(each.period_ms or 0, each.cost_period_ms or 0) for each in rules)
+
     def partition_of(self, text: str) -> str:
         """Return the partition where a job with this stored input waits. Raises: InputInvalid."""
         return partition_id(self.type, self.key_of(text))

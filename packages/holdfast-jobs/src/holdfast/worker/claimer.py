@@ -107,7 +107,7 @@ class Claimer:
             self._claim_into_freed_slots()
             if found is None:
                 continue
-            if not found and self._has_nothing_left(is_idle):
+            if not found and await self._has_nothing_left(is_idle):
                 return "idle"
             await self._wait_for_more(found > 0)
         return "stopped"
@@ -235,7 +235,7 @@ class Claimer:
         for each in suspects:
             self._quarantine.put(each)
 
-    def _has_nothing_left(self, is_idle: bool) -> bool:
+    async def _has_nothing_left(self, is_idle: bool) -> bool:
         """Whether the worker is to end because nothing is due; where only suspects are left, it is their turn."""
         self._look_everywhere_if_asked()
         ends = is_idle and self._context.options.stop_when_idle and self._room.left != 0
@@ -246,7 +246,7 @@ class Claimer:
         if self._quarantine.note_idle():
             self.hint(None, full_scan=True)
             return False
-        return ends
+        return ends and not await self._limited.waits_for_rate()
 
     async def _wait_for_more(self, has_found: bool) -> None:
         """Wait until something happens or a source, or a type that is paused, is due again."""

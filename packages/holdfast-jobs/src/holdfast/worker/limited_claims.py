@@ -77,6 +77,7 @@ class TypePolls(msgspec.Struct):
     busy_s: float = BUSY_MIN_S
     is_full_poll: bool = True
     is_idle: bool = False
+    next_us: int | None = None
     is_hinted: bool = False
     has_unqueued: bool = False
     marks: dict[int, SignalMark] = msgspec.field(default_factory=dict)
@@ -170,6 +171,7 @@ class TypePolls(msgspec.Struct):
         poll_s = self.backoff.poll_s(random)
         is_busy = answer.busy or (answer.left > 0 and not answer.jobs)
         self.is_idle = not (answer.jobs or has_more or is_busy) and self.is_full_poll
+        self.next_us = answer.next_us
         self.next_at = now + self._pause(answer, has_more, is_busy, poll_s, random)
         if not self.is_full_poll:
             self.next_at = min(self.next_at, max(now, self.full_due))
@@ -331,6 +333,24 @@ class LimitedClaims:
     def is_exhausted(self) -> bool:
         """Whether the last poll of each type found nothing that may start now."""
         return all(each.is_idle for each in self._polls.values())
+
+    async def waits_for_rate(self) -> bool:
+        """Whether jobs are due that a rate lets start as soon as the options have a worker wait for it."""
+        most_ms, now = self._context.options.rate_wait_ms, self._clock.monotonic()
+        names = [
+            each.type
+            for each in self._polls.values()
+            if each.flow is not None
+            and 0 < each.flow.period_ms <= most_ms
+            and each.next_us is not None
+            and each.next_us <= most_ms * 1000
+            and self._room_of(each, 1, now) > 0
+        ]
+        due = dict.fromkeys(names, 1)
+        if names:
+            with self._context.health.report(self._link.purpose):
+                due = await self._link.run(self._context.store.workers.due(names, 1))
+        return any(due.values())
 
     async def next_at(self, has_found: bool) -> float:
         """When the next poll is due of a type that there is room for."""

@@ -33,11 +33,12 @@ class WorkerOptions:
 
     A claim takes as many jobs as there are free slots and quick jobs that ended a moment ago, at most `batch`.
 
-    With `stop_when_idle` the worker ends when nothing is due and nothing runs; after `max_items` claimed jobs it claims
-    no more and ends with the last of them; after `deadline_s` it stops as if asked to. With `handlers_s` a handler that
-    still runs so long after the worker's start times out, and until then no deadline cuts it short. Without `reaps` it
-    leaves the leases of others alone, because something else in its process reaps them. A job whose input no code can
-    read waits for `unhandled_after_ms`, forever without it.
+    With `stop_when_idle` the worker ends when nothing is due and nothing runs, but waits for rates with periods of at
+    most `rate_wait_ms`; after `max_items` claimed jobs it claims no more and ends with the last of them; after
+    `deadline_s` it stops as if asked to. With `handlers_s` a handler that still runs so long after the worker's start
+    times out, and until then no deadline cuts it short. Without `reaps` it leaves the leases of others alone, because
+    something else in its process reaps them. A job whose input no code can read waits for `unhandled_after_ms`,
+    forever without it.
     """
 
     name: str = "worker"
@@ -62,6 +63,7 @@ class WorkerOptions:
     statement_timeout_ms: int = 10_000
     stuck_after_ms: int = 10_000
     stop_when_idle: bool = False
+    rate_wait_ms: int = 0
     max_items: int | None = None
     deadline_s: float | None = None
     handlers_s: float | None = None

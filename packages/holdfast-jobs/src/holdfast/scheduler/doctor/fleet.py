@@ -260,7 +260,7 @@ def _check_unhandled(fleet: Fleet) -> Finding:
         "unhandled_types",
         _list_names(waiting),
         "jobs of these types are due, but no live worker handles them",
-        "start a worker that registers them: holdfast worker APP",
+        "start a worker that registers them: holdfast worker APP; cancel jobs whose name is a typo",
     )
 
 
