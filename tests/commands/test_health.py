@@ -57,8 +57,11 @@ def health(totals: dict[str, Any] | None = None, **fields: Any) -> Health:
             health({"due": 1, "oldest_due_at": NOW - 61_000_000}, paused=PAUSED[:1]),
             "Behind: the oldest due job has waited 1 min; mail.send is paused",
         ),
-        (health(unreadable=1), "1 job is waiting for code that can read its input"),
-        (health(unreadable=1_200), "1,200 jobs are waiting for code that can read their input"),
+        (health(unreadable=1), "1 job is waiting for code that can read its input or records"),
+        (
+            health(unreadable=1_200),
+            "1,200 jobs are waiting for code that can read their input or records",
+        ),
         (health(workers=0), "No live workers; nothing is due"),
         (health({"due": 1}, workers=0), "No live workers; 1 job is due"),
         (

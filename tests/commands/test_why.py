@@ -479,5 +479,6 @@ def test_code_that_does_not_fit_the_records_is_named() -> None:
     around = Surroundings(NOW, last_error=error, workers=[worker()])
     assert why(job("pending", fence=1, available_at=NOW + 41 * SECOND), around) == (
         "Its code does not fit its records: step charge was recorded with other arguments than (1,); "
+        "deploy code that fits (`holdfast explain HF153`), or cancel it and run `holdfast chains rerun c --from STEP`; "
         "next try in 41 s"
     )

@@ -926,7 +926,7 @@ async def test_jobs_that_no_code_can_read_are_counted_alike(
         id = make(scene, "pending")
         scene.database.run(scene.store.unreadable.note(id, "later", f"no {number}"))
     scene.worker("later")
-    words = "3 jobs are waiting for code that can read their input"
+    words = "3 jobs are waiting for code that can read their input or records"
     async with surfaces.client() as client:
         overview = (await client.get("/api/v1/overview")).json()["health"]
         findings = (await client.get("/api/v1/doctor")).json()["items"]

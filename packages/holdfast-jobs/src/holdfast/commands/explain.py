@@ -322,7 +322,9 @@ def _explain_unreadable(job: JobRecord, around: Surroundings) -> str:
     kind, _, text = (around.last_error or "").partition(": ")
     next_try = f"next try in {format_span(due - around.now)}"
     if kind == StepUnreadable.__name__:
-        sentence = f"Its code does not fit its records{_because(text)}; {next_try}"
+        again = f"cancel it and run `holdfast chains rerun {job.chain_id} --from STEP`"
+        fix = f"deploy code that fits (`holdfast explain {StepUnreadable.code}`), or {again}"
+        sentence = f"Its code does not fit its records{_because(text)}; {fix}; {next_try}"
     else:
         waits_for = "code that can read" if kind == InputUnreadable.__name__ else "a key that opens"
         sentence = f"Waiting for {waits_for} its input{_because(text)}; {next_try}"

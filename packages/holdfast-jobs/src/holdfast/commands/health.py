@@ -185,8 +185,8 @@ def summarize(health: Health) -> str:
 def unreadable_words(count: int) -> str:
     """Say how many jobs wait for other code, as every surface does."""
     if count == 1:
-        return "1 job is waiting for code that can read its input"
-    return f"{count:,} jobs are waiting for code that can read their input"
+        return "1 job is waiting for code that can read its input or records"
+    return f"{count:,} jobs are waiting for code that can read their input or records"
 
 
 def _short_words(health: Health) -> str:

@@ -496,7 +496,7 @@ class StepUnreadable(InputUnreadable, code="HF153"):
     signal's data is wait:NAME.
     """
 
-    fix = "give a changed step another name, branch by job.started_version, or use @app.upgrade(…, step=…)"
+    fix = "rename the step, branch by job.started_version, use @app.upgrade(…, step=…), or rerun the chain from a step"
 
 
 class SealError(PayloadError):

@@ -94,7 +94,7 @@ QUEUE_DUE_BOUNDED = Metric(
 QUEUE_UNREADABLE = Metric(
     "holdfast.queue.unreadable_jobs",
     "gauge",
-    "Jobs waiting for code that can read their input, counted up to 10,000.",
+    "Jobs waiting for code that can read their input or records, counted up to 10,000.",
     of_database=True,
 )
 QUEUE_OLDEST_AGE = Metric(

@@ -157,8 +157,8 @@ class DurableFunction:
     ) -> Any:
         if None not in (hashed, record.arguments) and hashed != record.arguments:
             raise self.history.stop(
-                f"step {record.id} was recorded with other arguments than {repr(arguments)[:200]}"
-                f" (their hashes are {record.arguments} and {hashed})"
+                f"step {record.id} was recorded with other arguments than {repr(arguments)[:200]},"
+                " which the code passes now; of the recorded ones there is only a hash"
             )
         if record.state == "failed":
             kind, _, text = (record.error or "").partition(": ")

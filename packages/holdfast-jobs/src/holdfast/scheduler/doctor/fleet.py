@@ -133,14 +133,14 @@ def _check_clock(ahead: int) -> Finding:
 def _check_unreadable(fleet: Fleet) -> Finding:
     groups = [each for each in fleet.unreadable if each.missing is None]
     if not groups:
-        return ok("unreadable", "no jobs are waiting for code that can read their input")
+        return ok("unreadable", "no jobs are waiting for code that can read their input or records")
     count = sum(each.count for each in groups)
     names = ", ".join(each.type for each in groups[:_MAX_NAMES])
     since = fleet.now - min(each.since for each in groups)
     return warning(
         "unreadable",
         f"{pluralize(count, 'job')} of {names} for {format_span(since)}",
-        "the workers' code cannot read their input; they wait until code that can is deployed",
+        "the workers' code cannot read their input or does not fit their records; they wait for code that does",
         "see why with `holdfast jobs show ID`; add a default or an upgrade, and test it with "
         "`holdfast types check APP`",
     )
