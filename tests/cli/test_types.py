@@ -1,7 +1,9 @@
 """Job types are listed, paused, resumed and set, on both stores."""
 
 import json
+import os
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from holdfast.cli.exit_codes import Exit
 from holdfast.core.records import TypeSetting
+from holdfast_testing.kit import Kit
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 
@@ -229,3 +232,43 @@ def test_what_waits_is_read_with_new_code_before_it_is_deployed(
     assert "no handler for pdf" in refused.stderr
     assert run("types", "check", f"{upgraded}:app").exit_code == Exit.OK
     assert scene.deeds() == []
+
+
+FUNCTION = """
+from holdfast import Holdfast, Job
+
+app = Holdfast()
+
+async def reserve(number: int) -> int:
+    return number
+
+async def release(number: int) -> None: ...
+
+@app.job("order")
+async def order(job: Job[int]) -> None:
+    await job.step("STEP", reserve, 1, undo=release)
+    await job.wait_for("SIGNAL")
+"""
+
+
+def test_steps_and_waits_that_new_code_does_not_ask_for_are_a_warning(
+    run: Run, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    names = {"old": ("reserve", "paid"), "step": ("hold", "paid"), "signal": ("reserve", "payment")}
+    modules = {each: f"{each}_{scene.store.dialect}" for each in names}
+    for each, (step, signal) in names.items():
+        text = FUNCTION.replace("STEP", step).replace("SIGNAL", signal)
+        (tmp_path / f"{modules[each]}.py").write_text(text)
+    app = import_module(modules["old"]).app
+    with app.transaction() as tx:
+        chain = app.start(tx, "order", 1)
+    Kit(app, os.environ["HOLDFAST_URL"]).run_until_idle()
+    checked = {each: run("types", "check", f"{modules[each]}:app", "-o", "json") for each in names}
+    assert {each.exit_code for each in checked.values()} == {Exit.OK}
+    assert "does not ask for" not in checked["old"].stderr
+    assert "order does not ask for reserve before something new" in checked["step"].stderr
+    assert f"such as {chain.id}" in checked["step"].stderr
+    assert "order does not ask for wait:paid before something new" in checked["signal"].stderr
+    assert json.loads(checked["signal"].stdout)[0]["unasked"] == {"wait:paid": 1}
+    app.close()

@@ -254,7 +254,7 @@ HANDLED = Surroundings(NOW, workers=[worker()])
                 HANDLED,
                 partition=in_line(PartitionRule("resize#7", None, 2, 60_000), starts=starts(61, 5)),
             ),
-            "Due for 8 s; picked up at the next poll",
+            "Due for 8 s; at most 2/1m for tenant_id 7; 2 ahead of it; picked up at the next poll",
         ),
         (
             job("pending", available_at=NOW - 8 * SECOND),
@@ -482,3 +482,15 @@ def test_code_that_does_not_fit_the_records_is_named() -> None:
         "deploy code that fits (`holdfast explain HF153`), or cancel it and run `holdfast chains rerun c --from STEP`; "
         "next try in 41 s"
     )
+
+
+def test_a_job_that_a_rate_lets_through_now_and_then_names_the_rate() -> None:
+    due = job("pending", available_at=NOW - 7 * SECOND)
+    rate = PartitionRule("resize#7", rate=20, period_ms=1_000)
+    per_key = msgspec.structs.replace(HANDLED, partition=in_line(rate, starts=starts(2)))
+    assert why(due, per_key) == (
+        "Due for 7 s; at most 20/1s for tenant_id 7; 2 ahead of it; picked up at the next poll"
+    )
+    shared = PartitionRule("@provider", rate=3, period_ms=60_000)
+    total = msgspec.structs.replace(HANDLED, partition=behind_total(shared))
+    assert why(due, total) == "Due for 7 s; at most 3/1m for provider; picked up at the next poll"

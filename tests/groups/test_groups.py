@@ -155,6 +155,8 @@ def test_the_newest_groups_are_listed(scene: GroupScene) -> None:
     listed = json.loads(CliRunner().invoke(cli, words).stdout)
     found = [(each["id"], each["type"], each["ended"], each["total"]) for each in listed]
     ids = (str(second.id), str(first.id))
+    table = CliRunner().invoke(cli, ["groups", "list", "--url", scene.url]).stdout.splitlines()
+    assert (table[0].split()[-1], "." in table[1].split()[-1]) == ("CREATED", False)
     assert found == [(ids[0], "whole", 0, 3), (ids[1], "holdfast.group", 0, 2)]
     scene.kit.run_until_idle()
     read = scene.app.database.read

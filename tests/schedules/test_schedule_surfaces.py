@@ -60,6 +60,8 @@ def test_the_command_line_sets_shows_changes_and_deletes_schedules(url: str) -> 
     call(url, "run-now", "report:7")
     (slot,) = call(url, "show", "report:7", "-o", "json")["slots"]
     assert (slot["requested"], slot["job_state"]) == (True, "pending")
+    newest = call(url, "show", "report:7").splitlines()[-1].split()
+    assert ("yes" in newest, "True" in newest) == (True, False)
     # Now that the database knows the type, it is no longer new.
     call(url, "set", "report:8", "report.send", "8", "--cron", "0 9 * * mon")
     assert "would" in call(url, "set", "x", "report.send", "--every", "1m", "--dry-run")

@@ -1,7 +1,9 @@
 """`types check` replays parked functions up to the first thing that they would do."""
 
+import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import Holdfast, Job, SyncJob
@@ -22,13 +24,31 @@ def record(name: str, output: str, *arguments: Any) -> StepRecord:
     return StepRecord(ID, *said, None, None, None, None, None)  # type: ignore[arg-type]
 
 
-async def misfit(app: Holdfast, *records: StepRecord) -> str | None:
-    """Why the code of the function does not fit what was recorded."""
+async def replay(app: Holdfast, *records: StepRecord) -> tuple[str | None, list[str]]:
+    """Why the code of the function does not fit what was recorded, and what it did not ask for."""
     said = ("pending", 5, "7", None, None, 0, None, None, 1, None, 0, 1)
     ended = (None, None, None, None, None, False, None, None)
     job = JobRecord(ID, ID, 0, "order", *said, *ended)  # type: ignore[arg-type]
     parked = ParkedFunction(job, records, ())
     return await replay_dry(open_targets(app.registry), app.registry.get("order"), parked)
+
+
+async def misfit(app: Holdfast, *records: StepRecord) -> str | None:
+    """Why the code of the function does not fit what was recorded."""
+    return (await replay(app, *records))[0]
+
+
+async def unasked(app: Holdfast, *records: StepRecord) -> list[str]:
+    """What was recorded and is not asked for by code that fits."""
+    problem, found = await replay(app, *records)
+    assert problem is None
+    return found
+
+
+def waiting(signal: str) -> StepRecord:
+    """A wait for a signal that has not come."""
+    said = (f"wait:{signal}", "", 1, 2, "wait", "open", None, None, None, False, 1)
+    return StepRecord(ID, *said, None, None, None, signal, None)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -120,6 +140,54 @@ async def test_a_sync_handler_is_replayed_too(app: Holdfast) -> None:
 
     assert await misfit(app, record("double", "14", 7)) is None
     assert "other arguments" in str(await misfit(app, record("double", "14", 8)))
+
+
+async def test_a_renamed_step_and_a_renamed_wait_are_named(app: Holdfast) -> None:
+    async def refund(number: int) -> None: ...
+
+    @app.job("order")
+    async def order(job: Job[int]) -> None:
+        await job.step("twice", double, job.input, undo=refund)
+        await job.wait_for("approved")
+
+    known = msgspec.structs.replace(record("double", "14", 7), undo=True)
+    assert await unasked(app, known, waiting("approved")) == ["double", "wait:approved"]
+    assert await unasked(app, record("twice", "14", 7), waiting("approval")) == ["wait:approval"]
+    assert await unasked(app, record("twice", "14", 7), waiting("approved")) == []
+
+
+async def test_what_a_sync_function_recorded_is_named_too(app: Holdfast) -> None:
+    def plain(number: int) -> int:
+        raise AssertionError("a dry run runs no step")
+
+    @app.job("order")
+    def order(job: SyncJob[int]) -> None:
+        job.step("twice", plain, job.input)
+
+    assert await unasked(app, record("double", "14", 7)) == ["double"]
+
+
+async def test_branches_that_run_together_have_all_been_asked_for(app: Holdfast) -> None:
+    @app.job("order")
+    async def order(job: Job[int]) -> None:
+        async def count() -> None:
+            await asyncio.sleep(0.05)
+            await job.step("double", double, job.input)
+            await job.step("again", double, 1)
+
+        await asyncio.gather(job.wait_for("approved"), count())
+
+    assert await unasked(app, record("double", "14", 7), waiting("approved")) == []
+
+
+async def test_code_that_fails_between_its_steps_is_not_said_to_have_forgotten_the_others(
+    app: Holdfast,
+) -> None:
+    @app.job("order")
+    async def order(job: Job[int]) -> None:
+        raise RuntimeError("no network here")
+
+    assert await unasked(app, record("double", "14", 7)) == []
 
 
 def test_an_upgrade_is_of_an_input_or_of_a_step(app: Holdfast) -> None:

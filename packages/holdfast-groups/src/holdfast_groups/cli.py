@@ -13,9 +13,11 @@ from holdfast.cli.changes import ChangeOptions, change_named, change_options
 from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
+    Column,
     Format,
     columns,
     output_option,
+    to_seconds,
     write_records,
     write_single,
     write_table,
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
 
 WIDTH = 30
 LOOK_S = 1.0
-_LISTED = columns("id", "type", "state", "ended", "total", "created_at")
+_LISTED = (
+    *columns("id", "type", "state", "ended", "total"),
+    Column("created", lambda row: to_seconds(row["created_at"])),
+)
 _COLUMNS = columns("total", "waiting", "running", "completed", "failed", "cancelled")
 
 

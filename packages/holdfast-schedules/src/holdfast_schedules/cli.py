@@ -42,7 +42,9 @@ _COLUMNS = (
 _CONTEXT = Column("context", lambda row: ", ".join(f"{k}={v}" for k, v in row["context"].items()))
 _SLOT_COLUMNS = (
     Column("due", lambda row: to_seconds(row["slot"])),
-    *columns("state", "requested", job="job_id", outcome="job_state"),
+    *columns("state"),
+    Column("requested", lambda row: "yes" if row["requested"] else None),
+    *columns(job="job_id", outcome="job_state"),
     Column("error", lambda row: first_line(row["error"])),
 )
 

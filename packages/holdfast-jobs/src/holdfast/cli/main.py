@@ -131,9 +131,8 @@ def _usage_error(error: click.UsageError) -> CommandUsage:
     near = ""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         near = _nearest_option(error.option_name, error.ctx.command.params)
-    return CommandUsage(
-        f"{path}: {_sentence(_message_of(error))}", help=near or f"see `{path} --help`"
-    )
+    message = _sentence(_message_of(error))
+    return CommandUsage(f"{path}: {message}", help=near or f"see `{path} --help`")
 
 
 def _message_of(error: click.UsageError) -> str:

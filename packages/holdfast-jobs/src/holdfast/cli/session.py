@@ -233,10 +233,7 @@ def open_app_or_database(
 
     names_database = url is not None or schema is not None
     if spec is not None and names_database:
-        raise CommandUsage(
-            "an application has its own database",
-            help="omit --url and --schema; Holdfast() takes HOLDFAST_URL and HOLDFAST_SCHEMA",
-        )
+        raise CommandUsage("an application has its own database", help="omit --url and --schema")
     if spec is not None:
         return open_app(load_app(spec), f" --app {spec}")
     own = load_settings({"HOLDFAST_URL": url, "HOLDFAST_SCHEMA": schema}).holdfast

@@ -367,6 +367,12 @@ def check(spec: str, output: Format) -> int:
     write_records(
         found, _CHECK_COLUMNS, output, id="type", empty="no jobs are waiting for this code"
     )
+    for each in checks.values():
+        for name, jobs in each.unasked.items():
+            print_warning(
+                f"{each.type} does not ask for {name} before something new, and {pluralize(len(jobs), 'job')}"
+                f" recorded it, such as {jobs[0]}; under another name it is done again"
+            )
     sealed = sum((Counter(each.keys) for each in checks.values()), Counter[str]())
     for key, count in sorted(sealed.items()):
         print_info(f"{pluralize(count, 'job')} sealed with the key {key}")
@@ -398,9 +404,13 @@ def _replay(
 
     targets = open_targets(app.registry)
     for each in functions:
-        problem = asyncio.run(replay_dry(targets, readers[each.job.type], each))
+        check = checks[each.job.type]
+        replay = replay_dry(targets, readers[each.job.type], each, check.unasked)
+        problem, unasked = asyncio.run(replay)
         if problem is not None:
-            checks[each.job.type].note_misfit(each.job, problem)
+            check.note_misfit(each.job, problem)
+        for name in unasked:
+            check.unasked.setdefault(name, []).append(each.job.id)
 
 
 def _check_row(check: TypeCheck) -> Record:
@@ -413,6 +423,7 @@ def _check_row(check: TypeCheck) -> Record:
         "unreadable": check.unreadable,
         "error": check.error,
         "example": check.example,
+        "unasked": {name: len(jobs) for name, jobs in check.unasked.items()},
     }
 
 

@@ -82,6 +82,13 @@ class PartitionView(msgspec.Struct, frozen=True):
         """Say how many are before it in its queue."""
         return f"; {_number(self.place.ahead)} ahead of it" if self.place.ahead else ""
 
+    @property
+    def rates(self) -> str:
+        """Name the rates that let jobs through now and then, and how many go first."""
+        rules = [(self.name, self.rule), *((split_partition(s.id)[0], r) for s, r in self.totals)]
+        words = "".join(f"; at most {rate_words(rule)} for {of}" for of, rule in rules if rule.rate)
+        return f"{words}{self.before}" if words else ""
+
 
 class Surroundings(msgspec.Struct, frozen=True):
     """What decides about a job besides the job itself; `running` counts what the live workers hold.
@@ -391,7 +398,8 @@ def _not_held_back(job: JobRecord, around: Surroundings) -> str:
         return f"Due for {waiting}; its workers wait for database connections"
     if around.running >= slots:
         return f"Due for {waiting}; all workers are busy"
-    return f"Due for {waiting}; picked up at the next poll"
+    rates = around.partition.rates if around.partition is not None else ""
+    return f"Due for {waiting}{rates}; picked up at the next poll"
 
 
 def _held_back(partition: PartitionView, now: Instant) -> JobExplanation | None:

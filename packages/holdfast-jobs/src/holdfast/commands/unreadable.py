@@ -55,7 +55,7 @@ def is_readable(type: JobType, job: UnreadableJob) -> bool:
 class TypeCheck(msgspec.Struct):
     """How many waiting jobs of a type the code can read; `error` and `example` are of the first it cannot.
 
-    `keys` counts the sealed ones by the id of their key.
+    `keys` counts the sealed ones by the id of their key, `unasked` has jobs by what they recorded in vain.
     """
 
     type: str
@@ -65,6 +65,7 @@ class TypeCheck(msgspec.Struct):
     error: str | None = None
     example: str | None = None
     keys: dict[str, int] = msgspec.field(default_factory=dict)
+    unasked: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
     def count(self, type: JobType, job: JobRecord) -> None:
         """Try to read the input of one job."""

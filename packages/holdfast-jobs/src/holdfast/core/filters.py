@@ -289,17 +289,8 @@ def _read(kind: Kind, text: str) -> Value:
                 raise FilterError(error.message, help=error.help) from error
 
 
-_STATES_ELSEWHERE = {
-    "active": "running",
-    "claimed": "running",
-    "executing": "running",
-    "processing": "running",
-    "queued": "pending",
-    "scheduled": "pending",
-    "dead": "failed",
-    "done": "completed",
-    "succeeded": "completed",
-}
+_STATES_ELSEWHERE = dict.fromkeys(("active", "claimed", "executing", "processing"), "running")
+_STATES_ELSEWHERE |= {"queued": "pending", "scheduled": "pending", "dead": "failed"}
 
 
 def _read_state(text: str) -> str:

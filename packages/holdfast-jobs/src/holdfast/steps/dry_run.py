@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Container
 from contextlib import suppress
 from typing import Any
 
@@ -40,27 +41,37 @@ class DryFunctions(FunctionTypes):
         return 0.0
 
 
-async def replay_dry(targets: Targets, type: JobType, parked: ParkedFunction) -> str | None:
+async def replay_dry(
+    targets: Targets, type: JobType, parked: ParkedFunction, known: Container[str] = ()
+) -> tuple[str | None, list[str]]:
     """Run a handler up to the first thing that is not recorded; return why the code does not fit, None if it does.
 
-    Code between the steps runs as it would in a worker. What it raises is not what this is about.
+    And what is recorded that it did not ask for until then; slow branches get time for it, unless all of that is
+    `known`. Code between the steps runs as it would in a worker; what it raises is not what this is about.
     """
     attempt = _attempt_of(type, parked)
     try:
         attempt.open_seal()
     except SealError as error:
-        return error.message
+        return error.message, []
     function = DurableFunction(DryFunctions(targets), attempt, parked.records, parked.children)  # type: ignore[arg-type]
-    function.driver.is_dry = True
+    function.driver.is_dry, history = True, function.history
+    function.parking.is_behind = lambda: any(str(each) not in known for each in history.unasked)
     job: Job[Any] = Job(attempt, "types check", None)
     job.function = function
     assert type.handler is not None
+    has_ended = False
     with suppress(Exception, asyncio.CancelledError):
         if function.is_async:
             await asyncio.wait_for(function.parking.drive(type.handler(job)), PATIENCE_S)
         else:
             await asyncio.to_thread(_call, type.handler, job)
-    return None if function.history.stopped is None else function.history.stopped.message
+        has_ended = True
+    if history.stopped is not None:
+        return history.stopped.message, []
+    # After an error of the code, the rest was not come to; and one that goes back asks for what is undone.
+    unasked = history.unasked.values() if has_ended or function.parking.has_begun else ()
+    return None, [str(each.id) for each in unasked if each.undo or not history.is_failed]
 
 
 def _call(handler: Any, job: Job[Any]) -> None:

@@ -44,7 +44,7 @@ class Parking:
         `is_behind` says whether it has not come yet to what it waited for before.
         """
         self._is_idle = is_idle
-        self._is_behind = is_behind
+        self.is_behind = is_behind
         self._attempt = attempt
         self._root: asyncio.Task[Any] | None = attempt.task
         self._is_own_task = False
@@ -85,7 +85,7 @@ class Parking:
         self._timer = asyncio.get_running_loop().call_later(SETTLE_S, self._settle)
 
     def _settle(self) -> None:
-        if self._is_behind():
+        if self.is_behind():
             self._timer = asyncio.get_running_loop().call_later(BEHIND_S, self._park)
         else:
             self._park()
