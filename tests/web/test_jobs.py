@@ -47,7 +47,7 @@ async def test_counting_stops_at_what_one_page_changes(
 async def test_all_that_a_filter_finds_is_exported(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
-    monkeypatch.setattr("holdfast.web.api.export.PAGE", 2)
+    monkeypatch.setattr("holdfast_dashboard.export.PAGE", 2)
     failed = [scene.failed(f"=cmd: token={CANARY}") for _ in range(5)]
     scene.start("pdf")
     params = {"filter": "state:failed", "format": format}
@@ -79,8 +79,8 @@ async def test_an_export_whose_first_page_finds_nothing_is_well_formed(
 async def test_an_export_ends_where_it_says(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.web.api.export.PAGE", 2)
-    monkeypatch.setattr("holdfast.web.api.export.MAX_ROWS", 3)
+    monkeypatch.setattr("holdfast_dashboard.export.PAGE", 2)
+    monkeypatch.setattr("holdfast_dashboard.export.MAX_ROWS", 3)
     for _ in range(5):
         scene.start()
     answer = await api.call(Role.VIEWER, "GET", "/api/v1/jobs/export?format=json")

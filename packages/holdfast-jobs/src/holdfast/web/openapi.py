@@ -15,7 +15,6 @@ from holdfast.web import probes
 from holdfast.web.api import (
     chains,
     cycles,
-    export,
     jobs,
     limits,
     overview,
@@ -186,7 +185,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/api/v1/openapi.json", None, describe),
     *overview.ROUTES,
     *system.ROUTES,
-    *export.ROUTES,
+    # Before those with a place for an id, which would take any word for one.
+    *rows("routes"),
     *jobs.ROUTES,
     *chains.ROUTES,
     *types.ROUTES,
@@ -194,5 +194,4 @@ ROUTES: tuple[Route, ...] = (
     *signals.ROUTES,
     *cycles.ROUTES,
     *streams.ROUTES,
-    *rows("routes"),
 )
