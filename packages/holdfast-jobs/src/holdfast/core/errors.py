@@ -281,7 +281,7 @@ class MissingExtra(ConfigError, code="HF012", http_status=501):
     telemetry and the web dashboard are extras, so you install only what you use.
     """
 
-    fix = "install the extra the message names; from a folder of wheels, add --find-links FOLDER (not on PyPI yet)"
+    fix = "install the extra the message names; from a folder of wheels, add --find-links FOLDER"
 
 
 class InvalidIdentifier(ConfigError, code="HF013"):
