@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -119,7 +118,6 @@ def delivery_id(id: str, job_type: str) -> str:
     return f"{id[:_BUCKET_AT]}{int(id[_BUCKET_AT:], 16) ^ _mask_of(job_type):012x}"
 
 
-@lru_cache(maxsize=1024)
 def _mask_of(job_type: str) -> int:
     """As many bits of a type's name as an id has random ones; time, place and bucket stay as they are."""
     return int.from_bytes(sha256(job_type.encode()).digest()[:5], "big") >> (40 - _RANDOM_BITS)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import lru_cache
 from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeGuard
 
@@ -260,7 +259,6 @@ _READERS = {name: each.reader for name, each in TYPE_OPTIONS.items() if each.rea
 """The options that from_env works for."""
 
 
-@lru_cache(maxsize=1024)
 def is_name(name: str) -> bool:
     """Whether a text can be the name of a job type, event or handler."""
     return _NAME.fullmatch(name) is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 
 import msgspec
 
@@ -32,9 +31,8 @@ def encode(hints: Sequence[Hint]) -> list[str]:
     return _pack(list(dict.fromkeys(widen(hint) for hint in hints)))
 
 
-@lru_cache(maxsize=256)
 def decode(payload: str) -> tuple[Hint, ...]:
-    """Return the hints of a payload, most of which repeat; what is not a hint this version knows is skipped."""
+    """Return the hints of a payload; what is not a hint this version knows is skipped."""
     try:
         items = json.loads(payload)
     except (ValueError, RecursionError):

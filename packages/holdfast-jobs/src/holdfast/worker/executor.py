@@ -122,11 +122,6 @@ class Executor:
                 value = await self._calls.by_type[claimed.type](job)
             else:
                 value = await self._call_specially(attempt, job)
-            if attempt.abort_reason is None and job.is_plain:
-                finish = self._resolve(attempt, value)
-                is_small = payloads is None or payloads.find_large([finish]) is None
-                if is_small and not finish.next_blockers:
-                    return AttemptResult(finish)
             return await self._end_with_value(attempt, job, value)
         except BaseException as error:
             return await self._end_with_error(attempt, job, error)

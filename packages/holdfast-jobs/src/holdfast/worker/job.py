@@ -99,11 +99,6 @@ class Job(JobSteps, Generic[T]):
         self.emission: Any = None
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the worker writes its outcome as it is: in no transaction of the handler's, after no steps."""
-        return not (self.completion or self.own_transaction or self.function or self.emission)
-
-    @property
     def id(self) -> UUID:
         """The job's id: the idempotency key for effects outside the database."""
         return UUID(self._attempt.claimed.id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -259,9 +258,8 @@ async def is_pooled_async(connection: AsyncConnection[Any]) -> bool:
 _NOTIFY = SQL("notify {channel}, {payload}")
 
 
-@lru_cache(maxsize=256)
 def notify_statement(channel: str, payload: str) -> bytes:
-    """The command that sends a payload to all who listen on a channel; most hints are the same as one before."""
+    """The command that sends a payload to all who listen on a channel."""
     return _NOTIFY.format(channel=Identifier(channel), payload=Literal(payload)).as_bytes(None)
 
 
@@ -340,7 +338,6 @@ class _StatementRunner(Generic[K]):
     def __init__(self, connection: K, schema: str) -> None:
         self.connection: K = connection
         self._statements = postgres_statements("dollar", schema)
-        self._loading: Any = None
 
     def find_prepared(self, statement: Statement) -> Prepared | None:
         """Return a statement as it can be sent at any later moment, None where it has to be run now."""
@@ -350,8 +347,7 @@ class _StatementRunner(Generic[K]):
     def _rows_of(self, result: PGresult) -> list[Row]:
         if not result.nfields:
             return []
-        # It remembers how each type is read, and asks every answer for its columns.
-        loading = self._loading = self._loading or Transformer(_ADAPTERS)
+        loading = Transformer(_ADAPTERS)
         loading.set_pgresult(result)
         rows: list[Row] = loading.load_rows(0, result.ntuples, tuple)
         return rows

@@ -92,16 +92,6 @@ if CAN_SHARE_SESSIONS:
     from psycopg import generators
 
 
-class _NoLock:
-    """In the place of a lock, where there is only one user."""
-
-    async def __aenter__(self) -> None:
-        pass
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
-
-
 class LinkConnection(AsyncConnection[Any]):
     """For one user, who bounds every wait and gives the connection up when a wait is cut short.
 
@@ -109,12 +99,6 @@ class LinkConnection(AsyncConnection[Any]):
     """
 
     _readiness: _SocketWait | None = None
-
-    if CAN_SHARE_SESSIONS:
-
-        def __init__(self, *given: Any, **named: Any) -> None:
-            super().__init__(*given, **named)
-            self.lock = _NoLock()  # type: ignore[assignment]
 
     if CAN_DRIVE:
 
