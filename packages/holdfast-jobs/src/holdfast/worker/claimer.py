@@ -246,7 +246,13 @@ class Claimer:
         if self._quarantine.note_idle():
             self.hint(None, full_scan=True)
             return False
-        return ends and not await self._limited.waits_for_rate()
+        return ends and not await self._waits_for_rate()
+
+    async def _waits_for_rate(self) -> bool:
+        for each in self._sources:
+            if await each.waits_for_rate():
+                return True
+        return False
 
     async def _wait_for_more(self, has_found: bool) -> None:
         """Wait until something happens or a source, or a type that is paused, is due again."""

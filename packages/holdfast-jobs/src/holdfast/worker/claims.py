@@ -55,6 +55,9 @@ class ClaimSource(Protocol[R, A]):
     def is_exhausted(self) -> bool:
         """Whether the last claims looked everywhere and found nothing; if they did not look, the next one does."""
 
+    async def waits_for_rate(self) -> bool:
+        """Whether jobs are due that a rate lets start as soon as the options have a worker wait for it."""
+
     async def next_at(self, has_found: bool) -> float:
         """When the next claim is due, infinity without a time; `has_found` says whether any source just found jobs."""
 

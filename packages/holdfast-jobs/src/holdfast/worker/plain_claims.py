@@ -252,6 +252,10 @@ class PlainClaims:
             self.cursors.request_full_scan()
         return False
 
+    async def waits_for_rate(self) -> bool:
+        """No rate holds its jobs back."""
+        return False
+
     async def next_at(self, has_found: bool) -> float:
         """When something may be due behind the cursors, or a full scan or the poll is."""
         plan = self._plan
