@@ -164,7 +164,7 @@ def test_a_taken_port_is_said_and_the_next_one_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        (("--orders", "many"), Exit.USAGE, "'many' is not a valid integer range"),
+        (("--orders", "many"), Exit.USAGE, "'many' is not a whole number from 0 to 100000"),
         (("--lease", "soon"), Exit.USAGE, "'soon' is not a duration"),
         (("--postgres", "--url", "x"), Exit.USAGE, "cannot be combined"),
         (("--url", "mysql://db/shop"), Exit.USAGE, "error[HF011]"),
