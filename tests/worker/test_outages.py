@@ -222,8 +222,7 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_with_its_attempt(
     worker = workshop.begin(
         ManualClock(), notifier=workshop.notifier, faults=faults, poll_ms=61_000
     )
-    worker.advance(1)  # the first pause may have begun before hints were proven to arrive
-    await worker.asleep(61)
+    await worker.idle(61)  # the first pauses may begin before hints are proven to arrive
     faults.set("after", "claim")
     job_id = await workshop.start_one("wait", max_attempts=1)
     workshop.have_due()
