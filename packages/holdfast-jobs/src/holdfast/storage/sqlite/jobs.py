@@ -57,7 +57,7 @@ _ENDS: dict[FinishKind, TerminalState] = {
 }
 
 # What one statement says once for all its rows: kind, worker, token, and whether there is no error to write.
-_Alike = tuple[FinishKind, str, str]
+_Alike = tuple[FinishKind, str, str, bool]
 
 
 class SqliteJobStore(JobStore):
@@ -300,14 +300,19 @@ def _group_alike(batch: Sequence[Finish]) -> dict[_Alike, list[Finish]]:
     groups: dict[_Alike, list[Finish]] = {}
     for each in batch:
         if each.kind in _ENDS:
-            groups.setdefault((each.kind, each.worker, each.token), []).append(each)
+            is_plain = (
+                each.kind in ("complete", "continue")
+                and each.error is None
+                and each.fingerprint is None
+            )
+            groups.setdefault((each.kind, each.worker, each.token, is_plain), []).append(each)
     return groups
 
 
 def _end_attempts(
     alike: _Alike, group: Sequence[Finish], awaited: bool, now: Instant, tally: Tally
 ) -> Op[list[Finished]]:
-    kind, worker, token = alike
+    kind, worker, token, is_plain = alike
     named = texts(each.id for each in group)
     proof: dict[str, Value] = {"ids": named, "token": token, "awaited": awaited}
     rows = lists((yield Statement("job_finish_held", proof))[0][0])
@@ -315,14 +320,10 @@ def _end_attempts(
         return []
     hits = {row[0] for row in rows}
     yield Statement(
-        "job_finish_end",
+        "job_finish_end" if is_plain else "job_finish_error",
         {
             "rows": document(
-                {
-                    each.id: (each.started_at, each.output, each.error, each.fingerprint)
-                    for each in group
-                    if each.id in hits
-                }
+                {each.id: _columns_of(each, is_plain) for each in group if each.id in hits}
             ),
             "state": _ENDS[kind],
             "continued": kind == "continue",
@@ -363,6 +364,11 @@ def _drop(group: Sequence[Finish], now: Instant) -> Op[list[Finished]]:
         done += [Finished(id, type, False) for id, type, *_ in rows]
     yield from SqliteChainStore().delete([each.id for each in done], now)
     return done
+
+
+def _columns_of(finish: Finish, is_plain: bool) -> tuple[object, ...]:
+    said = (finish.started_at, finish.output)
+    return said if is_plain else (*said, finish.error, finish.fingerprint)
 
 
 def _give_back(
