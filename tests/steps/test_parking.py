@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -402,6 +403,14 @@ async def detached(job: Job[Any]) -> str:
     return "ended" if not forgotten.done() else "waited"
 
 
+async def ends_late(job: Job[Any]) -> str:
+    forgotten = asyncio.create_task(job.wait_for("w"))
+    await job.step("fast", work, 0.01)
+    # A busy loop: its next turn comes when the function would be parked.
+    time.sleep(0.03)  # noqa: ASYNC251
+    return "ended" if not forgotten.done() else "waited"
+
+
 async def wait_first(job: Job[Any]) -> str:
     tasks = {asyncio.create_task(job.step("fast", work, 0.02))}
     tasks.add(asyncio.create_task(job.wait_for("w")))
@@ -411,7 +420,9 @@ async def wait_first(job: Job[Any]) -> str:
     return ",".join(each.result() for each in done)
 
 
-@pytest.mark.parametrize(("case", "output"), [(detached, "ended"), (wait_first, "ok")])
+@pytest.mark.parametrize(
+    ("case", "output"), [(detached, "ended"), (ends_late, "ended"), (wait_first, "ok")]
+)
 async def test_a_wait_that_nobody_awaits_does_not_park(
     workshop: Workshop, case: Case, output: str
 ) -> None:

@@ -92,7 +92,8 @@ class Parking:
 
     def _park(self) -> None:
         self._timer = None
-        if not self._is_idle():
+        has_ended = self._is_own_task and self._root is not None and self._root.done()
+        if has_ended or not self._is_idle():
             return
         self.has_begun = True
         if self._root is not None:
