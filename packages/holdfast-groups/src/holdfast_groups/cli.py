@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.changes import ChangeOptions, change_named, change_options
+from holdfast.cli.changes import ChangeOptions, change_named, change_options, confirm_change
 from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
@@ -104,6 +104,11 @@ def show(session: CliSession, id: str, watch: bool, output: Format) -> None:
 def cancel(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> None:
     """Cancel what has not ended of groups, and what follows them."""
     found = [session.find_id("chain", each) for each in ids]
+    rows = [_read(session, each) for each in found]
+    if not change.dry_run and not confirm_change(
+        change, "cancel", "group", rows, _COLUMNS, many=True
+    ):
+        return
     run = partial(_admin(session).cancel, session.caller(change.reason))
     listed = ", ".join(found)
     change_named(
