@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -166,9 +166,9 @@ class DatabaseHealth:
 class _Wants(dict[str, bool]):
     """Whether an observer wants an event: asked once, for asking costs more than most jobs' other bookkeeping."""
 
-    def __init__(self, ask: Callable[[str], bool]) -> None:
+    def __init__(self, observer: Observer | None) -> None:
         super().__init__()
-        self._ask = ask
+        self._ask = wants_of(observer)
 
     def __missing__(self, name: str) -> bool:
         self[name] = self._ask(name)
@@ -183,7 +183,7 @@ class Emitter:
     ) -> None:
         self._worker = worker
         self._observer = observer
-        self._wants = _Wants(wants_of(observer))
+        self._wants = _Wants(observer)
         self._clock = clock
         self._counters = counters
         self.tally = SummaryTally(clock.monotonic())
