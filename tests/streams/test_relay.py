@@ -379,6 +379,35 @@ async def test_an_event_that_is_too_large_holds_its_key_and_not_its_line(
     check_once(scene, await stored(sink))
 
 
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({}, "publish it with key=, or declare the relay with order=None"),
+        ({"order": None, "subject": "orders.{line}.{key}.{event}"}, "the relay's subject has one"),
+    ],
+)
+async def test_an_event_without_the_key_that_its_relay_needs_is_parked_and_no_other(
+    scene: Scene, to: JetStream, options: dict[str, Any], error: str
+) -> None:
+    declare(scene, to, **options)
+    scene.publish(1, 2)
+    scene.publish(3, 4, key="a")
+    async with scene.working():
+        await until(lambda: all(each.lag == 0 for each in scene.lines("feed")))
+    parked = scene.parked_events("feed")
+    assert [each.state for each in parked] == ["failed", "failed"]
+    assert all(error in (each.error or "") for each in parked)
+    assert [json.loads(each.data)["n"] for each in await messages(to)] == [3, 4]
+    # As the message says: nothing is lost.
+    mended = Scene(scene.url)
+    declare(mended, to, order=None)
+    async with mended.working():
+        await mended.app.database.run_async(READERS.retry_parked("feed", None))
+        await until(lambda: mended.parked_events("feed") == [])
+    found = sorted(json.loads(each.data)["n"] for each in await messages(to))
+    assert found == [1, 2, 3, 4]
+
+
 async def test_late_ones_that_a_stream_lost_are_sent_again_too(
     scene: Scene, to: JetStream, sink: Sink
 ) -> None:

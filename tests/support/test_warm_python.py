@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -84,6 +85,18 @@ async def test_a_command_that_runs_is_ended_by_a_signal(
         process.send_signal(number)
         assert process.wait(PATIENCE_S) == -number
         process.kill()
+
+
+def test_a_signal_to_a_command_that_is_just_ending_is_lost_quietly(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (place / "log").open("w") as log:
+        process = LIBRARIES.start(["-m", "seen", "3"], place, ENV, log)
+    assert process._connection.recv(1, socket.MSG_PEEK)
+    # As if it had ended right after the look.
+    monkeypatch.setattr(process, "poll", lambda: None)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) == 3
 
 
 async def test_a_command_is_killed_when_its_shell_is(place: Path) -> None:

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
 from typing import IO, Any
@@ -77,7 +78,9 @@ class WarmProcess:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            self._connection.send(b"%d\n" % number)
+            # It may have ended since.
+            with suppress(BrokenPipeError):
+                self._connection.send(b"%d\n" % number)
 
     def terminate(self) -> None:
         """Ask it to stop."""

@@ -25,6 +25,7 @@ from holdfast.core.sealing import Sealer
 from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.encoding import encode
 from holdfast.notify.sender import BufferedNotifier
+from holdfast.observe.context import parking, refuse_while_parking
 from holdfast.storage.after_commit import Action, Notification, NotifyAction
 from holdfast.storage.database import AsyncTransaction, Database, Raised, Transaction
 from holdfast.storage.migrations import check_schema, load_migrations
@@ -99,6 +100,8 @@ class Client:
 
     def write(self, tx: Any, command: ClientCommand[T]) -> T:
         """Run a command on the caller's transaction and return its answer; with an async one, an awaitable of it."""
+        if parking:
+            refuse_while_parking()
         adapter = adapter_of(tx)
         if isinstance(adapter, AsyncAdapter):
             # What `in_transaction` says of the methods that end here.

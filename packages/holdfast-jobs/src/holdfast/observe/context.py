@@ -28,6 +28,16 @@ class JobContext(msgspec.Struct, frozen=True, gc=False):
 current_job: ContextVar[JobContext | None] = ContextVar("holdfast_job", default=None)
 """Set by the worker around every attempt; None outside of one."""
 
+parking: dict[int, tuple[JobContext, type[BaseException]]] = {}
+"""Attempts whose durable functions are being parked, by the identity of their context, with what ends their calls."""
+
+
+def refuse_while_parking() -> None:
+    """Keep a function that is being parked from sending what it has not come to. Raises: what ends its calls."""
+    found = parking.get(id(current_job.get()))
+    if found is not None:
+        raise found[1]
+
 
 class JobContextFilter(logging.Filter):
     """Adds the fields of the current job to every record; existing fields are kept."""

@@ -81,28 +81,11 @@ def _call(handler: Any, job: Job[Any]) -> None:
 
 def _attempt_of(type: JobType, parked: ParkedFunction) -> Attempt:
     job = parked.job
-    claimed = ClaimedJob(
-        id=job.id,
-        token="",
-        type=job.type,
-        priority=job.priority,
-        available_at=job.created_at,
-        attempt=max(1, job.attempt),
-        max_attempts=job.max_attempts,
-        crashes=job.crashes,
-        fence=job.fence,
-        chain_id=job.chain_id,
-        chain_index=job.chain_index,
-        input=job.input,
-        blockers=0,
-        trace=job.trace,
-        key=job.key,
-        created_at=job.created_at,
-        claimed_at=job.created_at,
-        version=job.version,
-        steps=True,
-        context=job.context,
-    )
+    known = {
+        each: getattr(job, each) for each in ClaimedJob.__struct_fields__ if hasattr(job, each)
+    }
+    known |= {"attempt": max(1, job.attempt), "available_at": job.created_at, "expires_at": None}
+    claimed = ClaimedJob(**known, token="", blockers=0, claimed_at=job.created_at, steps=True)
     lease_ms = (type.lease or Lease("60s")).duration_ms
     return Attempt(
         claimed, type, EffectivePolicy(lease_ms, lease_ms, type.retry or Retry(), None), 0.0

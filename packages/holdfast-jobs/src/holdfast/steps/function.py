@@ -251,7 +251,7 @@ class DurableFunction:
             if record.until > self._now():
                 yield ParkUntil(id, record.until)
             # Once passed it stays so, wherever the clock is set: that is written with the next record.
-            self.history.close(record, "done")
+            self.history.close(self.history.make_end(record, "done"))
 
     def wait_for(self, signal: str, key: Any, timeout: Duration | None, returns: Any) -> StepPlan:
         """Wait for a signal."""
@@ -345,11 +345,11 @@ class DurableFunction:
             assert child is not None
             if child.state != "completed":
                 error = msgspec.json.encode([child.chain_id, child.state, child.error]).decode()
-                self.history.close(record, "failed", error=error)
+                self.history.close(self.history.make_end(record, "failed", error=error))
                 return self.history.records[record.id]
             outputs.append(self._functions.open_child(child, self._attempt))
         text = outputs[0] if is_single else f"[{','.join(outputs)}]"
-        self.history.close(record, "done", self.history.seal(text))
+        self.history.close(self.history.make_end(record, "done", self.history.seal(text)))
         return self.history.records[record.id]
 
     def cursor(self, name: str, start: Any) -> StepPlan:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from holdfast.observe.context import current_job, parking
 from holdfast.worker.attempt import Attempt
 
 SETTLE_S = 0.01
@@ -51,6 +52,7 @@ class Parking:
         self._left_behind: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._calls = 0
+        self._context = current_job.get()
         self.has_begun = False
         self.is_over = False
 
@@ -95,11 +97,20 @@ class Parking:
         has_ended = self._is_own_task and self._root is not None and self._root.done()
         if has_ended or not self._is_idle():
             return
-        self.has_begun = True
+        self.begin(asyncio.CancelledError)
         if self._root is not None:
             self._root.cancel()
         if self._left_behind is not None:
             asyncio.get_running_loop().call_later(GRACE_S, self._leave_behind, self._left_behind)
+
+    def begin(self, ends_calls: type[BaseException]) -> None:
+        """Have what the function calls from now on do nothing. From any thread."""
+        self.has_begun = True
+        if self._context is not None:
+            parking[id(self._context)] = self._context, ends_calls
+
+    def _leave(self, root: asyncio.Task[Any] | None = None) -> None:
+        parking.pop(id(self._context), None)
 
     @staticmethod
     def _leave_behind(left: asyncio.Future[None]) -> None:
@@ -125,6 +136,11 @@ class Parking:
     def close(self) -> None:
         """Park no more: the function has ended."""
         self.is_over = True
+        if self._is_own_task and self._root is not None:
+            # One that was left behind may still go on.
+            self._root.add_done_callback(self._leave)
+        else:
+            self._leave()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -196,7 +196,7 @@ class StepDriver:
         if not self._goes_on(action):
             if isinstance(action, ParkUntil):
                 self._waits[action.id] = action.until
-            self.parking.has_begun = True
+            self.parking.begin(Parked)
             raise Parked
         if isinstance(action, CallFunction):
             with in_step(action.info):

@@ -132,15 +132,8 @@ class StepHistory:
             claimed.id, claimed.token, record.name, record.key, record.nth, state, output, error
         )
 
-    def close(
-        self,
-        record: StepRecord,
-        state: StepState,
-        output: str | None = None,
-        error: str | None = None,
-    ) -> None:
+    def close(self, row: ClosedStep) -> None:
         """End an open record; that is written with the next one, since a replay would come to the same end."""
-        row = self.make_end(record, state, output, error)
         self._lazy.append(row)
         self.remember([row], {})
 

@@ -259,7 +259,7 @@ class JetStreamSink:
     def subject_of(self, line: int, message: OutgoingMessage) -> str:
         """Return a message's subject; what a key has that no subject may have is percent-encoded."""
         if "{key}" in self._subject:
-            key = quote(message.key or "-", safe="").replace(".", "%2E")
+            key = quote(message.key or "", safe="").replace(".", "%2E")
             return self._subject.format(line=line, event=message.event, key=key)
         known = self._subjects.get((line, message.event))
         if known is None:

@@ -95,6 +95,18 @@ class Relay:
     since_ms_ago: int | None = None
 
     @property
+    def refuses_unkeyed(self) -> str | None:
+        """Why an event without a key cannot be sent, if it can't."""
+        if self.subject is not None and "{key}" in self.subject:
+            return "the event has no key, and the relay's subject has one: publish it with key="
+        if self.order == "key":
+            return (
+                "the event has no key, and the relay keeps the order of keys: "
+                "publish it with key=, or declare the relay with order=None"
+            )
+        return None
+
+    @property
     def target(self) -> str:
         """Where events go, for people: without what opens it."""
         servers = [
@@ -457,6 +469,8 @@ class RelayDelivery:
         self, line: int, event: RawEvent, position: Position
     ) -> tuple[OutgoingMessage | None, str]:
         """Make a message of an event, or say why it cannot be one."""
+        if event.key is None and (missing := self.relay.refuses_unkeyed) is not None:
+            return None, missing
         try:
             message = self.encoder.message(event, position)
         except Exception as error:
