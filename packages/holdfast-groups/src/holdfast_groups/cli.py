@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.changes import ChangeOptions, change_named, change_options
+from holdfast.cli.changes import ChangeOptions, change_options
+from holdfast.cli.console import print_info
 from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
@@ -23,6 +23,7 @@ from holdfast.cli.output import (
     write_table,
 )
 from holdfast.cli.session import CliSession, with_database
+from holdfast.core.duration import pluralize
 
 if TYPE_CHECKING:
     from holdfast_groups.admin import GroupAdmin
@@ -104,17 +105,17 @@ def show(session: CliSession, id: str, watch: bool, output: Format) -> None:
 def cancel(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> None:
     """Cancel what has not ended of groups, and what follows them."""
     found = [session.find_id("chain", each) for each in ids]
-    run = partial(_admin(session).cancel, session.caller(change.reason))
-    listed = ", ".join(found)
-    change_named(
-        session,
-        change,
-        found,
-        run,
-        would=f"cancel {listed}",
-        done=f"{listed}: cancelled",
-        field="id",
-    )
+    admin, caller = _admin(session), session.caller(change.reason)
+    done = [] if change.dry_run else [session.run(admin.cancel(caller, each)) for each in found]
+    if change.output != "table":
+        rows = [{"id": each} for each in found]
+        counted = [{**row, "cancelled": count} for row, count in zip(rows, done, strict=False)]
+        write_records(counted or rows, (), change.output, id="id")
+    if change.dry_run:
+        print_info(f"would cancel {', '.join(found)}; nothing was changed")
+    for each, count in zip(found, done, strict=False):
+        ended = f"{pluralize(count, 'chain')} cancelled" if count else "all of it had ended"
+        print_info(f"{each}: {ended}")
 
 
 def _read(session: CliSession, group: str) -> dict[str, Any]:
