@@ -113,7 +113,7 @@ def database_of(url: str) -> Database:
 
 async def main(url: str, scene: Scene) -> int:
     # Everything finished counts as finished just now, so that a process fetches ahead as much as it can.
-    capacity.QUICK_MS = capacity.CLAIM_AHEAD_MS = 60_000
+    capacity.QUICK_S = capacity.CLAIM_AHEAD_S = 60.0
     database = database_of(url)
     options = WorkerOptions(slots=scene.slots, idle_min_ms=20, idle_max_ms=20, idle_jitter_ms=0)
     worker = Worker(database, types_of(scene), options, observer=Lines())

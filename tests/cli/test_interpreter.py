@@ -23,3 +23,17 @@ def test_what_is_loaded_is_collected_no_more_and_threads_take_short_turns_on_sql
     program = [sys.executable, "-c", SEEN, dialect]
     ran = subprocess.run(program, capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["True", str(takes_short_turns)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(700, 5_000), (50_000, 50_000), (0, 0)])
+def test_the_collector_runs_less_often_but_not_against_the_applications_own_wish(
+    before: int, after: int
+) -> None:
+    program = (
+        "import gc; from holdfast.cli.serving_process import tune_interpreter;"
+        f" gc.set_threshold({before}, 7, 8); tune_interpreter('postgresql'); print(*gc.get_threshold())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == [str(after), "7", "8"]

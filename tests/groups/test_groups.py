@@ -141,13 +141,17 @@ def test_the_command_line_draws_a_bar_and_cancels(scene: GroupScene) -> None:
     shown = CliRunner().invoke(cli, ["groups", "show", str(group.id), "--url", scene.url])
     assert shown.exit_code == 0, shown.output
     assert "0 % · 0 of 4" in shown.output
+    asked = CliRunner().invoke(cli, ["groups", "cancel", str(group.id), "--url", scene.url])
+    assert asked.exit_code != 0
+    assert "about to cancel 1 group" in asked.output
+    assert scene.groups.progress_of([group]).cancelled == 0
     ended = CliRunner().invoke(
         cli, ["groups", "cancel", str(group.id), "--yes", "--url", scene.url]
     )
     assert ended.exit_code == 0, ended.output
     assert f"{group.id}: 4 chains cancelled" in ended.output
     again = CliRunner().invoke(
-        cli, ["groups", "cancel", str(group.id), "-o", "json", "--url", scene.url]
+        cli, ["groups", "cancel", str(group.id), "--yes", "-o", "json", "--url", scene.url]
     )
     assert json.loads(again.stdout) == [{"id": str(group.id), "cancelled": 0}]
     assert f"{group.id}: all of it had ended" in again.stderr

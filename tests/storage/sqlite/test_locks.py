@@ -65,7 +65,7 @@ async def test_a_link_waits_as_long_as_its_statements_may_take(
 
 
 def test_a_read_that_takes_too_long_is_ended(database: SqliteDatabase) -> None:
-    database.run(database.store.jobs.insert([new_job() for _ in range(2000)]))
+    database.run(database.store.jobs.insert([new_job() for _ in range(10_000)]))
     nothing = JobQuery(limit=10, key_like="%never%")
     with pytest.raises(DatabaseBusy, match="time limit"):
         database.read(database.store.jobs.page(nothing), timeout_ms=0)

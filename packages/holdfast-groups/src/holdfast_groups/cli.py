@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.changes import ChangeOptions, change_options
+from holdfast.cli.changes import ChangeOptions, change_options, confirm_change
 from holdfast.cli.console import print_info
 from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpGroup
@@ -105,12 +105,18 @@ def show(session: CliSession, id: str, watch: bool, output: Format) -> None:
 def cancel(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> None:
     """Cancel what has not ended of groups, and what follows them."""
     found = [session.find_id("chain", each) for each in ids]
+    rows = [_read(session, each) for each in found]
+    if not change.dry_run and not confirm_change(
+        change, "cancel", "group", rows, _COLUMNS, many=True
+    ):
+        return
     admin, caller = _admin(session), session.caller(change.reason)
     done = [] if change.dry_run else [session.run(admin.cancel(caller, each)) for each in found]
     if change.output != "table":
-        rows = [{"id": each} for each in found]
-        counted = [{**row, "cancelled": count} for row, count in zip(rows, done, strict=False)]
-        write_records(counted or rows, (), change.output, id="id")
+        counted = [
+            {"id": each, "cancelled": count} for each, count in zip(found, done, strict=False)
+        ]
+        write_records(counted or [{"id": each} for each in found], (), change.output, id="id")
     if change.dry_run:
         print_info(f"would cancel {', '.join(found)}; nothing was changed")
     for each, count in zip(found, done, strict=False):

@@ -28,6 +28,8 @@ log = getLogger("holdfast.cli")
 FORCED_EXIT_AFTER_S = 10.0
 """A process that is still alive this long after everything should have ended is ended from outside its event loop."""
 
+YOUNG_OBJECTS = 5_000
+"""So many are made before the collector looks for cycles among them: what a flush leaves is freed without it."""
 SWITCH_INTERVAL_S = 0.0001
 """How long a thread keeps the interpreter while another waits for it. At Python's own 5 ms the thread that writes to
 SQLite stalls while handlers run: with shorter turns a SQLite worker finishes 5 % more jobs. Threads that only compute
@@ -120,6 +122,9 @@ def tune_interpreter(dialect: str) -> None:
     """Prepare the interpreter for long service on a database of this dialect; call it when everything is loaded."""
     # What is loaded stays: a collection that walked it again and again would delay every handler and every page.
     gc.freeze()
+    young, *older = gc.get_threshold()
+    if young:
+        gc.set_threshold(max(young, YOUNG_OBJECTS), *older)
     if dialect == "sqlite":
         sys.setswitchinterval(SWITCH_INTERVAL_S)
 

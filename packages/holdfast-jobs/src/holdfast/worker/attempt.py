@@ -98,9 +98,11 @@ class Attempt(msgspec.Struct, eq=False):
     def has_expired(self, now: float) -> bool:
         """Whether its time to begin is over: the job's own, or that of its type since the job became due."""
         claimed, span_ms, until = self.claimed, self.type.expires_ms, self.claimed.expires_at
-        if until is None and span_ms is not None and claimed.attempt == 1:
+        if until is None:
+            if span_ms is None or claimed.attempt > 1:
+                return False
             until = claimed.available_at + span_ms * 1000
-        if until is None or claimed.failing or claimed.steps:
+        if claimed.failing or claimed.steps:
             return False
         return claimed.claimed_at + int((now - self.received_at) * 1_000_000) >= until
 
@@ -150,9 +152,9 @@ class Attempt(msgspec.Struct, eq=False):
     def open_seal(self) -> None:
         """Open a sealed input, in memory only. Raises: SealError."""
         claimed = self.claimed
-        self.sealed = self.sealed or self.type.sealed or is_sealed(claimed.input)
-        if not self.sealed and not claimed.input.startswith(RESERVED):
+        if not claimed.input.startswith(RESERVED) and not self.type.sealed and not self.sealed:
             return
+        self.sealed = self.sealed or self.type.sealed or is_sealed(claimed.input)
         try:
             if self.sealed:
                 check_sealer(self.type.sealer, claimed.type)
@@ -210,6 +212,9 @@ class Backlog:
 
     def __len__(self) -> int:
         return len(self._ready) + sum(len(each) for each in self._parked.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._ready) or len(self) > 0
 
     def put(self, attempts: list[Attempt]) -> None:
         """Add attempts in the order of a claim; the more urgent overtake what still waits.

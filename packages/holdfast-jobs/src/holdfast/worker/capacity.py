@@ -12,17 +12,17 @@ from holdfast.core.registry import JobType
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.options import LARGEST_CLAIM, WorkerOptions
 
-QUICK_MS = 50
+QUICK_S = 0.05
 """Jobs that take longer are claimed only into free slots: a claim costs little beside such a call, and what waited
 behind it would wait long."""
-CLAIM_AHEAD_MS = 75
+CLAIM_AHEAD_S = 0.075
 """Quick ones are claimed ahead for about so long."""
 
 
 class _Finished(msgspec.Struct):
     """What ended within one millisecond: thousands end in a second, too many to keep one by one."""
 
-    at_ms: int
+    until: float
     weight: float
 
 
@@ -65,20 +65,24 @@ class Capacity:
 
     def remove_ended(self, attempt: Attempt, at: float) -> None:
         """Discount an attempt that no longer needs its slot."""
-        self._count(attempt, -1)
-        name = attempt.type.name
-        if attempt.started_at is None or (at - attempt.started_at) * 1000 > QUICK_MS:
+        name, size = attempt.type.name, attempt.call_size
+        if size is None:
+            self._taken[name] -= 1
+            size = self._sizes[name]
+        else:
+            self._count(attempt, -1)
+        began = attempt.started_at
+        if began is None or at - began > QUICK_S:
             self._slow.add(name)
             return
         if self._slow:
             self._slow.discard(name)
-        weight = 1 / (attempt.call_size or self._sizes[name])
-        self._finished_weight += weight
-        at_ms = int(at * 1000)
-        if self._finished and self._finished[-1].at_ms == at_ms:
-            self._finished[-1].weight += weight
+        self._finished_weight += 1 / size
+        finished = self._finished
+        if finished and at < finished[-1].until:
+            finished[-1].weight += 1 / size
         else:
-            self._finished.append(_Finished(at_ms, weight))
+            finished.append(_Finished(at + 0.001, 1 / size))
 
     @property
     def free_slots(self) -> float:
@@ -96,8 +100,7 @@ class Capacity:
 
     def room(self, now: float, waiting: int) -> float:
         """How many slots' worth of work to ask for while `waiting` attempts wait for one; 0 when it is not worth it."""
-        oldest_ms = int(now * 1000) - CLAIM_AHEAD_MS
-        while self._finished and self._finished[0].at_ms < oldest_ms:
+        while self._finished and self._finished[0].until < now - CLAIM_AHEAD_S:
             self._finished_weight -= self._finished.popleft().weight
         room = min(self._max_jobs, self.free_slots + self._finished_weight)
         if waiting and room < min(self._max_jobs, self._finished_weight) / 2:

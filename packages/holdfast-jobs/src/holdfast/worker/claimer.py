@@ -69,7 +69,7 @@ class Claimer:
         self._quarantine.recheck()
         # What a claim under way leaves behind is known with its answer: most often nothing.
         self._was_freed = True
-        if not self._is_claiming:
+        if not self._is_claiming and not self._wake.is_set():
             self._claim_into_freed_slots()
 
     def _claim_into_freed_slots(self) -> None:

@@ -32,10 +32,10 @@ from holdfast.core.signatures import is_async
 from holdfast.observe.context import JobContext, current_job
 from holdfast.steps.parking import Killed, Parked
 from holdfast.storage.operation import Op
-from holdfast.worker.attempt import LOST, Attempt
+from holdfast.worker.attempt import LOST, AbortReason, Attempt
 from holdfast.worker.handler_connections import causes_of, lacked_connection
 from holdfast.worker.handler_threads import HandlerThreads
-from holdfast.worker.handler_transactions import CompleteInTransaction
+from holdfast.worker.handler_transactions import CompleteInTransaction, Completion
 from holdfast.worker.job import Call, Job, Middleware, wrap_call
 from holdfast.worker.processes import ProcessHandlers
 from holdfast.worker.resolve_outcome import OutcomeResolver, make_finish
@@ -247,22 +247,32 @@ class Executor:
 
     async def _end_with_value(self, attempt: Attempt, job: Job[Any], value: Any) -> AttemptResult:
         """Resolve what the handler returned, and commit the transaction it left open; a lost lease discards both."""
-        reason = attempt.abort_reason
-        if reason in LOST:
-            raise LeaseLost(str(reason), "the result came too late")
-        if reason not in (None, "shutdown"):
-            raise Aborted(str(reason))
+        if attempt.abort_reason is not None:
+            _check_counts(attempt.abort_reason)
         if job.emission is not None:
             await job.emission.end()
-        ended = None if job.function is None else await self._end_function(attempt, job.function)
-        if ended is not None:
-            return ended
+        if job.function is not None:
+            ended = await self._end_function(attempt, job.function)
+            if ended is not None:
+                return ended
         if job.own_transaction is not None:
             return await self._end_in_own_transaction(job.own_transaction)
-        finish = await self._resolve_value(attempt, job, value)
-        completion = job.completion
-        if completion is None or not completion.is_open:
+        finish = self._resolve(attempt, value)
+        if attempt.type.payloads is not None:
+            await attempt.type.payloads.keep([finish])
+        if job.function is not None:
+            await self._keep_records(attempt, job.function, finish)
+        if finish.next_blockers:
+            database = self._context.database
+            await database.read_async(self._resolver.check_waits(database.store, finish))
+        if job.completion is None or not job.completion.is_open:
             return AttemptResult(finish)
+        return await self._commit(attempt, job.completion, finish)
+
+    async def _commit(
+        self, attempt: Attempt, completion: Completion, finish: Finish
+    ) -> AttemptResult:
+        """Commit a handler's transaction with the outcome in it."""
         if not attempt.take_ending("slot"):
             raise Aborted("timeout")
         if completion.is_async:
@@ -270,19 +280,13 @@ class Executor:
         report = await self._calls.in_thread(completion.commit, finish)
         return AttemptResult(finish, report=report)
 
-    async def _resolve_value(self, attempt: Attempt, job: Job[Any], value: Any) -> Finish:
-        finish = self._resolve(attempt, value)
-        if attempt.type.payloads is not None:
-            await attempt.type.payloads.keep([finish])
-        if job.function is not None:
-            if finish.kind == "snooze":
-                await job.function.save()
-            elif finish.kind in ("complete", "continue"):
-                attempt.unused_steps = await job.function.record_unused()
-        if finish.next_blockers:
-            database = self._context.database
-            await database.read_async(self._resolver.check_waits(database.store, finish))
-        return finish
+    async def _keep_records(
+        self, attempt: Attempt, function: DurableFunction, finish: Finish
+    ) -> None:
+        if finish.kind == "snooze":
+            await function.save()
+        elif finish.kind in ("complete", "continue"):
+            attempt.unused_steps = await function.record_unused()
 
     def _resolve_in_transaction(self, attempt: Attempt, output: Any) -> Op[Finish]:
         # What is given to complete(tx=…) is not what the handler is annotated to return.
@@ -513,7 +517,8 @@ class HandlerCalls:
                 f"the batch handler of {type.name} can neither be atomic nor run in a process",
                 help="omit batch, or use a plain handler on the loop or in a thread",
             )
-        call = self.with_around(type, self._with_check(handler), is_async(handler))
+        checked = self._with_check(handler, type.batch is not None)
+        call = self.with_around(type, checked, is_async(handler))
         match type.executor:
             case "process":
                 return self._with_check(self._processes.call(type))
@@ -526,19 +531,23 @@ class HandlerCalls:
         """Return a call with what its type has around it."""
         return call if type.around is None else type.around(call, is_async)
 
-    def _with_check(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_check(
+        self, handler: Callable[..., Any], is_batch: bool = False
+    ) -> Callable[..., Any]:
         """Check, as the last step before a handler, that it may begin: what came before it may have taken long."""
         may_begin, monotonic = self._context.may_begin, self._context.clock.monotonic
 
-        def call(job: Job[Any] | list[Job[Any]]) -> Any:
+        def call(job: Job[Any]) -> Any:
             # Every job comes through here, so it is asked as directly as can be.
-            if isinstance(job, list):
-                self._check_batch(job)
-            elif not may_begin(job.attempt_state, monotonic()):
+            if not may_begin(job.attempt_state, monotonic()):
                 raise Aborted(str(job.abort_reason))
             return handler(job)
 
-        return call
+        def call_batch(jobs: Sequence[Job[Any]]) -> Any:
+            self._check_batch(jobs)
+            return handler(jobs)
+
+        return call_batch if is_batch else call
 
     def check(self, job: Job[Any]) -> None:
         """Raises: Aborted, unless a job may begin now."""
@@ -563,6 +572,14 @@ def _open_seals(attempts: Sequence[Attempt]) -> None:
     is_any_sealed = any(each.sealed for each in attempts)
     for each in attempts:
         each.sealed = is_any_sealed
+
+
+def _check_counts(reason: AbortReason) -> None:
+    """Raises: LeaseLost or Aborted, unless what an aborted handler has returned counts."""
+    if reason in LOST:
+        raise LeaseLost(str(reason), "the result came too late")
+    if reason != "shutdown":
+        raise Aborted(str(reason))
 
 
 def _is_discarded(error: BaseException) -> bool:

@@ -486,7 +486,10 @@ class ClaimCursors:
             known.scanned_at, known.scan_cost, known.needs_full_scan = at, cost, False
             known.slack = 1
         self._note_unproductive(plan, jobs, is_cut, filled)
-        for job in jobs:
+        latest: dict[tuple[str, int], ClaimedJob] = {}
+        for job in reversed(jobs):
+            latest.setdefault((job.type, job.priority), job)
+        for job in reversed(latest.values()):
             known = self._types[job.type]
             known.priorities.add(job.priority)
             known.positions[job.priority] = (job.available_at, job.id)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from holdfast.core.errors import Busy
-from holdfast.core.records import Held
+from holdfast.core.records import Finish, Held
 from holdfast.worker.admission import Admission
 from holdfast.worker.attempt import Attempt, Backlog
 from holdfast.worker.claimer import Claimer
@@ -105,9 +105,10 @@ class Slots:
                     raise
 
     async def _run_call(self, batch: list[Attempt], task: asyncio.Task[None]) -> None:
-        type = batch[0].type
+        first = batch[0]
+        type = first.type
         try:
-            if any(each.claimed.debounced for each in batch):
+            if first.claimed.debounced or (type.batch and any(e.claimed.debounced for e in batch)):
                 batch, waiting = await _settle_inputs(self._context, batch)
                 self._completer.release(waiting)
                 if not batch:
@@ -171,10 +172,8 @@ class Slots:
     def _end(self, attempt: Attempt, result: AttemptResult) -> None:
         attempt.ended_at = self._monotonic()
         finish = result.finish
-        is_of_key = isinstance(result.error, Busy) and result.error.key
-        if isinstance(result.error, Busy) and not (is_of_key and attempt.claimed.gate is not None):
-            delay_ms = finish.delay_ms if finish else result.error.delay_ms
-            self._claimer.pause_type(attempt.type.name, delay_ms / 1000)
+        if isinstance(result.error, Busy):
+            self._pause_type(attempt, result.error, finish)
         if self._is_abandoned:
             return
         if finish is None:
@@ -186,6 +185,12 @@ class Slots:
             else:
                 self._completer.submit(attempt, finish)
         self._claimer.free_slot(attempt)
+
+    def _pause_type(self, attempt: Attempt, busy: Busy, finish: Finish | None) -> None:
+        if busy.key and attempt.claimed.gate is not None:
+            return
+        delay_ms = busy.delay_ms if finish is None else finish.delay_ms
+        self._claimer.pause_type(attempt.type.name, delay_ms / 1000)
 
 
 class _CancelWhenAllAborted:

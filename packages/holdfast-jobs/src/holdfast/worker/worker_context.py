@@ -109,9 +109,11 @@ class WorkerContext(msgspec.Struct, frozen=True):
         After a pause of the process a slot may wake before the loop that enforces deadlines.
         """
         lease = attempt.lease
-        if lease is not None and now >= lease.deadline and attempt.abort("error", now):
+        if lease is None or now < lease.deadline:
+            return attempt.abort_reason is None
+        if attempt.abort("error", now):
             self.emitter.emit_lost(attempt, "error")
-        return attempt.abort_reason is None
+        return False
 
 
 class DatabaseHealth:
@@ -161,6 +163,18 @@ class DatabaseHealth:
             self._heartbeat.set_soon()
 
 
+class _Wants(dict[str, bool]):
+    """Whether an observer wants an event: asked once, for asking costs more than most jobs' other bookkeeping."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        super().__init__()
+        self._ask = wants_of(observer)
+
+    def __missing__(self, name: str) -> bool:
+        self[name] = self._ask(name)
+        return self[name]
+
+
 class Emitter:
     """Emits the catalogue's events and keeps the counters; an event nobody wants is not built and costs its counter."""
 
@@ -169,32 +183,24 @@ class Emitter:
     ) -> None:
         self._worker = worker
         self._observer = observer
-        self._ask_observer = wants_of(observer)
-        self._wanted: dict[str, bool] = {}
+        self._wants = _Wants(observer)
         self._clock = clock
         self._counters = counters
         self.tally = SummaryTally(clock.monotonic())
         self.last_error: str | None = None
 
-    def _wants(self, name: str) -> bool:
-        """Cached: asking each time would cost more than the rest of most jobs' bookkeeping."""
-        wanted = self._wanted.get(name)
-        if wanted is None:
-            wanted = self._wanted[name] = self._ask_observer(name)
-        return wanted
-
     def refresh_wants(self) -> None:
         """Ask the observer again which events it wants: a log level may have changed."""
-        self._wanted = {}
+        self._wants.clear()
 
     def emit(self, name: str, **fields: Any) -> None:
         """Emit an event of this worker."""
-        if self._wants(name):
+        if self._wants[name]:
             self._observe(event(name, worker=self._worker, **fields))
 
     def emit_attempt(self, name: str, attempt: Attempt, **fields: Any) -> None:
         """Emit an event of an attempt."""
-        if self._wants(name):
+        if self._wants[name]:
             self.emit(name, **_attempt_fields(attempt), **fields)
 
     def emit_all(self, events: Iterable[Event]) -> None:
@@ -213,7 +219,7 @@ class Emitter:
 
     def emit_started(self, attempt: Attempt) -> None:
         """A handler was called."""
-        if self._wants("job_started"):
+        if self._wants["job_started"]:
             self.emit(
                 "job_started", **_attempt_fields(attempt), wait_ms=int(_wait_s(attempt) * 1000)
             )
@@ -228,7 +234,7 @@ class Emitter:
             ended_at = attempt.ended_at or self._clock.monotonic()
             self.tally.measure(_wait_s(attempt), ended_at - began)
         name = EVENT_OF[kind]
-        if self._wants(name):
+        if self._wants[name]:
             self.emit(name, **self._fields(attempt, finish))
         if attempt.unused_steps and kind in ("complete", "continue"):
             self.emit_attempt("records_unused", attempt, steps=list(attempt.unused_steps))
@@ -301,7 +307,7 @@ class Emitter:
     def emit_reaped(self, jobs: list[Reaped]) -> None:
         """Jobs of dead workers were taken back."""
         self._counters.recovered += len(jobs)
-        if not self._wants("job_reaped"):
+        if not self._wants["job_reaped"]:
             return
         for each in jobs:
             self._observe(event("job_reaped", **reaped_fields(each)))
@@ -314,7 +320,7 @@ class Emitter:
 
     def emit_unblocked(self, jobs: Sequence[JobRef]) -> None:
         """The last blocker of these jobs ended."""
-        if self._wants("job_unblocked"):
+        if self._wants["job_unblocked"]:
             for each in jobs:
                 self._observe(event("job_unblocked", job_id=each.id, type=each.type))
 

@@ -250,7 +250,8 @@ def begin(connection: sqlite3.Connection, lock_wait: LockWait) -> None:
     retry_while_locked(lambda: connection.execute("begin immediate"), lock_wait)
 
 
-_STEPS_BETWEEN_LOOKS = 10_000
+_STEPS_BETWEEN_LOOKS = 100_000
+"""Each look waits for the interpreter, which runs handlers meanwhile; so many steps take a few milliseconds."""
 _NEVER = float("inf")
 
 

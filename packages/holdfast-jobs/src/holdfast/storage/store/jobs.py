@@ -308,14 +308,14 @@ def _numbers(values: Iterable[int | None]) -> str:
 
 def _columns(completions: Sequence[Finish]) -> dict[str, str]:
     """Completions of one worker as columns: a flush is long, and its rows have little in them."""
-    numbers: dict[str, int] = {}
+    numbers: dict[str, str] = {}
     for each in completions:
-        numbers.setdefault(each.token, len(numbers) + 1)
+        numbers.setdefault(each.token, str(len(numbers) + 1))
     return {
         "worker": completions[0].worker,
         "ids": array([each.id for each in completions]),
         "tokens": array(list(numbers)),
-        "token_numbers": _numbers(numbers[each.token] for each in completions),
+        "token_numbers": array([numbers[each.token] for each in completions]),
         "started_at": _numbers(each.started_at for each in completions),
         "outputs": document([each.output for each in completions]),
     }

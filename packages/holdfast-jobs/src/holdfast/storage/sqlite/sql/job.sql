@@ -64,6 +64,11 @@ select j.id, j.type, j.priority,
        j.max_attempts, :awaited, j.version
   from json_each(:ids) x cross join holdfast_job j on j.id = x.value;
 
+-- fragment: claimed_columns
+-- What every claimed job has: the first fields of `ClaimedJob`.
+q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence, j.chain_id,
+       j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now
+
 -- name: job_claim_queues
 -- The priorities at which these types have live jobs, one seek each, so that the other queues need no poll.
 with recursive type_queue (type, priority) as (
@@ -99,11 +104,14 @@ insert into holdfast_lease (token, worker, claimed_at, expires_at, lease_ms, max
 values (:token, :worker, :now, :now + :lease_ms * 1000, :lease_ms, :max_attempts, :backoff_base_ms, :backoff_cap_ms, :ids);
 
 -- name: job_claim_read
--- What was claimed, in the order of the ids given, which a cross join keeps; as one text.
-select json_group_array(json_array(
-         q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence,
-         j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now, j.version,
-         {is_debounced}, null, q.failing, q.awaited, q.steps, q.expires_at, j.context))
+-- What was claimed, in the order of the ids given, which a cross join keeps; as one text. What few jobs have is left out where
+-- a job has none of it: each value costs time to write and to read.
+select json_group_array(
+         case when coalesce(j.version, j.debounced, q.failing, q.steps, q.expires_at, j.context) is null
+                   and not q.awaited and j.blockers >= 0
+              then json_array({claimed_columns})
+              else json_array({claimed_columns}, j.version, {is_debounced}, null, q.failing, q.awaited, q.steps, q.expires_at,
+                              j.context) end)
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
   left join holdfast_job j on j.id = x.value;
