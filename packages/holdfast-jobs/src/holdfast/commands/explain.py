@@ -257,10 +257,9 @@ def _debounce(store: Store, job: JobRecord) -> Op[RevisionRecord | None]:
 
 def _last_error(store: Store, job: JobRecord) -> Op[tuple[str | None, Instant | None]]:
     """Read how the last attempt ended, and since when a job waits for what can read it, if it ended so."""
-    if job.state != "pending" or not job.fence:
-        return None, None
-    error = (yield from store.attempts.last_errors([job.id])).get(job.id)
-    if error is None:
+    has_tried = job.state == "pending" and job.fence
+    found = (yield from store.attempts.last_errors([job.id])) if has_tried else {}
+    if (error := found.get(job.id)) is None:
         return None, None
     since = yield from store.unreadable.since(job.id, None if _is_unreadable(error) else error)
     is_told = job.attempt or since is not None or _is_unreadable(error)
