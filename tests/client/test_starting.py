@@ -485,18 +485,21 @@ async def test_a_type_gives_its_time_to_starts_that_have_none(app: Holdfast) -> 
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "said"),
     [
-        {"expires": "5m", "after": "10m"},
-        {"expires": 0},
-        {"expires": datetime(2030, 1, 1, tzinfo=UTC), "at": datetime(2030, 1, 2, tzinfo=UTC)},
-        {"expires": datetime(2030, 1, 1)},  # noqa: DTZ001
-        {"expires": "5m", "debounce": "1s", "key": "doc"},
+        ({"expires": "5m", "after": "10m"}, "before it is due"),
+        ({"expires": 0}, "before it is due"),
+        (
+            {"expires": datetime(2030, 1, 1, tzinfo=UTC), "at": datetime(2030, 1, 2, tzinfo=UTC)},
+            "before it is due",
+        ),
+        ({"expires": datetime(2030, 1, 1)}, "expires=datetime.* not a time with a time zone"),  # noqa: DTZ001
+        ({"expires": "5m", "debounce": "1s", "key": "doc"}, "expires cannot be combined"),
     ],
 )
 async def test_a_time_to_expire_that_cannot_work_is_refused(
-    app: Holdfast, options: dict[str, Any]
+    app: Holdfast, options: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(InvalidOption):
+    with pytest.raises(InvalidOption, match=said):
         start(app, "mail.send", 1, **options)
     assert not list(app.chains.list())

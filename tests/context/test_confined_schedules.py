@@ -3,18 +3,58 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from typing import Any
+from contextlib import closing
+from typing import Any, get_args
 
+import psycopg
 import pytest
 import pytest_asyncio
 
+from holdfast import Holdfast
 from holdfast.admin.access import Role
+from holdfast.storage.operation import Statement
+from holdfast.storage.sqlite.store import sqlite_statements
 from holdfast_context.confinement import ContextConfinement
+from holdfast_schedules import add_schedules
 from tests.context.two_tenants import CANARY, TwoTenants
+from tests.contract.buffers import PlanMode, measure
 
 ALL = "/api/v1/schedules"
 SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
+OF_A_TENANT = {"context_name": "tenant", "context_value": "acme", "now": 1, "late_ms": None}
+CUT_READS = (
+    Statement(
+        "schedule_list_within",
+        {**OF_A_TENANT, "limit": 50, "after": "", "prefix": None, "type": None, "paused": None},
+    ),
+    Statement("schedule_near_within", {**OF_A_TENANT, "name": "report:1"}),
+    Statement("schedule_totals_within", OF_A_TENANT),
+)
+"""What reads several schedules of one tenant."""
+MANY = """
+with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < 10000)
+insert into holdfast.schedule (name, type, input, schedule, zone, missed, overlap, jitter_ms, priority, sealed, context,
+                               next_at, created_at, changed_at)
+select s.name || n, type, input, schedule, zone, missed, overlap, jitter_ms, priority, sealed,
+       '{"tenant":"globex' || (n % 200) || '"}', next_at, created_at, changed_at
+  from holdfast.schedule s cross join numbers where name = 'report:globex'
+"""
+
+
+def set_many(url: str) -> None:
+    """Set three schedules of one tenant, and ten thousand of two hundred others."""
+    app = Holdfast(url, open_types=True)
+    schedules = add_schedules(app)
+    for name, tenant in (("a", "acme"), ("m", "acme"), ("z", "acme"), ("globex", "globex")):
+        with app.transaction() as tx:
+            context = {"tenant": tenant}
+            schedules.set(tx, f"report:{name}", "report", 1, every="1h", context=context)
+    with app.transaction() as tx:
+        schema = "holdfast_" if url.startswith("sqlite") else "holdfast."
+        tx.execute(MANY.replace("holdfast.", schema))
+    app.close()
 
 
 @pytest_asyncio.fixture(params=["postgres", "sqlite"])
@@ -111,3 +151,30 @@ def test_no_two_contexts_share_names() -> None:
     texts = ("context.tenant:acme", 'context.tenant:"acme:x"', 'context.tenant:"acme%3Ax"')
     prefixes = [ContextConfinement(each).prefix for each in texts]
     assert prefixes == ["tenant:acme:", "tenant:acme%3Ax:", "tenant:acme%253Ax:"]
+
+
+@pytest.mark.parametrize("mode", get_args(PlanMode))
+@pytest.mark.parametrize("statement", CUT_READS, ids=lambda each: each.name)
+def test_a_tenants_schedules_cost_what_it_has_on_postgresql(
+    postgres_url: str, statement: Statement, mode: PlanMode
+) -> None:
+    set_many(postgres_url)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("analyze")
+        cost = measure(connection, statement, mode)
+    assert cost.rows == (1 if "totals" in statement.name else 3)
+    assert cost.blocks <= 30, cost.plan
+
+
+@pytest.mark.parametrize("statement", CUT_READS, ids=lambda each: each.name)
+def test_a_tenants_schedules_cost_what_it_has_on_sqlite(
+    sqlite_url: str, statement: Statement
+) -> None:
+    set_many(sqlite_url)
+    thousands: list[None] = []
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
+        connection.set_progress_handler(lambda: thousands.append(None), 1000)
+        query = sqlite_statements()[statement.name]
+        found = connection.execute(query, statement.params).fetchall()
+    assert len(found) == (1 if "totals" in statement.name else 3)
+    assert len(thousands) <= 1, "steps of SQLite's machine"

@@ -88,6 +88,8 @@ def test_the_command_line_lists_what_is_used_and_left(told: Told) -> None:
     ]
     table = CliRunner().invoke(cli, ["costs", "list", "--url", told.url]).stdout
     assert "gpt-4" in table
+    refused = CliRunner().invoke(cli, ["costs", "list", "llm.asc", "--url", told.url])
+    assert (refused.exit_code, "did you mean llm.ask?" in refused.stderr) == (3, True)
 
 
 def test_a_waiting_job_says_what_it_needs_and_when(told: Told) -> None:
@@ -102,6 +104,8 @@ async def test_the_api_and_the_page_of_a_job_tell_it(told: Told) -> None:
     answer = await api.call(Role.VIEWER, "GET", "/api/v1/costs?type=llm.ask")
     assert answer.status_code == 200, answer.text
     assert [each["left"] for each in answer.json()["items"]] == [12_000, 22_000]
+    unknown = await api.call(Role.VIEWER, "GET", "/api/v1/costs?type=llm.asc")
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "HF020")
     page = (await api.call(Role.DEVELOPER, "GET", f"/jobs/{told.waiting}")).text
     assert "<h2>Cost</h2>" in page
     assert "needs 20,000" in page

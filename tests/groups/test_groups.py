@@ -124,6 +124,11 @@ async def test_groups_take_async_transactions(scene: GroupScene) -> None:
 def test_what_cannot_be_a_group_is_refused(scene: GroupScene) -> None:
     with pytest.raises(InvalidOption, match="without inputs, start on_complete"):
         scene.start([])
+    with pytest.raises(InvalidOption, match="there is no on_complete that would get the input"):
+        scene.start([1], input="book")
+    for inputs in (5, "abc"):
+        with pytest.raises(InvalidOption, match="is not a list of inputs"):
+            scene.start(inputs)  # type: ignore[arg-type]
     with pytest.raises(ChainNotFound):
         scene.groups.progress(uuid4())
     with scene.app.transaction() as tx, pytest.raises(ChainNotFound):
@@ -144,6 +149,12 @@ def test_the_command_line_draws_a_bar_and_cancels(scene: GroupScene) -> None:
         cli, ["groups", "cancel", str(group.id), "--yes", "--url", scene.url]
     )
     assert ended.exit_code == 0, ended.output
+    assert f"{group.id}: 4 chains cancelled" in ended.output
+    again = CliRunner().invoke(
+        cli, ["groups", "cancel", str(group.id), "--yes", "-o", "json", "--url", scene.url]
+    )
+    assert json.loads(again.stdout) == [{"id": str(group.id), "cancelled": 0}]
+    assert f"{group.id}: all of it had ended" in again.stderr
     words = ["groups", "show", str(group.id), "--watch", "-o", "json", "--url", scene.url]
     watched = CliRunner().invoke(cli, words)
     row = json.loads(watched.stdout)

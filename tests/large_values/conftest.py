@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from holdfast import Continue, Holdfast, Job, Seal
+from holdfast.commands.explain import look_around, why
 from holdfast_files import Files, add_large_values
 from holdfast_testing.kit import Kit
 from tests.files.conftest import bucket_files, directory_files, running_s3, s3
@@ -112,3 +113,10 @@ def stored(kit: Kit, id: Any) -> tuple[str, str | None]:
 def stored_files(files: Files) -> list[str]:
     """Return the keys of all files."""
     return [each.key for each in files.list()]
+
+
+def sentence(kit: Kit, id: object) -> str:
+    """Say in one sentence what a job waits for."""
+    database = kit.app.database
+    (record,) = database.read(database.store.jobs.get([str(id)]))
+    return why(record, database.read(look_around(database.store, record)))

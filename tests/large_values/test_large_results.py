@@ -15,7 +15,15 @@ from holdfast.storage.operation import run
 from holdfast_files import Files
 from holdfast_files.errors import LargeValueChanged, LargeValueMissing, LargeValuesUnreachable
 from holdfast_testing.kit import Kit
-from tests.large_values.conftest import MakeKit, add_types, letter, start, stored, stored_files
+from tests.large_values.conftest import (
+    MakeKit,
+    add_types,
+    letter,
+    sentence,
+    start,
+    stored,
+    stored_files,
+)
 
 LARGE = letter(10_000)
 
@@ -127,6 +135,9 @@ def test_a_job_whose_file_is_missing_waits_and_runs_once_it_is_back(
     (attempt,) = kit.app.jobs.attempts(chain.id)
     assert attempt.error is not None
     assert "LargeValueMissing" in attempt.error
+    assert sentence(kit, chain.id).startswith(
+        f"Its input cannot be read: there is no file {key}; next try in "
+    )
     any_files.put(key, content)
     kit.advance("1h")
     kit.run_until_idle()
@@ -196,7 +207,11 @@ def test_a_process_without_the_files_says_what_to_do_and_leaves_the_job_alone(
     assert (job.state, job.attempt) == ("pending", 0)
     with pytest.raises(errors.SealError, match="in a file") as raised:
         _ = job.input
+    assert raised.value.code == "HF122"
     assert "add_large_values" in str(raised.value.help)
+    assert sentence(other, chain.id).startswith(
+        "Its input cannot be read: the payload is in a file of large values; next try in "
+    )
     kit.advance("1h")
     kit.run_until_idle()
     assert kit.app.chains.wait(chain, timeout="5s").output == 10_000

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import Continue, Holdfast, Job, Retry, Seal, Snooze, SyncJob
 from holdfast.core.errors import (
+    InvalidOption,
     LeaseLost,
     PayloadNotEncodable,
     PayloadTooLarge,
     WrongState,
 )
+from holdfast_output import add_output
 from holdfast_output.emission import BATCH_BYTES, ITEM_BYTES
 from holdfast_output.errors import EmitTooLate, OutputFull
 from holdfast_output.output_store import NewBatch, append
@@ -426,3 +429,21 @@ class TestDurableFunctions:
         assert {each.epoch for each in items} == {2}
         assert [each.id for each in items] == sorted(each.id for each in items)
         assert items[0].id > 4, "a reader that follows gets all of the new epoch"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"flush": "0s"},
+        {"flush": "1h"},
+        {"max_items": 0},
+        {"max_bytes": "16MB"},
+        {"max_items": True},
+    ],
+)
+def test_bounds_that_cannot_work_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
+    app = Holdfast(f"sqlite:///{tmp_path / 'holdfast.db'}")
+    with pytest.raises(InvalidOption, match=next(iter(options))):
+        add_output(app, **options)
+    add_output(app, flush="10ms", max_items=1, max_bytes=1)
+    app.close()

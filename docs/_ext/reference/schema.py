@@ -50,6 +50,7 @@ PURPOSES = {
     "revision": "Further inputs of debounced jobs that have not started yet.",
     "schema_version": "The applied migrations.",
     "schedule": "Schedules set at run time: what they start, when next, and how they were last decided.",
+    "schedule_context": "What schedules were set in, by name and value, so that lists find them.",
     "schedule_slot": "The due times of schedules that were decided, and the jobs they started.",
     "signal": "Signals to durable functions, kept until they are taken or their time is over.",
     "step": "What the steps of durable functions left behind, and what parked ones wait for.",

@@ -107,24 +107,26 @@ class TravelContext:
     def capture_text(self) -> str | None:
         """Return the same as it is stored, None if it is empty. Raises: ContextInvalid."""
         captured, running = self._capture(), self._running.get()
+        if running is None and captured == {}:
+            return None
         if running is not None and isinstance(captured, Mapping):
             captured = {**decode_context(running), **captured}
-        if type(captured) is dict and not captured:
-            return None
         text = encode_context(captured, self._app.targets.context_names)
         return None if text == "{}" else text
 
     def around(self, call: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
         """Return a call of a job in its context; of a batch, a call for each context among its jobs."""
-        if not is_async:
-            return lambda job: (
-                self._call_batch(call, job) if isinstance(job, list) else self._call(call, job, job)
-            )
+        one: Callable[..., Any] = self._call_async if is_async else self._call
+        many: Callable[..., Any] = self._call_batch_async if is_async else self._call_batch
+        running = self._running
 
-        async def restore(job: Job[Any] | list[Job[Any]]) -> Any:
+        def restore(job: Job[Any] | list[Job[Any]]) -> Any:
             if isinstance(job, list):
-                return await self._call_batch_async(call, job)
-            return await self._call_async(call, job, job)
+                return many(call, job)
+            if job.claimed.context is None and running.get() is None:
+                # Most jobs of an application with few contexts: nothing is around them that would have to go.
+                return call(job)
+            return one(call, job, job)
 
         return restore
 
@@ -148,12 +150,8 @@ class TravelContext:
     async def _call_async(self, call: Callable[..., Any], jobs: Any, job: Job[Any]) -> Any:
         """Call an async handler in the context of a job."""
         if job.claimed.context is None:
-            # Most of what a job without one would cost is in the stack below.
-            token = self._running.set(None)
-            try:
+            with self._run(job):
                 return await call(jobs)
-            finally:
-                self._running.reset(token)
         context = job.context
         async with AsyncExitStack() as stack:
             stack.enter_context(self._run(job))

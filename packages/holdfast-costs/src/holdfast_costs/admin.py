@@ -7,14 +7,24 @@ from typing import Any
 from holdfast.admin.access import Caller, NounAdmin
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store import Store
-from holdfast_costs.usage import CostUsage, read_usage
+from holdfast_costs.usage import CostUsage, check_counts, read_usage
 
 
 class CostAdmin(NounAdmin):
     """What can be asked about costs."""
 
     async def list(self, caller: Caller, type: str | None = None) -> list[CostUsage]:
-        """Read what limits that count costs use, the fullest first."""
+        """Read what limits that count costs use, the fullest first. Raises: UnknownJobType."""
+
+        def read(store: Store) -> Op[list[CostUsage]]:
+            if type is not None:
+                yield from check_counts(store, type)
+            return (yield from read_usage(store, type))
+
+        return await self._gateway.read(caller, "cost.list", read)
+
+    async def of_type(self, caller: Caller, type: str) -> list[CostUsage]:
+        """Read the same of a type that may have no such limit."""
         return await self._gateway.read(caller, "cost.list", lambda store: read_usage(store, type))
 
     async def of_job(self, caller: Caller, id: str) -> tuple[int, int | None]:

@@ -13,7 +13,7 @@ async def cost_card(context: PageContext, job: dict[str, Any]) -> tuple[str, dic
     if not context.caller.may("cost.list"):
         return None
     admin = context.service.of(CostAdmin)
-    usage = await admin.list(context.caller, job["type"])
+    usage = await admin.of_type(context.caller, job["type"])
     if not usage:
         return None
     cost, spent = await admin.of_job(context.caller, job["id"])

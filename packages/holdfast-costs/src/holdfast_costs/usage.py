@@ -8,6 +8,7 @@ from holdfast.commands.explain import JobExplanation
 from holdfast.commands.limits import partition_words, read_declared
 from holdfast.core.declared_limits import DeclaredLimits
 from holdfast.core.duration import format_duration, format_span
+from holdfast.core.errors import UnknownJobType, nearest
 from holdfast.core.instants import Instant
 from holdfast.core.partitions import PartitionRule, split_partition
 from holdfast.core.records import JobRecord
@@ -44,6 +45,22 @@ def read_usage(store: Store, type: str | None = None) -> Op[list[CostUsage]]:
     return sorted(
         found.values(), key=lambda each: (-each.used / each.max, each.type, each.key or "")
     )
+
+
+def check_counts(store: Store, type: str) -> Op[None]:
+    """Refuse a type that has no limit that counts costs. Raises: UnknownJobType."""
+    declared = yield from read_declared(store)
+    counting = [name for name, each in declared.items() if _counts_costs(each)]
+    if type not in counting:
+        raise UnknownJobType(
+            f"no live worker declares limits that count costs for {type[:60]!r}",
+            help=nearest(type, counting) or "see `holdfast costs list`",
+        )
+
+
+def _counts_costs(declared: DeclaredLimits) -> bool:
+    rules = [*declared.shared, *([] if declared.per_key is None else [declared.per_key])]
+    return any(_counts(each) for each in rules)
 
 
 def _read_type(declared: DeclaredLimits) -> Op[list[CostUsage]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.changes import ChangeOptions, change_named, change_options, confirm_change
+from holdfast.cli.changes import ChangeOptions, change_options, confirm_change
+from holdfast.cli.console import print_info
 from holdfast.cli.interrupts import take_interrupts
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
@@ -23,6 +23,7 @@ from holdfast.cli.output import (
     write_table,
 )
 from holdfast.cli.session import CliSession, with_database
+from holdfast.core.duration import pluralize
 
 if TYPE_CHECKING:
     from holdfast_groups.admin import GroupAdmin
@@ -109,17 +110,18 @@ def cancel(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> 
         change, "cancel", "group", rows, _COLUMNS, many=True
     ):
         return
-    run = partial(_admin(session).cancel, session.caller(change.reason))
-    listed = ", ".join(found)
-    change_named(
-        session,
-        change,
-        found,
-        run,
-        would=f"cancel {listed}",
-        done=f"{listed}: cancelled",
-        field="id",
-    )
+    admin, caller = _admin(session), session.caller(change.reason)
+    done = [] if change.dry_run else [session.run(admin.cancel(caller, each)) for each in found]
+    if change.output != "table":
+        counted = [
+            {"id": each, "cancelled": count} for each, count in zip(found, done, strict=False)
+        ]
+        write_records(counted or [{"id": each} for each in found], (), change.output, id="id")
+    if change.dry_run:
+        print_info(f"would cancel {', '.join(found)}; nothing was changed")
+    for each, count in zip(found, done, strict=False):
+        ended = f"{pluralize(count, 'chain')} cancelled" if count else "all of it had ended"
+        print_info(f"{each}: {ended}")
 
 
 def _read(session: CliSession, group: str) -> dict[str, Any]:

@@ -103,8 +103,13 @@ class JobGroups:
         `on_complete` is called with `input`, whatever became of the chains: `job.blockers` says how each ended. Its
         chain is the group: wait for it, ask for its progress, cancel it. The options are those of the chains.
 
-        Raises: as `app.start_many`, and InvalidOption without inputs; in that case nothing is written.
+        Raises: as `app.start_many`, and InvalidOption without inputs, or for an `input` that no `on_complete` gets;
+        nothing is written then.
         """
+        if isinstance(inputs, (str, bytes)) or not isinstance(inputs, Iterable):
+            raise InvalidOption(f"{repr(inputs)[:60]} is not a list of inputs")
+        if input is not None and on_complete is None:
+            raise InvalidOption("there is no on_complete that would get the input")
         wanted = list(inputs)
         if not wanted:
             raise InvalidOption(

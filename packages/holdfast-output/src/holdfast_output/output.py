@@ -34,6 +34,7 @@ _READER = "output.reader"
 MAX_ITEMS = 100_000
 MAX_BYTES = 16 * 1024 * 1024
 FLUSH_MS = 50
+MAX_FLUSH_MS = 10_000
 MAX_POSITION = 2**63 - 1
 
 
@@ -74,9 +75,15 @@ def add_output(
     """
     found: ChainOutput | None = app.attached.get(_ATTACHED)
     if found is None:
-        if max_items < 1 or max_bytes < 1:
-            raise InvalidOption("max_items and max_bytes are at least 1")
-        writer = EmissionWriter(app, milliseconds(flush) / 1000, OutputLimits(max_items, max_bytes))
+        for name, value in (("max_items", max_items), ("max_bytes", max_bytes)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InvalidOption(f"{name}={repr(value)[:40]} is not a number from 1 on")
+        flush_ms = milliseconds(flush)
+        if not 1 <= flush_ms <= MAX_FLUSH_MS:
+            raise InvalidOption(
+                f"flush={repr(flush)[:40]} is no interval of writes", help="use 1ms to 10s"
+            )
+        writer = EmissionWriter(app, flush_ms / 1000, OutputLimits(max_items, max_bytes))
         app.targets.open_emission = writer.open
         found = app.attached[_ATTACHED] = reader_of(app)
     return found

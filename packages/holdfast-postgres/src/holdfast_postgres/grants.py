@@ -35,7 +35,7 @@ _STATE = (
     *("log", "log_0", "log_part", "log_reader", "log_pattern"),
     *("log_position", "log_member", "log_parked"),
     *("inbox", "inbox_seen", "inbox_parked", "inbox_member", "inbox_line"),
-    *("schedule", "schedule_slot", "job_context"),
+    *("schedule", "schedule_slot", "schedule_context", "job_context"),
 )
 _LINES = tuple(f"log_line_{line}" for line in range(16))
 """The sequences that places in the log are drawn from."""
@@ -54,7 +54,7 @@ GRANTS: Mapping[GrantedRole, tuple[tuple[LiteralString, tuple[str, ...]], ...]] 
         ("select", ("jobs", "lease", "outcome", "subscription", "schema_version", "identity")),
         ("select", ("log_pattern", "log_part", "output")),
         ("select, insert, update", ("inbox", "inbox_seen", "inbox_parked")),
-        (_WRITE, ("schedule", "schedule_slot")),
+        (_WRITE, ("schedule", "schedule_slot", "schedule_context")),
     ),
     "worker": (
         (_WRITE, _STATE),

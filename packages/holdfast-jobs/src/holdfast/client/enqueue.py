@@ -316,8 +316,8 @@ def _insert_command(job: NewJob, input: str) -> ClientCommand[Chain]:
         new = job
         if conditions.trace is not None:
             new = msgspec.structs.replace(job, trace=conditions.trace(job.type))
-        if conditions.capture is not None:
-            new = msgspec.structs.replace(new, context=conditions.capture())
+        if conditions.capture is not None and (context := conditions.capture()) is not None:
+            new = msgspec.structs.replace(new, context=context)
         if conditions.sealer is not None and len(job.input) > NEVER_LARGE:
             yield from keep_large(conditions.sealer, jobs := [new])
             new = jobs[0]

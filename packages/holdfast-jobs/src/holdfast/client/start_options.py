@@ -169,15 +169,16 @@ def check_key(key: object) -> str | None:
     return key
 
 
-def check_time(at: object, after: Duration | None) -> Instant | None:
-    """Return the instant of `at`. Raises: InvalidOption for a naive time, or one beside `after`."""
+def check_time(at: object, after: Duration | None, option: str = "at") -> Instant | None:
+    """Return the instant of an option. Raises: InvalidOption for a naive time, or one beside `after`."""
     if at is None:
         return None
     if after is not None:
         raise InvalidOption("at and after were both given", help="pass one of them")
     if not isinstance(at, datetime) or at.tzinfo is None:
         raise InvalidOption(
-            f"at={repr(at)[:60]} is not a time with a time zone", help="use datetime.now(UTC) + …"
+            f"{option}={repr(at)[:60]} is not a time with a time zone",
+            help="use datetime.now(UTC) + …",
         )
     return to_instant(at)
 
@@ -188,7 +189,7 @@ def check_expiry(
     """Return the time or the delay after which a job is given up. Raises: InvalidOption if it could never begin."""
     if expires is None:
         return None
-    instant = check_time(expires, None) if isinstance(expires, datetime) else None
+    instant = check_time(expires, None, "expires") if isinstance(expires, datetime) else None
     if instant is not None and (at is None or instant > at):
         return instant, None
     if not isinstance(expires, datetime) and (span := milliseconds(expires)) > (after_ms or 0):

@@ -198,8 +198,7 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
     workers = yield from store.workers.page(MAX_WORKERS, live=True)
     leases = yield from store.leases.page(MAX_WORKERS)
     live = {each.id for each in workers if job.type in each.types}
-    last_error = yield from _last_error(store, job)
-    is_unreadable = _is_unreadable(last_error)
+    last_error, unreadable_since = yield from _last_error(store, job)
     steps = (yield from store.steps.waits_of(job.id, MAX_WAITS + 1)) if job.fence else []
     has_called = any(each.kind == "run" for each in steps)
     return Surroundings(
@@ -212,7 +211,7 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         last_error,
         debounce=(yield from _debounce(store, job)),
         partition=(yield from _partition(store, job, workers)),
-        unreadable_since=(yield from store.unreadable.since(job.id)) if is_unreadable else None,
+        unreadable_since=unreadable_since,
         crashed_before=(yield from _crashed_before(store, job)),
         failing=(yield from store.on_failed.of_job(job.id)),
         steps=steps,
@@ -256,11 +255,15 @@ def _debounce(store: Store, job: JobRecord) -> Op[RevisionRecord | None]:
     return (yield from store.debounce.of_job(job.id))
 
 
-def _last_error(store: Store, job: JobRecord) -> Op[str | None]:
-    if job.state != "pending" or not job.fence:
-        return None
-    error = (yield from store.attempts.last_errors([job.id])).get(job.id)
-    return error if job.attempt or _is_unreadable(error) else None
+def _last_error(store: Store, job: JobRecord) -> Op[tuple[str | None, Instant | None]]:
+    """Read how the last attempt ended, and since when a job waits for what can read it, if it ended so."""
+    has_tried = job.state == "pending" and job.fence
+    found = (yield from store.attempts.last_errors([job.id])) if has_tried else {}
+    if (error := found.get(job.id)) is None:
+        return None, None
+    since = yield from store.unreadable.since(job.id, None if _is_unreadable(error) else error)
+    is_told = job.attempt or since is not None or _is_unreadable(error)
+    return (error if is_told else None), since
 
 
 def _explain_parked(around: Surroundings) -> str:
@@ -313,18 +316,21 @@ def _explain_blocked(job: JobRecord, around: Surroundings) -> str:
     return f"{sentence}; {stuck} failed or cancelled" if stuck else sentence
 
 
-_UNREADABLE = frozenset(
-    each.__name__ for each in (InputUnreadable, StepUnreadable, SealKeyMissing, SealBroken)
-)
+_WAITS_FOR = {
+    InputUnreadable.__name__: "Waiting for code that can read its input",
+    SealKeyMissing.__name__: "Waiting for a key that opens its input",
+    SealBroken.__name__: "Waiting for a key that opens its input",
+}
 
 
 def _is_unreadable(error: str | None) -> bool:
-    return (error or "").partition(":")[0] in _UNREADABLE
+    return (error or "").partition(":")[0] in {*_WAITS_FOR, StepUnreadable.__name__}
 
 
 def _explain_unreadable(job: JobRecord, around: Surroundings) -> str:
     due = job.available_at
-    if not _is_unreadable(around.last_error) or due is None or due <= around.now:
+    unread = around.unreadable_since is not None or _is_unreadable(around.last_error)
+    if not unread or due is None or due <= around.now:
         return ""
     kind, _, text = (around.last_error or "").partition(": ")
     next_try = f"next try in {format_span(due - around.now)}"
@@ -333,8 +339,8 @@ def _explain_unreadable(job: JobRecord, around: Surroundings) -> str:
         fix = f"deploy code that fits (`holdfast explain {StepUnreadable.code}`), or {again}"
         sentence = f"Its code does not fit its records{_because(text)}; {fix}; {next_try}"
     else:
-        waits_for = "code that can read" if kind == InputUnreadable.__name__ else "a key that opens"
-        sentence = f"Waiting for {waits_for} its input{_because(text)}; {next_try}"
+        waits_for = _WAITS_FOR.get(kind, "Its input cannot be read")
+        sentence = f"{waits_for}{_because(text)}; {next_try}"
     ends_at = _gives_up_at(job, around)
     if ends_at is None:
         return sentence

@@ -44,6 +44,7 @@ __all__ = [
     "DuplicateCycle",
     "DuplicateJobType",
     "Explanation",
+    "FilesUnknown",
     "FilterError",
     "HandlerInvalid",
     "HeartbeatTooSlow",
@@ -529,6 +530,15 @@ class SealBroken(SealError, code="HF121"):
     """
 
     fix = "compare the keys of this id; if they are the same, the payload was changed: cancel the job, start another"
+
+
+class FilesUnknown(SealError, code="HF122"):
+    """The payload is in a file, and this process does not know where the files are.
+
+    A job with such an input waits, without using up an attempt, until a worker that knows takes it.
+    """
+
+    fix = "call add_large_values(app, files=…) in this process too"
 
 
 class TransactionError(HoldfastError):

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.core.codec import LARGE_PREFIX, RESERVED, SEALED_PREFIX
-from holdfast.core.errors import SealBroken, SealKeyMissing
+from holdfast.core.errors import FilesUnknown, SealBroken, SealKeyMissing
 from holdfast.core.ids import delivery_id
 
-_ADD_VALUES = "call add_large_values(app, files=…) in this process too"
 SEALED_TEXT = "(the text is sealed)"
 """Instead of what an error of a sealed job says: it may repeat the payload."""
 
@@ -147,7 +146,7 @@ def _seal(sealer: Sealer, text: str, bound_to: bytes) -> str:
 def _open(sealer: Sealer | None, text: str, bound_to: bytes) -> str:
     if is_large(text):
         if not isinstance(sealer, PayloadStore):
-            raise SealKeyMissing("the payload is in a file of large values", help=_ADD_VALUES)
+            raise FilesUnknown("the payload is in a file of large values")
         text = sealer.fetch(text)
         if not is_sealed(text):
             return text

@@ -28,6 +28,7 @@ from holdfast.core.errors import (
 from holdfast.core.outcome import Snooze
 from holdfast.core.records import Finish
 from holdfast.core.registry import Handler, JobType
+from holdfast.core.sealing import NEVER_LARGE
 from holdfast.core.signatures import is_async
 from holdfast.observe.context import JobContext, current_job
 from holdfast.steps.parking import Killed, Parked
@@ -258,8 +259,9 @@ class Executor:
         if job.own_transaction is not None:
             return await self._end_in_own_transaction(job.own_transaction)
         finish = self._resolve(attempt, value)
-        if attempt.type.payloads is not None:
-            await attempt.type.payloads.keep([finish])
+        payloads = attempt.type.payloads
+        if payloads is not None and not 0 < len(finish.output or "") <= NEVER_LARGE:
+            await payloads.keep([finish])
         if job.function is not None:
             await self._keep_records(attempt, job.function, finish)
         if finish.next_blockers:

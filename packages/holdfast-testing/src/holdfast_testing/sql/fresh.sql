@@ -60,3 +60,4 @@ delete from holdfast.inbox_member;
 delete from holdfast.inbox;
 delete from holdfast.schedule_slot;
 delete from holdfast.schedule;
+delete from holdfast.schedule_context;

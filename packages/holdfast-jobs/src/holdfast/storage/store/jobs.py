@@ -371,9 +371,9 @@ class UnreadableStore:
         """Remember a job, or its newer error; return for how many microseconds it has been known. One statement."""
         return fetch_value("unreadable_note", id=id, type=type, error=error, now=now)
 
-    def since(self, id: str) -> Op[Instant | None]:
-        """Read when the code of a worker first could not read a job. One statement."""
-        return fetch_value("unreadable_since", id=id)
+    def since(self, id: str, error: str | None = None) -> Op[Instant | None]:
+        """Read when a worker first could not read a job, if its last attempt ended with this error. One statement."""
+        return fetch_value("unreadable_since", id=id, error=error)
 
     def page(self, types: Sequence[str], after: str, limit: int) -> Op[list[UnreadableJob]]:
         """Read those of some types after an id, also such as have ended meanwhile. One statement."""

@@ -8,6 +8,12 @@ s.name, s.type, s.input, s.schedule, s.zone, s.missed, s.overlap, s.jitter_ms, s
 -- Whether a schedule starts its jobs in a context with this value.
 (s.context::json ->> :context_name::text) = :context_value
 
+-- fragment: of_context
+-- The schedules of a context by its index, in the order of their names. What a row there says is compared with the schedule.
+holdfast.schedule_context c
+  join holdfast.schedule s on s.name = c.schedule and {is_within}
+ where c.name = :context_name and c.value = :context_value
+
 -- fragment: slot_columns
 -- The fields of `SlotRecord`, in their order.
 s.schedule, holdfast.us(s.slot), s.state, s.requested, s.job_id::text, s.error, holdfast.us(s.decided_at)
@@ -66,15 +72,14 @@ select {schedule_columns} from holdfast.schedule s
 
 -- name: schedule_list_within
 -- The same, of those within a context.
-select {schedule_columns} from holdfast.schedule s
- where s.name > :after
-   and {is_within}
-   and (:prefix is null or starts_with(s.name, :prefix))
+select {schedule_columns} from {of_context}
+   and c.schedule > :after
+   and (:prefix is null or starts_with(c.schedule, :prefix))
    and (:type is null or s.type = :type)
    and (:paused::boolean is null or s.paused = :paused::boolean)
    and (:late_ms::bigint is null
         or (not s.paused and s.next_at < holdfast.moment(:now::bigint) - :late_ms::bigint * interval '1 ms'))
- order by s.name limit :limit::integer;
+ order by c.schedule limit :limit::integer;
 
 -- name: schedule_near
 -- Names that begin like one that does not exist, for the error.
@@ -82,7 +87,7 @@ select s.name from holdfast.schedule s where starts_with(s.name, left(:name, 3))
 
 -- name: schedule_near_within
 -- The same, of those within a context.
-select s.name from holdfast.schedule s where starts_with(s.name, left(:name, 3)) and {is_within} order by s.name limit 100;
+select s.name from {of_context} and starts_with(c.schedule, left(:name, 3)) order by c.schedule limit 100;
 
 -- name: schedule_pause
 -- Pauses or resumes a schedule; a resumed one goes on with its next slot, those of the pause are left out.
@@ -175,4 +180,4 @@ select s.type, count(*), count(*) filter (where s.paused),
        count(*) filter (where not s.paused and s.next_at < holdfast.moment(:now::bigint) - :late_ms::bigint * interval '1 ms'),
        count(*) filter (where s.error is not null), holdfast.us(min(s.next_at) filter (where not s.paused)),
        holdfast.us(holdfast.moment(:now::bigint))
-  from holdfast.schedule s where {is_within} group by s.type order by s.type;
+  from {of_context} group by s.type order by s.type;

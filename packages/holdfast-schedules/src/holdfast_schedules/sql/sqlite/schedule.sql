@@ -7,6 +7,11 @@ name, type, input, schedule, zone, missed, overlap, jitter_ms, priority, max_att
 -- Whether a schedule starts its jobs in a context with this value.
 (select e.value from json_each(holdfast_schedule.context) e where e.key = :context_name) = :context_value
 
+-- fragment: of_context
+-- The schedules of a context by its index, in the order of their names. What a row there says is compared with the schedule.
+(select c.schedule as of_context from holdfast_schedule_context c where c.name = :context_name and c.value = :context_value)
+  join holdfast_schedule on name = of_context and {is_within}
+
 -- fragment: slot_columns
 -- The fields of `SlotRecord`, in their order.
 schedule, slot, state, requested, job_id, error, decided_at
@@ -64,14 +69,13 @@ select {schedule_columns} from holdfast_schedule
 
 -- name: schedule_list_within
 -- The same, of those within a context.
-select {schedule_columns} from holdfast_schedule
- where name > :after
-   and {is_within}
+select {schedule_columns} from {of_context}
+ where of_context > :after
    and (:prefix is null or substr(name, 1, length(:prefix)) = :prefix)
    and (:type is null or type = :type)
    and (:paused is null or paused = :paused)
    and (:late_ms is null or (paused = 0 and next_at < {now} - :late_ms * 1000))
- order by name limit :limit;
+ order by of_context limit :limit;
 
 -- name: schedule_near
 -- Names that begin like one that does not exist, for the error.
@@ -79,7 +83,7 @@ select name from holdfast_schedule where substr(name, 1, 3) = substr(:name, 1, 3
 
 -- name: schedule_near_within
 -- The same, of those within a context.
-select name from holdfast_schedule where substr(name, 1, 3) = substr(:name, 1, 3) and {is_within} order by name limit 100;
+select name from {of_context} where substr(of_context, 1, 3) = substr(:name, 1, 3) order by of_context limit 100;
 
 -- name: schedule_pause
 -- Pauses or resumes a schedule; a resumed one goes on with its next slot, those of the pause are left out.
@@ -159,4 +163,4 @@ select type, count(*), sum(paused), sum(paused = 0 and next_at < {now} - :late_m
 -- The same, of those within a context.
 select type, count(*), sum(paused), sum(paused = 0 and next_at < {now} - :late_ms * 1000), sum(error is not null),
        min(case when paused = 0 then next_at end), {now}
-  from holdfast_schedule where {is_within} group by type order by type;
+  from {of_context} group by type order by type;

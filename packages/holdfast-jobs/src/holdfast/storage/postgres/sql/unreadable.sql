@@ -5,7 +5,8 @@ on conflict (job_id) do update set error = excluded.error
 returning holdfast.us(holdfast.moment(:now::bigint)) - holdfast.us(u.at);
 
 -- name: unreadable_since
-select holdfast.us(u.at) from holdfast.unreadable u where u.job_id = :id::uuid;
+select holdfast.us(u.at) from holdfast.unreadable u
+ where u.job_id = :id::uuid and (:error::text is null or right(:error, length(u.error)) = u.error);
 
 -- name: unreadable_page
 -- A job waits here while it is live and nobody holds it; an ended or deleted one is only to be forgotten.

@@ -5,7 +5,7 @@ on conflict (job_id) do update set error = excluded.error
 returning {now} - at;
 
 -- name: unreadable_since
-select at from holdfast_unreadable where job_id = :id;
+select at from holdfast_unreadable where job_id = :id and (:error is null or substr(:error, -length(error)) = error);
 
 -- name: unreadable_page
 -- A job waits here while it is live and nobody holds it; an ended or deleted one is only to be forgotten.
