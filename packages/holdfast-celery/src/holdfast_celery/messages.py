@@ -86,7 +86,7 @@ def received_request(
         request.args,
         request.kwargs,
         retries=request.retries,
-        expires=_text(expires),
+        expires=_time_of(expires),
     )
     return ReceivedRequest(
         task,
@@ -195,11 +195,7 @@ def _headers(
     }
 
 
-def _time_of(at: Instant | None, after_ms: int | None) -> str | None:
-    if after_ms is not None:
+def _time_of(at: Instant | None, after_ms: int | None = None) -> str | None:
+    if after_ms:
         return (datetime.now(UTC) + timedelta(milliseconds=after_ms)).isoformat()
-    return _text(at)
-
-
-def _text(at: Instant | None) -> str | None:
     return None if at is None else to_datetime(at).isoformat()

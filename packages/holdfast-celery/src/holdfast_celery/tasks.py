@@ -591,9 +591,7 @@ class CeleryTask:
                 tx = done.tx
                 for each in linked:
                     start_steps(app, tx, each, [result])
-        return (
-            _go_on(job, app, then, result, began, tx) if then else self._kept(app, call, result)
-        )
+        return _go_on(job, app, then, result, began, tx) if then else self._kept(app, call, result)
 
     def end_failed(self, job: Job[TaskCall], app: Celery) -> None:
         """Start what is linked to the failure of a task, in the transaction in which that is recorded."""
