@@ -128,7 +128,7 @@ SIGNALS = (
 
 
 def note_revoked(signals: Any, notes: Notes) -> Callable[..., None]:
-    """Leave a line for each task that was terminated, wherever that is told: the worker's process or the revoking one."""
+    """Leave a line for each task that was terminated, in the worker or in the process that revokes it."""
 
     def receive(request: Any, terminated: bool, signum: int | None, **_: Any) -> None:
         if terminated:

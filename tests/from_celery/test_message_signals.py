@@ -211,6 +211,13 @@ def app(request: pytest.FixtureRequest) -> Iterator[Celery]:
     made.close()
 
 
+def revoke_and_roll_back(app: Celery, result: Any) -> None:
+    """Terminate a task in a transaction that comes to nothing."""
+    with app.transaction() as tx, app.using(tx):
+        result.revoke(terminate=True)
+        raise KeyError("rolled back")
+
+
 def test_a_task_that_is_terminated_is_told_of_where_that_is_committed(app: Celery) -> None:
     from holdfast_celery.signals import task_revoked
 
@@ -229,9 +236,8 @@ def test_a_task_that_is_terminated_is_told_of_where_that_is_committed(app: Celer
         with running_worker(app):
             result = work.delay(3)
             assert begun.wait(PATIENCE_S)
-            with pytest.raises(KeyError), app.transaction() as tx, app.using(tx):
-                result.revoke(terminate=True)
-                raise KeyError("rolled back")
+            with pytest.raises(KeyError):
+                revoke_and_roll_back(app, result)
             assert seen == []
             result.revoke(terminate=True)
             (given,) = seen

@@ -271,7 +271,7 @@ class OutcomeResolver:
             blockers=len(blockers),
             version=successor.version,
             **successor.place(text),
-            **answer.options | {"id": job_id},
+            **{**answer.options, "id": job_id},
         )
         check_attempts(job.max_attempts)
         return make_finish(attempt, self._worker, "continue", next=job, next_blockers=blockers)
