@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -18,6 +18,9 @@ from tests.support.until import PATIENCE_S
 from tests.worker.workshop import Workshop
 
 APPLICATION = """
+import asyncio
+from pathlib import Path
+
 from holdfast import Holdfast, Job
 
 app = Holdfast()
@@ -25,6 +28,12 @@ app = Holdfast()
 @app.job("hello")
 async def hello(job: Job[None]) -> str:
     return "hello"
+
+@app.job("held")
+async def held(job: Job[None]) -> str:
+    while not Path("gate").exists():
+        await asyncio.sleep(0.01)
+    return "let go"
 """
 NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child")
 
@@ -36,6 +45,7 @@ class Supervised:
         self._process = process
         self._is_first = is_first
         self._said: list[str] = []
+        self.orphans: list[psutil.Process] = []
 
     def hear(self, pattern: str, count: int = 1) -> None:
         """Read on until so many lines say something."""
@@ -44,6 +54,12 @@ class Supervised:
             line: str = self._process.stderr.readline()
             assert line, f"ended before saying {pattern}: {self._said}"
             self._said.append(line)
+
+    def kill(self) -> None:
+        """Kill the supervisor with -9, and it alone."""
+        self.orphans = self.itself.children()
+        self._process.kill()
+        self._process.wait(PATIENCE_S)
 
     @property
     def itself(self) -> psutil.Process:
@@ -70,14 +86,16 @@ def supervised(folder: Path, url: str, is_first: bool) -> Iterator[Supervised]:
         stderr=subprocess.PIPE,
         text=True,
     )
+    running = Supervised(process, is_first)
     try:
-        yield Supervised(process, is_first)
+        yield running
     finally:
-        left = (
-            psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-        )
+        left = running.orphans
+        if process.poll() is None:
+            left += psutil.Process(process.pid).children(recursive=True)
         for each in left:
-            each.kill()
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
         process.kill()
         process.communicate()
 
@@ -115,4 +133,30 @@ async def test_a_killed_child_is_reported_and_replaced_and_a_signal_ends_all(
         assert running.ended() == 0
         assert not psutil.wait_procs([second, third], timeout=PATIENCE_S)[1]
     assert (await workshop.job(job_id)).output == '"hello"'
+    assert workshop.ledger.leases() == []
+
+
+@pytest.mark.parametrize("is_stopping", [False, True], ids=["at work", "as it stops"])
+async def test_workers_of_a_killed_supervisor_finish_what_they_run_and_end(
+    workshop: Workshop, request: pytest.FixtureRequest, tmp_path: Path, is_stopping: bool
+) -> None:
+    is_postgres = workshop.store.dialect == "postgresql"
+    url = (
+        request.getfixturevalue("worker_url")
+        if is_postgres
+        else f"sqlite:///{tmp_path}/holdfast.db"
+    )
+    with supervised(tmp_path, url, is_first=False) as running:
+        running.hear('"event": "worker_started"', count=2)
+        job_id = await workshop.start_one("held")
+        running.hear('"event": "job_started"')
+        if is_stopping:
+            running.itself.send_signal(signal.SIGTERM)
+            running.hear('"event": "worker_stopping"', count=2)
+        running.kill()
+        running.hear('"event": "worker_stopping"', count=2)
+        (tmp_path / "gate").touch()
+        running.hear('"event": "job_completed"')
+        assert not psutil.wait_procs(running.orphans, timeout=PATIENCE_S)[1]
+    assert (await workshop.job(job_id)).output == '"let go"'
     assert workshop.ledger.leases() == []

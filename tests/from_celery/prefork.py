@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     package, folder = os.environ[PACKAGE], Path(os.environ[FOLDER])
     note_signals(import_module(f"{package}.signals"), Notes(folder))
+    note_revoked(import_module(f"{package}.signals"), Notes(folder))
     return make_app(package, folder, os.environ[URL])
 
 
@@ -123,6 +125,17 @@ SIGNALS = (
     *("import_modules", "setup_logging", "worker_init", "worker_ready", "worker_process_init"),
     *("worker_shutting_down", "worker_process_shutdown", "worker_shutdown"),
 )
+
+
+def note_revoked(signals: Any, notes: Notes) -> Callable[..., None]:
+    """Leave a line for each task that was terminated, in the worker or in the process that revokes it."""
+
+    def receive(request: Any, terminated: bool, signum: int | None, **_: Any) -> None:
+        if terminated:
+            notes.add("terminated", request.args[0], int(signum or 0))
+
+    signals.task_revoked.connect(receive, weak=False)
+    return receive
 
 
 def note_signals(signals: Any, notes: Notes) -> None:

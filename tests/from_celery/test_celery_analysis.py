@@ -250,12 +250,12 @@ def test_a_folder_whose_application_is_elsewhere_is_named_and_its_tasks_are_foun
 def test_signals_are_looked_up_by_their_names(tmp_path: Path) -> None:
     (tmp_path / "hooks.py").write_text(
         "from celery import signals\nfrom celery.signals import task_prerun, beat_init\n"
-        "signals.task_received.connect(print)\nsignals.task_failure.connect(print)\n"
+        "signals.task_unknown.connect(print)\nsignals.task_failure.connect(print)\n"
     )
     found = analyse(tmp_path)
     assert {each.what for each in found.to_change} == {
         "from celery.signals import beat_init",
-        "signals.task_received",
+        "signals.task_unknown",
     }
 
 

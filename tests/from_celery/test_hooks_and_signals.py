@@ -391,14 +391,8 @@ def test_modules_are_imported_after_their_signal(package: str) -> None:
 
 
 REFUSED_SIGNALS = (
-    *(
-        "before_task_publish",
-        "after_task_publish",
-        "task_received",
-        "task_revoked",
-        "task_rejected",
-    ),
-    *("task_unknown", "celeryd_init", "celeryd_after_setup", "worker_before_create_process"),
+    *("after_task_publish", "task_rejected", "task_unknown"),
+    *("celeryd_init", "celeryd_after_setup", "worker_before_create_process"),
     *("heartbeat_sent", "after_setup_logger", "after_setup_task_logger", "beat_init"),
     *("beat_embedded_init", "eventlet_pool_started", "eventlet_pool_preshutdown"),
     *("eventlet_pool_postshutdown", "eventlet_pool_apply", "task_sent", "user_preload_options"),

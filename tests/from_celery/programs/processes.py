@@ -92,6 +92,7 @@ class ProcessCrew:
         self.notes = prefork.Notes(folder)
         self.tasks = self.app.tasks
         self.control = self.app.control
+        self._receiver = prefork.note_revoked(self.module("signals"), self.notes)
         self.worker = self._start()
 
     def _start(self) -> Worker:
@@ -106,6 +107,7 @@ class ProcessCrew:
             # Its results take leave of their backend when they are collected, which Redis may not live to see.
             self.app.backend.remove_pending_result = lambda result: None
         self.worker.kill()
+        self.module("signals").task_revoked.disconnect(self._receiver)
         self.app.close()
 
     def module(self, name: str) -> Any:
@@ -166,6 +168,17 @@ def _(crew: ProcessCrew) -> None:
         crew.get(result)
     assert result.state == "REVOKED"
     crew.notes.open("terminated")
+
+
+@behaviour("task_revoked tells of a task that is terminated, with the signal, once")
+def _(crew: ProcessCrew) -> None:
+    result = crew.hold("told of")
+    crew.control.revoke(result.id, terminate=True, signal="SIGTERM")
+    crew.until(lambda: result.state == "REVOKED")
+    crew.until(lambda: crew.notes.read("terminated", "told of", int(signal.SIGTERM)))
+    crew.notes.open("told of")
+    crew.settle("after it was told")
+    assert len(crew.notes.read("terminated", "told of", int(signal.SIGTERM))) == 1
 
 
 @behaviour("after a task was terminated, its worker runs others")

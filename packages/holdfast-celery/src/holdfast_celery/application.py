@@ -18,6 +18,7 @@ from holdfast.core.errors import DuplicateCycle, DuplicateJobType, InvalidOption
 from holdfast.core.registry import JobType, Registry, Target
 from holdfast.core.signatures import check_call, check_kind, is_async
 from holdfast.notify.base import Notifier
+from holdfast.observe import CompositeObserver
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.storage.database import Database
 from holdfast.worker.job import Job
@@ -43,11 +44,13 @@ from holdfast_celery.coverage import (
 )
 from holdfast_celery.django_transaction import settings_are_being_read
 from holdfast_celery.errors import CeleryUnsupported
+from holdfast_celery.messages import send_before_publish
 from holdfast_celery.queues import DEFAULT_QUEUE, Routes, read_queues, type_name
 from holdfast_celery.result import AsyncResult
+from holdfast_celery.revocation import RevokedTasks
 from holdfast_celery.schedules import BeatEntry, beat_entry, cycle_name, cycle_timing
 from holdfast_celery.scope import announce, share, using_transaction
-from holdfast_celery.signals import WorkerSignals, begin_worker, import_modules
+from holdfast_celery.signals import WorkerSignals, begin_worker, import_modules, task_revoked
 from holdfast_celery.tasks import CeleryTask, collect_results, handler_of, make_task, mapping_tasks
 
 if TYPE_CHECKING:
@@ -136,7 +139,9 @@ class Celery(Holdfast):
         self.registry.load = self.load_tasks
         self.sync_middlewares: list[Callable[..., Any]] = []
         # `observe` would look the tasks up, whose modules import this application.
-        self._observers.append(WorkerSignals(self))
+        self._observers += [WorkerSignals(self), RevokedTasks(self)]
+        if task_revoked.has_listeners():
+            self.observe_cancellations()
         if callable(url):
             self._once_settings_are_read(partial(self._bind_to, url))
         announce(self)
@@ -214,6 +219,10 @@ class Celery(Holdfast):
         worker = super().make_worker(options, types=types, database=database, threads=threads)
         begin_worker(self)
         return worker
+
+    def observe_cancellations(self) -> None:
+        """Have this process tell its observers of what it writes, too, and not only of what its workers do."""
+        self._voice.observer = CompositeObserver(*self._observers)
 
     def adopt(self, task: CeleryTask) -> None:
         """Take in a task. Raises: DuplicateJobType."""
@@ -355,8 +364,9 @@ class Celery(Holdfast):
         def start_task(run: CycleRun) -> None:
             signature = TaskSignature(entry.task, entry.args, entry.kwargs, app=self)
             signature.set(**{"task_id": run.key, **entry.options})
+            steps = send_before_publish(self, signature.steps(self))
             with run.transaction() as tx:
-                start_steps(self, tx, signature.steps(self))
+                start_steps(self, tx, steps)
 
         self.cycle(entry.cycle, **cycle_timing(entry.schedule))(start_task)
         self._beat[entry.cycle] = entry

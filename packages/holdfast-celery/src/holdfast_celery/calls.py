@@ -18,7 +18,7 @@ from holdfast.core.outcome import Continue
 from holdfast.core.signatures import check_kind
 from holdfast_celery.coverage import check_always_so, check_names
 from holdfast_celery.queues import check_queue, type_name
-from holdfast_values.tagged_values import tag_value
+from holdfast_values.tagged_values import tag_value, untag_value
 
 COLLECT = "holdfast.celery.collect"
 """The task that ends a group whose results nothing else takes: it returns them as a list."""
@@ -41,6 +41,8 @@ class CallOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     expires_at: Instant | None = None
     priority: int | None = None
     task_id: str | None = None
+    id: str | None = None
+    """That of the job, where receivers of a signal were told of it before it was written."""
     queue: str | None = None
     """The name of a queue, "" for the default one."""
     headers: dict[str, Any] | None = None
@@ -142,7 +144,7 @@ def read_options(options: Mapping[str, Any], where: str) -> CallOptions:
         priority=None if "priority" not in given else check_celery_priority(given["priority"]),
         task_id=None if "task_id" not in given else _check_task_id(given["task_id"]),
         queue=None if "queue" not in given else check_queue(given["queue"]),
-        headers=None if "headers" not in given else _check_headers(given["headers"]),
+        headers=None if "headers" not in given else check_headers(given["headers"]),
         ignore_result=given.get("ignore_result"),
     )
 
@@ -173,7 +175,8 @@ def _delay_ms(seconds: object) -> int:
     return min(MAX_DURATION_MS, milliseconds(max(0.0, float(seconds))))
 
 
-def _check_headers(headers: object) -> dict[str, Any]:
+def check_headers(headers: object) -> dict[str, Any]:
+    """Return headers, tagged. Raises: InvalidOption, PayloadNotEncodable."""
     if not isinstance(headers, Mapping):
         raise InvalidOption(f"headers={repr(headers)[:60]} is not a mapping")
     return {str(name): tag(each, "headers") for name, each in headers.items()}
@@ -217,6 +220,19 @@ def _refuse_value(value: object, what: str) -> Any:
     )
 
 
+def untag_arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments as they were given. Raises: LookupError for an enum that is not there."""
+    return {name: untag_value(each) for name, each in kwargs.items()}
+
+
+def untag_known(arguments: Any) -> Any:
+    """Return arguments as they were given; as they are stored where this process does not know an enum."""
+    try:
+        return untag_value(arguments)
+    except LookupError:
+        return arguments
+
+
 def input_of(step: TaskStep, given: Sequence[Any], then: Steps, collect: bool = False) -> TaskCall:
     """Return the input of a step's job: what it is given comes before its own arguments."""
     args = list(step.args) if step.immutable else [*given, *step.args]
@@ -248,6 +264,8 @@ def start_of(step: TaskStep, call: TaskCall, blockers: Sequence[Id] = ()) -> Sta
         options["priority"] = chosen.priority
     if chosen.task_id is not None:
         options["key"] = chosen.task_id
+    if chosen.id is not None:
+        options["id"] = chosen.id
     if blockers:
         options["blockers"] = blockers
     return Start(type_name(step.task, chosen.queue), call, **options)
@@ -265,4 +283,5 @@ def continue_with(
         at=None if chosen.at is None else to_datetime(chosen.at),
         priority=chosen.priority,
         blockers=blockers,
+        options={} if chosen.id is None else {"id": chosen.id},
     )

@@ -30,6 +30,7 @@ from holdfast_celery.calls import (
 )
 from holdfast_celery.coverage import refuse, refuse_attributes, refuse_import
 from holdfast_celery.errors import CeleryUnsupported
+from holdfast_celery.messages import send_before_publish
 from holdfast_celery.result import AsyncResult, GroupResult
 from holdfast_celery.scope import current_celery, transaction_of
 
@@ -98,6 +99,7 @@ class Signature:
         app, steps = self._begun_with(tuple(args or ()), kwargs or {}, options)
         if app.conf.task_always_eager:
             return self._apply(app, steps, None)
+        steps = send_before_publish(app, steps)
         with transaction_of(app) as tx:
             return _result(app, steps, start_steps(app, tx, steps))
 
@@ -301,7 +303,7 @@ class TaskGroup(Signature):
             made: GroupResult = self._apply(app, steps, None)
             return made
         assert isinstance(steps[0], GroupStep)
-        members = steps[0].members
+        members = [send_before_publish(app, each) for each in steps[0].members]
         with transaction_of(app) as tx:
             chains = start_members(app, tx, members)
         return GroupResult(list(map(partial(_result, app), members, chains)), app=app)

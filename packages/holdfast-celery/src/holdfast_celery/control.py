@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from holdfast.client.workers import WorkerInfo
+from holdfast_celery.calls import untag_known
 from holdfast_celery.coverage import refuse, refuse_attributes
-from holdfast_celery.result import AsyncResult, untag_known
+from holdfast_celery.result import AsyncResult
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery

@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast_celery.calls import GroupStep, Steps, TaskStep
+from holdfast_celery.calls import GroupStep, Steps, TaskStep, untag_arguments
 from holdfast_celery.coverage import refuse_attributes
 from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.exceptions import TaskRetry, without_our_frames
 from holdfast_celery.result import GroupResult
 from holdfast_celery.scope import TaskRequest
-from holdfast_celery.tasks import untag_arguments
 from holdfast_values.tagged_values import untag_value
 
 if TYPE_CHECKING:

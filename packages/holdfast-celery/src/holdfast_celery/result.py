@@ -26,9 +26,10 @@ from holdfast.core.errors import (
 )
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.lifecycle import TERMINAL, ChainState
-from holdfast_celery.calls import GROUP
+from holdfast_celery.calls import GROUP, untag_known
 from holdfast_celery.coverage import refuse, refuse_attributes, refuse_import
 from holdfast_celery.exceptions import TimeoutError, read_error, read_traceback
+from holdfast_celery.revocation import REVOKED
 from holdfast_celery.scope import current_celery, current_request, read_connection, transaction_of
 from holdfast_celery.task_state import ReportedState, read_state
 from holdfast_values.tagged_values import untag_value
@@ -48,9 +49,6 @@ _STATUS: Mapping[ChainState, str] = {
 
 _PART = re.compile(r"([0-9a-f-]{36}):([0-9]{1,9})")
 """The id of a later task of a chain: that of the chain, and its place."""
-
-REVOKED = "holdfast.celery.revoked"
-"""The scope of the keys that say which jobs were revoked while they ran."""
 
 _LOOKS_EVERY_S = 0.1
 """How often a task is looked for whose start is not committed, which nothing announces."""
@@ -408,27 +406,6 @@ class AsyncResult:
 
     def __repr__(self) -> str:
         return f"<AsyncResult: {self.id}>"
-
-
-class _NeverRevoked(Exception):
-    """Takes a key back that was free: that it was is the answer."""
-
-
-def is_revoked(app: Celery, job_id: UUID) -> bool:
-    """Whether a job was revoked while it ran, so that no other attempt may follow."""
-    with suppress(_NeverRevoked), app.transaction() as tx:
-        if app.use_key(tx, REVOKED, str(job_id)):
-            raise _NeverRevoked
-        return True
-    return False
-
-
-def untag_known(arguments: Any) -> Any:
-    """Return arguments as they were given; as they are stored where this process does not know an enum."""
-    try:
-        return untag_value(arguments)
-    except LookupError:
-        return arguments
 
 
 def _given_by(following: JobInfo) -> Any:

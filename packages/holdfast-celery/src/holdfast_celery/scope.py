@@ -58,13 +58,16 @@ def announce(app: Celery) -> None:
         adopt(app)
 
 
+def applications() -> list[Celery]:
+    """Return those that are in use, in the order in which they were made."""
+    return [app for each in _applications if (app := each()) is not None]
+
+
 def share(adopt: Callable[[Celery], object]) -> None:
     """Give a task to every application, present and future."""
     _adopt_shared.append(adopt)
-    for each in list(_applications):
-        app = each()
-        if app is not None:
-            adopt(app)
+    for each in applications():
+        adopt(each)
 
 
 def current_celery() -> Celery:
@@ -77,10 +80,8 @@ def current_celery() -> Celery:
         return running
     if joined is not None:
         return joined[0]
-    for each in reversed(_applications):
-        app = each()
-        if app is not None:
-            return app
+    if known := applications():
+        return known[-1]
     raise CeleryUnsupported(
         "there is no application yet", help="import the module that has app = Celery(…) first"
     )

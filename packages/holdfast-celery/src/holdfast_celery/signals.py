@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.events import Event
 from holdfast_celery.coverage import refuse_import
+from holdfast_celery.scope import applications
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
@@ -25,8 +26,9 @@ Receiver = Callable[..., Any]
 class TaskSignal:
     """A signal: receivers are called with `signal`, `sender` and its own arguments; one that fails is logged."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, on_connect: Callable[[], object] = lambda: None) -> None:
         self.name = name
+        self._on_connect = on_connect
         self._receivers: dict[Any, tuple[Callable[[], Receiver | None], Any]] = {}
         self._changing = threading.Lock()
 
@@ -55,6 +57,7 @@ class TaskSignal:
             reference = partial(_itself, receiver)
         with self._changing:
             self._receivers[_key(receiver, sender, dispatch_uid)] = (reference, sender)
+        self._on_connect()
         return receiver
 
     def disconnect(
@@ -96,17 +99,26 @@ def _itself(receiver: Receiver) -> Receiver:
     return receiver
 
 
-def _key(receiver: Receiver | None, sender: Any, uid: Any) -> tuple[Any, int]:
+def _key(receiver: Receiver | None, sender: Any, uid: Any) -> tuple[Any, Any]:
     same = uid
     if uid is None:
         same = (id(receiver.__self__), receiver.__func__) if ismethod(receiver) else id(receiver)
-    return same, id(sender)
+    return same, sender if isinstance(sender, str) else id(sender)
 
 
 def _is_sender(wanted: Any, sender: Any) -> bool:
-    return wanted is None or wanted is sender or wanted == getattr(sender, "name", None)
+    return wanted is None or wanted is sender or wanted == getattr(sender, "name", sender)
 
 
+def _observe_cancellations() -> None:
+    """Have the applications tell of what they cancel, which costs each write a little."""
+    for each in applications():
+        each.observe_cancellations()
+
+
+before_task_publish = TaskSignal("before_task_publish")
+task_received = TaskSignal("task_received")
+task_revoked = TaskSignal("task_revoked", _observe_cancellations)
 task_prerun = TaskSignal("task_prerun")
 task_postrun = TaskSignal("task_postrun")
 task_success = TaskSignal("task_success")

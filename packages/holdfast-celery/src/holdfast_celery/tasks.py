@@ -41,12 +41,14 @@ from holdfast_celery.calls import (
     CallOptions,
     FailedCall,
     GroupStep,
+    Steps,
     TaskCall,
     check_eta,
     continue_with,
     input_of,
     read_options,
     tag,
+    untag_arguments,
 )
 from holdfast_celery.canvas import (
     Signature,
@@ -79,7 +81,9 @@ from holdfast_celery.exceptions import (
     record_error,
 )
 from holdfast_celery.expected_errors import log_as_expected
-from holdfast_celery.result import AsyncResult, is_revoked
+from holdfast_celery.messages import received_request, send_before_publish
+from holdfast_celery.result import AsyncResult
+from holdfast_celery.revocation import is_revoked
 from holdfast_celery.scope import (
     TaskRequest,
     current_celery,
@@ -92,6 +96,7 @@ from holdfast_celery.signals import (
     task_internal_error,
     task_postrun,
     task_prerun,
+    task_received,
     task_retry,
     task_success,
 )
@@ -558,6 +563,8 @@ class CeleryTask:
             job=job,
             app=app,
         )
+        if task_received.has_listeners():
+            task_received.send(app, request=received_request(self, request, expired_at))
         try:
             value = self._attempt(request)
         finally:
@@ -577,16 +584,14 @@ class CeleryTask:
     def _go_on(self, job: Job[TaskCall], app: Celery, result: Any, began: float) -> Any:
         """Start what is linked as the job completes, or not at all, and continue the chain if that is not its end."""
         call, tx = job.input, None
+        then = call.then and send_before_publish(app, call.then, [result], str(job.chain_id))
         if call.link:
+            linked = [send_before_publish(app, each, [result]) for each in call.link]
             with job.complete() as done:
                 tx = done.tx
-                for each in call.link:
+                for each in linked:
                     start_steps(app, tx, each, [result])
-        return (
-            _go_on(job, app, call, result, began, tx)
-            if call.then
-            else self._kept(app, call, result)
-        )
+        return _go_on(job, app, then, result, began, tx) if then else self._kept(app, call, result)
 
     def end_failed(self, job: Job[TaskCall], app: Celery) -> None:
         """Start what is linked to the failure of a task, in the transaction in which that is recorded."""
@@ -603,8 +608,9 @@ class CeleryTask:
             retries=0 if failing is None else max(0, failing.attempt - 1),
             headers=call.headers,
         )
+        linked = [send_before_publish(app, each) for each in call.link_error]
         with job.complete() as done:
-            for each in call.link_error:
+            for each in linked:
                 start_errback(app, done.tx, each, failed)
 
     def _arguments_of(self, job: Job[TaskCall]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -850,7 +856,10 @@ def collect_results(job: Job[TaskCall], app: Celery) -> Any:
     """End a group whose results no task takes: they become the chain's output, or what follows is given them."""
     began = time.monotonic()
     results = [each.output for each in job.blockers]
-    return _go_on(job, app, job.input, results, began) if job.input.then else results
+    if not job.input.then:
+        return results
+    then = send_before_publish(app, job.input.then, [results], str(job.chain_id))
+    return _go_on(job, app, then, results, began)
 
 
 def _failure(failed: FailedCall) -> tuple[TaskRequest, Exception, str]:
@@ -868,19 +877,14 @@ def _failure(failed: FailedCall) -> tuple[TaskRequest, Exception, str]:
     return request, read_error(failed.error), read_traceback(failed.error)
 
 
-def untag_arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments as they were given. Raises: LookupError for an enum that is not there."""
-    return {name: untag_value(each) for name, each in kwargs.items()}
-
-
 def _go_on(
-    job: Job[TaskCall], app: Celery, call: TaskCall, result: Any, began: float, tx: Any = None
+    job: Job[TaskCall], app: Celery, steps: Steps, result: Any, began: float, tx: Any = None
 ) -> Any:
     """Continue the chain with its next step; the members of a group start as the job completes, or not at all.
 
     tx: the transaction that completes the job, if one is open.
     """
-    step, then = call.then[0], call.then[1:]
+    step, then = steps[0], steps[1:]
     if not isinstance(step, GroupStep):
         spent_ms = round((time.monotonic() - began) * 1000)
         return continue_with(step, input_of(step, [result], then), spent_ms)

@@ -26,13 +26,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import pluralize
-from holdfast.core.errors import (
-    ChainError,
-    CommandUsage,
-    InvalidId,
-    JobNotFound,
-    NotConfirmed,
-)
+from holdfast.core.errors import ChainError, CommandUsage, InvalidId, JobNotFound, NotConfirmed
 from holdfast.core.filters import parse_filter
 from holdfast.core.ids import digits_of_part, parse_id
 from holdfast.core.lifecycle import STATES, Command

@@ -30,11 +30,7 @@ _COLUMNS = (
 @click.command(
     "doctor",
     cls=HelpCommand,
-    examples=(
-        "holdfast doctor",
-        "holdfast doctor shop.jobs:app --fix",
-        "holdfast doctor -o json",
-    ),
+    examples=("holdfast doctor", "holdfast doctor shop.jobs:app --fix", "holdfast doctor -o json"),
 )
 @app_argument()
 @click.option(

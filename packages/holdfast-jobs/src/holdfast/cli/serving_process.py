@@ -90,6 +90,16 @@ class ForcedExit:
             timer.daemon = True
             timer.start()
 
+    def stop_after(self, pipe: int) -> None:
+        """Stop as on SIGTERM once the other end of a pipe is closed, unless that has come: a second one aborts."""
+
+        def watch() -> None:
+            os.read(pipe, 1)
+            if self._exits_at == math.inf:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=watch, name="holdfast supervisor", daemon=True).start()
+
     def _exit(self) -> None:
         exit_now(1, self._held())
 

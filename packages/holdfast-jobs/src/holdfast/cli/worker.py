@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -92,6 +93,7 @@ MAX_COUNTED = 100_000
     help="Serve /livez, /readyz and /metrics on this port; several processes on this one and the next.",
 )
 @click.option("--probe-host", default="127.0.0.1", show_default=True, help="The probes' address.")
+@click.option("--supervisor-pipe", type=int, hidden=True)
 @log_options
 @log_jobs_option
 def worker(
@@ -104,6 +106,7 @@ def worker(
     name: str | None,
     probe_port: int | None,
     probe_host: str,
+    supervisor_pipe: int | None,
     log_level: str,
     log_format: str,
     log_jobs: bool,
@@ -139,7 +142,7 @@ def worker(
         parts.append("uvloop")
     print_info(f"worker · {' · '.join(parts)} · {app.database.url}")
     probes = None if probe_port is None else (probe_host, probe_port)
-    return _run(app, settings, list(chosen), drain, probes, new_loop).exit_code
+    return _run(app, settings, list(chosen), drain, probes, new_loop, supervisor_pipe).exit_code
 
 
 def _supervise(processes: int, probe_port: int | None) -> int:
@@ -150,8 +153,11 @@ def _supervise(processes: int, probe_port: int | None) -> int:
     from holdfast.observe.logging import LoggingObserver
     from holdfast.worker.supervisor import Supervisor
 
+    # The other end closes with this process, however it ends.
+    pipe, _ = os.pipe()
+    arguments = [*sys.argv[1:], "--supervisor-pipe", str(pipe)]
     commands = [
-        [sys.executable, "-m", "holdfast", *single_process(sys.argv[1:], number, probe_port)]
+        [sys.executable, "-m", "holdfast", *single_process(arguments, number, probe_port)]
         for number in range(processes)
     ]
     if probe_port and probe_port + processes > 65_536:
@@ -169,7 +175,7 @@ def _supervise(processes: int, probe_port: int | None) -> int:
             notifier.send("READY=1")
 
     async def run() -> int:
-        supervisor = Supervisor(commands, LoggingObserver(), on_started)
+        supervisor = Supervisor(commands, LoggingObserver(), on_started, [pipe])
 
         def stop(number: signal.Signals) -> None:
             notifier.send("STOPPING=1")
@@ -251,6 +257,7 @@ def _run(
     drain: bool,
     probes: tuple[str, int] | None,
     new_loop: Callable[[], AbstractEventLoop] | None,
+    supervisor_pipe: int | None,
 ) -> BackgroundReport | WorkerReport:
     import asyncio
 
@@ -276,6 +283,8 @@ def _run(
                 worker.on_hopeless(lambda: exit_now(1, mode.holding))
                 timeout_s = settings.worker.shutdown_timeout_ms / 1000
                 stop_on_signal(lambda number: mode.stop(number.name), forced_exit, timeout_s)
+                if supervisor_pipe is not None:
+                    forced_exit.stop_after(supervisor_pipe)
                 tune_interpreter(app.database.store.dialect)
                 async with notifier.keep_alive(worker.answer):
                     report = await mode.run()

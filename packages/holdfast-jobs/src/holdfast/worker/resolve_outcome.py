@@ -244,7 +244,7 @@ class OutcomeResolver:
     def _continue(self, attempt: Attempt, answer: Continue) -> Finish:
         """End this job and start the next one of its chain."""
         claimed = attempt.claimed
-        job_id = beside(new_id(), claimed.chain_id)
+        job_id = answer.options.get("id") or beside(new_id(), claimed.chain_id)
         successor = self._targets.successor(answer.type)
         allowed = attempt.type.continues_to
         if allowed is not None and successor.name not in allowed:
@@ -258,7 +258,6 @@ class OutcomeResolver:
             for position, chain_id in enumerate(_blocking_chains(attempt, answer))
         ]
         job = NewJob(
-            id=job_id,
             chain_id=claimed.chain_id,
             chain_index=claimed.chain_index + 1,
             type=successor.name,
@@ -272,7 +271,7 @@ class OutcomeResolver:
             blockers=len(blockers),
             version=successor.version,
             **successor.place(text),
-            **answer.options,
+            **{**answer.options, "id": job_id},
         )
         check_attempts(job.max_attempts)
         return make_finish(attempt, self._worker, "continue", next=job, next_blockers=blockers)

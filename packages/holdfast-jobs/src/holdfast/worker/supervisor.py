@@ -27,8 +27,11 @@ class Supervisor:
         commands: Sequence[Sequence[str]],
         observer: Observer | None = None,
         on_started: Callable[[int], None] = lambda pid: None,
+        inherited: Sequence[int] = (),
     ) -> None:
+        """inherited: files that are open in the children, too."""
         self._commands = commands
+        self._inherited = inherited
         self._observer = observer
         self._clock = SystemClock()
         self._on_started = on_started
@@ -53,7 +56,9 @@ class Supervisor:
         while not self._stopping.is_set():
             began = self._clock.monotonic()
             # A session of its own: Ctrl-C reaches the children once, through us.
-            child = await asyncio.create_subprocess_exec(*command, start_new_session=True)
+            child = await asyncio.create_subprocess_exec(
+                *command, start_new_session=True, pass_fds=self._inherited
+            )
             self._children.add(child)
             self._on_started(child.pid)
             if self._stopping.is_set():
