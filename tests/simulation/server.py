@@ -30,6 +30,7 @@ from holdfast.storage.sqlite.connection import (
     SqliteConnection,
     SqliteOptions,
     open_writer,
+    translate,
 )
 from holdfast.storage.sqlite.migrations import apply_migrations
 from holdfast.storage.sqlite.store import SqliteStore
@@ -119,7 +120,7 @@ def database_file() -> DatabaseFile:
 
 
 class ClockedExecutor(SqliteExecutor):
-    """Asks the world for the time, not the database for what the world told it."""
+    """Asks the world for the time, not the database for what the world told it; its connection is nobody else's."""
 
     def __init__(self, connection: sqlite3.Connection, world: World) -> None:
         super().__init__(connection)
@@ -129,7 +130,11 @@ class ClockedExecutor(SqliteExecutor):
         """Run one statement."""
         if statement.name == "clock":
             return [(self._world.instant,)]
-        return super().execute(statement)
+        try:
+            text = self._statements[statement.name]
+            return self.connection.execute(text, statement.params).fetchall()
+        except sqlite3.Error as error:
+            raise translate(error, statement.name) or error from error
 
 
 class Session:

@@ -8,7 +8,8 @@ from holdfast import Job, Limit, Rate
 from holdfast.core.codec import TypeCodec
 from holdfast.core.flow import flow_of
 from holdfast.core.partitions import LimitedAnswer, LimitedClaim
-from holdfast.core.records import ClaimedJob, LeaseClass
+from holdfast.core.records import Claim, ClaimedJob, LeaseClass
+from holdfast.storage.operation import Op
 from holdfast.worker.limited_claims import (
     MAX_PARTITIONS,
     MIN_PER_PARTITION,
@@ -16,6 +17,8 @@ from holdfast.worker.limited_claims import (
     TypePolls,
 )
 from holdfast.worker.options import PollBackoff, WorkerOptions
+from holdfast.worker.plain_claims import PlainClaims
+from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop
 
 WANTED = 100
@@ -116,3 +119,27 @@ async def test_a_slot_that_plain_jobs_want_too_goes_to_limited_ones_every_other_
     # Nothing of the second type fits, which is due as well.
     room.pause_type("second", 60)
     assert [len(list(claims.plan(False))) for _ in range(4)].count(1) == 2
+
+
+async def test_the_ends_of_limited_jobs_have_no_other_types_looked_for(
+    sqlite_workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def handle(job: Job[Any]) -> None: ...
+
+    workshop, looks = sqlite_workshop, 0
+
+    def claim(claims: PlainClaims, request: Claim) -> Op[list[ClaimedJob]]:
+        nonlocal looks
+        looks += 1
+        return claims._context.store.jobs.claim(request)
+
+    monkeypatch.setattr(PlainClaims, "claim", claim)
+    workshop.handle("plain", handle)
+    workshop.handle("limited", handle, limits=[Limit(1)])
+    ids = await workshop.start("limited", count=12)
+    # Time stands still, so that nothing but their ends leads to a claim.
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    for each in ids:
+        await workshop.events.seen("job_completed", job_id=each)
+    assert looks < len(ids) / 2
+    await worker.stop()

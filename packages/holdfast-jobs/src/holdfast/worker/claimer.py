@@ -58,6 +58,12 @@ class Claimer:
             each.hint(type, full_scan)
         self._wake.set()
 
+    def expect_later(self) -> None:
+        """Note that a job of ours waits for a time: the next due one may be another than believed."""
+        for each in self._sources:
+            each.expect_later()
+        self._wake.set()
+
     def note_partitions(self, has_partitions: bool) -> None:
         """Note whether jobs may wait in partitions; where none do, types without limits never ask about them."""
         if self._limited.note_partitions(has_partitions):

@@ -37,6 +37,9 @@ class ClaimSource(Protocol[R, A]):
     def hint(self, type: str | None, full_scan: bool) -> None:
         """Expect due jobs of a type, or of any; with `full_scan` also where they were looked for before."""
 
+    def expect_later(self) -> None:
+        """Expect a job that is due later: it may be before the one that was to be next."""
+
     def plan(self, is_last: bool) -> Iterable[PlannedClaim[R]]:
         """Yield the claims to make now; the room is read anew before each.
 

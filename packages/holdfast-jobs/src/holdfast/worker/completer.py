@@ -141,8 +141,7 @@ class Recorder:
                 self._claimer.hint(finish.next.type)
                 self.hints.send_soon(Hint("due", finish.next.type))
             case "retry" | "snooze" | "park":
-                # The next due job may be another than the claimer believes.
-                self._claims.set()
+                self._claimer.expect_later()
             case "release":
                 # It keeps its place, which lies before every worker's cursor.
                 self._claimer.hint(attempt.type.name, full_scan=True)

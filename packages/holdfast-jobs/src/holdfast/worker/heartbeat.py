@@ -36,6 +36,8 @@ from holdfast.core.worker_presence import (
 )
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
 from holdfast.version import VERSION
 from holdfast.worker.admission import Admission
 from holdfast.worker.attempt import LOST, AbortReason, Attempt, Backlog, lost_reason
@@ -138,8 +140,7 @@ class Heartbeat(BackgroundLoop):
     async def _report_presence(self) -> None:
         """Read what was set at run time, and write that the worker is alive until well after the next beat."""
         store = self._context.store
-        settings = await self._link.run(store.workers.settings())
-        identity = await self._link.run(store.schema.identity())
+        settings, identity = await self._link.run(_read_settings(store))
         ours = {each.type: each for each in settings if each.type in self._context.types}
         self._fit_interval(ours)
         sign = make_sign(self._context, int(self._interval * 1000))
@@ -151,6 +152,11 @@ class Heartbeat(BackgroundLoop):
         leases = [each.lease_ms for each in settings.values() if each.lease_ms is not None]
         fitting = [default_heartbeat_ms(min(leases))] if leases else []
         self._interval = min([self._context.timings.heartbeat_ms, *fitting]) / 1000
+
+
+def _read_settings(store: Store) -> Op[tuple[list[TypeSetting], Identity | None]]:
+    settings = yield from store.workers.settings()
+    return settings, (yield from store.schema.identity())
 
 
 def make_sign(context: WorkerContext, heartbeat_ms: int) -> WorkerSign:

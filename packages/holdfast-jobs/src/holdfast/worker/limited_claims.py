@@ -253,6 +253,7 @@ class LimitedClaims:
         }
         self._unlimited = [name for name, each in context.types.items() if each.flow is None]
         self._is_own_turn = True
+        self._lacks_room = False
         self._has_partitions = False
         self._is_hinted = False
         self._checked_at = -math.inf
@@ -265,6 +266,9 @@ class LimitedClaims:
         elif type in self._polls:
             self._polls[type].hint()
         self._is_hinted = True
+
+    def expect_later(self) -> None:
+        """Its place in a partition has a signal, with its time."""
 
     def note_partitions(self, has_partitions: bool) -> bool:
         """Note whether the database has any partition; return whether types without limits are to be checked."""
@@ -327,8 +331,9 @@ class LimitedClaims:
         return answer.jobs
 
     def waits_for_room(self) -> bool:
-        """Whether a poll may find nothing but room missing."""
-        return bool(self._polls)
+        """Whether a poll is due that there was no room for, or would not be made at its time."""
+        now = self._clock.monotonic()
+        return self._lacks_room or any(each.next_at <= now for each in self._polls.values())
 
     def is_exhausted(self) -> bool:
         """Whether the last poll of each type found nothing that may start now."""
@@ -357,10 +362,11 @@ class LimitedClaims:
         await self._check_unlimited(has_found)
         now = self._clock.monotonic()
         slots = self._room.slots(now) if self._polls else 0
-        if slots > 0:
-            for each in self._by_time():
-                if self._room_of(each, slots, now) > 0:
-                    return each.next_at
+        self._lacks_room = False
+        for each in self._by_time():
+            if slots > 0 and self._room_of(each, slots, now) > 0:
+                return each.next_at
+            self._lacks_room = True
         return math.inf
 
     async def has_due(self, types: list[str]) -> bool:

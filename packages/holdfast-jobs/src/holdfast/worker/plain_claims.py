@@ -121,7 +121,8 @@ class PlainClaims:
         self._is_hinted = False
         self._was_hinted = False
         self._sent_at = self._scan_s = 0.0
-        self._paused_until = -math.inf
+        self._paused_until = self._next_at = -math.inf
+        self._is_next_known = False
         self._crashed_at = self._crashed_due = -math.inf
 
     def hint(self, type: str | None, full_scan: bool) -> None:
@@ -139,7 +140,7 @@ class PlainClaims:
     def plan(self, is_last: bool) -> Iterator[PlannedClaim[Claim]]:
         """Plan a claim of every type that may run now, each with its own room and cursor."""
         now = self._clock.monotonic()
-        if now < self._paused_until:
+        if now < self._paused_until or not (is_last or self._may_find(now)):
             return
         # Until the answer says that there is nothing left.
         self._waits_for_room = True
@@ -147,6 +148,11 @@ class PlainClaims:
         if self._plan is not None:
             self._was_hinted, self._is_hinted = self._is_hinted, False
             yield self._request(self._plan)
+
+    def _may_find(self, now: float) -> bool:
+        """Whether a claim may find something: many wakes are about limited types, or about how long to wait."""
+        is_expected = self._is_hinted or self._waits_for_room
+        return is_expected or now >= self._next_at or not self._backoff.hints_alive
 
     def _plan_probes(self, now: float) -> ProbePlan | None:
         free_slots, slots = self._room.free_slots, self._room.slots(now)
@@ -209,6 +215,7 @@ class PlainClaims:
         plan = self._plan
         assert plan is not None
         is_cut = plan.was_cut(answer)
+        self._next_at, self._is_next_known = math.inf, False
         self._sent_at, self._scan_s = sent_at, now - sent_at
         self.cursors.advance(plan, answer, is_cut, now, now - sent_at)
         self._room.is_contended = is_cut
@@ -250,17 +257,27 @@ class PlainClaims:
             return True
         if not self._has_more:
             self.cursors.request_full_scan()
+            self._is_next_known = False
         return False
 
     async def waits_for_rate(self) -> bool:
         """No rate holds its jobs back."""
         return False
 
+    def expect_later(self) -> None:
+        """Ask again when the next job is due."""
+        self._is_next_known = False
+
     async def next_at(self, has_found: bool) -> float:
         """When something may be due behind the cursors, or a full scan or the poll is."""
-        plan = self._plan
-        if plan is None:
+        if self._plan is None:
             return math.inf
+        if not self._is_next_known:
+            self._is_next_known = True
+            self._next_at = min(self._next_at, await self._find_next_at(self._plan, has_found))
+        return self._next_at
+
+    async def _find_next_at(self, plan: ProbePlan, has_found: bool) -> float:
         if self._has_more:
             return self._paused_until
         if self.cursors.needs_full_scan(plan.rooms):
@@ -275,8 +292,10 @@ class PlainClaims:
         due_at, now = math.inf, self._clock.monotonic()
         if not plan.is_full_scan:
             due_at = min(map(self.cursors.full_scan_due, plan.rooms))
-        if due_at > now + FULL_SCAN_MAX_S and not self._wake.is_set():
-            wait = min(wait, await self._next_due(list(plan.rooms)))
+        if due_at > now + FULL_SCAN_MAX_S:
+            self._is_next_known = not self._wake.is_set()
+            if self._is_next_known:
+                wait = min(wait, await self._next_due(list(plan.rooms)))
         return min(self._clock.monotonic() + wait, due_at)
 
     async def _pass_over_newer(self, plan: ProbePlan) -> None:
