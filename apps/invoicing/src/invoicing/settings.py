@@ -46,5 +46,7 @@ def read_settings() -> Settings:
     if not all(settings.mail_from.rpartition("@")):
         raise ConfigError("INVOICING_MAIL_FROM is not an e-mail address")
     if settings.relay_url is not None and not settings.relay_url.startswith(("nats://", "tls://")):
-        raise ConfigError("INVOICING_RELAY is not an address of NATS", help="write nats://host:4222")
+        raise ConfigError(
+            "INVOICING_RELAY is not an address of NATS", help="write nats://host:4222"
+        )
     return settings
