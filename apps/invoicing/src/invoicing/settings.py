@@ -16,7 +16,7 @@ MIN_SECRET = 32
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where the application keeps its rows, its files and its e-mail, and who is told of invoices."""
+    """Where the application keeps its rows, its files and its e-mail, and what its invoices are relayed to."""
 
     database_url: str
     files_url: str
