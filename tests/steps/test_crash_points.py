@@ -21,6 +21,10 @@ MOMENTS = {
     ("transaction", "undone"): 4,
     # Between the record of a wait and parking, and after it.
     ("complete", "function"): 4,
+    # The claim before an attempt, the reading of the records, and the routing of the signal.
+    ("claim", "function"): 4,
+    ("read", "function"): 2,
+    ("reaper", "function"): 2,
 }
 """Each purpose and type with the fewest moments in which a worker can die."""
 

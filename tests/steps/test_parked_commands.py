@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Job, SyncJob
+from holdfast import Holdfast, Job, Permanent, Retry, SyncJob
 from holdfast_testing.kit import Kit
 
 COMMANDS = ("start", "publish", "signal")
-FUNCTIONS = ("finally", "swallowed", "sync")
+FUNCTIONS = ("finally", "swallowed", "finally_sync")
+ONCE_MORE = Retry(base="1ms", cap="1ms", max_attempts=2)
 
 
 @pytest.fixture(params=["sqlite_url", "postgres_url"])
@@ -76,7 +77,7 @@ def declare(app: Holdfast) -> None:
         await tidy(job.input)
         return answer
 
-    @app.job("sync")
+    @app.job("finally_sync")
     def tidies_sync(job: SyncJob[str]) -> str:
         try:
             return str(job.wait_for("go"))
@@ -117,3 +118,67 @@ def test_a_function_that_parks_starts_publishes_and_signals_nothing(
     assert app.chains.get(chain.id).output == "came"
     written, came = sent(app)
     assert (written, len(came)) == ([command], 1)
+
+
+async def book(name: str) -> str:
+    return name
+
+
+def book_sync(name: str) -> str:
+    return name
+
+
+def declare_trips(app: Holdfast, tries: list[str]) -> None:
+    """Functions whose undo starts a job at its second try, when their code does not fail any more."""
+
+    def undo_sync(name: str) -> None:
+        tries.append(name)
+        if len(tries) == 1:
+            raise ValueError("not now")
+        with app.transaction() as tx:
+            app.start(tx, "other", 1)
+
+    async def undo(name: str) -> None:
+        undo_sync(name)
+
+    def fail_once() -> None:
+        if not tries:
+            raise Permanent("the weather")
+
+    @app.job("trip", retry=ONCE_MORE)
+    async def trip(job: Job[None]) -> None:
+        await job.step("flight", book, "flight", undo=undo)
+        fail_once()
+        await job.step("boat", book, "boat")
+
+    @app.job("trip_left_behind", retry=ONCE_MORE)
+    async def trip_left_behind(job: Job[None]) -> None:
+        await job.step("flight", book, "flight", undo=undo)
+        fail_once()
+        try:
+            await job.step("boat", book, "boat")
+        except asyncio.CancelledError:
+            await asyncio.Event().wait()
+
+    @app.job("trip_sync", retry=ONCE_MORE)
+    def trip_sync(job: SyncJob[None]) -> None:
+        job.step("flight", book_sync, "flight", undo=undo_sync)
+        fail_once()
+        job.step("boat", book_sync, "boat")
+
+
+@pytest.mark.parametrize("function", ["trip", "trip_left_behind", "trip_sync"])
+def test_what_undoes_a_step_starts_jobs_though_its_function_was_parked(
+    kit: Kit, function: str
+) -> None:
+    app, tries = kit.app, list[str]()
+    declare_trips(app, tries)
+    with app.transaction() as tx:
+        chain = app.start(tx, function, None)
+    kit.run_until_idle()
+    assert tries == ["flight"]
+    kit.advance("1m")
+    kit.run_until_idle()
+    assert app.chains.get(chain.id).state == "failed"
+    assert tries == ["flight", "flight"]
+    assert [each.type for each in app.jobs.list() if each.type == "other"] == ["other"]

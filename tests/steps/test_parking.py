@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -315,6 +316,44 @@ async def test_a_parked_function_holds_no_slot_lease_or_task(workshop: Workshop)
         record = await workshop.job(each)
         assert (record.state, record.attempt) == ("blocked", 0)
     assert stored(workshop, "attempt") == []
+
+
+async def test_a_parked_function_holds_no_thread_and_no_connection(workshop: Workshop) -> None:
+    """There are more of them than threads and connections of a pool, and others still get all of these."""
+    parallel, gate = 4, threading.Barrier(5)
+
+    async def row(tx: Any) -> None:
+        await tx.execute(workshop.ledger.write_effect, ["waits"])
+
+    def row_sync(tx: Any) -> None:
+        tx.execute(workshop.ledger.write_effect, ["waits"])
+
+    async def function(job: Job[Any]) -> Any:
+        await job.step("row", row, atomic=True)
+        return await job.wait_for("w", key=job.input)
+
+    def function_sync(job: SyncJob[Any]) -> Any:
+        job.step("row", row_sync, atomic=True)
+        return job.wait_for("w", key=job.input)
+
+    def quick(job: SyncJob[Any]) -> None:
+        # Each needs a thread while the others have theirs.
+        gate.wait(30)
+
+    for name, handler in (("async", function), ("sync", function_sync), ("quick", quick)):
+        workshop.handle(name, handler)
+    async with workshop.working(slots=parallel):
+        ids = [
+            await start(workshop, name, each) for name in ("async", "sync") for each in range(12)
+        ]
+        for each in ids:
+            await parked(workshop, each)
+        assert workshop.ledger.effects() == ["waits"] * len(ids)
+        others = [await start(workshop, "quick") for _ in range(parallel)]
+        await asyncio.to_thread(gate.wait, 30)
+        for each in others:
+            await completed(workshop, each)
+    assert {(await workshop.job(each)).state for each in ids} == {"blocked"}
 
 
 async def test_a_wait_that_asyncio_ended_does_not_park(workshop: Workshop) -> None:

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import msgspec
 import psycopg
 import pytest
 
+from holdfast.commands.chains import cancel_chain
 from holdfast.core.errors import Permanent, SignalTimeout
 from holdfast.core.steps import ClosedStep, WrittenStep
 from holdfast.steps import recorder, undos
@@ -89,6 +90,41 @@ async def test_planted_a_refused_record_that_counts_as_written_lets_a_function_g
         gate.go.set()
         await until(lambda: calls.of)
     assert await records(workshop, job_id) == {}
+
+
+ACCEPTS_ALL = {
+    "postgresql": (
+        ("given g join live", "given g left join live"),
+        ("l.fence", "coalesce(l.fence, 0)"),
+    ),
+    "sqlite": (
+        ("cross join holdfast_queue", "left join holdfast_queue"),
+        ("q.fence", "coalesce(q.fence, 0)"),
+        ("select q.job_id", "select json_extract(x.value, '$.job_id')"),
+    ),
+}
+
+
+@pytest.mark.parametrize("is_planted", [False, True], ids=["as it is", "planted"])
+async def test_planted_a_record_is_accepted_after_a_cancel(
+    workshop: Workshop, is_planted: bool
+) -> None:
+    dialect, gate = workshop.store.dialect, Gate("")
+    workshop.handle("function", gate.function)
+    with ExitStack() as stack:
+        for change in ACCEPTS_ALL[dialect] if is_planted else ():
+            stack.enter_context(changed({"step_record": change}, dialect))
+        async with workshop.working():
+            job_id = await start(workshop, "function", "plain")
+            await asyncio.to_thread(gate.inside.wait)
+            await workshop.run(cancel_chain(workshop.store, job_id))
+            gate.go.set()
+
+            async def is_settled() -> bool:
+                return bool(gate.errors or await records(workshop, job_id))
+
+            await until(is_settled)
+    assert bool(await records(workshop, job_id)) is is_planted
 
 
 async def test_planted_undos_run_forwards(

@@ -380,14 +380,19 @@ async def test_an_event_that_is_too_large_holds_its_key_and_not_its_line(
 
 
 @pytest.mark.parametrize(
-    ("options", "error"),
+    ("options", "error", "again"),
     [
-        ({}, "publish it with key=, or declare the relay with order=None"),
-        ({"order": None, "subject": "orders.{line}.{key}.{event}"}, "the relay's subject has one"),
+        ({}, "publish it with key=, or declare the relay with order=None", None),
+        (
+            {"order": None, "subject": "ORDERS.{line}.{key}.{event}"},
+            "the relay's subject has one: publish it with key=",
+            "ORDERS.{line}.{event}",
+        ),
     ],
+    ids=["order", "subject"],
 )
 async def test_an_event_without_the_key_that_its_relay_needs_is_parked_and_no_other(
-    scene: Scene, to: JetStream, options: dict[str, Any], error: str
+    scene: Scene, to: JetStream, options: dict[str, Any], error: str, again: str | None
 ) -> None:
     declare(scene, to, **options)
     scene.publish(1, 2)
@@ -400,7 +405,7 @@ async def test_an_event_without_the_key_that_its_relay_needs_is_parked_and_no_ot
     assert [json.loads(each.data)["n"] for each in await messages(to)] == [3, 4]
     # As the message says: nothing is lost.
     mended = Scene(scene.url)
-    declare(mended, to, order=None)
+    declare(mended, to, order=None, subject=again)
     async with mended.working():
         await mended.app.database.run_async(READERS.retry_parked("feed", None))
         await until(lambda: mended.parked_events("feed") == [])

@@ -1,4 +1,7 @@
-"""What each tenant issued and was paid, month by month: a consumer adds up the events of invoices."""
+"""What each tenant issued and was paid, month by month: a consumer adds up the events of invoices.
+
+With `INVOICING_RELAY`, other services get the same events.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,17 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from holdfast_streams import StreamEvent, add_streams
+from holdfast_streams import JetStream, StreamEvent, add_streams
 from invoicing.database import Session, insert_into
 from invoicing.jobs import jobs
 from invoicing.models import Revenue, Tenant
+from invoicing.settings import read_settings
 
 streams = add_streams(jobs)
+EVENTS = ("invoice.issued", "invoice.paid")
+
+if (server := read_settings().relay_url) is not None:
+    streams.relay(*EVENTS, to=JetStream(server, stream="INVOICES"), since="earliest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,7 @@ async def book_paid(session: AsyncSession, tenant_id: UUID, issued_on: date, gro
     await jobs.publish(session, "invoice.paid", booking, key=str(tenant_id))
 
 
-@streams.consumer("invoice.issued", "invoice.paid", since="earliest", begin=Session.begin)
+@streams.consumer(*EVENTS, since="earliest", begin=Session.begin)
 async def add_revenue(events: list[StreamEvent[Booking]], session: AsyncSession) -> None:
     """Add to the months; the sums and how far the log was read are one commit, so each event counts once."""
     for event in events:

@@ -118,6 +118,9 @@ FAMILIES = (
         "stream_figures:measure_publish", ("publish_logged",), place="one server", needs=STREAMS
     ),
     FigureFamily("relay_figures:measure_relay", ("relay",), place="one server", needs=RELAYS),
+    FigureFamily(
+        "relay_figures:measure_relay_latency", ("relay_p50",), place="one server", needs=RELAYS
+    ),
     FigureFamily("costs:measure_chain_step", ("chain_step",), place="one server"),
     FigureFamily(
         "retention_figures:measure_retention",
@@ -169,7 +172,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "drain_unkept",
     ),
     "steps": ("steps", "step_lone", "step_replay", "parked", "signal_find"),
-    "streams": ("consume", "publish_logged", "relay"),
+    "streams": ("consume", "publish_logged", "relay", "relay_p50"),
     "steady": ("dead_rows", "dead_rows_size", "dead_rows_claim"),
     "sqlite": ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
     "costs": ("chain_step", "archive", "retention", "import_holdfast", "cli_help"),

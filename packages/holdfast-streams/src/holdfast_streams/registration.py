@@ -143,10 +143,10 @@ class Streams:
 
         to: the stream. name: under which its position is kept; by default the stream's. batch: the most messages of an
         append, up to 1,000, by default 500. order: with "key", as by default, later events of a parked event's key wait
-        for it, and an event without a key is parked; None lets all pass. raw: only the data and the event's own headers,
-        instead of CloudEvents in binary mode. encode: makes the bytes of an event's data, whose type content_type then
-        says. source: whose events they are, for CloudEvents; by default "holdfast:" and the name. subject: of
-        JetStream; by default "STREAM.{line}.{event}". since: where a new relay begins, as for a consumer.
+        for it, and an event without a key is parked; None lets all pass. raw: only the data and the event's own
+        headers, instead of CloudEvents in binary mode. encode: makes the bytes of an event's data, whose type
+        content_type then says. source: whose events they are, for CloudEvents; by default "holdfast:" and the name.
+        subject: of JetStream; by default "STREAM.{line}.{event}". since: where a new relay begins, as for a consumer.
 
         Raises: InvalidName, InvalidOption, DuplicateReader, MissingExtra.
         """

@@ -109,7 +109,8 @@ class Parking:
         if self._context is not None:
             parking[id(self._context)] = self._context, ends_calls
 
-    def _leave(self, root: asyncio.Task[Any] | None = None) -> None:
+    def leave(self, root: asyncio.Task[Any] | None = None) -> None:
+        """Refuse commands no longer."""
         parking.pop(id(self._context), None)
 
     @staticmethod
@@ -138,9 +139,9 @@ class Parking:
         self.is_over = True
         if self._is_own_task and self._root is not None:
             # One that was left behind may still go on.
-            self._root.add_done_callback(self._leave)
+            self._root.add_done_callback(self.leave)
         else:
-            self._leave()
+            self.leave()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -93,6 +93,7 @@ class StepDriver:
     def go_back(self, plan: StepPlan) -> Any:
         """Run a plan that undoes, as the handler is run, which has ended."""
         self._goes_back = True
+        self.parking.leave()
         self._waits.clear()
         return self._drive_async(plan) if self._is_async else self._drive_sync(plan)
 
