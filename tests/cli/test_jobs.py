@@ -245,6 +245,17 @@ def test_a_delayed_job_is_made_due(run: Run, scene: Scene) -> None:
     assert [each.id for each in scene.claim()] == [id]
 
 
+def test_a_start_says_when_it_expires(run: Run, scene: Scene) -> None:
+    assert run("jobs", "start", "mail.send", "--new-type", "--expires", "1h").exit_code == 0
+    (id,) = listed(run)
+    assert shown(run, id)["expires_at"] is not None
+    assert "it expires in 59 min" in run("jobs", "show", id).stdout
+    for words in (("--expires", "soon"), ("--after", "2h", "--expires", "1h")):
+        refused = run("jobs", "start", "mail.send", "--new-type", *words)
+        assert refused.exit_code == Exit.USAGE
+    assert listed(run) == [id]
+
+
 def test_a_move_that_no_id_allows_is_refused(run: Run, scene: Scene) -> None:
     alive = scene.start()
     result = run("jobs", "retry", alive)

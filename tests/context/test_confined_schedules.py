@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from holdfast import Holdfast
 from holdfast.admin.access import Role
-from holdfast.storage.operation import Statement
+from holdfast.storage.operation import Statement, Value
 from holdfast.storage.sqlite.store import sqlite_statements
 from holdfast_context.confinement import ContextConfinement
 from holdfast_schedules import add_schedules
@@ -23,7 +23,12 @@ from tests.contract.buffers import PlanMode, measure
 
 ALL = "/api/v1/schedules"
 SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
-OF_A_TENANT = {"context_name": "tenant", "context_value": "acme", "now": 1, "late_ms": None}
+OF_A_TENANT: dict[str, Value] = {
+    "context_name": "tenant",
+    "context_value": "acme",
+    "now": 1,
+    "late_ms": None,
+}
 CUT_READS = (
     Statement(
         "schedule_list_within",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -216,3 +217,35 @@ def test_a_bar_is_full_only_at_the_end() -> None:
     assert bar_of(999, 1000).count("░") == 1
     assert bar_of(1000, 1000).count("░") == 0
     assert bar_of(0, 0).endswith("100 % · 0 of 0")
+
+
+def test_a_group_is_followed_once_though_workers_die_in_it(scene: GroupScene) -> None:
+    group = scene.start([1, 2, -3, 4], on_complete="whole", input="it")
+    scene.kit.crash("part")
+    scene.kit.run_until_idle()
+    assert scene.groups.progress(group) == GroupProgress(4, 0, 1, 2, 1, 0)
+    assert scene.followed == []
+    scene.kit.advance("2m")
+    scene.kit.run_until_idle()
+    scene.kit.advance("2m")
+    scene.kit.run_until_idle()
+    assert len(scene.followed) == 1
+    assert sorted(map(str, scene.followed[0])) == ["completed"] * 3 + ["failed"]
+    assert scene.app.chains.get(group.id).output == "it is whole"
+
+
+@pytest.mark.torture
+def test_a_hundred_thousand_are_counted_and_cancelled(scene: GroupScene) -> None:
+    began = time.perf_counter()
+    group = scene.start(list(range(100_000)), on_complete="whole")
+    started = time.perf_counter()
+    progress = scene.groups.progress(group)
+    read = time.perf_counter()
+    with scene.app.transaction() as tx:
+        assert scene.groups.cancel(tx, group) == 100_000
+    ended = time.perf_counter()
+    print(
+        f"start {started - began:.1f} s, read {read - started:.2f} s, cancel {ended - read:.1f} s"
+    )
+    assert progress == GroupProgress(100_000, 100_000, 0, 0, 0, 0)
+    assert scene.groups.progress(group) == GroupProgress(100_000, 0, 0, 0, 0, 100_000)

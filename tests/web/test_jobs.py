@@ -258,6 +258,8 @@ async def test_a_token_is_made_shown_once_and_revoked(api: Api) -> None:
         ("POST", "/api/v1/jobs/retry", b" " * 1_100_000, 413),
         ("POST", "/api/v1/chains", b'{"type": ""}', 400),
         ("POST", "/api/v1/chains", b'{"type": "echo", "after": "soon"}', 400),
+        ("POST", "/api/v1/chains", b'{"type": "echo", "expires": "soon"}', 400),
+        ("POST", "/api/v1/chains", b'{"type": "echo", "expires": "1m", "after": "2m"}', 400),
         ("POST", "/api/v1/chains", b'{"type": "echo", "priority": 77}', 400),
         ("POST", "/api/v1/chains", b'{"type": "echo", "debounce": "30s"}', 400),
         ("POST", "/api/v1/dead-letters/redrive", b'{"filter": "", "rate": -1}', 400),
@@ -270,6 +272,15 @@ async def test_what_cannot_be_understood_is_refused_with_a_code(
     answer = await api.call(Role.DEVELOPER, method, path, content=body)
     assert answer.status_code == status, answer.text
     assert answer.json()["code"].startswith("HF0")
+
+
+async def test_a_start_says_when_it_expires(api: Api) -> None:
+    body = {"type": "echo", "input": 1, "expires": "1h"}
+    made = await api.call(Role.DEVELOPER, "POST", "/api/v1/chains", json=body)
+    assert made.status_code == 201, made.text
+    job = (await api.call(Role.VIEWER, "GET", f"/api/v1/jobs/{made.json()['id']}")).json()
+    assert job["job"]["expires_at"] is not None
+    assert "it expires in 59 min" in job["why"]
 
 
 async def test_a_body_without_length_is_cut_off_at_the_limit(api: Api) -> None:

@@ -10,6 +10,7 @@ from holdfast.admin.access import Role
 from holdfast.core.cycle import NewCycle, NewRun, slot_at
 from holdfast.core.lifecycle import JOB_COMMANDS, STATES, State
 from holdfast.storage.id_generator import new_id
+from holdfast.storage.store.retention import KeepRule
 from tests.cli.scene import Scene
 from tests.web.conftest import Api
 from tests.web.test_offered_moves import in_state, offered
@@ -212,3 +213,15 @@ async def test_a_script_is_told_why_a_batch_moved_nothing(api: Api, scene: Scene
     form = {"move": "retry", "everything": "yes", "filter": "state:completed"}
     answer = await api.call(Role.OPERATOR, "POST", "/jobs/move", data=form, headers=headers)
     assert answer.json()["refusal"]["code"] == "HF067"
+
+
+async def test_a_type_says_how_long_its_jobs_are_kept(api: Api, scene: Scene) -> None:
+    scene.start()
+    rules = [KeepRule("mail.send", "completed", 0), KeepRule("mail.send", "failed", 86_400_000)]
+    scene.database.run(scene.store.keeps.set(["mail.send"], rules))
+    kept = {"completed": "0s", "failed": "1d"}
+    (listed,) = (await api.call(Role.VIEWER, "GET", "/api/v1/types")).json()["items"]
+    figures = await api.call(Role.VIEWER, "GET", "/api/v1/types/mail.send/statistics")
+    assert (listed["kept"], figures.json()["kept"]) == (kept, kept)
+    page = (await api.call(Role.VIEWER, "GET", "/types/mail.send")).text
+    assert "<dt>Kept</dt><dd>completed 0s, failed 1d</dd>" in page

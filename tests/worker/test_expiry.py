@@ -3,15 +3,18 @@
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from holdfast.commands.explain import look_around, why
 from holdfast.commands.jobs import expire_jobs, redrive_jobs
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import Permanent
+from holdfast.core.events import Event
 from holdfast.core.flow import Limit, Ordered
 from holdfast.core.lifecycle import EXPIRED
 from holdfast.core.records import NewBlocker, NewJob
 from holdfast.core.retry import Retry
+from holdfast.observe.prometheus import PrometheusObserver
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
 from tests.worker.workshop import Workshop
@@ -170,3 +173,12 @@ async def test_a_redriven_job_no_longer_expires(workshop: Workshop) -> None:
     assert (await workshop.run(expire_jobs(workshop.store, 10, later))).ended == []
     await workshop.until_idle()
     assert (await workshop.job(job_id)).state == "completed"
+
+
+@pytest.mark.parametrize("fields", [{}, {"worker": "w-1"}], ids=("by maintenance", "by its worker"))
+def test_what_expired_is_counted(fields: dict[str, str]) -> None:
+    registry = CollectorRegistry()
+    observer = PrometheusObserver(registry)
+    observer.observe(Event("job_cancelled", {"type": "mail.send", "reason": EXPIRED, **fields}))
+    labels = {"type": "mail.send", "outcome": "expired"}
+    assert registry.get_sample_value("holdfast_job_attempts_total", labels) == 1

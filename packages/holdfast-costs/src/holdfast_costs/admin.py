@@ -13,6 +13,10 @@ from holdfast_costs.usage import CostUsage, check_counts, read_usage
 class CostAdmin(NounAdmin):
     """What can be asked about costs."""
 
+    async def of_type(self, caller: Caller, type: str) -> list[CostUsage]:
+        """Read what limits of a type that count costs use; nothing if it has none."""
+        return await self._gateway.read(caller, "cost.list", lambda store: read_usage(store, type))
+
     async def list(self, caller: Caller, type: str | None = None) -> list[CostUsage]:
         """Read what limits that count costs use, the fullest first. Raises: UnknownJobType."""
 
@@ -22,10 +26,6 @@ class CostAdmin(NounAdmin):
             return (yield from read_usage(store, type))
 
         return await self._gateway.read(caller, "cost.list", read)
-
-    async def of_type(self, caller: Caller, type: str) -> list[CostUsage]:
-        """Read the same of a type that may have no such limit."""
-        return await self._gateway.read(caller, "cost.list", lambda store: read_usage(store, type))
 
     async def of_job(self, caller: Caller, id: str) -> tuple[int, int | None]:
         """Read what a job was to cost, and what its attempt under way said it spent."""

@@ -76,7 +76,7 @@ def add_output(
     found: ChainOutput | None = app.attached.get(_ATTACHED)
     if found is None:
         for name, value in (("max_items", max_items), ("max_bytes", max_bytes)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if type(value) is not int or value < 1:
                 raise InvalidOption(f"{name}={repr(value)[:40]} is not a number from 1 on")
         flush_ms = milliseconds(flush)
         if not 1 <= flush_ms <= MAX_FLUSH_MS:

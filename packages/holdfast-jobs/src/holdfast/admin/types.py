@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -37,7 +37,7 @@ class TypeFacts(msgspec.Struct, frozen=True):
     """One job type as the database knows it; `workers` counts the live ones that handle it.
 
     `full_keys` counts the keys whose limits hold jobs back, None where no limit is by key; `due` counts jobs up to
-    `counted`; `on_failed` says whether its code declared such a function.
+    `counted`; `on_failed` says whether its code declared such a function; `kept` how long it keeps its jobs, by state.
     """
 
     now: Instant
@@ -49,6 +49,7 @@ class TypeFacts(msgspec.Struct, frozen=True):
     due: int = 0
     counted: int = LISTED_DUE
     on_failed: bool = False
+    kept: dict[str, str] = {}
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts for programs."""
@@ -59,6 +60,7 @@ class TypeFacts(msgspec.Struct, frozen=True):
             "limits": self.limits,
             "full_keys": self.full_keys,
             "on_failed": self.on_failed,
+            "kept": self.kept,
         }
         return {**plain(self.totals), **own, **plain(self.setting)}
 
@@ -111,6 +113,9 @@ def type_facts(store: Store, only: str | None = None) -> Op[dict[str, TypeFacts]
     ]
     due = yield from store.workers.due(waiting, counted)
     on_failed = yield from store.on_failed.types()
+    kept: dict[str, dict[str, str]] = defaultdict(dict)
+    for rule in (yield from store.keeps.rules()):
+        kept[rule.type][rule.state] = format_duration(rule.keep_ms)
     names = {*totals, *settings, *handled, *(type for each in everyone for type in each.types)}
     return {
         name: TypeFacts(
@@ -123,6 +128,7 @@ def type_facts(store: Store, only: str | None = None) -> Op[dict[str, TypeFacts]
             due.get(name, 0),
             counted,
             name in on_failed,
+            kept[name],
         )
         for name in sorted(names)
     }

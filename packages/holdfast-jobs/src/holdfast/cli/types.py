@@ -127,30 +127,21 @@ def show(type: str, spec: str | None, url: str | None, schema: str | None, outpu
             raise unknown_type(type, facts)
         found = facts.get(type)
         options = _options(session.app, type, job_type, found)
-        rules = session.read(session.store.keeps.rules())
-        kept = {each.state: format_duration(each.keep_ms) for each in rules if each.type == type}
         figures = _figures(session, type) if found else None
     record = {} if found is None else found.as_record() if output == "table" else found.as_json()
     shown = (
-        "live",
-        "due",
-        "oldest_due",
-        "completed",
-        "failed",
-        "workers",
-        "limits",
-        "full_keys",
-        "on_failed",
-        "paused",
+        *("live", "due", "oldest_due", "completed", "failed"),
+        *("workers", "limits", "full_keys", "on_failed", "paused"),
     )
     facts_shown = {name.replace("_", " "): record.get(name) for name in shown}
+    kept = {} if found is None else found.kept
     facts_shown["kept"] = ", ".join(f"{state} {span}" for state, span in kept.items()) or None
     times = [] if figures is None else _times(figures)
     detail = Detail(
         type, facts=facts_shown, tables=((times, _TIME_COLUMNS), (options, _POLICY_COLUMNS))
     )
     write_single(
-        {"type": type, **record, "kept": kept, "options": options, "statistics": figures},
+        {"type": type, **record, "options": options, "statistics": figures},
         output,
         lambda: write_detail(detail),
         "type",
