@@ -5,12 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast_celery import Celery, CeleryTask
+from holdfast_celery import Celery
+from holdfast_celery.attempts import TaskRunner
+
+
+class Killable(Celery):
+    """An application that is killed where the tests want it."""
 
 
 def make_app(folder: Path, url: str | None = None) -> Celery:
     """An application whose tasks leave a file in the folder when they begin, and each attempt a line."""
-    app = Celery("killable", url=url)
+    app = Killable("killable", url=url)
 
     def wait_for_death(name: str, retries: int = 0) -> None:
         with (folder / "attempts").open("a") as file:
@@ -47,23 +52,27 @@ def make_app(folder: Path, url: str | None = None) -> Celery:
 def add_linked_tasks(app: Celery, folder: Path, wait_for_death: Callable[[str], None]) -> None:
     """Add tasks whose worker is killed at their end, and what to link to them, which leaves a line."""
 
-    class DiesAtItsEnd(CeleryTask):
-        """A task whose worker is killed before the transaction commits that ends it, with all that it starts."""
+    class DiesAtItsEnd(TaskRunner):
+        """Waits to be killed before the transaction commits that ends a task, with all that it starts."""
 
-        def run_job(self, job: Any, app: Any) -> Any:
-            value = super().run_job(job, app)
-            wait_for_death(self.name)
+        def run(self, job: Any) -> Any:
+            value = super().run(job)
+            if job.type == "completes":
+                wait_for_death(job.type)
             return value
 
-        def end_failed(self, job: Any, app: Any) -> None:
-            super().end_failed(job, app)
-            wait_for_death(self.name)
+        def end_failed(self, job: Any) -> None:
+            super().end_failed(job)
+            if job.type == "fails":
+                wait_for_death(job.type)
 
-    @app.task(name="completes", base=DiesAtItsEnd)
+    type(app).runner_class = DiesAtItsEnd
+
+    @app.task(name="completes")
     def completes(number: int) -> int:
         return number + 1
 
-    @app.task(name="fails", base=DiesAtItsEnd)
+    @app.task(name="fails")
     def fails(number: int) -> None:
         raise ValueError(f"no {number}")
 

@@ -234,7 +234,7 @@ def test_an_error_that_is_not_the_task_s_ends_a_bound_task_too(
         raise OSError("the connection is gone")
 
     result = chain(work.s(), work.si())()
-    monkeypatch.setattr("holdfast_celery.tasks._go_on", break_off)
+    monkeypatch.setattr("holdfast_celery.attempts._continue_chain", break_off)
     for _ in range(8):
         kit.run_until_idle()
         kit.advance("10m")

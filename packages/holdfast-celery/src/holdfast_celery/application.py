@@ -22,6 +22,7 @@ from holdfast.observe import CompositeObserver
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.storage.database import Database
 from holdfast.worker.job import Job
+from holdfast_celery.attempts import TaskRunner, collect_results
 from holdfast_celery.calls import (
     COLLECT,
     GROUP,
@@ -51,7 +52,7 @@ from holdfast_celery.revocation import RevokedTasks
 from holdfast_celery.schedules import BeatEntry, beat_entry, cycle_name, cycle_timing
 from holdfast_celery.scope import announce, share, using_transaction
 from holdfast_celery.signals import WorkerSignals, begin_worker, import_modules, task_revoked
-from holdfast_celery.tasks import CeleryTask, collect_results, handler_of, make_task, mapping_tasks
+from holdfast_celery.tasks import CeleryTask, make_task, mapping_tasks
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -97,6 +98,7 @@ class Celery(Holdfast):
     """
 
     registry_class: ClassVar[type[Registry]] = TaskRegistry
+    runner_class: ClassVar[type[TaskRunner]] = TaskRunner
     Task: ClassVar[type[CeleryTask]] = CeleryTask
     """What base classes of tasks are derived from."""
 
@@ -459,7 +461,8 @@ class Celery(Holdfast):
         for queue in ("", *sorted(self.queues)):
             name = type_name(task.name, queue)
             if not Registry.__contains__(self.registry, name):
-                self.job(name, **task.job_options(self))(handler_of(task, self))
+                runner = self.runner_class(task, self)
+                self.job(name, **runner.options())(runner.handler())
 
 
 def keep_group(job: Job[Any]) -> None:

@@ -12,6 +12,7 @@ from holdfast_celery.calls import GroupStep, Steps, TaskStep, untag_arguments
 from holdfast_celery.coverage import refuse_attributes
 from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.exceptions import TaskRetry, without_our_frames
+from holdfast_celery.hooks import call_with
 from holdfast_celery.result import GroupResult
 from holdfast_celery.scope import TaskRequest
 from holdfast_values.tagged_values import untag_value
@@ -134,9 +135,9 @@ def apply_task(task: CeleryTask, first: TaskRequest) -> EagerResult:
     while True:
         request = replace(first, retries=retries, root_id=first.id)
         try:
-            value = task.call_with(request)
+            value = call_with(task, request)
         except Exception as error:
-            if isinstance(error, TaskRetry) or task.is_retried(error, retries):
+            if isinstance(error, TaskRetry) or task.options.is_retried(error, retries):
                 retries += 1
                 continue
             error.__traceback__ = without_our_frames(error.__traceback__)

@@ -1,249 +1,39 @@
-"""Tasks: what a decorator makes of a function, how it is started, and how an attempt of it runs, is retried or ends."""
+"""Tasks: what a decorator makes of a function, and how that is called, started, signed and retried."""
 
 from __future__ import annotations
 
 import inspect
-import logging
-import random
-import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from holdfast.core.duration import milliseconds
-from holdfast.core.errors import (
-    Aborted,
-    Busy,
-    DatabaseUnreachable,
-    InputUnreadable,
-    InvalidOption,
-    LeaseLost,
-    Permanent,
-)
-from holdfast.core.flow import Rate
-from holdfast.core.instants import to_datetime
-from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.registry import TypeOptions, check_name
-from holdfast.core.retry import Retry
-from holdfast.core.signatures import check_kind, is_async
-from holdfast.worker.job import Job
-from holdfast_celery.calls import (
-    COLLECT,
-    MAP,
-    NO_OPTIONS,
-    STARMAP,
-    CallOptions,
-    FailedCall,
-    GroupStep,
-    Steps,
-    TaskCall,
-    check_eta,
-    continue_with,
-    input_of,
-    read_options,
-    tag,
-    untag_arguments,
-)
-from holdfast_celery.canvas import (
-    Signature,
-    TaskChunks,
-    TaskSignature,
-    after_group,
-    map_items,
-    starmap_items,
-    start_errback,
-    start_members,
-    start_steps,
-)
-from holdfast_celery.coverage import (
-    check_always_so,
-    check_names,
-    find_feature,
-    refuse,
-    refuse_attributes,
-)
+from holdfast.core.errors import DatabaseUnreachable, InvalidOption
+from holdfast.core.registry import check_name
+from holdfast.core.signatures import is_async
+from holdfast_celery.calls import MAP, STARMAP, check_eta
+from holdfast_celery.canvas import Signature, TaskChunks, TaskSignature, map_items, starmap_items
+from holdfast_celery.coverage import check_names, find_feature, refuse, refuse_attributes
 from holdfast_celery.django_transaction import on_django_commit
 from holdfast_celery.errors import ArgumentsInvalid, CeleryUnsupported
-from holdfast_celery.exceptions import (
-    ExceptionInfo,
-    MaxRetriesExceededError,
-    RecordedError,
-    TaskRetry,
-    TimeLimitExceeded,
-    read_error,
-    read_traceback,
-    record_error,
-)
+from holdfast_celery.exceptions import ExceptionInfo, MaxRetriesExceededError, TaskRetry
 from holdfast_celery.expected_errors import log_as_expected
-from holdfast_celery.messages import received_request, send_before_publish
 from holdfast_celery.result import AsyncResult
-from holdfast_celery.revocation import is_revoked
-from holdfast_celery.scope import (
-    TaskRequest,
-    current_celery,
-    current_request,
-    joins_transaction,
-)
-from holdfast_celery.signals import (
-    first_task,
-    task_failure,
-    task_internal_error,
-    task_postrun,
-    task_prerun,
-    task_received,
-    task_retry,
-    task_success,
-)
-from holdfast_celery.task_state import forget_state, report_state
-from holdfast_values.tagged_values import untag_value
+from holdfast_celery.scope import TaskRequest, current_celery, current_request, joins_transaction
+from holdfast_celery.task_options import CALL_DEFAULTS, Errors, TaskOptions
+from holdfast_celery.task_state import report_state
 
 if TYPE_CHECKING:
     from holdfast_celery.application import Celery
     from holdfast_celery.eager import EagerResult
 
-DEFAULT_RETRIES = 3
-DEFAULT_DELAY_S = 180.0
-BACKOFF_MAX_S = 600.0
-
-NO_TIME_LIMIT = "365d"
-"""How long an attempt may take that Celery does not limit, instead of a job's three leases."""
-
-CUT_OFF_ATTEMPTS = 2
-"""How often an attempt that its worker's death cut off is made again beside the retries."""
-
-Errors = tuple[type[BaseException], ...]
-
-_NOT_FAILURES = (Snooze, Busy, Aborted, LeaseLost, InputUnreadable)
-"""What a task may raise that the worker understands by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskOptions:
-    """What a decorator says of a task, with Celery's defaults."""
-
-    bind: bool = False
-    max_retries: int | None = DEFAULT_RETRIES
-    default_retry_delay: float = DEFAULT_DELAY_S
-    autoretry_for: Errors = ()
-    dont_autoretry_for: Errors = ()
-    throws: Errors = ()
-    retry_backoff: float = 0
-    retry_backoff_max: float = BACKOFF_MAX_S
-    retry_jitter: bool = True
-    time_limit: float | None = None
-    rate_limit: str | int | None = None
-    ignore_result: bool | None = None
-    sealed: bool = False
-    defaults: CallOptions = NO_OPTIONS
-
-    @classmethod
-    def read(cls, given: Mapping[str, Any], task: str) -> TaskOptions:
-        """Check the options of a decorator. Raises: CeleryUnsupported, InvalidOption, InvalidDuration."""
-        check_names("task option", given, task)
-        check_always_so("task option", given, task)
-        options = {name: value for name, value in given.items() if name in cls.__slots__}
-        options |= _fold_retry_options(given.get("retry_kwargs"), task)
-        call = {name: given[name] for name in sorted(_CALL_DEFAULTS) if name in given}
-        _check_task_options(options)
-        for name in ("autoretry_for", "dont_autoretry_for", "throws"):
-            if name in options:
-                options[name] = tuple(options[name])
-        if "retry_backoff" in options:
-            # True is Celery's way to say 1 second.
-            options["retry_backoff"] = float(options["retry_backoff"])
-        return cls(**options, defaults=read_options(call, task))
-
-    def delay_ms(self, retries: int) -> int:
-        """Return how long the next retry waits, after so many."""
-        if not self.retry_backoff:
-            return milliseconds(self.default_retry_delay)
-        # Beyond this exponent the maximum decides anyway.
-        delay = min(self.retry_backoff_max, self.retry_backoff * 2 ** min(retries, 40))
-        return milliseconds(delay * random.random() if self.retry_jitter else delay)
-
-    @property
-    def timeout_retries(self) -> int | None:
-        """How often the task is retried after an attempt that ran too long."""
-        return self.max_retries if self.bind or self.autoretry_for else 0
-
-    def policy(self) -> Retry:
-        """Return the policy for what the task cannot decide itself: an attempt that was cut off.
-
-        Which exceptions are retried, and how often, an attempt decides when one is raised.
-        """
-        retries = self.timeout_retries
-        # A bound task says with each retry how many there may be.
-        limit = None if self.bind or retries is None else 1 + retries + CUT_OFF_ATTEMPTS
-        base = 1 if retries == 0 else self.retry_backoff or self.default_retry_delay
-        return Retry(
-            base=base,
-            cap=max(base, self.retry_backoff_max) if self.retry_backoff else base,
-            multiplier=2 if self.retry_backoff else 1,
-            max_attempts=limit,
-        )
-
-
-_CALL_DEFAULTS = frozenset({"priority", "expires", "queue"})
 _NOT_OF_CLASSES = frozenset({"defaults", "bind"})
 
-_log = logging.getLogger("holdfast.celery")
 _entering: ContextVar[CeleryTask | None] = ContextVar("holdfast_celery_entering", default=None)
 """The task whose attempt is about to call it."""
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_NUMBER = (int, float)
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "bind": (bool,),
-    "max_retries": (int, type(None)),
-    "default_retry_delay": _NUMBER,
-    "autoretry_for": (tuple, list),
-    "dont_autoretry_for": (tuple, list),
-    "throws": (tuple, list),
-    "retry_backoff": (int, float, bool),
-    "retry_backoff_max": _NUMBER,
-    "retry_jitter": (bool,),
-    "time_limit": (int, float, type(None)),
-    "rate_limit": (str, int, type(None)),
-    "ignore_result": (bool,),
-    "sealed": (bool,),
-}
-_PERIODS = {"s": "1s", "m": "1m", "h": "1h"}
-
-
-def _check_task_options(options: Mapping[str, Any]) -> None:
-    for name, value in options.items():
-        check_kind(name, value, _KINDS[name])
-    retries = options.get("max_retries")
-    if retries is not None and retries < 0:
-        raise InvalidOption(f"max_retries={retries} is less than 0", help="None means no limit")
-    rate_of(options.get("rate_limit"))
-
-
-def rate_of(rate_limit: str | int | None, name: str | None = None) -> list[Rate]:
-    """Return the rates of a limit such as "10/m", or of a number per second. Raises: InvalidOption."""
-    if rate_limit is None:
-        return []
-    number, _, unit = str(rate_limit).replace(" ", "").partition("/")
-    if not number.isdecimal() or (unit or "s") not in _PERIODS:
-        raise InvalidOption(
-            f"rate_limit={rate_limit!r} is not a rate", help='write "10/s", "10/m" or "10/h"'
-        )
-    return [Rate(int(number), _PERIODS[unit or "s"], name=name)]
-
-
-def _fold_retry_options(retry_kwargs: Any, task: str) -> dict[str, Any]:
-    """Return the options that autoretry_for's keyword arguments stand for."""
-    places = {"max_retries": "max_retries", "countdown": "default_retry_delay"}
-    for name in retry_kwargs or {}:
-        if name not in places:
-            raise refuse("retry option", name, f"retry_kwargs of {task}")
-    return {places[name]: value for name, value in (retry_kwargs or {}).items()}
 
 
 class CeleryTask:
@@ -506,125 +296,6 @@ class CeleryTask:
             when = max(0.0, float(countdown))
         raise TaskRetry(exc=exc, when=when, is_eager=request.is_eager) from exc
 
-    def job_options(self, app: Celery) -> TypeOptions:
-        """Return the options of its job type."""
-        found: TypeOptions = {
-            "retry": self.options.policy(),
-            "on_failed": partial(self.end_failed, app=app),
-            "timeout": self.options.time_limit or app.conf.task_time_limit or NO_TIME_LIMIT,
-        }
-        if self.options.rate_limit is not None:
-            # Types that share a name share the limit: a task has one, whatever its queues.
-            found["rates"] = rate_of(self.options.rate_limit, self.name if app.queues else None)
-        if self.options.sealed:
-            found["sealed"] = True
-        return found
-
-    def run_job(self, job: Job[TaskCall], app: Celery) -> Any:
-        """Run one attempt, and record what it raised. Raises: RecordedError, and what the worker understands."""
-        first_task.begin(app)
-        try:
-            return self._run_attempt(job, app)
-        except (RecordedError, *_NOT_FAILURES):
-            raise
-        except Exception as error:
-            # Not of the task itself: a result that cannot be stored, or a database that was away.
-            call = job.input
-            id, args = call.task_id or str(job.id), tuple(call.args)
-            request = TaskRequest(id=id, task=self.name, args=args, kwargs=call.kwargs, job=job)
-            self._send_internal_error(error, request)
-            allowed = self.options.timeout_retries
-            is_last = allowed is not None and job.attempt > allowed + CUT_OFF_ATTEMPTS
-            if is_last or getattr(error, "retryable", True) is False:
-                raise record_error(error, sealed=job.attempt_state.sealed) from error
-            raise
-
-    def _run_attempt(self, job: Job[TaskCall], app: Celery) -> Any:
-        """Call the function, then end the job or go on with what follows it."""
-        began = time.monotonic()
-        call = job.input
-        expired_at = call.expired_at(job.claimed.created_at)
-        if expired_at is not None and job.claimed.claimed_at > expired_at:
-            return Cancel(f"expired at {to_datetime(expired_at):%Y-%m-%d %H:%M:%S} UTC")
-        if job.attempt > 1 and is_revoked(app, job.id):
-            return Cancel("revoked")
-        args, kwargs = self._arguments_of(job)
-        retries = self._retries_of(job, app)
-        request = TaskRequest(
-            id=call.task_id or str(job.id),
-            task=self.name,
-            args=args,
-            kwargs=kwargs,
-            retries=retries,
-            root_id=str(job.chain_id),
-            hostname=job.worker,
-            called_directly=False,
-            headers=untag_value(call.headers),
-            job=job,
-            app=app,
-        )
-        if task_received.has_listeners():
-            task_received.send(app, request=received_request(self, request, expired_at))
-        try:
-            value = self._attempt(request)
-        finally:
-            forget_state(request)
-        if isinstance(value, Cancel | Continue | Snooze):
-            return value
-        result = tag(value, f"the result of {self.name}")
-        if call.then or call.link:
-            return self._go_on(job, app, result, began)
-        return self._kept(app, call, result)
-
-    def _kept(self, app: Celery, call: TaskCall, result: Any) -> Any:
-        """Return what is kept of a result, by what the call says, the decorator or the settings."""
-        said = (call.ignore_result, self.options.ignore_result, app.conf.task_ignore_result)
-        return None if next(each for each in said if each is not None) else result
-
-    def _go_on(self, job: Job[TaskCall], app: Celery, result: Any, began: float) -> Any:
-        """Start what is linked as the job completes, or not at all, and continue the chain if that is not its end."""
-        call, tx = job.input, None
-        then = call.then and send_before_publish(app, call.then, [result], str(job.chain_id))
-        if call.link:
-            linked = [send_before_publish(app, each, [result]) for each in call.link]
-            with job.complete() as done:
-                tx = done.tx
-                for each in linked:
-                    start_steps(app, tx, each, [result])
-        return _go_on(job, app, then, result, began, tx) if then else self._kept(app, call, result)
-
-    def end_failed(self, job: Job[TaskCall], app: Celery) -> None:
-        """Start what is linked to the failure of a task, in the transaction in which that is recorded."""
-        call, failing = job.input, job.attempt_state.failing
-        if not call.link_error:
-            return
-        failed = FailedCall(
-            id=call.task_id or str(job.id),
-            task=self.name,
-            error=job.error or "",
-            root_id=str(job.chain_id),
-            args=call.args,
-            kwargs=call.kwargs,
-            retries=0 if failing is None else max(0, failing.attempt - 1),
-            headers=call.headers,
-        )
-        linked = [send_before_publish(app, each) for each in call.link_error]
-        with job.complete() as done:
-            for each in linked:
-                start_errback(app, done.tx, each, failed)
-
-    def _arguments_of(self, job: Job[TaskCall]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return what the function is called with. Raises: InputUnreadable for an enum that is not there."""
-        call = job.input
-        try:
-            args, kwargs = untag_value(call.args), untag_arguments(call.kwargs)
-            if call.collect:
-                args = [untag_value([each.output for each in job.blockers]), *args]
-            first = () if call.failed is None else self.errback_arguments(*_failure(call.failed))
-            return (*first, *args), kwargs
-        except LookupError as error:
-            raise InputUnreadable(str(error), job_id=str(job.id), help="") from error
-
     def errback_arguments(
         self, request: TaskRequest, error: Exception, traceback: str
     ) -> tuple[Any, ...]:
@@ -635,63 +306,8 @@ class CeleryTask:
             return (request.id,)
         return request, error, traceback
 
-    def _retries_of(self, job: Job[TaskCall], app: Celery) -> int:
-        """Count the retries so far. A message that is delivered again has as many: the death of a worker is none.
-
-        Raises: TimeLimitExceeded when the attempt before ran too long and none was left.
-        """
-        if job.attempt == 1:
-            return 0
-        # One that was redriven counts from 1 again, after what it had before.
-        earlier = {each.attempt: each for each in app.jobs.attempts(job.id)}
-        ended = [earlier.get(number) for number in range(1, job.attempt)]
-        retries = sum(each is None or each.kind != "reap" for each in ended)
-        last, allowed = ended[-1], self.options.timeout_retries
-        error = "" if last is None else last.error or ""
-        if error.startswith("TimedOut: ") and allowed is not None and retries > allowed:
-            # The worker cut it off, and could not know that it has no retries.
-            raise TimeLimitExceeded(error.removeprefix("TimedOut: "))
-        return retries
-
-    def _attempt(self, request: TaskRequest) -> Any:
-        assert request.job is not None
-        try:
-            return self.call_with(request)
-        except _NOT_FAILURES:
-            raise
-        except (Exception, SystemExit) as error:
-            sealed = request.job.attempt_state.sealed
-            delay_ms = self._retry_delay_ms(error, request.retries)
-            if delay_ms is not None and is_revoked(self.app, request.job.id):
-                return Cancel("revoked")
-            raise record_error(error, sealed=sealed, retry_after_ms=delay_ms) from error
-
-    def call_with(self, request: TaskRequest) -> Any:
-        """Call the function as the attempt that a request describes, with the hooks and signals around it."""
-        token = current_request.set(request)
-        named = {"task_id": request.id, "args": request.args, "kwargs": request.kwargs}
-        id, args, kwargs = str(request.id), request.args, request.kwargs
-        try:
-            task_prerun.send(self, task=self, **named)
-            try:
-                self.before_start(id, args, kwargs)
-                value = self._enter(*args, **kwargs)
-            except _NOT_FAILURES:
-                raise
-            except (Exception, SystemExit) as error:
-                # sys.exit() ends the task, not the worker.
-                status, value = self._on_error(error, request)
-                self._end(request, status, value)
-                raise
-            if not isinstance(value, Cancel | Continue | Snooze):
-                self._call_hook(self.on_success, value, id, args, kwargs)
-                task_success.send(self, result=value)
-                self._end(request, "SUCCESS", value)
-            return value
-        finally:
-            current_request.reset(token)
-
-    def _enter(self, *args: Any, **kwargs: Any) -> Any:
+    def enter(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function as part of an attempt."""
         if not self.overrides("__call__"):
             return self.run(*args, **kwargs)
         token = _entering.set(self)
@@ -699,73 +315,6 @@ class CeleryTask:
             return self(*args, **kwargs)
         finally:
             _entering.reset(token)
-
-    def _on_error(self, error: BaseException, request: TaskRequest) -> tuple[str, BaseException]:
-        """Call the hook of an error, and send its signal."""
-        einfo = ExceptionInfo(error)
-        id, args, kwargs = str(request.id), request.args, request.kwargs
-        if isinstance(error, TaskRetry) or self.is_retried(error, request.retries):
-            reason = error if isinstance(error, TaskRetry) else TaskRetry(exc=error)
-            cause = reason.exc if isinstance(reason.exc, Exception) else reason
-            self._call_hook(self.on_retry, cause, id, args, kwargs, einfo)
-            task_retry.send(self, request=request, reason=reason, einfo=einfo)
-            return "RETRY", error
-        self._call_hook(self.on_failure, error, id, args, kwargs, einfo)
-        task_failure.send(
-            self,
-            task_id=id,
-            exception=error,
-            args=args,
-            kwargs=kwargs,
-            traceback=error.__traceback__,
-            einfo=einfo,
-        )
-        return "FAILURE", error
-
-    def _end(self, request: TaskRequest, status: str, value: Any) -> None:
-        id, args, kwargs = str(request.id), request.args, request.kwargs
-        self._call_hook(self.after_return, status, value, id, args, kwargs, None)
-        task_postrun.send(
-            self, task_id=id, task=self, args=args, kwargs=kwargs, retval=value, state=status
-        )
-
-    def _call_hook(self, hook: Callable[..., Any], *args: Any) -> None:
-        """Call a hook after the task; one that fails is logged, and changes nothing of the outcome."""
-        try:
-            hook(*args)
-        except Exception as error:
-            _log.exception("%s of task %s failed", hook.__name__, self.name)
-            self._send_internal_error(error, self.request)
-
-    def _send_internal_error(self, error: Exception, request: TaskRequest) -> None:
-        """Send the signal of an error that is not the task's own."""
-        task_internal_error.send(
-            self,
-            task_id=request.id,
-            args=request.args,
-            kwargs=request.kwargs,
-            request=request,
-            exception=error,
-            traceback=error.__traceback__,
-            einfo=ExceptionInfo(error),
-        )
-
-    def _retry_delay_ms(self, error: BaseException, retries: int) -> int | None:
-        """Return how long the task waits before it is retried after an error; None for one that is final."""
-        if isinstance(error, TaskRetry):
-            return error.retry_after_ms
-        return self.options.delay_ms(retries) if self.is_retried(error, retries) else None
-
-    def is_retried(self, error: BaseException, retries: int) -> bool:
-        """Whether an error that the task raised after so many retries is retried."""
-        options = self.options
-        if options.max_retries is not None and retries >= options.max_retries:
-            return False
-        if isinstance(error, Permanent):
-            return False
-        return isinstance(error, options.autoretry_for) and not isinstance(
-            error, options.dont_autoretry_for
-        )
 
     def _check_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Refuse arguments that the function does not take, where the mistake is."""
@@ -813,7 +362,7 @@ def _options_of(base: type[CeleryTask]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for each in reversed(base.__mro__[: base.__mro__.index(CeleryTask)]):
         names = vars(each).keys() & (
-            frozenset(TaskOptions.__slots__) | _CALL_DEFAULTS | {"retry_kwargs"}
+            frozenset(TaskOptions.__slots__) | CALL_DEFAULTS | {"retry_kwargs"}
         )
         found |= {name: vars(each)[name] for name in names if name not in _NOT_OF_CLASSES}
         for name in vars(each):
@@ -836,67 +385,6 @@ def mapping_tasks(app: Celery) -> dict[str, CeleryTask]:
 
     made = [(MAP, call_each), (STARMAP, call_each_with)]
     return {name: make_task(function, {"name": name}, app=app) for name, function in made}
-
-
-def handler_of(task: CeleryTask, app: Celery) -> Callable[[Job[TaskCall]], Any]:
-    """Return the handler of a task's job type, with the application's sync middlewares around it."""
-
-    def handle(job: Job[TaskCall]) -> Any:
-        call: Callable[[], Any] = partial(task.run_job, job, app)
-        for middleware in reversed(app.sync_middlewares):
-            call = partial(middleware, job, call)
-        return call()
-
-    handle.__qualname__ = handle.__name__ = task.__name__
-    handle.__module__ = str(task.__module__)
-    return handle
-
-
-def collect_results(job: Job[TaskCall], app: Celery) -> Any:
-    """End a group whose results no task takes: they become the chain's output, or what follows is given them."""
-    began = time.monotonic()
-    results = [each.output for each in job.blockers]
-    if not job.input.then:
-        return results
-    then = send_before_publish(app, job.input.then, [results], str(job.chain_id))
-    return _go_on(job, app, then, results, began)
-
-
-def _failure(failed: FailedCall) -> tuple[TaskRequest, Exception, str]:
-    """Return a task that failed, what it raised, and where."""
-    request = TaskRequest(
-        id=failed.id,
-        task=failed.task,
-        args=tuple(untag_value(failed.args)),
-        kwargs=untag_arguments(failed.kwargs),
-        retries=failed.retries,
-        root_id=failed.root_id,
-        called_directly=False,
-        headers=untag_value(failed.headers),
-    )
-    return request, read_error(failed.error), read_traceback(failed.error)
-
-
-def _go_on(
-    job: Job[TaskCall], app: Celery, steps: Steps, result: Any, began: float, tx: Any = None
-) -> Any:
-    """Continue the chain with its next step; the members of a group start as the job completes, or not at all.
-
-    tx: the transaction that completes the job, if one is open.
-    """
-    step, then = steps[0], steps[1:]
-    if not isinstance(step, GroupStep):
-        spent_ms = round((time.monotonic() - began) * 1000)
-        return continue_with(step, input_of(step, [result], then), spent_ms)
-    body, rest = after_group(then)
-    with nullcontext() if tx is not None else job.complete() as done:
-        members = start_members(app, done.tx if done else tx, step.members, [result])
-        spent_ms = round((time.monotonic() - began) * 1000)
-        taking = input_of(body, (), rest, collect=True)
-        if body.task != COLLECT or not job.attempt_state.sealed:
-            # Only its members are given the result, and this job is where it is looked for; but that one is not sealed.
-            taking = msgspec.structs.replace(taking, given=result)
-        return continue_with(body, taking, spent_ms, members)
 
 
 def _name_in_celery(function: Any) -> str | None:
