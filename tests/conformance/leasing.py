@@ -166,6 +166,21 @@ class HealingConformance(Conformance):
         assert 0 <= due - right - 1_300 * SECOND < MILLISECOND
         assert (await fixture.read(blocked.id)).state == "blocked"
 
+    async def test_a_planned_job_that_was_given_back_waits_as_planned_and_one_to_repeat_at_once_is_due(
+        self, fixture: StoreFixture
+    ) -> None:
+        right = fixture.now
+        await fixture.start("planned", at=right + 1_800 * SECOND)
+        fixture.pass_time(seconds=3_600)
+        (planned,) = await fixture.claim("planned")
+        assert await fixture.finish_as(planned, "release")
+        again = await fixture.finish_new("retry", "again", delay_ms=0)
+        fixture.now = right
+        page = await fixture.run(fixture.store.leases.heal_queue(FIRST_ID, right))
+        assert (page.seen, page.healed) == (2, 1)
+        assert (await fixture.read(planned.id)).available_at == right + 1_800 * SECOND
+        assert (await fixture.read(again.id)).available_at == right
+
     async def test_a_queue_is_healed_in_pages(self, fixture: StoreFixture) -> None:
         right = fixture.now
         fixture.pass_time(seconds=3_600)

@@ -156,6 +156,16 @@ async def test_two_operations_keep_the_laws_in_every_order(sessions: Sessions, f
             await try_every_order(sessions, MOVES[first], MOVES[second], attached, STEPS, what)
 
 
+async def test_a_retry_of_a_chain_that_is_being_deleted_finds_no_chain(sessions: Sessions) -> None:
+    scene = Scene(sessions.database.store, attached=True)
+    scene.prepare(sessions.database)
+    ops = [MOVES["delete_below"](scene), MOVES["redrive"](scene)]
+    # The deletion has its locks by then, and the retry sees the chain until it commits.
+    order = (0,) * 6
+    results = await interleave(sessions.pair, "holdfast", ops, order, sessions.plain, Orders())
+    assert [type(each.error) for each in results if each.error is not None] == [ChainNotFound]
+
+
 async def try_every_order(
     sessions: Sessions,
     first: Callable[[Scene], Op[Any]],

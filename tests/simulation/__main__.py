@@ -6,6 +6,7 @@ A failing seed is made smaller and printed with its trace. Exit 1 if one has fai
 import argparse
 import json
 import logging
+import math
 import os
 import sys
 import time
@@ -74,6 +75,9 @@ def main() -> int:
     parser.add_argument(
         "--most", type=int, default=MOST_SEEDS, help="seeds to look for a defect in"
     )
+    parser.add_argument(
+        "--within", type=float, default=math.inf, help="begin no more seeds after so many seconds"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--record", metavar="FILE", help="note there what came of the seeds")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
@@ -84,7 +88,7 @@ def main() -> int:
         names = list(planted.DEFECTS) if given.planted == "all" else given.planted.split(",")
         return find_planted(names, given.most, given.processes)
     first, end = (int(each) for each in given.seeds.split(":"))
-    summary = run_seeds(range(first, end), given.jobs, given.processes)
+    summary = run_seeds(range(first, end), given.jobs, given.processes, given.within)
     print(json.dumps(msgspec.to_builtins(summary)) if given.output == "json" else summary.text)
     if given.record is not None:
         put_record(Path(given.record), {"store": STORE, **msgspec.to_builtins(summary)})
@@ -100,10 +104,17 @@ def show(result: Result, trace: bool) -> int:
     return 1 if result.breaches else 0
 
 
-def results_of(seeds: range, jobs: int, processes: int) -> Iterator[Result]:
-    """Run seeds, several at a time."""
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(partial(run_seed, jobs), seeds, chunksize=8)
+def results_of(seeds: range, jobs: int, processes: int, within_s: float) -> Iterator[Result]:
+    """Run seeds, several at a time, in their order; leave the others when the time is over."""
+    ends_at = time.monotonic() + within_s
+    pool = ProcessPoolExecutor(processes)
+    try:
+        for each in pool.map(partial(run_seed, jobs), seeds, chunksize=8):
+            yield each
+            if time.monotonic() > ends_at:
+                break
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def run_seed(jobs: int, seed: int) -> Result:
@@ -112,13 +123,13 @@ def run_seed(jobs: int, seed: int) -> Result:
     return result if result.breaches else result.without_trace()
 
 
-def run_seeds(seeds: range, jobs: int, processes: int) -> Summary:
-    """Run seeds and sum them up; the first that fails is made smaller."""
+def run_seeds(seeds: range, jobs: int, processes: int, within_s: float = math.inf) -> Summary:
+    """Run seeds, as many as there is time for, and sum them up; the first that fails is made smaller."""
     began = time.monotonic()
     count = started = faults = begun = refused = 0
     fewest_jobs = fewest_faults = sys.maxsize
     failed: list[Result] = []
-    for each in results_of(seeds, jobs, processes):
+    for each in results_of(seeds, jobs, processes, within_s):
         count, started, faults = count + 1, started + each.jobs, faults + each.faults
         begun, refused = begun + each.begun, refused + each.refused
         fewest_jobs = min(fewest_jobs, each.jobs)

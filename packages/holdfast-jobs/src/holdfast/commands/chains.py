@@ -20,7 +20,7 @@ from holdfast.commands.change import (
     lost_hints,
 )
 from holdfast.commands.jobs import EndReport, end_jobs, redrive_jobs, refuse, run_jobs_now
-from holdfast.core.errors import ChainNotFound, DatabaseBusy, StillReferenced
+from holdfast.core.errors import ChainNotFound, DatabaseBusy, JobNotFound, StillReferenced
 from holdfast.core.lifecycle import CANCEL, COMPLETE, DROP
 from holdfast.core.records import TERMINAL, Ending, JobRecord, NewJob, TerminalState
 from holdfast.core.redaction import clean_error
@@ -123,7 +123,12 @@ def run_chain_now(store: Store, chain_id: str) -> Op[Change[str]]:
 def retry_chain(store: Store, chain_id: str) -> Op[Change[str]]:
     """Resume a failed chain from its failed job. Raises: ChainNotFound, WrongState."""
     tail = yield from tail_of(store, chain_id)
-    return (yield from redrive_jobs(store, [tail.job_id])).with_answer(chain_id)
+    try:
+        return (yield from redrive_jobs(store, [tail.job_id])).with_answer(chain_id)
+    except JobNotFound:
+        # All of the chain may have been deleted since.
+        yield from tail_of(store, chain_id)
+        raise
 
 
 def delete_chains(
