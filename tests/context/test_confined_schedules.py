@@ -158,6 +158,29 @@ def test_no_two_contexts_share_names() -> None:
     assert prefixes == ["tenant:acme:", "tenant:acme%3Ax:", "tenant:acme%253Ax:"]
 
 
+async def test_a_schedule_is_listed_for_the_tenant_that_it_has_now(tenants: TwoTenants) -> None:
+    schedules = tenants.app.attached["schedules"]
+    for tenant in ("acme", "initech"):
+        async with tenants.app.transaction() as tx:
+            context = {"tenant": tenant, "user": "ana"}
+            await schedules.set(tx, "nightly", "ours.done", "ours", every="1h", context=context)
+        for value, names in (
+            ("acme", ["nightly", "tenant:acme:weekly"]),
+            ("initech", ["nightly"]),
+        ):
+            async with tenants.client(Role.VIEWER, value) as client:
+                listed = (await client.get(ALL)).json()["items"]
+            expected = names if value == tenant else names[1:]
+            assert [each["name"] for each in listed] == expected
+    async with tenants.app.transaction() as tx:
+        await schedules.delete(tx, "nightly")
+        await schedules.delete(tx, "tenant:acme:weekly")
+        dot = "." if tenants.app.database.store.dialect == "postgresql" else "_"
+        find = f"select count(*) from holdfast{dot}schedule_context where name = 'user'"  # noqa: S608  one of two names
+        found = await tx.execute(find)
+        assert await found.fetchone() == (0,)
+
+
 @pytest.mark.parametrize("mode", get_args(PlanMode))
 @pytest.mark.parametrize("statement", CUT_READS, ids=lambda each: each.name)
 def test_a_tenants_schedules_cost_what_it_has_on_postgresql(
