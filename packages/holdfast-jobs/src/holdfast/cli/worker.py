@@ -93,7 +93,7 @@ MAX_COUNTED = 100_000
     help="Serve /livez, /readyz and /metrics on this port; several processes on this one and the next.",
 )
 @click.option("--probe-host", default="127.0.0.1", show_default=True, help="The probes' address.")
-@click.option("--supervisor-pipe", type=int, hidden=True)
+@click.option("--supervisor-pipe", type=int, hidden=True, help="Stop when this pipe closes.")
 @log_options
 @log_jobs_option
 def worker(
