@@ -166,20 +166,23 @@ class HealingConformance(Conformance):
         assert 0 <= due - right - 1_300 * SECOND < MILLISECOND
         assert (await fixture.read(blocked.id)).state == "blocked"
 
-    async def test_a_planned_job_that_was_given_back_waits_as_planned_and_one_to_repeat_at_once_is_due(
+    async def test_what_a_clock_that_ran_ahead_took_and_gave_back_is_due_unless_it_was_planned(
         self, fixture: StoreFixture
     ) -> None:
         right = fixture.now
         await fixture.start("planned", at=right + 1_800 * SECOND)
         fixture.pass_time(seconds=3_600)
+        new, again = [await fixture.start_running(each) for each in ("new", "again")]
         (planned,) = await fixture.claim("planned")
+        fixture.pass_time(seconds=10)
         assert await fixture.finish_as(planned, "release")
-        again = await fixture.finish_new("retry", "again", delay_ms=0)
+        assert await fixture.finish_as(new, "release")
+        assert await fixture.finish_as(again, "retry", delay_ms=0)
         fixture.now = right
         page = await fixture.run(fixture.store.leases.heal_queue(FIRST_ID, right))
-        assert (page.seen, page.healed) == (2, 1)
-        assert (await fixture.read(planned.id)).available_at == right + 1_800 * SECOND
-        assert (await fixture.read(again.id)).available_at == right
+        assert (page.seen, page.healed) == (3, 2)
+        due = [(await fixture.read(each.id)).available_at for each in (planned, new, again)]
+        assert due == [right + 1_800 * SECOND, right, right]
 
     async def test_a_queue_is_healed_in_pages(self, fixture: StoreFixture) -> None:
         right = fixture.now

@@ -5,7 +5,7 @@ and to drain. The tests that are marked run beside them, wherever they are. Seed
 the processors, and end with the hour, however many they are by then: `figures` says what is missing.
 
 A minute of the campaign on PostgreSQL takes 40 to 50 s of processor time, so that the three take half an hour of the
-two hours that two processors have in one; a seed takes 0.15 to 0.2 s.
+two hours that two processors have in one; a seed takes 0.2 s.
 """
 
 import sys

@@ -50,6 +50,8 @@ TAKEN_SOON_MS = 250
 """How long a line that another process should take is left alone."""
 
 ERROR_S = 1.0
+TRIES_A_LEASE = 15
+"""So often at least leases are tried to be renewed before they end: one beat that fails must not cost the lines."""
 
 _DATABASE = (DatabaseUnreachable, DatabaseBusy, ConnectionClosed)
 
@@ -143,9 +145,9 @@ class ReaderLoop:
             else:
                 return
 
-    async def _rest(self, error: HoldfastError) -> None:
+    async def _rest(self, error: HoldfastError, wait_s: float = ERROR_S) -> None:
         log.warning("the event log cannot be read for now: %s", error)
-        await self._clock.wait(self._stopping, ERROR_S * (0.5 + self._clock.random()))
+        await self._clock.wait(self._stopping, wait_s * (0.5 + self._clock.random()))
 
     # ---- Lines
 
@@ -157,7 +159,7 @@ class ReaderLoop:
             try:
                 found = await self._link.run_atomic(self._beat_op())
             except _DATABASE as error:
-                await self._rest(error)
+                await self._rest(error, min(ERROR_S, self._lease_ms / 1000 / TRIES_A_LEASE))
                 continue
             self._apply(found, group)
             for task in self._tasks.values():
