@@ -61,10 +61,7 @@ async def test_it_works_jobs_off_while_the_application_runs(app: Holdfast) -> No
 
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_an_argument_switches_it_whatever_the_environment_says(
-    app: Holdfast,
-    enabled: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    app: Holdfast, enabled: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OUTBOX_WORKER_ENABLED", str(not enabled).lower())
     async with app.worker(enabled=enabled) as worker:

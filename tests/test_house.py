@@ -242,11 +242,7 @@ def test_tests_skip_only_for_what_is_named_at_the_end_of_the_run() -> None:
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in sorted([*ROOT.glob("tests/**/*.py"), *ROOT.glob("apps/*/tests/**/*.py")])
         # The contract of a task backend skips what a backend says it does not support, as Django lets it.
-        if path
-        not in (
-            ROOT / "tests/support/absent.py",
-            ROOT / "tests/django/task_contract.py",
-        )
+        if path not in (ROOT / "tests/support/absent.py", ROOT / "tests/django/task_contract.py")
         if words.search(path.read_text())
         for name, line in referred_names(tree_of(path))
         if name in silent

@@ -62,8 +62,7 @@ def _archive(place: Place) -> Archive:
 
 
 @pytest.mark.parametrize(
-    ("limit", "state"),
-    [*enumerate([*["exporting"] * 4, "exported", "verified"], 1)],
+    ("limit", "state"), [*enumerate([*["exporting"] * 4, "exported", "verified"], 1)]
 )
 def test_an_export_that_is_killed_at_any_step_is_taken_over(
     place: Place, forker: Forker, limit: int, state: str

@@ -206,9 +206,7 @@ _numbers = count(1)
 
 
 @settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     rows=some.lists(some.tuples(_values | _texts | some.binary(max_size=20), _texts), max_size=20)
@@ -228,9 +226,7 @@ def test_any_values_of_sqlite_come_back(sqlite: Place, rows: list[tuple[Any, str
 
 
 @settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     rows=some.lists(

@@ -83,10 +83,7 @@ class Shop:
     @property
     def served(self) -> Starlette:
         return Starlette(
-            routes=[
-                Route("/chain/{id}", self.chain),
-                Route("/condition/{id}", self.condition),
-            ],
+            routes=[Route("/chain/{id}", self.chain), Route("/condition/{id}", self.condition)],
             lifespan=lifespan(self.jobs),
         )
 

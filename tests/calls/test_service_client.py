@@ -121,10 +121,7 @@ async def test_an_answer_is_of_the_type_that_is_wanted(api: Api) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [
-        b'{"code": "HF088", "title": "Done"}',
-        b'{"detail": {"code": "HF088", "title": "Done"}}',
-    ],
+    [b'{"code": "HF088", "title": "Done"}', b'{"detail": {"code": "HF088", "title": "Done"}}'],
 )
 def test_work_that_was_done_already_is_no_failure(api: Api, answer: bytes) -> None:
     api.status, api.answer = 409, answer

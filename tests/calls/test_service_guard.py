@@ -107,8 +107,7 @@ def test_a_call_is_done_once_however_often_it_comes(
         assert client.call_sync(PATH, key="reminders:1", returns=dict[str, int]) is None
         assert client.call_sync(PATH, key="reminders:2") == {"sent": 1}
         again = httpx.post(
-            f"{address}{PATH}",
-            headers={"X-Service-Token": TOKEN, "Idempotency-Key": "reminders:1"},
+            f"{address}{PATH}", headers={"X-Service-Token": TOKEN, "Idempotency-Key": "reminders:1"}
         )
     assert again.status_code == 409
     assert again.json()["detail"]["code"] == "HF088"

@@ -8,13 +8,7 @@ from rich.console import Console
 
 from holdfast_chaos.campaign import Campaign, CampaignPlan, CampaignResult, CampaignSample
 from holdfast_chaos.checker import LeftEffect, LeftJob, LeftReap, LeftRows, judge
-from holdfast_chaos.journal import (
-    FaultRecord,
-    HandlerBegan,
-    HandlerEnded,
-    History,
-    StartsAcked,
-)
+from holdfast_chaos.journal import FaultRecord, HandlerBegan, HandlerEnded, History, StartsAcked
 from holdfast_chaos.record import add_record, read_records
 from holdfast_chaos.report import figures_of, law_rows, render_page
 from holdfast_chaos.target import SqliteTarget

@@ -285,13 +285,7 @@ async def fence_of_a_late_clock(pair: Pair, app: Holdfast) -> None:
         assert await complete_on(link, promoted, again) == 1
 
 
-SCENES = [
-    lost_claim,
-    repeated_start,
-    awaited_end,
-    completion_done_by_us,
-    fence_of_a_late_clock,
-]
+SCENES = [lost_claim, repeated_start, awaited_end, completion_done_by_us, fence_of_a_late_clock]
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda each: each.__name__)

@@ -38,8 +38,6 @@ def test_types_of_the_database_are_completed(scene: Scene) -> None:
     assert completed("types", "show", "p") == ["pdf"]
 
 
-def test_a_database_that_cannot_be_read_completes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_database_that_cannot_be_read_completes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_URL", "sqlite:////nowhere/at/all.db")
     assert completed("types", "show", "p") == []

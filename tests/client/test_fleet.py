@@ -18,9 +18,7 @@ from tests.client.conftest import Heard
 from tests.support.until import PATIENCE_S, breath
 
 
-async def test_a_cycle_that_is_asked_to_run_before_the_first_tick_runs_at_it(
-    app: Holdfast,
-) -> None:
+async def test_a_cycle_that_is_asked_to_run_before_the_first_tick_runs_at_it(app: Holdfast) -> None:
     keys: list[str] = []
 
     @app.cycle("cleanup", cron="17 3 * * *")

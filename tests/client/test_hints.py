@@ -340,10 +340,7 @@ def refuse_notifier(*_: object, **__: object) -> Notifier:
 
 
 def test_a_notifier_that_cannot_be_made_is_told_once_and_undoes_nothing(
-    url: str,
-    app: Holdfast,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    url: str, app: Holdfast, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(application, "open_notifier", refuse_notifier)
     mistaken = Holdfast(url, notifier="redis://127.0.0.1:1", open_types=True)
@@ -369,7 +366,4 @@ def test_events_that_waited_for_the_subscriptions_of_a_migration_are_told_of(
 
     late.migrate()
     late.close()
-    assert heard.hints == [
-        Hint("due", "order.placed/mail"),
-        Hint("ended", ids=(str(waiting.id),)),
-    ]
+    assert heard.hints == [Hint("due", "order.placed/mail"), Hint("ended", ids=(str(waiting.id),))]

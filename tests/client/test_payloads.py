@@ -13,12 +13,7 @@ import pytest
 
 from holdfast import Holdfast, Job
 from holdfast.core.codec import SIZE_LIMIT
-from holdfast.core.errors import (
-    InputInvalid,
-    PayloadError,
-    PayloadNotEncodable,
-    PayloadTooLarge,
-)
+from holdfast.core.errors import InputInvalid, PayloadError, PayloadNotEncodable, PayloadTooLarge
 
 
 @dataclass

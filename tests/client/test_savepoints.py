@@ -242,10 +242,7 @@ ON_POSTGRESQL: list[Way] = [
 ]
 WAYS = [
     pytest.param(way, dialect, id=f"{way.__name__}-{dialect}")
-    for dialect, ways in (
-        ("postgresql", [*ON_BOTH, *ON_POSTGRESQL]),
-        ("sqlite", ON_BOTH),
-    )
+    for dialect, ways in (("postgresql", [*ON_BOTH, *ON_POSTGRESQL]), ("sqlite", ON_BOTH))
     for way in ways
 ]
 
@@ -439,10 +436,7 @@ REPLACED: dict[str, list[tuple[str, ...]]] = {
     ],
 }
 REPLACED_BY_HANDLERS = {"rollback; begin-postgresql", "rollback and chain-postgresql"}
-REPLACED_BY_HANDLERS |= {
-    "rollback; begin immediate-sqlite",
-    "commit; begin immediate-sqlite",
-}
+REPLACED_BY_HANDLERS |= {"rollback; begin immediate-sqlite", "commit; begin immediate-sqlite"}
 REPLACING = [
     pytest.param(words, dialect, id=f"{'; '.join(words)}-{dialect}")
     for dialect, ways in REPLACED.items()

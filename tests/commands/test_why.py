@@ -126,8 +126,7 @@ HANDLED = Surroundings(NOW, workers=[worker()])
         (
             job("blocked", available_at=None),
             Surroundings(
-                NOW,
-                blockers=[blocker(True, "running")] * 2 + [blocker(False, "completed")] * 3,
+                NOW, blockers=[blocker(True, "running")] * 2 + [blocker(False, "completed")] * 3
             ),
             "Waiting for 2 of 5 chains",
         ),
@@ -203,11 +202,7 @@ HANDLED = Surroundings(NOW, workers=[worker()])
             HANDLED,
             "Leased by w-7, expires in 12 s; its worker crashed 2 times, so it runs alone",
         ),
-        (
-            job("pending", available_at=NOW + 86_400 * SECOND),
-            HANDLED,
-            "Scheduled to start in 1 d",
-        ),
+        (job("pending", available_at=NOW + 86_400 * SECOND), HANDLED, "Scheduled to start in 1 d"),
         (
             job("pending", available_at=NOW + SECOND, key="k"),
             msgspec.structs.replace(HANDLED, debounce=asked_for(18, 240)),

@@ -30,13 +30,9 @@ from tests.conformance.blocking import CircleConformance as CircleConformance
 from tests.conformance.blocking import EdgeConformance as EdgeConformance
 from tests.conformance.blocking import FanInConformance as FanInConformance
 from tests.conformance.blocking import ReadingEdgesConformance as ReadingEdgesConformance
-from tests.conformance.claiming import (
-    AttemptCountingConformance as AttemptCountingConformance,
-)
+from tests.conformance.claiming import AttemptCountingConformance as AttemptCountingConformance
 from tests.conformance.claiming import ClaimingConformance as ClaimingConformance
-from tests.conformance.claiming import (
-    ConcurrentClaimsConformance as ConcurrentClaimsConformance,
-)
+from tests.conformance.claiming import ConcurrentClaimsConformance as ConcurrentClaimsConformance
 from tests.conformance.claiming import CrashedJobsConformance as CrashedJobsConformance
 from tests.conformance.claiming import NextDueConformance as NextDueConformance
 from tests.conformance.costs import CostConformance as CostConformance
@@ -44,9 +40,7 @@ from tests.conformance.cycles import CycleConformance as CycleConformance
 from tests.conformance.cycles import RunConformance as RunConformance
 from tests.conformance.cycles import SlotConformance as SlotConformance
 from tests.conformance.debouncing import DebounceConformance as DebounceConformance
-from tests.conformance.debouncing import (
-    DebounceLocksConformance as DebounceLocksConformance,
-)
+from tests.conformance.debouncing import DebounceLocksConformance as DebounceLocksConformance
 from tests.conformance.finishing import ContinuingConformance as ContinuingConformance
 from tests.conformance.finishing import EndingConformance as EndingConformance
 from tests.conformance.finishing import FinishingConformance as FinishingConformance
@@ -69,13 +63,9 @@ from tests.conformance.leasing import LeaseConformance as LeaseConformance
 from tests.conformance.leasing import ProgressConformance as ProgressConformance
 from tests.conformance.lifecycle import LifecycleConformance as LifecycleConformance
 from tests.conformance.limiting import LimitConformance as LimitConformance
-from tests.conformance.limiting import (
-    LimitSettingConformance as LimitSettingConformance,
-)
+from tests.conformance.limiting import LimitSettingConformance as LimitSettingConformance
 from tests.conformance.limiting import RateConformance as RateConformance
-from tests.conformance.newer_versions import (
-    NewerVersionConformance as NewerVersionConformance,
-)
+from tests.conformance.newer_versions import NewerVersionConformance as NewerVersionConformance
 from tests.conformance.newer_versions import (
     NewerVersionInPartitionConformance as NewerVersionInPartitionConformance,
 )
@@ -87,33 +77,23 @@ from tests.conformance.reading import DeadLetterConformance as DeadLetterConform
 from tests.conformance.reading import FilterConformance as FilterConformance
 from tests.conformance.reading import ReadingConformance as ReadingConformance
 from tests.conformance.reading import WalkConformance as WalkConformance
-from tests.conformance.reaping import (
-    ReapedForGoodConformance as ReapedForGoodConformance,
-)
+from tests.conformance.reaping import ReapedForGoodConformance as ReapedForGoodConformance
 from tests.conformance.reaping import ReapingConformance as ReapingConformance
-from tests.conformance.reaping import (
-    ReapingInBatchesConformance as ReapingInBatchesConformance,
-)
+from tests.conformance.reaping import ReapingInBatchesConformance as ReapingInBatchesConformance
 from tests.conformance.redriving import PacedRedriveConformance as PacedRedriveConformance
 from tests.conformance.replaying import ReplayConformance as ReplayConformance
 from tests.conformance.retention import DeletingConformance as DeletingConformance
 from tests.conformance.retention import RetentionConformance as RetentionConformance
-from tests.conformance.starting import (
-    ConcurrentKeysConformance as ConcurrentKeysConformance,
-)
+from tests.conformance.starting import ConcurrentKeysConformance as ConcurrentKeysConformance
 from tests.conformance.starting import KeyConformance as KeyConformance
 from tests.conformance.starting import StartingConformance as StartingConformance
 from tests.conformance.starting import SubscriptionConformance as SubscriptionConformance
 from tests.conformance.starting import WaitingEventConformance as WaitingEventConformance
 from tests.conformance.stepping import ChildrenConformance as ChildrenConformance
-from tests.conformance.stepping import (
-    ParkedInPartitionConformance as ParkedInPartitionConformance,
-)
+from tests.conformance.stepping import ParkedInPartitionConformance as ParkedInPartitionConformance
 from tests.conformance.stepping import SignalConformance as SignalConformance
 from tests.conformance.stepping import SteppingConformance as SteppingConformance
 from tests.conformance.unreadable import UnreadableConformance as UnreadableConformance
 from tests.conformance.workers import SettingsConformance as SettingsConformance
 from tests.conformance.workers import TotalsConformance as TotalsConformance
-from tests.conformance.workers import (
-    WorkerPresenceConformance as WorkerPresenceConformance,
-)
+from tests.conformance.workers import WorkerPresenceConformance as WorkerPresenceConformance

@@ -31,14 +31,7 @@ from holdfast.core.cycle import (
 )
 from holdfast.core.errors import CycleNotFound
 from holdfast.storage.operation import Op, at
-from tests.conformance.harness import (
-    LEASE_MS,
-    SECOND,
-    WORKER,
-    Conformance,
-    Harness,
-    StoreFixture,
-)
+from tests.conformance.harness import LEASE_MS, SECOND, WORKER, Conformance, Harness, StoreFixture
 
 CLEANUP = "cleanup"
 GRACE_MS = 45_000

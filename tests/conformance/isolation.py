@@ -12,13 +12,7 @@ from holdfast.core.records import STATES, ClaimedJob, FinishKind, NewKey, State
 from holdfast.core.subscriptions import Subscription
 from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.operation import Op
-from tests.conformance.harness import (
-    LEASE_MS,
-    MAIL,
-    MILLISECOND,
-    Conformance,
-    StoreFixture,
-)
+from tests.conformance.harness import LEASE_MS, MAIL, MILLISECOND, Conformance, StoreFixture
 from tests.conformance.lifecycle import MAKE, MOVES, reach
 
 

@@ -335,10 +335,7 @@ class ProgressConformance(Conformance):
         first, second, silent = await fixture.claim()
         await self._say(fixture, _word(first, 0.5), _word(second, 0.7))
         said = await self._read(fixture, second.id, first.id, silent.id)
-        assert [(each.id, each.fraction) for each in said] == [
-            (first.id, 0.5),
-            (second.id, 0.7),
-        ]
+        assert [(each.id, each.fraction) for each in said] == [(first.id, 0.5), (second.id, 0.7)]
         assert [each.id for each in await self._read(fixture, second.id)] == [second.id]
         await fixture.run(fixture.store.leases.forget([_word(second, 0.7)]))
         said = await self._read(fixture, first.id, second.id)

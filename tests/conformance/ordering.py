@@ -6,20 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.partitions import (
-    partition_id,
-)
+from holdfast.core.partitions import partition_id
 from holdfast.core.records import ClaimedJob, Ending, NewJob
-from tests.conformance.harness import (
-    BACKOFF_MS,
-    MAIL,
-    SECOND,
-)
-from tests.conformance.limiting import (
-    LimitedConformance,
-    LimitFixture,
-    by_key,
-)
+from tests.conformance.harness import BACKOFF_MS, MAIL, SECOND
+from tests.conformance.limiting import LimitedConformance, LimitFixture, by_key
 
 
 class TurnConformance(LimitedConformance):

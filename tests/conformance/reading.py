@@ -12,13 +12,7 @@ from holdfast.core.records import AuditRecord, ChainRecord, FinishKind, NewJob, 
 from holdfast.core.statistics import DeadGroup, WaitStep
 from holdfast.storage.operation import at
 from holdfast.storage.store.pagination import JobQuery
-from tests.conformance.harness import (
-    LEASE_MS,
-    MAIL,
-    SECOND,
-    Conformance,
-    StoreFixture,
-)
+from tests.conformance.harness import LEASE_MS, MAIL, SECOND, Conformance, StoreFixture
 
 
 class ReadingConformance(Conformance):

@@ -26,12 +26,7 @@ from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from tests.conformance.cycles import CLEANUP, CycleFixture
-from tests.conformance.harness import (
-    MAIL,
-    Conformance,
-    Harness,
-    StoreFixture,
-)
+from tests.conformance.harness import MAIL, Conformance, Harness, StoreFixture
 from tests.conformance.workers import counters_equal_rows
 
 DAY = 86_400

@@ -10,13 +10,7 @@ import pytest
 from holdfast.core.records import Ending, KeyHolder, NewJob, NewKey, TakenKey
 from holdfast.core.subscriptions import Subscription, WaitingEvent
 from holdfast.storage.operation import Op
-from tests.conformance.harness import (
-    MAIL,
-    SECOND,
-    Conformance,
-    OpenTransaction,
-    StoreFixture,
-)
+from tests.conformance.harness import MAIL, SECOND, Conformance, OpenTransaction, StoreFixture
 from tests.conformance.workers import counters_equal_rows
 
 

@@ -164,10 +164,7 @@ async def test_a_schedule_is_listed_for_the_tenant_that_it_has_now(tenants: TwoT
         async with tenants.app.transaction() as tx:
             context = {"tenant": tenant, "user": "ana"}
             await schedules.set(tx, "nightly", "ours.done", "ours", every="1h", context=context)
-        for value, names in (
-            ("acme", ["nightly", "tenant:acme:weekly"]),
-            ("initech", ["nightly"]),
-        ):
+        for value, names in (("acme", ["nightly", "tenant:acme:weekly"]), ("initech", ["nightly"])):
             async with tenants.client(Role.VIEWER, value) as client:
                 listed = (await client.get(ALL)).json()["items"]
             expected = names if value == tenant else names[1:]

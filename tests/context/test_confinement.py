@@ -153,9 +153,7 @@ async def ask(client: httpx.AsyncClient, method: str, path: str, **more: Any) ->
     return await client.request(method, path, **more)
 
 
-async def test_what_is_not_declared_for_confined_principals_is_refused(
-    tenants: TwoTenants,
-) -> None:
+async def test_what_is_not_declared_for_confined_principals_is_refused(tenants: TwoTenants) -> None:
     before = tenants.foreign_records()
     async with tenants.client(Role.DEVELOPER) as client:
         for route in ROUTES:

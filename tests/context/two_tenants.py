@@ -17,12 +17,7 @@ from holdfast.web.app import create
 from holdfast_context import only
 from holdfast_output import add_output
 from holdfast_schedules import add_schedules
-from holdfast_schedules.schedule_store import (
-    SCHEDULES,
-    DecidedSlot,
-    SchedulePage,
-    ScheduleRecord,
-)
+from holdfast_schedules.schedule_store import SCHEDULES, DecidedSlot, SchedulePage, ScheduleRecord
 from holdfast_testing.kit import Kit
 
 CANARY = "canary7"

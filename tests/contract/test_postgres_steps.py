@@ -13,14 +13,7 @@ from psycopg import IsolationLevel
 from holdfast.core.records import ClaimedJob, Ending
 from holdfast.notify.base import Hint
 from holdfast.notify.encoding import decode
-from tests.contract.functions import (
-    STORE,
-    Functions,
-    Session,
-    changed,
-    in_threads,
-    stops,
-)
+from tests.contract.functions import STORE, Functions, Session, changed, in_threads, stops
 from tests.support.until import PATIENCE_S
 
 ROUNDS = 15

@@ -121,9 +121,7 @@ def costs(sqlite_url: str, tmp_path: Path) -> tuple[Costs, Costs]:
     return Costs(Counted(str(other)), FEW), Costs(Counted(str(path)), SATURATED)
 
 
-def test_a_saturated_key_slows_no_other_and_costs_little_itself(
-    costs: tuple[Costs, Costs],
-) -> None:
+def test_a_saturated_key_slows_no_other_and_costs_little_itself(costs: tuple[Costs, Costs]) -> None:
     few, many = costs
     print(f"beside {FEW:,} jobs {vars(few)}, beside {SATURATED:,} {vars(many)}")
     assert many.others <= 1.2 * few.others

@@ -103,9 +103,7 @@ def api(jobs: Holdfast, engine: Engine, sessions: async_sessionmaker[AsyncSessio
 
     @api.post("/sync/{customer}", status_code=202)
     def in_session(
-        customer: int,
-        db: Annotated[Session, session(sessionmaker(engine))],
-        refuse: bool = False,
+        customer: int, db: Annotated[Session, session(sessionmaker(engine))], refuse: bool = False
     ) -> str:
         db.execute(text(INSERT.format(customer)))
         jobs.start(db, "order.charge")
@@ -118,10 +116,7 @@ def api(jobs: Holdfast, engine: Engine, sessions: async_sessionmaker[AsyncSessio
 
 @pytest.fixture
 def client(api: FastAPI) -> Iterator[httpx.Client]:
-    with (
-        serve(api) as address,
-        httpx.Client(base_url=address, timeout=PATIENCE_S) as client,
-    ):
+    with serve(api) as address, httpx.Client(base_url=address, timeout=PATIENCE_S) as client:
         yield client
 
 
@@ -244,11 +239,7 @@ def test_the_dashboard_is_for_the_applications_own_users(jobs: Holdfast) -> None
             assert "order.charge" in viewer.get(f"{address}/ops/jobs").text
             assert [
                 each.post(pause, json={}).status_code for each in (nobody, viewer, operator)
-            ] == [
-                401,
-                403,
-                200,
-            ]
+            ] == [401, 403, 200]
     (done,) = jobs.database.read(jobs.database.store.audit.page(10))
     assert (done.actor, done.action) == ("ana", "type.pause")
 

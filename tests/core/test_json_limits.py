@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.codec import (
-    DEPTH_LIMIT,
-    LARGEST_INT,
-    SMALLEST_INT,
-    check_finite,
-    checked_text,
-)
+from holdfast.core.codec import DEPTH_LIMIT, LARGEST_INT, SMALLEST_INT, check_finite, checked_text
 from holdfast.core.errors import PayloadNotEncodable, PayloadTooLarge
 
 

@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.core.errors import (
-    HandlerInvalid,
-    InputUnreadable,
-    InvalidOption,
-    UnknownJobType,
-)
+from holdfast.core.errors import HandlerInvalid, InputUnreadable, InvalidOption, UnknownJobType
 from holdfast.core.registry import JobType
 
 

@@ -142,9 +142,7 @@ def test_the_kit_runs_nothing_from_coroutines_in_memory(sqlite_project: Project)
     assert "\nOK" in sqlite_project.manage("test", "shop")
 
 
-def test_djangos_own_backend_keeps_the_contract_where_it_claims_to(
-    sqlite_project: Project,
-) -> None:
+def test_djangos_own_backend_keeps_the_contract_where_it_claims_to(sqlite_project: Project) -> None:
     sqlite_project.configure(IMMEDIATE)
     sqlite_project.write("shop/tests.py", IMMEDIATE_TESTS)
     assert "OK (skipped=" in sqlite_project.manage("test", "shop")

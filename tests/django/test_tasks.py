@@ -480,9 +480,7 @@ def test_two_backends_keep_their_results_apart(sqlite_project: Project) -> None:
     assert found == ["bulk", "any queue at all", 3]
 
 
-def test_durable_functions_are_started_and_signalled_in_djangos_transactions(
-    shop: Project,
-) -> None:
+def test_durable_functions_are_started_and_signalled_in_djangos_transactions(shop: Project) -> None:
     shop.write(
         "shop/tasks.py",
         """

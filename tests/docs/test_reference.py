@@ -128,11 +128,7 @@ def test_an_error_without_a_fix_fails() -> None:
         ({"examples": ("holdfast x",)}, "without help: planted"),
         ({"help": "Do it."}, "without examples: planted"),
         (
-            {
-                "help": "Do it.",
-                "examples": ("holdfast x",),
-                "params": [click.Option(["--silent"])],
-            },
+            {"help": "Do it.", "examples": ("holdfast x",), "params": [click.Option(["--silent"])]},
             "without help: planted --silent",
         ),
     ],

@@ -244,9 +244,7 @@ def test_a_cycle_that_does_not_exist_is_explained(open_filled: OpenPage) -> None
     expect(page.locator("main")).to_contain_text("did you mean reconcile?")
 
 
-def test_the_keyboard_leads_past_the_menu_and_through_the_list(
-    open_filled: OpenPage,
-) -> None:
+def test_the_keyboard_leads_past_the_menu_and_through_the_list(open_filled: OpenPage) -> None:
     page = open_filled("/jobs")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
@@ -328,9 +326,7 @@ def test_what_a_filter_finds_is_downloaded(open_filled: OpenPage) -> None:
     }
 
 
-def test_shortcuts_can_be_turned_off(
-    open_filled: OpenPage,
-) -> None:
+def test_shortcuts_can_be_turned_off(open_filled: OpenPage) -> None:
     page = open_filled("/jobs")
     page.get_by_role("button", name="Shortcuts: on").click()
     page.reload()

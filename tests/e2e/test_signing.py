@@ -63,11 +63,7 @@ def test_a_phone_can_sign_out(app: Holdfast, open_page: OpenPage) -> None:
 @on_one_store
 @pytest.mark.parametrize(
     ("role", "buttons"),
-    [
-        (Role.VIEWER, []),
-        (Role.OPERATOR, ["Redrive"]),
-        (Role.DEVELOPER, ["Redrive", "Drop"]),
-    ],
+    [(Role.VIEWER, []), (Role.OPERATOR, ["Redrive"]), (Role.DEVELOPER, ["Redrive", "Drop"])],
 )
 def test_a_role_sees_the_actions_it_may_take(
     app: Holdfast, scene: Scene, open_page: OpenPage, role: Role, buttons: list[str]

@@ -68,10 +68,7 @@ def test_what_is_said_to_differ_does(says: str, shop: Shop) -> None:
 
 def test_the_page_lists_what_differs() -> None:
     section = PAGE.read_text().partition("### Tested differences\n")[2].partition("\n## ")[0]
-    assert re.findall(r"^- (.*)$", section, re.MULTILINE) == [
-        *DIFFERENCES,
-        *PROCESS_DIFFERENCES,
-    ]
+    assert re.findall(r"^- (.*)$", section, re.MULTILINE) == [*DIFFERENCES, *PROCESS_DIFFERENCES]
 
 
 CRONTABS: dict[str, dict[str, Any]] = {

@@ -171,10 +171,7 @@ def test_the_command_prints_json_and_checks() -> None:
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        (("celery", "nowhere"), "nowhere does not exist"),
-        (("rq", "."), "no command 'rq'"),
-    ],
+    [(("celery", "nowhere"), "nowhere does not exist"), (("rq", "."), "no command 'rq'")],
 )
 def test_what_cannot_be_read_is_refused(words: tuple[str, ...], message: str) -> None:
     code, _, said = run(*words)

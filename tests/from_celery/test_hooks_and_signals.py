@@ -343,9 +343,7 @@ def test_an_error_that_is_not_the_task_s_sends_its_signal(side: Side) -> None:
         signal.disconnect(listen)
 
 
-def test_a_result_that_cannot_be_kept_sends_the_signal_of_internal_errors(
-    sqlite_url: str,
-) -> None:
+def test_a_result_that_cannot_be_kept_sends_the_signal_of_internal_errors(sqlite_url: str) -> None:
     from holdfast_celery.signals import task_internal_error
 
     app, seen = Celery("shop", url=sqlite_url), list[tuple[str, str, bool]]()

@@ -242,9 +242,7 @@ def test_an_error_that_is_not_the_task_s_ends_a_bound_task_too(
     assert (result.status, str(result.result)) == ("FAILURE", "the connection is gone")
 
 
-def test_a_task_without_a_time_limit_may_take_longer_than_three_leases(
-    app: Celery,
-) -> None:
+def test_a_task_without_a_time_limit_may_take_longer_than_three_leases(app: Celery) -> None:
     lease = Lease("500ms")
 
     @app.task(name="long")

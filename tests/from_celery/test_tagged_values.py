@@ -74,10 +74,7 @@ STORED: dict[str, tuple[Any, Any]] = {
     "a decimal": (Decimal("12.50"), {"__decimal__": "12.50"}),
     "a tuple": ((1, (2,)), {"__tuple__": [1, {"__tuple__": [2]}]}),
     "an enum": (Shape.ROUND, {"__enum__": f"{__name__}:Shape.ROUND"}),
-    "an enum within a class": (
-        Order.Status.PAID,
-        {"__enum__": f"{__name__}:Order.Status.PAID"},
-    ),
+    "an enum within a class": (Order.Status.PAID, {"__enum__": f"{__name__}:Order.Status.PAID"}),
     "a number's enum": (Size.LARGE, {"__enum__": f"{__name__}:Size.LARGE"}),
     "a text's enum": (Mood.GOOD, {"__enum__": f"{__name__}:Mood.GOOD"}),
     "a dict like a tag": ({"__date__": "2026"}, {"__dict__": {"__date__": "2026"}}),

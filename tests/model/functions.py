@@ -5,15 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from holdfast.core.records import (
-    Claim,
-    ClaimedJob,
-    Finish,
-    JobRef,
-    LeaseClass,
-    NewJob,
-    Probe,
-)
+from holdfast.core.records import Claim, ClaimedJob, Finish, JobRef, LeaseClass, NewJob, Probe
 from holdfast.core.steps import ClosedStep, NewSignal, NewStep, WrittenStep
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op

@@ -9,11 +9,7 @@ import pytest
 from holdfast.notify.base import Hint, SendCounts
 from holdfast.notify.local import Hub, LocalNotifier
 from holdfast.notify.sqlite import SqliteNotifier
-from holdfast_brokers.conformance import (
-    HintRecorder,
-    MakeNotifier,
-    NotifierConformance,
-)
+from holdfast_brokers.conformance import HintRecorder, MakeNotifier, NotifierConformance
 
 
 class TestLocal(NotifierConformance):

@@ -13,12 +13,7 @@ import pytest
 
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.notify.sqlite import Changes, FileWatcher, SqliteNotifier, WatchTimings
-from holdfast_brokers.conformance import (
-    PATIENCE_S,
-    HintRecorder,
-    MakeNotifier,
-    NotifierConformance,
-)
+from holdfast_brokers.conformance import PATIENCE_S, HintRecorder, MakeNotifier, NotifierConformance
 from tests.support.absent import skip_without_fork
 
 WRITE = """

@@ -141,10 +141,7 @@ def test_a_run_of_a_cycle_is_a_span(provider: TracerProvider, finished: Finished
     with tick_span("cleanup", slot, tracer_provider=provider):
         tracer.start_span("delete").end()
     span = finished()["tick cleanup"]
-    assert dict(span.attributes or {}) == {
-        "holdfast.cycle": "cleanup",
-        "holdfast.slot": slot,
-    }
+    assert dict(span.attributes or {}) == {"holdfast.cycle": "cleanup", "holdfast.slot": slot}
     assert finished()["delete"].parent == span.context
 
 

@@ -11,13 +11,7 @@ from uuid import uuid4
 import httpx
 import pytest
 from django.conf import settings
-from django.test import (
-    AsyncClient,
-    AsyncRequestFactory,
-    Client,
-    RequestFactory,
-    override_settings,
-)
+from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory, override_settings
 from django.urls import path
 from fastapi import FastAPI, Request
 from flask import Flask
@@ -165,9 +159,7 @@ def test_fastapi_streams_while_the_handler_runs(scene: OutputScene, place: str) 
     assert got[-1] == {"state": "completed"}
 
 
-def test_a_browser_that_was_cut_off_goes_on_where_it_was(
-    spoken: tuple[OutputScene, Any],
-) -> None:
+def test_a_browser_that_was_cut_off_goes_on_where_it_was(spoken: tuple[OutputScene, Any]) -> None:
     scene, chain = spoken
     with serve(fastapi_site(scene)) as address:
         answer = httpx.get(f"{address}/chats/{chain.id}", headers={"Last-Event-ID": "2"})

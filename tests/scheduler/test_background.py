@@ -71,9 +71,7 @@ async def start(app: Holdfast, clock: ManualClock) -> AsyncIterator[Start]:
     made: list[Running] = []
 
     def begin(
-        *cycles: CycleSpec,
-        environ: dict[str, str] | None = None,
-        runners: Sequence[Runner] = (),
+        *cycles: CycleSpec, environ: dict[str, str] | None = None, runners: Sequence[Runner] = ()
     ) -> Running:
         recorder = Recorder()
         app.observe(recorder)

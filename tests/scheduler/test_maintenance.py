@@ -159,13 +159,7 @@ async def test_a_vanished_worker_is_reported_by_one_of_two_replicas(
 async def test_types_that_nobody_handles_are_told_once_until_somebody_does(
     database: Database, clock: ManualClock, recorder: Recorder
 ) -> None:
-    tick = _tick(
-        database,
-        clock,
-        recorder,
-        ReaperRunner(database.store, 100, 3),
-        mode="background",
-    )
+    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 100, 3), mode="background")
     await _start(database, clock, 1)
     for _ in range(3):
         await tick.run()
@@ -477,12 +471,7 @@ async def test_after_the_clock_was_set_back_nothing_waits_for_the_time_it_had_sh
         return clock.now() + ahead[0]
 
     tick = Tick(
-        database,
-        [ReaperRunner(store, 100, 3)],
-        "w-1",
-        clock=clock,
-        observer=recorder,
-        now=now,
+        database, [ReaperRunner(store, 100, 3)], "w-1", clock=clock, observer=recorder, now=now
     )
     if not is_new:
         await tick.run()

@@ -144,9 +144,7 @@ def test_run_now_starts_a_job_beside_the_due_times(scene: ScheduleScene) -> None
     assert scene.schedules.get("report:7").next_at == datetime(2031, 3, 3, 9, tzinfo=UTC)
 
 
-def test_overlap_skip_starts_nothing_while_the_last_job_has_not_ended(
-    scene: ScheduleScene,
-) -> None:
+def test_overlap_skip_starts_nothing_while_the_last_job_has_not_ended(scene: ScheduleScene) -> None:
     scene.set("report:7", every="1h", overlap="skip", missed="all(3)")
     with scene.app.transaction() as tx:
         waiting = scene.schedules.run_now(tx, "report:7")

@@ -121,8 +121,7 @@ def test_a_cycles_option_comes_from_a_variable(
 
 
 @pytest.mark.parametrize(
-    ("unit", "number"),
-    [("MS", "7200000"), ("SECONDS", "7200"), ("MINUTES", "120"), ("HOURS", "2")],
+    ("unit", "number"), [("MS", "7200000"), ("SECONDS", "7200"), ("MINUTES", "120"), ("HOURS", "2")]
 )
 def test_an_interval_comes_from_a_variable_with_a_unit_or_a_name_that_says_it(
     app: Holdfast, monkeypatch: pytest.MonkeyPatch, unit: str, number: str

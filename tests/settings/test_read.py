@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import ConfigError
-from holdfast.settings import (
-    GROUPS,
-    SettingsFile,
-    load_settings,
-    read_settings,
-    variables_of,
-)
+from holdfast.settings import GROUPS, SettingsFile, load_settings, read_settings, variables_of
 from holdfast.settings.load import PREFIXES
 
 OWN = SettingsFile("holdfast.toml", "[outbox]\nbatch_size = 20\n")

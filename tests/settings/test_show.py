@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.retry import EVENT_RETRY, JOB_RETRY
-from holdfast.settings import (
-    GROUPS,
-    effective,
-    event_retry,
-    job_retry,
-    read_settings,
-    variables_of,
-)
+from holdfast.settings import GROUPS, effective, event_retry, job_retry, read_settings, variables_of
 from holdfast.worker.options import WorkerOptions, embedded_options, worker_options
 
 SEEDS = {

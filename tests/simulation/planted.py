@@ -291,8 +291,7 @@ _HELD = "q.token = :token"
 
 DEFECTS: Mapping[str, Defect] = {
     "outcome-without-token": Defect(
-        "the end of an attempt asks for no token",
-        edited(("job_finish_held", f" and {_HELD}", "")),
+        "the end of an attempt asks for no token", edited(("job_finish_held", f" and {_HELD}", ""))
     ),
     "return-without-token": Defect(
         "an attempt is given back without its token",
@@ -424,9 +423,7 @@ DEFECTS: Mapping[str, Defect] = {
         is_rare=True,
     ),
     "signal-unheard": Defect(
-        "a signal wakes nobody",
-        patched(SqliteSignalStore, "append", _append_only),
-        is_rare=True,
+        "a signal wakes nobody", patched(SqliteSignalStore, "append", _append_only), is_rare=True
     ),
     "position-apart": Defect(
         "a consumer's position is committed after its rows, not with them",

@@ -141,13 +141,7 @@ class Process:
     """One life of a process, from its start to its end."""
 
     def __init__(
-        self,
-        world: World,
-        server: Server,
-        hints: Hints,
-        history: History,
-        name: str,
-        plan: Plan,
+        self, world: World, server: Server, hints: Hints, history: History, name: str, plan: Plan
     ) -> None:
         self.world = world
         self.name = name

@@ -138,11 +138,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def call_later(  # type: ignore[override]
-        self,
-        delay: float,
-        callback: Callable[..., Any],
-        *args: Any,
-        context: Context | None = None,
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> Turn:
         when = self.world.now + delay
         self._count = count = self._count + 1
@@ -154,11 +150,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return turn
 
     def call_at(  # type: ignore[override]
-        self,
-        when: float,
-        callback: Callable[..., Any],
-        *args: Any,
-        context: Context | None = None,
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> Turn:
         return self.call_later(when - self.world.now, callback, *args, context=context)
 

@@ -302,11 +302,7 @@ async def test_a_cursor_keeps_its_value_and_type_over_attempts(workshop: Worksho
         await parked(workshop, job_id)
         await send(workshop, "go")
         await completed(workshop, job_id)
-    assert seen == [
-        (date(2026, 1, 1), 0),
-        (date(2026, 2, 1), 1),
-        (date(2026, 2, 2), 2),
-    ]
+    assert seen == [(date(2026, 1, 1), 0), (date(2026, 2, 1), 1), (date(2026, 2, 2), 2)]
 
 
 async def test_a_cursor_is_saved_when_the_worker_shuts_down(workshop: Workshop) -> None:

@@ -87,10 +87,7 @@ def declare(app: Holdfast) -> None:
                 send(app, tx, job.input)
 
 
-INSERT = {
-    "postgresql": "insert into tidied values (%s)",
-    "sqlite": "insert into tidied values (?)",
-}
+INSERT = {"postgresql": "insert into tidied values (%s)", "sqlite": "insert into tidied values (?)"}
 
 
 def sent(app: Holdfast) -> tuple[list[str], list[str]]:

@@ -232,9 +232,7 @@ async def test_an_undo_may_raise_whatever_a_handler_may(
     assert "the weather" in str(record.error)
 
 
-async def test_a_step_beside_the_one_that_failed_is_recorded_and_undone(
-    workshop: Workshop,
-) -> None:
+async def test_a_step_beside_the_one_that_failed_is_recorded_and_undone(workshop: Workshop) -> None:
     bookings = Bookings()
     failed = asyncio.Event()
 

@@ -136,9 +136,7 @@ async def test_an_asker_who_is_gone_as_its_limit_is_set_leaves_it_to_no_transact
     await database.close_async()
 
 
-async def test_a_question_whose_asker_is_gone_is_cancelled_at_the_server(
-    postgres_url: str,
-) -> None:
+async def test_a_question_whose_asker_is_gone_is_cancelled_at_the_server(postgres_url: str) -> None:
     database = PostgresDatabase(postgres_url, pool_size=1)
     waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 

@@ -66,9 +66,7 @@ def two_sessions(postgres_url: str) -> Iterator[LimitedRole]:
 
 
 async def test_links_share_what_the_server_gives_and_say_so_once(
-    two_sessions: LimitedRole,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    two_sessions: LimitedRole, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "MIN_PAUSE_S", 0.01)
     database = PostgresDatabase(two_sessions.url)

@@ -261,9 +261,7 @@ async def test_what_a_process_that_is_gone_had_fetched_is_taken_by_another(
     await dead.close()
 
 
-async def test_streams_that_a_relay_keeps_per_line_in_redis_are_all_read(
-    inbox: InboxScene,
-) -> None:
+async def test_streams_that_a_relay_keeps_per_line_in_redis_are_all_read(inbox: InboxScene) -> None:
     broker = RedisBroker()
     client = redis.asyncio.Redis.from_url(broker.url)
     for line in (0, 3, 15):

@@ -315,11 +315,7 @@ def paid(message: Message, tx) -> None:
 def working_process(folder: Path, url: str, broker: AnyBroker) -> Iterator[WarmProcess]:
     """A worker that does not outlive the block."""
     (folder / "shop.py").write_text(APPLICATION)
-    variables = {
-        "HOLDFAST_URL": url,
-        "BROKER": broker.url,
-        "HOLDFAST_STREAMS_TAKEOVER_MS": "1000",
-    }
+    variables = {"HOLDFAST_URL": url, "BROKER": broker.url, "HOLDFAST_STREAMS_TAKEOVER_MS": "1000"}
     words = ("shop:app", "--log-level", "error")
     with worker_process(folder, "log", *words, **variables) as process:
         yield process

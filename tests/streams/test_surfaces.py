@@ -114,9 +114,7 @@ def test_nothing_is_paused_if_one_name_is_wrong_and_all_is_skipped_only_if_confi
     behind.app.close()
 
 
-async def test_the_doctor_reports_readers_that_nobody_runs_and_parked_events(
-    behind: Scene,
-) -> None:
+async def test_the_doctor_reports_readers_that_nobody_runs_and_parked_events(behind: Scene) -> None:
     found = await run_checks(behind.app.database, read_settings({}))
     verdicts = {each.check: each.verdict for each in found if each.check.startswith("stream_")}
     assert verdicts["stream_readers"] == "warning"

@@ -14,13 +14,7 @@ from fastapi import FastAPI
 from flask import Flask
 
 import django
-from holdfast_streams import (
-    Message,
-    hmac_signature,
-    inbox_blueprint,
-    inbox_routes,
-    inbox_view,
-)
+from holdfast_streams import Message, hmac_signature, inbox_blueprint, inbox_routes, inbox_view
 from holdfast_streams.inbox.event_loop import run_on_loop
 from tests.streams.inbox_scene import HEADER, SECRET, InboxScene, over_asgi, signed
 

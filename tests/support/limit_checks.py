@@ -220,7 +220,7 @@ _SQLITE_INSIDE = {
     "a job runs that its partition did not let in": """
 select q.job_id, q.gate from holdfast_queue q
  where :allowed < 1 << 30 and q.token is not null and q.gate is not null and substr(q.gate, -1) <> '#' and not exists (
-   select 1 from holdfast_gate g join json_each(g.holders) h where g.id = q.gate and h.value = q.job_id)""",
+   select 1 from holdfast_gate g join json_each(g.holders) h where g.id = q.gate and h.value = q.job_id)"""
 }
 
 

@@ -180,11 +180,7 @@ class PatroniCluster:
         words: list[str | Path] = [program, "--name", ETCD, "--data-dir", host.folder / "data"]
         words += ["--listen-client-urls", f"{own}:2379", "--advertise-client-urls", f"{own}:2379"]
         words += ["--listen-peer-urls", "http://127.0.0.1:2380"]
-        host.start(
-            words,
-            env=supported,
-            is_unprivileged=True,
-        )
+        host.start(words, env=supported, is_unprivileged=True)
 
     def _configure(self, host: Host, skew_s: int) -> None:
         """Write the page's configuration with what differs by server and by machine."""

@@ -28,11 +28,7 @@ class Terminal:
     """A pseudo-terminal with a module in it, the demo unless another is named; leaving its block ends it."""
 
     def __init__(
-        self,
-        cwd: Path,
-        *words: str,
-        size: tuple[int, int] = SIZE,
-        module: str = "holdfast_demo",
+        self, cwd: Path, *words: str, size: tuple[int, int] = SIZE, module: str = "holdfast_demo"
     ) -> None:
         self.pid, self._descriptor = pty.fork()
         if self.pid == 0:

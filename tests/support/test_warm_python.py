@@ -62,8 +62,7 @@ def test_commands_run_at_once_and_draw_numbers_of_their_own(place: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [("1 / 0", "ZeroDivisionError"), ("raise SystemExit('no')", "no")],
+    ("text", "said"), [("1 / 0", "ZeroDivisionError"), ("raise SystemExit('no')", "no")]
 )
 def test_a_command_that_fails_says_why(place: Path, text: str, said: str) -> None:
     (place / "seen.py").write_text(text)

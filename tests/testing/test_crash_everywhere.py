@@ -107,9 +107,7 @@ async def double_later(number: int) -> int:
 
 ON_SQLITE, ON_POSTGRES = (
     pytest.mark.parametrize(
-        "holdfast_url",
-        [one, pytest.param(other, marks=pytest.mark.torture)],
-        indirect=True,
+        "holdfast_url", [one, pytest.param(other, marks=pytest.mark.torture)], indirect=True
     )
     for one, other in (("sqlite", "postgres"), ("postgres", "sqlite"))
 )

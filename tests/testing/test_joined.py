@@ -249,9 +249,7 @@ def test_durable_functions_run_in_the_transaction_of_the_test(
     assert found == ([1, 1001] if target == "order.follow" else [1002])
 
 
-async def test_a_sync_function_in_an_async_test_of_a_joined_connection_is_refused(
-    kit: Kit,
-) -> None:
+async def test_a_sync_function_in_an_async_test_of_a_joined_connection_is_refused(kit: Kit) -> None:
     with NewSession.begin() as session:
         chain = app.start(session, follow, 1)
     await kit.run_until_idle_async()

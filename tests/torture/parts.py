@@ -74,10 +74,7 @@ def make_lanes(scale: float, seed: int, record: str | None) -> Sequence[Sequence
         (
             tests("marked", *MARKED),
             tests(
-                "deeper",
-                *DEEPER,
-                HOLDFAST_INTERLEAVING_STEPS="6",
-                HOLDFAST_MODEL_EXAMPLES="300",
+                "deeper", *DEEPER, HOLDFAST_INTERLEAVING_STEPS="6", HOLDFAST_MODEL_EXAMPLES="300"
             ),
             tests("larger", *LARGER, HOLDFAST_SATURATED_JOBS="1000000", HOLDFAST_TURNS="20000"),
         ),

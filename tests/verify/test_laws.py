@@ -42,10 +42,7 @@ PLANTED = {
 }
 """A row that breaks each law, and no other that need not break with it."""
 
-TORN_TOO = {
-    "unbroken-chains": {"linked-chains"},
-    "ends-are-noticed": set(),
-}
+TORN_TOO = {"unbroken-chains": {"linked-chains"}, "ends-are-noticed": set()}
 """What is broken by the same row for good reason."""
 
 

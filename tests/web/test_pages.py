@@ -256,9 +256,7 @@ async def test_a_redrive_of_more_than_one_command_takes_says_so_on_the_page(
     assert "2 jobs re-queued</p>" in said[1]
 
 
-async def test_an_unknown_address_is_a_page_for_people_and_a_problem_for_programs(
-    api: Api,
-) -> None:
+async def test_an_unknown_address_is_a_page_for_people_and_a_problem_for_programs(api: Api) -> None:
     html = {"Accept": "text/html,application/xhtml+xml"}
     page = await api.call(Role.VIEWER, "GET", "/nowhere", headers=html)
     assert page.status_code == 404

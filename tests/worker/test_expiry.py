@@ -117,9 +117,7 @@ async def test_what_no_worker_takes_is_cancelled_too(
     assert why(record, around).endswith(f": {EXPIRED}")
 
 
-async def test_a_blocked_job_expires_and_what_waits_for_it_learns_of_it(
-    workshop: Workshop,
-) -> None:
+async def test_a_blocked_job_expires_and_what_waits_for_it_learns_of_it(workshop: Workshop) -> None:
     workshop.handle("mail.send", note)
     other = await workshop.start_one("never.handled", 1)
     blocked = await start_expiring(workshop, "mail.send", blockers=(other,), after_ms=SOON_MS)

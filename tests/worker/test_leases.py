@@ -22,9 +22,7 @@ from tests.worker.workshop import RunningWorker, Workshop
 SHORT_LEASE_S = 0.6
 
 
-async def test_a_handler_that_blocks_the_loop_for_two_leases_runs_once(
-    workshop: Workshop,
-) -> None:
+async def test_a_handler_that_blocks_the_loop_for_two_leases_runs_once(workshop: Workshop) -> None:
     runs = 0
 
     async def block(job: Job[Any]) -> None:

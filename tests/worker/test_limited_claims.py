@@ -72,9 +72,7 @@ def test_polls_are_of_few_partitions_where_each_lets_several_jobs_through(
     assert poll(claims, 3, 200).partitions in range(WANTED // 3, WANTED // 3 + SPARE_PARTITIONS + 3)
 
 
-def test_polls_reach_further_where_queues_are_empty_but_not_without_end(
-    claims: TypePolls,
-) -> None:
+def test_polls_reach_further_where_queues_are_empty_but_not_without_end(claims: TypePolls) -> None:
     for _ in range(8):
         poll(claims, 0, 1_000)
     assert poll(claims, 0, 1_000).partitions == WANTED / MIN_PER_PARTITION + SPARE_PARTITIONS

@@ -160,9 +160,7 @@ async def test_what_an_outage_has_cost_is_asked_for_as_soon_as_it_is_over(
     await worker.stop()
 
 
-async def test_what_was_finished_during_the_outage_is_written_after_it(
-    workshop: Workshop,
-) -> None:
+async def test_what_was_finished_during_the_outage_is_written_after_it(workshop: Workshop) -> None:
     waiting, faults = Waiting(), Faults()
     workshop.handle("wait", waiting)
     ids = await workshop.start("wait", count=3)
@@ -263,9 +261,7 @@ async def test_an_outcome_written_with_an_unknown_answer_counts_once(
     assert (await workshop.job(job_id)).attempt == 1
 
 
-async def test_one_outcome_that_cannot_be_written_fails_alone(
-    postgres_workshop: Workshop,
-) -> None:
+async def test_one_outcome_that_cannot_be_written_fails_alone(postgres_workshop: Workshop) -> None:
     workshop, go = postgres_workshop, asyncio.Event()
 
     async def work(job: Job[int]) -> Any:

@@ -20,12 +20,7 @@ from holdfast.core.instants import Instant, to_instant
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Finish, FinishKind, LeaseFate, LeaseStatus, State
 from holdfast.core.retry import Retry
-from holdfast.worker.completer import (
-    PendingOutcome,
-    is_data_error,
-    make_replacement,
-    split_batches,
-)
+from holdfast.worker.completer import PendingOutcome, is_data_error, make_replacement, split_batches
 from holdfast.worker.job import Job
 from holdfast.worker.resolve_outcome import match_earlier_write
 from tests.support.manual_clock import ManualClock

@@ -71,9 +71,7 @@ async def test_a_thread_sees_its_abort_flag(workshop: Workshop) -> None:
     assert (await workshop.job(job_id)).output is None
 
 
-async def test_a_timeout_is_recorded_while_the_handler_blocks_the_loop(
-    workshop: Workshop,
-) -> None:
+async def test_a_timeout_is_recorded_while_the_handler_blocks_the_loop(workshop: Workshop) -> None:
     clock = ManualClock()
     seen: dict[str, Any] = {}
     pause = threading.Event()

@@ -156,9 +156,7 @@ class Story:
             rate = count / self.seconds
             self._say(f"{count} invoices rendered and mailed in {self.seconds:.1f} s, {rate:.1f}/s")
         made = Made(
-            [each.result() for each in issued],
-            [each.result() for each in spent],
-            self._interrupted,
+            [each.result() for each in issued], [each.result() for each in spent], self._interrupted
         )
         return self._check(place, made)
 

@@ -12,14 +12,7 @@ from holdfast import Shard
 from holdfast_testing.kit import Kit
 from invoicing.database import Session
 from invoicing.dunning import DunningRequest, dun, record_payment, request_dunning
-from invoicing.models import (
-    Dunning,
-    DunningStatus,
-    EmailDelivery,
-    Invoice,
-    InvoiceStatus,
-    Reminder,
-)
+from invoicing.models import Dunning, DunningStatus, EmailDelivery, Invoice, InvoiceStatus, Reminder
 from invoicing.reminders import send_reminders
 from invoicing.worker import jobs
 

@@ -122,8 +122,7 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)],
+    ("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)]
 )
 def test_what_it_starts_is_reachable_and_ends_with_it(
     running: tuple[subprocess.Popen[str], IO[str]],

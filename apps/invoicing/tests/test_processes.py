@@ -32,10 +32,7 @@ async def application(place: Path, url: str, **more: str) -> AsyncIterator[httpx
     assert code == 0, err
     api = ("uvicorn", "invoicing.api:api", "--port", "0")
     worker = ("holdfast", "worker", "invoicing.worker:jobs")
-    async with (
-        running(place, url, *api, **more) as serving,
-        running(place, url, *worker, **more),
-    ):
+    async with running(place, url, *api, **more) as serving, running(place, url, *worker, **more):
         await until(lambda: ADDRESS.search(serving.log.read_text()))
         found = ADDRESS.search(serving.log.read_text())
         assert found is not None

@@ -128,9 +128,7 @@ async def test_closed_months_become_verified_files_and_only_then_leave_the_datab
     assert {each["state"] for each in json.loads(out)} == {"dropped"}
 
 
-async def test_without_a_bucket_nothing_is_exported_and_the_run_says_so(
-    operator: Operator,
-) -> None:
+async def test_without_a_bucket_nothing_is_exported_and_the_run_says_so(operator: Operator) -> None:
     await operator.run("cleanup")
     before = operator.archived("tenders")
     run = (await operator.run("archiveExport", bucket=""))["archiveExport"]

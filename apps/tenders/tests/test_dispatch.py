@@ -6,15 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-from apps.tenders.local.push_server import (
-    GARBAGE,
-    LOST,
-    OUTAGE,
-    Fault,
-    PushServer,
-    slow,
-    throttled,
-)
+from apps.tenders.local.push_server import GARBAGE, LOST, OUTAGE, Fault, PushServer, slow, throttled
 from apps.tenders.tests import pushing as shared
 from apps.tenders.tests.pushing import (
     NOON,

@@ -46,13 +46,7 @@ async def test_the_cycles_have_the_seeds_schedules_unless_told_otherwise(
     code, out, err = await run_command(tmp_path, sqlite_url, "look")
     assert code == 0, err
     shown = {line.split("|")[0]: line for line in out.splitlines()}
-    assert set(shown) == {
-        "archiveExport",
-        "cleanup",
-        "dispatch",
-        "ingest",
-        "receipt",
-    }
+    assert set(shown) == {"archiveExport", "cleanup", "dispatch", "ingest", "receipt"}
     for name, has in {
         "ingest": ("120000", "True"),
         "dispatch": ("60000", "True"),

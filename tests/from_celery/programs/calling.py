@@ -10,11 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.from_celery.programs.shop import (
-    Shop,
-    behaviour,
-    values,
-)
+from tests.from_celery.programs.shop import Shop, behaviour, values
 
 NOON = datetime(2026, 11, 18, 12, 30, 15, 250_000, tzinfo=UTC)
 TRAVELLERS = {
@@ -54,10 +50,7 @@ values(
             3,
         ),
         "a countdown of 0 is now": (lambda s: s.add.apply_async((1, 2), countdown=0), 3),
-        "a task that has not expired runs": (
-            lambda s: s.add.apply_async((1, 2), expires=3600),
-            3,
-        ),
+        "a task that has not expired runs": (lambda s: s.add.apply_async((1, 2), expires=3600), 3),
         "an expiry may be a time": (
             lambda s: s.add.apply_async((1, 2), expires=datetime.now(UTC) + timedelta(hours=1)),
             3,

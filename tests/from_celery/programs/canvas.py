@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from tests.from_celery.programs.shop import (
-    Shop,
-    behaviour,
-    values,
-)
+from tests.from_celery.programs.shop import Shop, behaviour, values
 
 
 @behaviour("Canvas", "a signature has the task's name and its arguments")

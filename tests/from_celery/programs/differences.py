@@ -6,11 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.from_celery.programs.shop import (
-    Colour,
-    Shop,
-    difference,
-)
+from tests.from_celery.programs.shop import Colour, Shop, difference
 
 
 @difference("A tuple arrives as a tuple, not as a list.", celery=[1, 2], here=(1, 2))

@@ -10,11 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.from_celery.programs.shop import (
-    C,
-    Shop,
-    behaviour,
-)
+from tests.from_celery.programs.shop import C, Shop, behaviour
 
 
 @behaviour("Testing", "apply has the result at once")

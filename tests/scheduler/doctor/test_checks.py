@@ -80,9 +80,7 @@ async def test_a_subscription_that_no_live_worker_handles_is_named_with_what_rem
     assert (await _found(database))["subscriptions"].verdict == "ok"
 
 
-async def test_jobs_without_a_worker_or_with_the_wrong_one_are_problems(
-    database: Database,
-) -> None:
+async def test_jobs_without_a_worker_or_with_the_wrong_one_are_problems(database: Database) -> None:
     await _start(database, "mail")
     assert (await _found(database))["workers"].verdict == "problem"
     await _work(database, "0.1", "pdf")
@@ -221,10 +219,7 @@ async def test_a_dropped_index_is_a_problem_with_the_statements_that_build_it_ag
     found = (await _found(database))["indexes"]
     execute(found.fix)
     shown = [each.removeprefix("holdfast.") for each in names]
-    assert (found.verdict, found.measured) == (
-        "problem",
-        f"missing or invalid: {', '.join(shown)}",
-    )
+    assert (found.verdict, found.measured) == ("problem", f"missing or invalid: {', '.join(shown)}")
     assert (await _found(database))["indexes"].verdict == "ok"
 
 

@@ -87,10 +87,7 @@ FILE: dict[str, Any] = {
 
 
 def _postgres(
-    is_pooled: bool = False,
-    environ: dict[str, str] | None = None,
-    workers: int = 0,
-    **changes: Any,
+    is_pooled: bool = False, environ: dict[str, str] | None = None, workers: int = 0, **changes: Any
 ) -> dict[str, Finding]:
     document = msgspec.json.encode(HEALTHY | changes).decode()
     found = check_postgres(document, read_settings(environ or {}), is_pooled, workers)

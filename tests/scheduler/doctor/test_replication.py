@@ -15,12 +15,7 @@ from holdfast.scheduler.doctor.checks import read_server, run_checks
 from holdfast.settings import read_settings
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast_postgres.failover import check_replication
-from holdfast_postgres.replication import (
-    HostStatus,
-    Replication,
-    StandbyStatus,
-    with_failover_loss,
-)
+from holdfast_postgres.replication import HostStatus, Replication, StandbyStatus, with_failover_loss
 from tests.support.installation import embedded_binaries
 from tests.support.postgres import StartPostgres
 from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess

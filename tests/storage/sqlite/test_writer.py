@@ -200,9 +200,7 @@ async def test_an_operation_that_nobody_awaits_any_more_is_not_begun(
     assert job_ids(path) == {kept.id}
 
 
-async def test_a_loop_is_woken_once_for_all_its_operations(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_loop_is_woken_once_for_all_its_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     tickets: list[AsyncWriteRequest[int]] = [
         AsyncWriteRequest(never(), LONG_S, LONG_S) for _ in range(10)
     ]

@@ -5,12 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast_dashboard.chains import (
-    draw_graph,
-    draw_timeline,
-    lay_out_graph,
-    timeline_rows,
-)
+from holdfast_dashboard.chains import draw_graph, draw_timeline, lay_out_graph, timeline_rows
 from holdfast_dashboard.drawing import (
     Bar,
     Point,

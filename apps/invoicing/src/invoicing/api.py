@@ -15,15 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast import HoldfastError
 from holdfast.contrib.fastapi import lifespan, mount_dashboard, problem_handler, session
-from holdfast_calls import (
-    Failed,
-    Found,
-    Ready,
-    ServiceGuard,
-    WaitMs,
-    service_call,
-    wait_or_accept,
-)
+from holdfast_calls import Failed, Found, Ready, ServiceGuard, WaitMs, service_call, wait_or_accept
 from invoicing.billing import bill_classes
 from invoicing.database import Session
 from invoicing.dunning import record_payment, request_dunning

@@ -42,11 +42,7 @@ HEADERS = {
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
-STATIC = {
-    "icon.svg": "image/svg+xml",
-    "page.css": "text/css",
-    "page.js": "text/javascript",
-}
+STATIC = {"icon.svg": "image/svg+xml", "page.css": "text/css", "page.js": "text/javascript"}
 DONE = {
     "invoice": "The invoice was issued.",
     "expense": "The expense was recorded.",

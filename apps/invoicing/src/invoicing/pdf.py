@@ -100,9 +100,7 @@ def render(invoice: Invoice) -> bytes:
     """Make the PDF; the same invoice gives the same bytes."""
     template = resources("invoicing").joinpath("invoice.typ").read_bytes()
     content = typst.compile(
-        template,
-        ignore_system_fonts=True,
-        sys_inputs={"invoice": json.dumps(_facts(invoice))},
+        template, ignore_system_fonts=True, sys_inputs={"invoice": json.dumps(_facts(invoice))}
     )
     assert isinstance(content, bytes)
     return content

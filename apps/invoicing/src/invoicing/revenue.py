@@ -54,18 +54,12 @@ async def add_revenue(events: list[StreamEvent[Booking]], session: AsyncSession)
     for event in events:
         booked = event.data
         added = insert_into(session, Revenue).values(
-            tenant_id=booked.tenant_id,
-            month=booked.month,
-            issued=booked.issued,
-            paid=booked.paid,
+            tenant_id=booked.tenant_id, month=booked.month, issued=booked.issued, paid=booked.paid
         )
         await session.execute(
             added.on_conflict_do_update(
                 index_elements=["tenant_id", "month"],
-                set_={
-                    "issued": Revenue.issued + booked.issued,
-                    "paid": Revenue.paid + booked.paid,
-                },
+                set_={"issued": Revenue.issued + booked.issued, "paid": Revenue.paid + booked.paid},
             )
         )
 

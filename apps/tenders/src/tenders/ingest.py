@@ -18,13 +18,7 @@ from holdfast.errors import ConfigError
 from tenders.database import Session, insert_into
 from tenders.jobs import jobs
 from tenders.matching import is_wanted
-from tenders.models import (
-    Delivery,
-    Installation,
-    NotificationEvent,
-    RegisteredCode,
-    Tender,
-)
+from tenders.models import Delivery, Installation, NotificationEvent, RegisteredCode, Tender
 from tenders.partitions import create_months
 from tenders.sending import start_pushes
 from tenders.settings import read_settings
@@ -54,8 +48,7 @@ async def ingest(run: CycleRun) -> int:
     async with open_sources(read_settings()) as sources:
         if not sources:
             raise ConfigError(
-                "ingest has no source",
-                help="set TENDERS_API_TICKET, TENDERS_PAGES_URL, or both",
+                "ingest has no source", help="set TENDERS_API_TICKET, TENDERS_PAGES_URL, or both"
             )
         cycle = Ingest(sources, run.room(MAX_ITEMS))
         try:

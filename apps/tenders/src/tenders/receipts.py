@@ -16,14 +16,7 @@ from sqlalchemy import Row, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun, Retry, from_env
-from holdfast_leases import (
-    PUSH_BACKOFF,
-    AsyncKeptRows,
-    Claimed,
-    LeasedTable,
-    RowRetry,
-    to_instant,
-)
+from holdfast_leases import PUSH_BACKOFF, AsyncKeptRows, Claimed, LeasedTable, RowRetry, to_instant
 from tenders.database import Session
 from tenders.deliveries import Device, now, record, switch_off
 from tenders.expo import ExpoPush

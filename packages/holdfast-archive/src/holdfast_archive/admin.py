@@ -293,9 +293,7 @@ class ArchiveAdmin(NounAdmin):
         return work
 
     async def _in_thread(
-        self,
-        work: Callable[[OnProgress, Callable[[], bool]], T],
-        on_progress: OnProgress | None,
+        self, work: Callable[[OnProgress, Callable[[], bool]], T], on_progress: OnProgress | None
     ) -> T:
         """Work in a thread. It stops at its next sign of progress when this is cancelled or closed."""
         stopping = threading.Event()

@@ -282,11 +282,7 @@ class Archive:
         work.give_up(hold, describe(error), "failed" if manifest.state != "dropped" else None)
 
     def restore(
-        self,
-        manifest: str,
-        *,
-        into: str | None = None,
-        on_progress: OnProgress = ignore_progress,
+        self, manifest: str, *, into: str | None = None, on_progress: OnProgress = ignore_progress
     ) -> Restored:
         """Insert the rows of a manifest that are missing, in one transaction; `into` names another table.
 
@@ -299,10 +295,7 @@ class Archive:
         found = self.show(manifest)
         restored = restore(self._work(on_progress), found, into)
         self._tell(
-            ARCHIVE_RESTORED,
-            source=found.source,
-            manifest=found.name,
-            rows=restored.inserted,
+            ARCHIVE_RESTORED, source=found.source, manifest=found.name, rows=restored.inserted
         )
         return restored
 

@@ -23,10 +23,7 @@ ARCHIVE_FAILED = EventSpec(
     ("source", "manifest", "error"),
 )
 ARCHIVE_RESTORED = EventSpec(
-    "archive_restored",
-    "info",
-    "Archived rows were inserted again.",
-    ("source", "manifest", "rows"),
+    "archive_restored", "info", "Archived rows were inserted again.", ("source", "manifest", "rows")
 )
 EVENTS = (ARCHIVE_EXPORTED, ARCHIVE_DROPPED, ARCHIVE_FAILED, ARCHIVE_RESTORED)
 

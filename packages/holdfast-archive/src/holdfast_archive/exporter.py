@@ -142,12 +142,7 @@ Exported = tuple[ArchivedObject, Path]
 
 
 def _write(
-    work: Work,
-    source: Source,
-    period: Period,
-    hold: Hold,
-    live: Sequence[Manifest],
-    folder: Path,
+    work: Work, source: Source, period: Period, hold: Hold, live: Sequence[Manifest], folder: Path
 ) -> tuple[list[Exported], int, Definition]:
     """Write the files of a period from one snapshot."""
     exported: list[Exported] = []

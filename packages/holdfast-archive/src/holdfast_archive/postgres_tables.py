@@ -126,10 +126,7 @@ class PostgresTables(TableAccess):
         places = [place for place, each in enumerate(shape.columns) if not each.is_generated]
         columns = ", ".join(quote(shape.columns[place].name) for place in places)
         statement = self._statement("copy", table=shape.table, columns=columns)
-        with (
-            connection.cursor() as cursor,
-            cursor.copy(statement.text.encode()) as copy,
-        ):
+        with connection.cursor() as cursor, cursor.copy(statement.text.encode()) as copy:
             for row in rows:
                 copy.write_row([row[place] for place in places])
 

@@ -97,11 +97,7 @@ def _find_missing(
     keys = [tuple(row[place] for place in shape.places) for row in rows]
     found = work.access.lookup(connection, shape, keys)
     there = dict(
-        zip(
-            _identities(work, shape, found),
-            work.access.prints(shape.columns, found),
-            strict=True,
-        )
+        zip(_identities(work, shape, found), work.access.prints(shape.columns, found), strict=True)
     )
     missing = []
     own = _identities(work, shape, rows)

@@ -80,8 +80,7 @@ FAMILIES = (
     FigureFamily("waiting_handlers:measure_threads", ("io_threads",)),
     FigureFamily("waiting_handlers:measure_server_cost", ("io_server_cost",)),
     FigureFamily(
-        "lone_jobs:measure_lone_jobs",
-        ("latency_p50", "latency_p99", "lone_cpu", "lone_statements"),
+        "lone_jobs:measure_lone_jobs", ("latency_p50", "latency_p99", "lone_cpu", "lone_statements")
     ),
     FigureFamily("starts:measure_starts", ("start_one", "start_many")),
     FigureFamily("drains:measure_many_types", ("drain_200_types",)),

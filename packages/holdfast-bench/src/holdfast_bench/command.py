@@ -44,11 +44,7 @@ URLS = ("postgresql://", "postgres://")
     flag_value="all",
     help="Compare with other queues too, each installed into its own environment.",
 )
-@click.option(
-    "--peer-python",
-    metavar="PATH",
-    help="Python for peers that need a newer one.",
-)
+@click.option("--peer-python", metavar="PATH", help="Python for peers that need a newer one.")
 @click.option(
     "--before",
     metavar="FILE",

@@ -99,15 +99,7 @@ def measure_chain_step(bench: Bench) -> list[Result]:
                 "baseline": lambda: _chain_seconds(url, count, 1) / count * 1e6,
             },
         )
-    return [
-        contest.result(
-            "chain_step",
-            "µs/step",
-            against="one job",
-            floor=1.2,
-            goal=1.0,
-        )
-    ]
+    return [contest.result("chain_step", "µs/step", against="one job", floor=1.2, goal=1.0)]
 
 
 def _chain_seconds(url: str, count: int, steps: int) -> float:
@@ -126,12 +118,7 @@ def measure_memory(bench: Bench) -> list[Result]:
         settled, grown = _growth(WorkerCommand(url), fill(url, "noop", jobs), jobs)
     return [
         make_result(
-            "memory",
-            "MiB growth",
-            [grown],
-            beside={"resident_mib": settled},
-            floor=30,
-            goal=10,
+            "memory", "MiB growth", [grown], beside={"resident_mib": settled}, floor=30, goal=10
         )
     ]
 

@@ -42,8 +42,7 @@ def measure_noop(bench: Bench) -> list[Result]:
 
         started: list[float] = []
         contest = Contest(
-            bench.scale.rounds,
-            {"ours": ours, "baseline": lambda: _limit_loop(url, jobs)},
+            bench.scale.rounds, {"ours": ours, "baseline": lambda: _limit_loop(url, jobs)}
         )
     costs = {
         "worker_us": statistics.median(each.worker_us for each in drained),
@@ -201,13 +200,7 @@ def measure_keys(bench: Bench) -> list[Result]:
         )
     return [
         contest.result(
-            name,
-            "jobs/s",
-            ours=name,
-            baseline="plain",
-            against="no limits",
-            floor=floor,
-            goal=goal,
+            name, "jobs/s", ours=name, baseline="plain", against="no limits", floor=floor, goal=goal
         )
         for name, (_, floor, goal) in wanted.items()
     ]

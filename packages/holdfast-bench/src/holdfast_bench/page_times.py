@@ -13,14 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast_bench.dashboard_process import OpenPage, ServedDashboard, visit
-from holdfast_bench.job_history import (
-    CYCLE,
-    MANIFEST,
-    RARE_TYPE,
-    SCHEDULE,
-    TYPES,
-    seed_history,
-)
+from holdfast_bench.job_history import CYCLE, MANIFEST, RARE_TYPE, SCHEDULE, TYPES, seed_history
 from holdfast_bench.measurement import Bench, Contest, Result, make_result
 from holdfast_bench.subject import WorkerCommand, drain
 from holdfast_bench.workload import KEYED, fill, migrate

@@ -119,10 +119,7 @@ class Contender:
 
 
 def compare(
-    peers: Sequence[Peer],
-    servers: Sequence[BenchServer],
-    scale: Scale,
-    python: str | None = None,
+    peers: Sequence[Peer], servers: Sequence[BenchServer], scale: Scale, python: str | None = None
 ) -> tuple[list[Contender], dict[str, str]]:
     """Measure peers and ours round by round; return them, and why a peer was skipped."""
     skipped: dict[str, str] = {}

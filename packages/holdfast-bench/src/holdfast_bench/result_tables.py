@@ -95,9 +95,7 @@ def print_markdown(results: Sequence[Result], peers: Sequence[PeerRow]) -> None:
     _print_notes(peers)
 
 
-def _peer_tables(
-    rows: Sequence[PeerRow],
-) -> list[tuple[str, Sequence[str], list[list[str]]]]:
+def _peer_tables(rows: Sequence[PeerRow]) -> list[tuple[str, Sequence[str], list[list[str]]]]:
     """Return a title, a head and the cells of each table that has any: speed and cost, for each server."""
     tables: list[tuple[str, Sequence[str], list[list[str]]]] = []
     for server in dict.fromkeys(each.server for each in rows):

@@ -41,13 +41,7 @@ def measure_retention(bench: Bench) -> list[Result]:
             {"with": lambda: drain_beside(2 * jobs), "without": lambda: drain_beside(0)},
         )
     return [
-        alone.result(
-            "retention",
-            "jobs/s removed",
-            against="without pauses",
-            floor=0.2,
-            goal=0.3,
-        ),
+        alone.result("retention", "jobs/s removed", against="without pauses", floor=0.2, goal=0.3),
         beside.result(
             "drain_with_retention",
             "jobs/s",
@@ -89,10 +83,7 @@ def _drain_queue(url: str, type: str, jobs: int) -> float:
     reset(url)
     fill(url, type, jobs)
     command = WorkerCommand(url, types=(type,))
-    with (
-        psycopg.connect(url, autocommit=True) as connection,
-        RunningWorker(command) as running,
-    ):
+    with psycopg.connect(url, autocommit=True) as connection, RunningWorker(command) as running:
 
         def wait_until(left: int) -> tuple[float, int]:
             deadline = time.monotonic() + PATIENCE_S

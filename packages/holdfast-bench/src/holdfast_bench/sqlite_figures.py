@@ -46,13 +46,7 @@ def _drain(name: str, bench: Bench, synchronous: Literal["FULL", "NORMAL"]) -> R
     }
     rounds = bench.scale.rounds if synchronous == "FULL" else bench.scale.side_rounds
     contest = _contest(rounds, ways)
-    return contest.result(
-        name,
-        "jobs/s",
-        against="bare worker",
-        floor=0.85,
-        goal=0.95,
-    )
+    return contest.result(name, "jobs/s", against="bare worker", floor=0.85, goal=0.95)
 
 
 def _start_many(bench: Bench) -> Result:
@@ -76,11 +70,7 @@ def _start_many(bench: Bench) -> Result:
     ways = {"ours": ours, "baseline": lambda path: measure_starts(path, _by_hand)}
     contest = _contest(bench.scale.rounds, ways)
     return contest.result(
-        "sqlite_start_many",
-        "jobs/s",
-        against="executemany by hand",
-        floor=0.6,
-        goal=0.8,
+        "sqlite_start_many", "jobs/s", against="executemany by hand", floor=0.6, goal=0.8
     )
 
 

@@ -36,18 +36,9 @@ def _one(bench: Bench, url: str) -> Result:
 
         contest = Contest(
             bench.scale.rounds,
-            {
-                "ours": lambda: _rate(url, ours, count),
-                "baseline": lambda: _rate(url, limit, count),
-            },
+            {"ours": lambda: _rate(url, ours, count), "baseline": lambda: _rate(url, limit, count)},
         )
-    return contest.result(
-        "start_one",
-        "jobs/s",
-        against="same rows by hand",
-        floor=0.9,
-        goal=0.95,
-    )
+    return contest.result("start_one", "jobs/s", against="same rows by hand", floor=0.9, goal=0.95)
 
 
 def _many(bench: Bench, url: str) -> Result:

@@ -63,8 +63,7 @@ def _check(url: str) -> None:
         _client(url, "holdfast")
     except ValueError as error:
         raise ConfigError(
-            f"Redis rejects the notifier's URL: {error}",
-            help="write it as redis://host:6379/0",
+            f"Redis rejects the notifier's URL: {error}", help="write it as redis://host:6379/0"
         ) from None
 
 

@@ -247,8 +247,7 @@ def _check_target(
         raise InvalidOption("a chain needs its application", help="pass the Holdfast object too")
     if key is not None and look is None:
         raise InvalidOption(
-            "a key needs a look",
-            help="omit the key: waits for chains always share a query",
+            "a key needs a look", help="omit the key: waits for chains always share a query"
         )
 
 

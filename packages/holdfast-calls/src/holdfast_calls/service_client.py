@@ -72,13 +72,7 @@ class ServiceClient:
         self, path: str, *, key: str, returns: type[T], body: Any = None, method: str = "POST"
     ) -> T | None: ...
     async def call(
-        self,
-        path: str,
-        *,
-        key: str,
-        returns: Any = Any,
-        body: Any = None,
-        method: str = "POST",
+        self, path: str, *, key: str, returns: Any = Any, body: Any = None, method: str = "POST"
     ) -> Any:
         """Send a request and return the decoded response; `key` should be `run.key`.
 
@@ -98,13 +92,7 @@ class ServiceClient:
         self, path: str, *, key: str, returns: type[T], body: Any = None, method: str = "POST"
     ) -> T | None: ...
     def call_sync(
-        self,
-        path: str,
-        *,
-        key: str,
-        returns: Any = Any,
-        body: Any = None,
-        method: str = "POST",
+        self, path: str, *, key: str, returns: Any = Any, body: Any = None, method: str = "POST"
     ) -> Any:
         """Sync version of `call`."""
         what = f"{method} {path}"

@@ -13,13 +13,7 @@ from typing import Any
 
 from holdfast.core.errors import SystemRefused
 from holdfast_celery.companions import find_app, find_package, is_dotted_name, patched_name
-from holdfast_celery.coverage import (
-    Kind,
-    check_always_so,
-    find_feature,
-    modern_setting,
-    refuse,
-)
+from holdfast_celery.coverage import Kind, check_always_so, find_feature, modern_setting, refuse
 from holdfast_celery.errors import CeleryUnsupported
 
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages", "build", "dist"})

@@ -489,9 +489,7 @@ class Connections:
 
 
 _QUEUES = ("task_queues", "task_routes", "task_default_queue")
-_FIXED = frozenset(
-    {"task_time_limit", "task_ignore_result", "task_default_priority", *_QUEUES},
-)
+_FIXED = frozenset({"task_time_limit", "task_ignore_result", "task_default_priority", *_QUEUES})
 """Settings of all tasks, which are read when they are first looked up."""
 
 

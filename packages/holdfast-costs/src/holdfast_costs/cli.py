@@ -13,9 +13,7 @@ _COLUMNS = columns("type", "key", "used", "max", "per", "left")
 
 
 @click.group(
-    "costs",
-    cls=HelpGroup,
-    examples=("holdfast costs list", "holdfast costs list llm.ask -o json"),
+    "costs", cls=HelpGroup, examples=("holdfast costs list", "holdfast costs list llm.ask -o json")
 )
 def costs() -> None:
     """Show what limits that count costs use."""

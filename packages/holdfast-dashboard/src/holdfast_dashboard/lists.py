@@ -80,10 +80,7 @@ async def list_workers(context: PageContext) -> Response:
     include_stopped = context.query.get("all") == "yes"
     found = await context.service.workers.list(context.caller, include_stopped)
     now = found[0].now if found else None
-    values = {
-        "workers": [each.as_json() for each in found],
-        "include_stopped": include_stopped,
-    }
+    values = {"workers": [each.as_json() for each in found], "include_stopped": include_stopped}
     return render_page(context, "workers.html", "Workers", "workers", values, now)
 
 

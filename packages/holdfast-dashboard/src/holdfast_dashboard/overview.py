@@ -13,13 +13,7 @@ from holdfast.admin.serializers import plain, rfc3339, step_starts
 from holdfast.commands.health import Health, unreadable_words
 from holdfast.core.duration import format_span
 from holdfast.core.statistics import STEPS_MS, Window
-from holdfast_dashboard.drawing import (
-    Point,
-    bars_of,
-    clock_label,
-    draw_bars,
-    draw_curve,
-)
+from holdfast_dashboard.drawing import Point, bars_of, clock_label, draw_bars, draw_curve
 from holdfast_dashboard.page_context import PageContext, render_page
 from holdfast_dashboard.page_reads import DEAD_LOOK, PageReads
 

@@ -23,16 +23,7 @@ from holdfast.web.authentication import COOKIE, check_same_origin
 from holdfast.web.dispatch import NotFoundHandler, no_such_route, not_found, redirect_without_slash
 from holdfast.web.middleware import request_id_of, root_path
 from holdfast.web.problems import failure, failure_response, problem, problem_response
-from holdfast_dashboard import (
-    chains,
-    cycles,
-    jobs,
-    lists,
-    overview,
-    start_form,
-    system,
-    types,
-)
+from holdfast_dashboard import chains, cycles, jobs, lists, overview, start_form, system, types
 from holdfast_dashboard.forms import (
     ConfirmationNeeded,
     is_local_path,

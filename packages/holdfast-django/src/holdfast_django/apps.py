@@ -19,12 +19,7 @@ from django.utils.module_loading import module_has_submodule
 from holdfast.core.errors import AppNotLoaded
 from holdfast.worker.handler_threads import AROUND_THREAD_CALLS
 from holdfast_django import database_url, is_in_memory
-from holdfast_django.application import (
-    APP_SETTING,
-    EMPTY_URL,
-    database_alias,
-    load_django_app,
-)
+from holdfast_django.application import APP_SETTING, EMPTY_URL, database_alias, load_django_app
 from holdfast_django.system_checks import check_database, check_settings, own_backends
 
 

@@ -29,12 +29,7 @@ from holdfast.worker.processes import ChildError, ChildFailure
 from holdfast.worker.resolve_outcome import format_places, format_stack, has_attempts_left
 from holdfast_django.application import database_alias, load_django_app
 from holdfast_django.task_arguments import read_arguments, write_value
-from holdfast_django.task_results import (
-    change_result,
-    new_result,
-    task_error,
-    to_local_time,
-)
+from holdfast_django.task_results import change_result, new_result, task_error, to_local_time
 from holdfast_django.task_types import TASK_TYPES
 from holdfast_django.tasks_api import (
     AnyResult,

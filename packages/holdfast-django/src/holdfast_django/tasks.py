@@ -9,17 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
-from typing import (
-    Any,
-    Concatenate,
-    Literal,
-    ParamSpec,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
 from django.core.checks import CheckMessage
 from django.db import connections, transaction

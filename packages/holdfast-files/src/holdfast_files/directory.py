@@ -113,11 +113,7 @@ class DirectoryBackend:
         return self._links.url(key, int(now) + expires_s, filename or key.rpartition("/")[2])
 
     def _store(self, key: str, content: Content, content_type: str, *, replace: bool) -> bool:
-        with (
-            disk_errors(self._root),
-            self._write_temporary(content) as unfinished,
-            self._lock(key),
-        ):
+        with disk_errors(self._root), self._write_temporary(content) as unfinished, self._lock(key):
             for _ in range(_TRIES):
                 # Deleting another key may remove an empty folder just before the rename.
                 with suppress(FileNotFoundError):

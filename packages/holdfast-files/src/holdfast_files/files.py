@@ -7,14 +7,7 @@ import hashlib
 import io
 import re
 import time
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    Callable,
-    Generator,
-    Iterator,
-    Mapping,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterator, Mapping
 from contextlib import aclosing, closing, suppress
 from typing import IO, TYPE_CHECKING, TypeVar
 
@@ -43,10 +36,7 @@ class Files:
     """A store of objects; `aio` is its async version. Threads may share it. Creating one opens no connection."""
 
     def __init__(
-        self,
-        backend: FileBackend,
-        links: LinkSigner,
-        clock: Callable[[], float] = time.time,
+        self, backend: FileBackend, links: LinkSigner, clock: Callable[[], float] = time.time
     ) -> None:
         """Use `open_files` instead."""
         self._backend = backend
@@ -279,11 +269,7 @@ class _ReaderFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        starts = {
-            io.SEEK_SET: 0,
-            io.SEEK_CUR: self._position,
-            io.SEEK_END: self._reader.info.size,
-        }
+        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._reader.info.size}
         position = starts[whence] + offset
         if position < 0:
             raise ValueError("the position is before the start of the file")

@@ -11,12 +11,7 @@ from holdfast.client.views import Chain
 from holdfast.core.errors import InvalidOption
 from holdfast.core.registry import Target
 from holdfast.worker.job import Job
-from holdfast_groups.progress import (
-    GroupProgress,
-    cancel_group,
-    read_progress,
-    read_progress_of,
-)
+from holdfast_groups.progress import GroupProgress, cancel_group, read_progress, read_progress_of
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

@@ -161,11 +161,7 @@ class LeasedTable:
         return run(self._operations.claim(on, owner, limit, lease, now), on)
 
     def renew(
-        self,
-        tx: SyncTx,
-        token: str,
-        lease: Duration = DEFAULT_LEASE,
-        now: Instant | None = None,
+        self, tx: SyncTx, token: str, lease: Duration = DEFAULT_LEASE, now: Instant | None = None
     ) -> set[Any]:
         """Extend a claim; return the keys it still holds."""
         on = _Executor.of(tx)
@@ -258,11 +254,7 @@ class AsyncLeasedTable:
         return await run_async(self._operations.claim(on, owner, limit, lease, now), on)
 
     async def renew(
-        self,
-        tx: AsyncTx,
-        token: str,
-        lease: Duration = DEFAULT_LEASE,
-        now: Instant | None = None,
+        self, tx: AsyncTx, token: str, lease: Duration = DEFAULT_LEASE, now: Instant | None = None
     ) -> set[Any]:
         """See `LeasedTable.renew`."""
         on = await _AsyncExecutor.of(tx)
@@ -401,12 +393,7 @@ class _Operations:
         return frozenset(row[self._key_name] for row in claimed.rows)
 
     def claim(
-        self,
-        on: _TransactionExecutor,
-        owner: str,
-        limit: int,
-        lease: Duration,
-        now: Instant | None,
+        self, on: _TransactionExecutor, owner: str, limit: int, lease: Duration, now: Instant | None
     ) -> Op[Claimed]:
         token = new_id()
         lease_ms = _positive(milliseconds(lease))

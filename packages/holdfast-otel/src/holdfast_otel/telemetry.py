@@ -87,9 +87,7 @@ class OtelObserver(MetricsObserver):
     also_wanted = frozenset({"job_created"})
 
     def __init__(
-        self,
-        meter_provider: MeterProvider | None = None,
-        clock: Callable[[], float] = time.time,
+        self, meter_provider: MeterProvider | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         super().__init__(clock)
         meter = get_meter(SCOPE, VERSION, meter_provider)

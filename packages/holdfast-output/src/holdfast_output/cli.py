@@ -32,8 +32,7 @@ def output() -> None:
 
 
 @output.command(
-    "show",
-    examples=(f"holdfast output show {_ID} --follow", f"holdfast output show {_ID} -o json"),
+    "show", examples=(f"holdfast output show {_ID} --follow", f"holdfast output show {_ID} -o json")
 )
 @click.argument("id", metavar="CHAIN")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the chain has ended.")

@@ -7,14 +7,7 @@ from flask import Request, Response
 from holdfast.client.start_options import Id
 from holdfast.core.errors import HoldfastError
 from holdfast_output.output import ChainOutput
-from holdfast_output.server_sent import (
-    HEADERS,
-    MEDIA,
-    PROBLEM,
-    position_of,
-    refuse,
-    stream_events,
-)
+from holdfast_output.server_sent import HEADERS, MEDIA, PROBLEM, position_of, refuse, stream_events
 
 
 def stream_response(

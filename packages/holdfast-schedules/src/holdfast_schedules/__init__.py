@@ -17,12 +17,6 @@ __getattr__ = lazy_names(
     __name__,
     {
         "firing": ("ScheduledFor", "slot_of"),
-        "schedules": (
-            "AsyncSchedules",
-            "ScheduleInfo",
-            "Schedules",
-            "SlotInfo",
-            "add_schedules",
-        ),
+        "schedules": ("AsyncSchedules", "ScheduleInfo", "Schedules", "SlotInfo", "add_schedules"),
     },
 )

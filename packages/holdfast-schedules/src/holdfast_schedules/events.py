@@ -17,10 +17,7 @@ SCHEDULE_REFUSED = EventSpec(
     ("type", "schedule", "error"),
 )
 SCHEDULE_LAG = EventSpec(
-    "schedule_lag",
-    "debug",
-    "How long the first due schedule of a type waits.",
-    ("type", "lag_ms"),
+    "schedule_lag", "debug", "How long the first due schedule of a type waits.", ("type", "lag_ms")
 )
 SCHEDULES_TRIMMED = EventSpec(
     "schedules_trimmed", "info", "Old due times of schedules were removed.", ("slots",)

@@ -8,7 +8,7 @@ EXTENSION = Extension(
             "schedules": LazyCommand(
                 "holdfast_schedules.cli",
                 "Set, list, pause, resume, run and delete schedules that are set at run time.",
-            ),
+            )
         }
     },
     actions={

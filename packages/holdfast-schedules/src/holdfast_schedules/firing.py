@@ -30,12 +30,7 @@ from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast_schedules.schedule_plan import clear_input
-from holdfast_schedules.schedule_store import (
-    SCHEDULES,
-    DecidedSlot,
-    MovedSchedule,
-    ScheduleRecord,
-)
+from holdfast_schedules.schedule_store import SCHEDULES, DecidedSlot, MovedSchedule, ScheduleRecord
 
 KEY_PREFIX = "schedule:"
 TRY_AGAIN_US = 60_000_000
@@ -112,11 +107,7 @@ def fire_now(
     yield from SCHEDULES.decide([decided])
     started = yield from start_chains(store, [request])
     moved = MovedSchedule(
-        schedule.name,
-        schedule.next_at,
-        schedule.last_slot or now,
-        request.job.id,
-        None,
+        schedule.name, schedule.next_at, schedule.last_slot or now, request.job.id, None
     )
     yield from SCHEDULES.move([moved])
     chain = new_chain(started[0], request.job.key, request.clear_input)

@@ -31,12 +31,7 @@ from holdfast_schedules.commands import (
     schedule_history,
     set_schedule,
 )
-from holdfast_schedules.schedule_plan import (
-    ScheduleOptions,
-    make_schedule,
-    make_times,
-    open_stored,
-)
+from holdfast_schedules.schedule_plan import ScheduleOptions, make_schedule, make_times, open_stored
 from holdfast_schedules.schedule_store import (
     SCHEDULES,
     SchedulePage,

@@ -182,9 +182,7 @@ def _add_parked(
 
 
 @click.group(
-    "streams",
-    cls=HelpGroup,
-    examples=("holdfast streams list", "holdfast streams lag revenue"),
+    "streams", cls=HelpGroup, examples=("holdfast streams list", "holdfast streams lag revenue")
 )
 def streams() -> None:
     """Show consumers and relays of the event log, and their lag; pause, rewind, retry, skip and more."""
@@ -330,9 +328,7 @@ _add_parked(
 
 
 @click.group(
-    "inbox",
-    cls=HelpGroup,
-    examples=("holdfast inbox list", "holdfast inbox parked stripe"),
+    "inbox", cls=HelpGroup, examples=("holdfast inbox list", "holdfast inbox parked stripe")
 )
 def inbox() -> None:
     """Show inboxes of webhooks and brokers; retry or skip what they parked."""

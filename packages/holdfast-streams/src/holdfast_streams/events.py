@@ -48,10 +48,7 @@ STREAM_REFILLED = EventSpec(
     ("reader", "line", "events", "gone"),
 )
 LOG_TRIMMED = EventSpec(
-    "log_trimmed",
-    "info",
-    "Old events were removed from the log.",
-    ("parts", "events"),
+    "log_trimmed", "info", "Old events were removed from the log.", ("parts", "events")
 )
 EVENTS = (
     STREAM_CONSUMED,

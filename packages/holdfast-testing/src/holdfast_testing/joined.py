@@ -26,13 +26,7 @@ from holdfast.core.duration import Duration
 from holdfast.core.errors import UnsupportedConnection
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.storage.after_commit import Action, Witness
-from holdfast.storage.database import (
-    Database,
-    EnoughConnections,
-    FreeSingleton,
-    Parameters,
-    Raised,
-)
+from holdfast.storage.database import Database, EnoughConnections, FreeSingleton, Parameters, Raised
 from holdfast.storage.migrations import WAIT, Tell, log_wait
 from holdfast.storage.operation import AsyncExecutor, Op, Row, Statement, SyncExecutor, run
 from holdfast.worker.wakes import call_on

@@ -6,11 +6,7 @@ from shop.records import record
 
 
 @shared_task(
-    bind=True,
-    autoretry_for=(ConnectionError,),
-    retry_backoff=1,
-    retry_jitter=False,
-    max_retries=3,
+    bind=True, autoretry_for=(ConnectionError,), retry_backoff=1, retry_jitter=False, max_retries=3
 )
 def send_mail(self, to, subject):
     if to.startswith("busy@") and self.request.retries == 0:

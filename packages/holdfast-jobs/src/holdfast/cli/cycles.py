@@ -72,9 +72,7 @@ def _colour(run: Record) -> str | None:
 
 
 @click.group(
-    "cycles",
-    cls=HelpGroup,
-    examples=("holdfast cycles list", "holdfast cycles run-now cleanup"),
+    "cycles", cls=HelpGroup, examples=("holdfast cycles list", "holdfast cycles run-now cleanup")
 )
 def cycles() -> None:
     """List, run, pause and resume cycles."""

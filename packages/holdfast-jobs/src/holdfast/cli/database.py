@@ -175,11 +175,7 @@ def adopt(session: CliSession, change: ChangeOptions) -> None:
         _write_adopted(change, [])
         print_info("this database is not a copy; nothing to adopt")
         return
-    adoption = {
-        "name": identity.name,
-        "copy_of": identity.recorded_name,
-        "reason": identity.copied,
-    }
+    adoption = {"name": identity.name, "copy_of": identity.recorded_name, "reason": identity.copied}
     question = f"{identity.copied}; its jobs will run here"
     if change.dry_run:
         _write_adopted(change, [adoption])

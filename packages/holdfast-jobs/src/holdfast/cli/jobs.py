@@ -480,8 +480,7 @@ def read_json(text: str, what: str = "input") -> Any:
         return json.loads(text)
     except ValueError as error:
         raise CommandUsage(
-            f"the {what} is not JSON: {error}",
-            help="""quote it for the shell, as in '{"id": 1}'""",
+            f"the {what} is not JSON: {error}", help="""quote it for the shell, as in '{"id": 1}'"""
         ) from None
 
 

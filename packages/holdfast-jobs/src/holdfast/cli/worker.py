@@ -374,12 +374,7 @@ _RUNNER_COLUMNS = (
 @log_options
 @log_jobs_option
 def tick(
-    spec: str,
-    runners: str | None,
-    output: Format,
-    log_level: str,
-    log_format: str,
-    log_jobs: bool,
+    spec: str, runners: str | None, output: Format, log_level: str, log_format: str, log_jobs: bool
 ) -> int:
     """Run one tick and exit; exits 1 if a runner failed or did not stop.
 

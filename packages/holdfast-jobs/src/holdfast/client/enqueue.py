@@ -26,12 +26,7 @@ from holdfast.commands.change import Change, due_hints
 from holdfast.commands.signals import make_signal, send_signal
 from holdfast.commands.start import keep_large
 from holdfast.core.duration import Duration
-from holdfast.core.errors import (
-    HoldfastError,
-    InvalidName,
-    UnknownJobType,
-    UnsupportedConnection,
-)
+from holdfast.core.errors import HoldfastError, InvalidName, UnknownJobType, UnsupportedConnection
 from holdfast.core.records import NewJob
 from holdfast.core.registry import Target
 from holdfast.core.sealing import NEVER_LARGE

@@ -177,12 +177,7 @@ def completed_chain(
     except (OutputInvalid, SealError) as error:
         misfit = error
     return view_of(
-        CompletedChain,
-        record,
-        deduplicated=False,
-        _decoded=decoded,
-        _misfit=misfit,
-        _sealer=sealer,
+        CompletedChain, record, deduplicated=False, _decoded=decoded, _misfit=misfit, _sealer=sealer
     )
 
 

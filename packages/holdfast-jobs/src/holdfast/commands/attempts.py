@@ -43,10 +43,7 @@ class FinishReport(msgspec.Struct):
 
 
 def finish_attempts(
-    store: Store,
-    finishes: Sequence[Finish],
-    freed: Sequence[str] = (),
-    now: Instant | None = None,
+    store: Store, finishes: Sequence[Finish], freed: Sequence[str] = (), now: Instant | None = None
 ) -> Op[FinishReport]:
     """End attempts in one transaction, awaited ones included. Raises: CircularWait."""
     accepted = yield from store.jobs.finish(finishes, freed, awaited=True, now=now)

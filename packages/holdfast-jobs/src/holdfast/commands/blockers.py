@@ -13,12 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from holdfast.core.errors import (
-    ChainNotFound,
-    CircularWait,
-    DatabaseBusy,
-    UnknownJobType,
-)
+from holdfast.core.errors import ChainNotFound, CircularWait, DatabaseBusy, UnknownJobType
 from holdfast.core.instants import Instant
 from holdfast.core.records import (
     ON_FAILED_TRIES,

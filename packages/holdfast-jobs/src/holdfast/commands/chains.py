@@ -35,10 +35,7 @@ SealOutput: TypeAlias = Callable[[JobRecord, str], str]
 
 
 def complete_chain(
-    store: Store,
-    chain_id: str,
-    output: str,
-    seal: SealOutput | None = None,
+    store: Store, chain_id: str, output: str, seal: SealOutput | None = None
 ) -> Op[Change[str]]:
     """Complete a chain with an output, whichever worker holds its job. Raises: ChainNotFound, WrongState."""
     report = yield from end_chain(store, chain_id, "completed", output=output, seal=seal)

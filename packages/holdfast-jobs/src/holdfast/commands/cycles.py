@@ -24,12 +24,7 @@ from holdfast.storage.store import Store
 
 
 def begin_slot(
-    store: Store,
-    run: NewRun,
-    slot: Slot,
-    token: str,
-    lease_ms: int,
-    now: Instant | None = None,
+    store: Store, run: NewRun, slot: Slot, token: str, lease_ms: int, now: Instant | None = None
 ) -> Op[HeldSlot | None]:
     """Claim a slot and record its run in one transaction; None when the slot is not to be had now."""
     held = yield from store.slots.claim(run.name, slot, token, run.id, lease_ms, now)
@@ -115,10 +110,7 @@ def pause_cycle(store: Store, name: str, paused: bool, by: str | None) -> Op[Cha
 
 
 def request_cycle(
-    store: Store,
-    name: str,
-    request_id: str,
-    declared: Mapping[str, CycleSpec] = {},
+    store: Store, name: str, request_id: str, declared: Mapping[str, CycleSpec] = {}
 ) -> Op[Change[list[str]]]:
     """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound.
 

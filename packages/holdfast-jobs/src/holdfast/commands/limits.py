@@ -229,8 +229,7 @@ def _partition_of_type(target: LimitTarget, declared: dict[str, DeclaredLimits])
     scope = target.scope or _only_scope(known)
     if scope == "total" and known.total is None:
         raise InvalidOption(
-            f"the code has no total limit for {owner}",
-            help="add Limit(n), then set it here",
+            f"the code has no total limit for {owner}", help="add Limit(n), then set it here"
         )
     return owner if scope == "total" else every_key(owner)
 
@@ -238,8 +237,7 @@ def _partition_of_type(target: LimitTarget, declared: dict[str, DeclaredLimits])
 def _only_scope(known: DeclaredLimits) -> Scope:
     if known.by and known.total is not None:
         raise InvalidOption(
-            f"{known.type} has limits per {known.by} and in total",
-            help="say which: each or total",
+            f"{known.type} has limits per {known.by} and in total", help="say which: each or total"
         )
     return "total" if known.total is not None else "each"
 

@@ -39,10 +39,7 @@ class RedriveStep(NamedTuple):
 
 
 def redrive_dead_letters(
-    store: Store,
-    ids: Sequence[str],
-    rate: float | None = None,
-    redrive_id: str | None = None,
+    store: Store, ids: Sequence[str], rate: float | None = None, redrive_id: str | None = None
 ) -> Op[Change[list[str]]]:
     """Re-queue dead letters, or plan that at most `rate` of them a second are; return their ids.
 

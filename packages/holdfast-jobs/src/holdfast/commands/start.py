@@ -290,9 +290,7 @@ def on_failed_types(types: Iterable[JobType]) -> list[str]:
 
 
 def subscribe_handlers(
-    store: Store,
-    subscriptions: Sequence[NewSubscription],
-    now: Instant | None = None,
+    store: Store, subscriptions: Sequence[NewSubscription], now: Instant | None = None
 ) -> Op[list[Delivery]]:
     """Register subscriptions and deliver what was published before, one batch of each event.
 

@@ -63,8 +63,7 @@ def pause_of(delay: Duration | datetime | None, at: datetime | None) -> tuple[in
     """Read a pause: milliseconds from now, or the instant it ends at. Raises: InvalidOption, InvalidDuration."""
     if (delay is None) == (at is None):
         raise InvalidOption(
-            "a snooze needs either a delay or a time",
-            help='give "30s" or at=datetime.now(UTC) + …',
+            "a snooze needs either a delay or a time", help='give "30s" or at=datetime.now(UTC) + …'
         )
     if delay is not None and not isinstance(delay, datetime):
         return milliseconds(delay), None

@@ -36,11 +36,7 @@ _NO_ROOM = "the server has no room for more connections, and handlers' transacti
 
 
 def postgres_notifier(
-    url: str,
-    schema: str,
-    listen_url: str | None = None,
-    *,
-    timings: ListenerTimings | None = None,
+    url: str, schema: str, listen_url: str | None = None, *, timings: ListenerTimings | None = None
 ) -> ServerNotifier:
     """Return a notifier on this server; `listen_url` bypasses a pooler that does not support LISTEN."""
     channel = channel_name(schema)

@@ -128,10 +128,7 @@ class ServerListener:
     """A `Listener` with a thread and a connection of its own."""
 
     def __init__(
-        self,
-        connect: Connect,
-        on_hint: OnHint,
-        timings: ListenerTimings | None = None,
+        self, connect: Connect, on_hint: OnHint, timings: ListenerTimings | None = None
     ) -> None:
         self._connect = connect
         self._on_hint = safe_callback(on_hint)

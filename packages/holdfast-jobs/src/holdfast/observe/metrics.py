@@ -33,10 +33,7 @@ STEP_RECORDS = Metric(
     "holdfast.step.records", "counter", "Steps that durable functions recorded.", ("type",)
 )
 STEP_FAILURES = Metric(
-    "holdfast.step.failures",
-    "counter",
-    "Steps that failed and will not be tried again.",
-    ("type",),
+    "holdfast.step.failures", "counter", "Steps that failed and will not be tried again.", ("type",)
 )
 SIGNALS_SENT = Metric("holdfast.signal.sent", "counter", "Signals that this process sent.")
 SIGNALS_TAKEN = Metric(

@@ -8,12 +8,7 @@ from typing import TypeAlias
 
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import Metric
-from holdfast.observe.metrics import (
-    METRICS,
-    WORKER_RUNNING,
-    Measurement,
-    MetricsObserver,
-)
+from holdfast.observe.metrics import METRICS, WORKER_RUNNING, Measurement, MetricsObserver
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram

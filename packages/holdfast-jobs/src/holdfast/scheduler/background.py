@@ -8,12 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import (
-    CopiedDatabase,
-    DatabaseBusy,
-    DatabaseUnreachable,
-    NoConnection,
-)
+from holdfast.core.errors import CopiedDatabase, DatabaseBusy, DatabaseUnreachable, NoConnection
 from holdfast.notify.base import Hint, Listener, Notifier, is_about_cycles
 from holdfast.scheduler.tick import Passes
 from holdfast.worker.clock import Clock, SystemClock, all_ended, ends_before

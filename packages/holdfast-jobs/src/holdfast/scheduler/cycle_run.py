@@ -14,13 +14,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from holdfast.core.codec import LARGEST_INT
 from holdfast.core.cycle import CycleSpec, HeldSlot, Slot
-from holdfast.core.errors import (
-    Aborted,
-    InvalidOption,
-    LeaseLost,
-    OutputInvalid,
-    ShardPairInvalid,
-)
+from holdfast.core.errors import Aborted, InvalidOption, LeaseLost, OutputInvalid, ShardPairInvalid
 from holdfast.core.instants import to_datetime
 from holdfast.core.redaction import printable
 from holdfast.core.signatures import is_async

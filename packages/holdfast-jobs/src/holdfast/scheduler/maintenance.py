@@ -144,10 +144,7 @@ class WorkerMonitor:
     """
 
     def __init__(
-        self,
-        store: Store,
-        notifier: Notifier | None = None,
-        unhandled_after_ms: int | None = None,
+        self, store: Store, notifier: Notifier | None = None, unhandled_after_ms: int | None = None
     ) -> None:
         self._store = store
         self._notifier = notifier

@@ -110,10 +110,7 @@ def _check_shard(settings: Settings) -> None:
         return
     given = [
         f"{name}={value} ({settings.origin(name)})"
-        for name, value in (
-            ("WORKER_TICK_SHARD_INDEX", index),
-            ("WORKER_TICK_SHARD_COUNT", count),
-        )
+        for name, value in (("WORKER_TICK_SHARD_INDEX", index), ("WORKER_TICK_SHARD_COUNT", count))
         if value is not None
     ]
     raise ShardPairInvalid(

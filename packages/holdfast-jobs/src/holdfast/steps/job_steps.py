@@ -118,12 +118,7 @@ class JobSteps:
 
     @overload
     def wait_for(
-        self,
-        signal: str,
-        *,
-        key: object = ...,
-        timeout: Duration | None = ...,
-        returns: type[R],
+        self, signal: str, *, key: object = ..., timeout: Duration | None = ..., returns: type[R]
     ) -> Coroutine[Any, Any, R]: ...
     @overload
     def wait_for(

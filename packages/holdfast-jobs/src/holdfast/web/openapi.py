@@ -12,17 +12,7 @@ from holdfast.admin.access import POLICY
 from holdfast.extensions import rows
 from holdfast.version import VERSION
 from holdfast.web import probes
-from holdfast.web.api import (
-    chains,
-    cycles,
-    jobs,
-    limits,
-    overview,
-    signals,
-    streams,
-    system,
-    types,
-)
+from holdfast.web.api import chains, cycles, jobs, limits, overview, signals, streams, system, types
 from holdfast.web.middleware import root_path
 from holdfast.web.route import ApiResponse, BoundRequest, Param, Route
 

@@ -72,11 +72,7 @@ class ClaimRoom:
     """How much may be claimed now, in total and of each type. On the loop."""
 
     def __init__(
-        self,
-        context: WorkerContext,
-        backlog: Backlog,
-        quarantine: Quarantine,
-        admission: Admission,
+        self, context: WorkerContext, backlog: Backlog, quarantine: Quarantine, admission: Admission
     ) -> None:
         self._context = context
         self._backlog = backlog

@@ -9,12 +9,7 @@ from typing import Any, TypeVar
 from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import AsyncAdapter, Need
 from holdfast.commands.attempts import FinishReport, finish_attempts, read_lease_status
-from holdfast.core.errors import (
-    AlreadyCompleting,
-    ConnectionClosed,
-    DatabaseUnreachable,
-    LeaseLost,
-)
+from holdfast.core.errors import AlreadyCompleting, ConnectionClosed, DatabaseUnreachable, LeaseLost
 from holdfast.core.outcome import Continue
 from holdfast.core.records import Finish, Held
 from holdfast.storage.database import Database, Raised

@@ -209,11 +209,7 @@ class Deadlines(BackgroundLoop):
     """
 
     def __init__(
-        self,
-        context: WorkerContext,
-        link: Link,
-        resolver: OutcomeResolver,
-        events: HeartbeatEvents,
+        self, context: WorkerContext, link: Link, resolver: OutcomeResolver, events: HeartbeatEvents
     ) -> None:
         self._expected = context.wakes.deadlines
         super().__init__(context, link, self._expected)

@@ -22,13 +22,7 @@ from holdfast.core.partitions import (
     SignalMark,
     UnqueuedJob,
 )
-from holdfast.core.records import (
-    DEFAULT_PRIORITY,
-    PRIORITIES,
-    ClaimCommit,
-    ClaimedJob,
-    LeaseClass,
-)
+from holdfast.core.records import DEFAULT_PRIORITY, PRIORITIES, ClaimCommit, ClaimedJob, LeaseClass
 from holdfast.core.sealing import Sealer, open_input
 from holdfast.extensions import count_costs
 from holdfast.storage.database import Link

@@ -15,14 +15,7 @@ from itertools import islice
 import msgspec
 
 from holdfast.core.instants import Instant
-from holdfast.core.records import (
-    DEFAULT_PRIORITY,
-    PRIORITIES,
-    Claim,
-    ClaimedJob,
-    LeaseClass,
-    Probe,
-)
+from holdfast.core.records import DEFAULT_PRIORITY, PRIORITIES, Claim, ClaimedJob, LeaseClass, Probe
 from holdfast.storage.database import Link
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, Row

@@ -41,10 +41,7 @@ INBOX_AWAY = EventSpec(
     ("inbox", "error", "delay_ms"),
 )
 INBOX_BACK = EventSpec(
-    "inbox_back",
-    "info",
-    "The broker of an inbox is reached again.",
-    ("inbox", "away_ms"),
+    "inbox_back", "info", "The broker of an inbox is reached again.", ("inbox", "away_ms")
 )
 INBOX_LINE_LOST = EventSpec(
     "inbox_line_lost",

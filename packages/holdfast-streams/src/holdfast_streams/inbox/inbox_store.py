@@ -102,11 +102,7 @@ class InboxStore:
     ) -> Op[set[str]]:
         """Note messages as received, and return which of them are new. In the transaction of their handler."""
         return fetch_set(
-            "inbox_remember",
-            inbox=inbox,
-            ids=texts(sorted(set(ids))),
-            dedupe_ms=dedupe_ms,
-            now=now,
+            "inbox_remember", inbox=inbox, ids=texts(sorted(set(ids))), dedupe_ms=dedupe_ms, now=now
         )
 
     def forget_seen(self, limit: int, now: Instant | None) -> Op[int]:

@@ -16,13 +16,7 @@ except ImportError as error:
     ) from error
 
 from holdfast.web.middleware import read_body
-from holdfast_streams.inbox.webhook import (
-    LIMIT_HELP,
-    WebhookAnswer,
-    find_webhook,
-    receive,
-    refuse,
-)
+from holdfast_streams.inbox.webhook import LIMIT_HELP, WebhookAnswer, find_webhook, receive, refuse
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

@@ -35,12 +35,7 @@ from holdfast_streams.errors import (
     StreamAhead,
     StreamUnfit,
 )
-from holdfast_streams.events import (
-    STREAM_BLOCKED,
-    STREAM_CONSUMED,
-    STREAM_PARKED,
-    STREAM_REFILLED,
-)
+from holdfast_streams.events import STREAM_BLOCKED, STREAM_CONSUMED, STREAM_PARKED, STREAM_REFILLED
 from holdfast_streams.line_reader import HeldLine
 from holdfast_streams.reader_store import LINES, READERS, ReadBlock, ReaderKind, resolve_since
 from holdfast_streams.relay.cloud_events import Encode, EventEncoder, RawEvent, decode_block
@@ -121,8 +116,7 @@ def check_client(to: RelayTarget) -> None:
     module, broker, package = _EXTRAS[type(to)]
     if find_spec(module) is None:
         raise MissingExtra(
-            f"a relay to {broker} needs {package}",
-            help=f'pip install "holdfast-streams[{module}]"',
+            f"a relay to {broker} needs {package}", help=f'pip install "holdfast-streams[{module}]"'
         )
 
 

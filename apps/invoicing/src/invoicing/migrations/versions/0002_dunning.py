@@ -19,12 +19,7 @@ def upgrade() -> None:
         sa.Column(
             "status",
             sa.Enum(
-                "RUNNING",
-                "PAID",
-                "HANDED_OVER",
-                name="dunningstatus",
-                native_enum=False,
-                length=16,
+                "RUNNING", "PAID", "HANDED_OVER", name="dunningstatus", native_enum=False, length=16
             ),
             nullable=False,
         ),

@@ -183,6 +183,5 @@ def _in_our_words(error: InvalidRequestError | DBAPIError) -> HoldfastError:
     if isinstance(error, DBAPIError):
         return DatabaseUnreachable(f"SQLAlchemy could not connect: {error.orig}")
     return NoTransaction(
-        f"the SQLAlchemy session has no transaction: {error}",
-        help="use `with session.begin():`",
+        f"the SQLAlchemy session has no transaction: {error}", help="use `with session.begin():`"
     )

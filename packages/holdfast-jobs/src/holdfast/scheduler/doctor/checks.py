@@ -69,10 +69,7 @@ async def read_server(database: Database) -> ServerFacts:
 
 
 async def run_checks(
-    database: Database,
-    settings: Settings,
-    owners: Owners = (),
-    server: ServerFacts | None = None,
+    database: Database, settings: Settings, owners: Owners = (), server: ServerFacts | None = None
 ) -> list[Finding]:
     """Check everything; what cannot be read becomes a finding. Nothing is written.
 

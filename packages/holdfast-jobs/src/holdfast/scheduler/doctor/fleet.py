@@ -195,10 +195,7 @@ def _check_identity(identity: Identity | None) -> Finding:
     if identity is None or identity.copied is None:
         return ok("identity", identity.name if identity else "none recorded")
     return problem(
-        "identity",
-        identity.copied,
-        "jobs in a copied database do not run",
-        "holdfast adopt",
+        "identity", identity.copied, "jobs in a copied database do not run", "holdfast adopt"
     )
 
 

@@ -337,10 +337,7 @@ class PostgresLink:
 
     async def _open(self) -> PsycopgAsyncExecutor:
         text = connection_string(
-            self._url,
-            self.purpose,
-            self._statement_timeout_ms,
-            only_by_index=True,
+            self._url, self.purpose, self._statement_timeout_ms, only_by_index=True
         )
         try:
             self._connection = await connect_async(

@@ -31,11 +31,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable, NoConnection
-from holdfast.storage.postgres.connection import (
-    STATEMENT_TIMEOUT_MS,
-    OwnAsyncCursor,
-    OwnCursor,
-)
+from holdfast.storage.postgres.connection import STATEMENT_TIMEOUT_MS, OwnAsyncCursor, OwnCursor
 from holdfast.storage.postgres.psycopg_internals import (
     CAN_SHARE_SESSIONS,
     PoolConnection,
@@ -126,9 +122,7 @@ def make_ready(connection: PooledConnection, first: bytes = NOTHING) -> None:
 
 
 async def make_ready_async(
-    connection: PooledAsyncConnection,
-    first: bytes = NOTHING,
-    limit_ms: int = STATEMENT_TIMEOUT_MS,
+    connection: PooledAsyncConnection, first: bytes = NOTHING, limit_ms: int = STATEMENT_TIMEOUT_MS
 ) -> None:
     """Async version of `make_ready`, and have statements end after so long where the session is ours alone."""
     if CAN_SHARE_SESSIONS:
@@ -329,11 +323,7 @@ class _Pool(Generic[C]):
     """What both pools know of their connections."""
 
     def __init__(
-        self,
-        kind: type[C],
-        lent: LentConnections[C],
-        size: int,
-        group: PoolGroup,
+        self, kind: type[C], lent: LentConnections[C], size: int, group: PoolGroup
     ) -> None:
         self._kind: type[C] = kind
         self._lent: LentConnections[C] = lent
@@ -397,10 +387,7 @@ class PostgresPool(_Pool[PooledConnection]):
     """For threads. `connect` opens a connection."""
 
     def __init__(
-        self,
-        connect: Callable[[], PooledConnection],
-        size: int,
-        group: PoolGroup,
+        self, connect: Callable[[], PooledConnection], size: int, group: PoolGroup
     ) -> None:
         self._lent: ThreadWatch[PooledConnection] = ThreadWatch()
         super().__init__(PooledConnection, self._lent, size, group)
@@ -461,10 +448,7 @@ class PostgresPool(_Pool[PooledConnection]):
             connection.close()
 
     def _working_connection(
-        self,
-        make_ready: Callable[[PooledConnection], None],
-        deadline: float,
-        short_wait_s: float,
+        self, make_ready: Callable[[PooledConnection], None], deadline: float, short_wait_s: float
     ) -> PooledConnection:
         while True:
             returns = self._group.returns
@@ -537,10 +521,7 @@ class PostgresAsyncPool(_Pool[PooledAsyncConnection]):
     """For the tasks of one event loop."""
 
     def __init__(
-        self,
-        connect: Callable[[], Awaitable[PooledAsyncConnection]],
-        size: int,
-        group: PoolGroup,
+        self, connect: Callable[[], Awaitable[PooledAsyncConnection]], size: int, group: PoolGroup
     ) -> None:
         self._lent: LoopWatch[PooledAsyncConnection] = LoopWatch()
         super().__init__(PooledAsyncConnection, self._lent, size, group)

@@ -135,8 +135,7 @@ class _Transaction(Generic[P, L]):
     def _check_not_over(self) -> None:
         if self._is_over:
             raise ConnectionClosed(
-                "the transaction has ended",
-                help="do everything inside the app.transaction() block",
+                "the transaction has ended", help="do everything inside the app.transaction() block"
             )
 
     def _check_begun(self) -> None:

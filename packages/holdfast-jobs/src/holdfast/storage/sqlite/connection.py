@@ -366,8 +366,7 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
         return DatabaseUnreachable(f"SQLite cannot use the file: {text}", help=help)
     if code == sqlite3.SQLITE_NOTADB:
         return WrongDatabase(
-            f"this is not a SQLite database: {text}",
-            help="use another file, or move this one away",
+            f"this is not a SQLite database: {text}", help="use another file, or move this one away"
         )
     if text.startswith("no such table: holdfast_"):
         return WrongDatabase(f"this database has no Holdfast schema: {text}")

@@ -130,8 +130,7 @@ class SqliteTransaction:
         """Raises: ConnectionClosed after its end; before its first statement there is nothing to check."""
         if self._ended:
             raise ConnectionClosed(
-                "the transaction has ended",
-                help="do everything inside the app.transaction() block",
+                "the transaction has ended", help="do everything inside the app.transaction() block"
             )
 
     def give_up(self) -> None:
