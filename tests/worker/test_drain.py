@@ -210,8 +210,7 @@ async def test_a_claim_that_was_under_way_is_given_back(workshop: Workshop) -> N
     worker = workshop.begin(
         ManualClock(), notifier=workshop.notifier, faults=faults, poll_ms=61_000
     )
-    worker.advance(1)  # the first pause may have begun before hints were proven to arrive
-    await worker.asleep(61)
+    await worker.idle(61)
     faults.set("lost", "claim")
     job_id = await workshop.start_one("quick")
     workshop.have_due()
@@ -235,8 +234,7 @@ async def test_a_lost_claim_is_given_back_without_waiting_for_its_next_try(
         ManualClock(), notifier=workshop.notifier, faults=faults, poll_ms=61_000
     )
     await workshop.events.seen("reaper_ran")
-    worker.advance(1)  # the first pause may have begun before hints were proven to arrive
-    await worker.asleep(61)
+    await worker.idle(61)
     faults.set("before", "reaper")
     faults.set("after", "claim")
     job_id = await workshop.start_one("quick")
