@@ -86,10 +86,19 @@ class ChainCommands(Resource):
 
         def command(store: Store, conditions: Conditions) -> Op[Change[str]]:
             trace = None if conditions.trace is None else conditions.trace(entry.name)
-            place, version = entry.place(text), entry.version
+            gate, ordered, cost = entry.place(text)
             id = new_id()
-            stored = entry.stored_input(id, text)
-            next = NewJob(id, chain, entry.name, stored, trace=trace, version=version, **place)
+            next = NewJob(
+                id,
+                chain,
+                entry.name,
+                entry.stored_input(id, text),
+                trace=trace,
+                gate=gate,
+                ordered=ordered,
+                version=entry.version,
+                cost=cost,
+            )
             yield from keep_large(conditions.sealer, jobs := [next])
             return (yield from continue_chain(store, chain, jobs[0]))
 

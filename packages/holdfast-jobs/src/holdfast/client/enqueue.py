@@ -164,8 +164,11 @@ class Producer:
         stored = entry.stored_input(id, text) if entry.sealed else text
         if entry.flow is None and entry.version is None:
             return NewJob(id, id, entry.name, stored), text
-        place = entry.place(text)
-        return NewJob(id, id, entry.name, stored, version=entry.version, **place), text
+        gate, ordered, cost = entry.place(text)
+        job = NewJob(
+            id, id, entry.name, stored, gate=gate, ordered=ordered, version=entry.version, cost=cost
+        )
+        return job, text
 
     @overload
     def start_many(

@@ -233,36 +233,40 @@ class StartPlan(msgspec.Struct, frozen=True):
 
     def request(self, id: str, key: str | None, input: str) -> StartRequest:
         """Return what is written for one chain, its delay left open."""
+        entry = self.entry
+        gate, ordered, cost = entry.place(input)
         job = NewJob(
-            id=id,
-            chain_id=id,
-            type=self.entry.name,
-            input=self.entry.stored_input(id, input),
+            id,
+            id,
+            entry.name,
+            entry.stored_input(id, input),
             priority=self.priority,
             at=self.at,
             key=key,
             max_attempts=self.max_attempts,
             blockers=len(self.blockers),
-            version=self.entry.version,
+            gate=gate,
+            ordered=ordered,
+            version=entry.version,
             context=self.context,
-            **self.entry.place(input),
+            cost=cost,
         )
-        unsealed = Unsealed(input, self.entry.stored_input) if self.entry.sealed else None
+        unsealed = Unsealed(input, entry.stored_input) if entry.sealed else None
+        expiry = self.expiry if entry.expires_ms is None else self._expiry(entry.expires_ms)
         if key is None and not self.blockers:
-            return StartRequest(job, unsealed=unsealed, expiry=self._expiry())
+            return StartRequest(job, unsealed=unsealed, expiry=expiry)
         return StartRequest(
             job,
             self._new_key(id, key),
             self._edges(id),
-            self.entry.waits_for,
+            entry.waits_for,
             self.debounce,
             unsealed,
-            self._expiry(),
+            expiry,
         )
 
-    def _expiry(self) -> Expiry | None:
-        span_ms = self.entry.expires_ms
-        if self.expiry is not None or span_ms is None or self.debounce or self.blockers:
+    def _expiry(self, span_ms: int) -> Expiry | None:
+        if self.expiry is not None or self.debounce or self.blockers:
             return self.expiry
         if self.at is not None:
             return self.at + span_ms * 1000, None

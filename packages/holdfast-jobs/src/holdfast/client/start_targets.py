@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, TypedDict
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -49,9 +49,10 @@ class StartableType(msgspec.Struct, frozen=True):
     def place(self, input: str) -> Place:
         """Return where a job with this input waits. Raises: InputInvalid."""
         if self.flow is None:
-            return {}
-        gate, is_ordered = self.flow.partition_of(input), self.flow.ordered is not None
-        return {"gate": gate, "ordered": is_ordered, "cost": self.cost_of(input)}
+            return _ANYWHERE
+        return Place(
+            self.flow.partition_of(input), self.flow.ordered is not None, self.cost_of(input)
+        )
 
     def cost_of(self, input: str) -> int | None:
         """Return what a job with this input costs, where that counts. Raises: CostInvalid, CostTooLarge."""
@@ -69,12 +70,15 @@ class StartableType(msgspec.Struct, frozen=True):
         return checked
 
 
-class Place(TypedDict, total=False):
-    """The fields of a new job that say where it waits."""
+class Place(NamedTuple):
+    """The fields of a new job that say where it waits. A job is made faster from names than from `**` of a dict."""
 
-    gate: str
-    ordered: bool
-    cost: int | None
+    gate: str | None = None
+    ordered: bool = False
+    cost: int | None = None
+
+
+_ANYWHERE = Place()
 
 
 def _startable(type: JobType) -> StartableType:

@@ -257,6 +257,7 @@ class OutcomeResolver:
             NewBlocker(job_id, position, chain_id)
             for position, chain_id in enumerate(_blocking_chains(attempt, answer))
         ]
+        gate, ordered, cost = successor.place(text)
         job = NewJob(
             chain_id=claimed.chain_id,
             chain_index=claimed.chain_index + 1,
@@ -270,7 +271,9 @@ class OutcomeResolver:
             context=claimed.context,
             blockers=len(blockers),
             version=successor.version,
-            **successor.place(text),
+            gate=gate,
+            ordered=ordered,
+            cost=cost,
             **{**answer.options, "id": job_id},
         )
         check_attempts(job.max_attempts)

@@ -198,8 +198,15 @@ def _insert_statement(jobs: Sequence[NewJob], now: Instant | None) -> Statement:
 
 def _is_plain(job: NewJob) -> bool:
     """Whether a job is the first of its chain and has nothing but its type, priority and input."""
-    plain = NewJob(job.id, job.id, job.type, job.input, priority=job.priority)
-    return job == msgspec.structs.replace(plain, gate=job.gate, ordered=job.ordered)
+    return job == NewJob(
+        job.id,
+        job.id,
+        job.type,
+        job.input,
+        priority=job.priority,
+        gate=job.gate,
+        ordered=job.ordered,
+    )
 
 
 def queue_jobs(jobs: Sequence[NewJob], awaited: bool = False) -> Op[None]:
