@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 import msgspec
@@ -30,15 +30,31 @@ step_wrapper: ContextVar[WrapStep | None] = ContextVar("holdfast_step_wrapper", 
 """What is put around each step of the attempt, as a span is. A middleware sets it."""
 
 
+class _RunningStep:
+    """A step while its code runs."""
+
+    __slots__ = ("_info", "_token")
+
+    def __init__(self, info: StepInfo) -> None:
+        self._info = info
+
+    def __enter__(self) -> None:
+        self._token = running_step.set(self._info)
+
+    def __exit__(self, *_: object) -> None:
+        running_step.reset(self._token)
+
+
 @contextmanager
-def in_step(info: StepInfo) -> Iterator[None]:
+def _wrapped(info: StepInfo, wrap: WrapStep) -> Iterator[None]:
+    with _RunningStep(info), wrap(info):
+        yield
+
+
+def in_step(info: StepInfo) -> AbstractContextManager[None]:
     """Have code run as a step."""
-    token, wrap = running_step.set(info), step_wrapper.get()
-    try:
-        with nullcontext() if wrap is None else wrap(info):
-            yield
-    finally:
-        running_step.reset(token)
+    wrap = step_wrapper.get()
+    return _RunningStep(info) if wrap is None else _wrapped(info, wrap)
 
 
 def current_step() -> StepInfo:

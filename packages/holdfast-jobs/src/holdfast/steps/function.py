@@ -183,11 +183,7 @@ class DurableFunction:
             self.reach("before {} was recorded", id)
             text = self.history.encode(codec, value)
             return self.history.new(
-                *(id, "step", "done"),
-                output=text,
-                arguments=hashed,
-                undo=has_undo,
-                started_at=started,
+                id, "step", "done", output=text, arguments=hashed, undo=has_undo, started_at=started
             )
 
         number = 1
@@ -216,8 +212,10 @@ class DurableFunction:
             text = self.history.describe(error)
             delay_ms = _delay_of(error, retry, number, self._functions.random())
             if delay_ms is None:
-                values = {"error": text, "arguments": hashed, "started_at": started}
-                yield self.history.write([self.history.new(id, "step", "failed", **values)])
+                failure = self.history.new(
+                    id, "step", "failed", error=text, arguments=hashed, started_at=started
+                )
+                yield self.history.write([failure])
                 # What was taken for a failure may have been a commit whose answer was lost: the record says which.
                 try:
                     return self._replay(self.history.records[id], codec, hashed, arguments)

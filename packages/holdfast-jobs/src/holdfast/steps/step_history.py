@@ -17,6 +17,7 @@ from holdfast.core.errors import (
     TooManySteps,
     words_of,
 )
+from holdfast.core.instants import Instant
 from holdfast.core.records import BlockerRecord
 from holdfast.core.redaction import clean_error
 from holdfast.core.sealing import SEALED_TEXT, is_sealed, open_output, seal_output
@@ -110,14 +111,42 @@ class StepHistory:
             raise self.stop(f"{id} was recorded as a {record.kind}, and is a {kind} in this code")
         return record
 
-    def new(self, id: StepId, kind: StepKind, state: StepState, **values: Any) -> NewStep:
+    def new(
+        self,
+        id: StepId,
+        kind: StepKind,
+        state: StepState,
+        *,
+        output: str | None = None,
+        error: str | None = None,
+        arguments: int | None = None,
+        undo: bool = False,
+        started_at: Instant | None = None,
+        lasts_ms: int | None = None,
+        signal: str | None = None,
+        signal_key: str | None = None,
+    ) -> NewStep:
         """Return a record to be written, in its place behind the others."""
         claimed = self._attempt.claimed
         self._position += 1
-        if "started_at" not in values:
-            values["started_at"] = self._functions.now(self._attempt)
-        proof = (claimed.id, claimed.token, id.name, id.key, id.nth)
-        return NewStep(*proof, self._position, kind, state, **values)
+        return NewStep(
+            claimed.id,
+            claimed.token,
+            id.name,
+            id.key,
+            id.nth,
+            self._position,
+            kind,
+            state,
+            output,
+            error,
+            arguments,
+            undo,
+            self._functions.now(self._attempt) if started_at is None else started_at,
+            lasts_ms,
+            signal,
+            signal_key,
+        )
 
     def make_end(
         self,

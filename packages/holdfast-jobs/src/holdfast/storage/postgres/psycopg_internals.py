@@ -17,6 +17,8 @@ import select
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
+from operator import call
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from psycopg import AsyncConnection, Connection, OperationalError, capabilities, errors, pq
@@ -226,7 +228,12 @@ def read_answers(session: PGconn) -> PQGen[list[PGresult]]:
     return results
 
 
-_TEXT, _UNKNOWN = 25, 0
+# Under which type psycopg sends a value: text, or unknown.
+_TYPE_OF: dict[type[str | None], int] = {str: 25, NoneType: 0}
+_BYTES_OF: dict[type[str | None], Callable[[Any], bytes | None]] = {
+    str: str.encode,
+    NoneType: {}.get,
+}
 _HAS_PIPELINE = capabilities.has_pipeline()
 
 
@@ -237,14 +244,15 @@ Prepared: TypeAlias = tuple[bytes, list[bytes | None]]
 def find_prepared(connection: Any, text: bytes, values: Sequence[str | None]) -> Prepared | None:
     """Return a statement as it can be sent without a cursor, None for one that cannot."""
     prepared = connection._prepared
-    key = (text, tuple([_UNKNOWN if each is None else _TEXT for each in values]))
+    kinds = list(map(type, values))
+    key = (text, tuple(map(_TYPE_OF.__getitem__, kinds)))
     name = None if prepared.prepare_threshold is None else prepared._names.get(key)
     # libpq would take a NUL for the end of a value; a cursor refuses it.
     is_whole = "\0" not in "".join(filter(None, values))
     if name is None or not is_whole or not _HAS_PIPELINE or connection.pgconn.pipeline_status:
         return None
     prepared._names.move_to_end(key)
-    return name, [None if each is None else each.encode() for each in values]
+    return name, list(map(call, map(_BYTES_OF.__getitem__, kinds), values))
 
 
 def run_prepared(

@@ -5,8 +5,11 @@ Every operation is one statement, so the shared aggregates serve as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from operator import call
+from types import NoneType
+from typing import Any
 
 from holdfast.core.errors import (
     ConnectionClosed,
@@ -66,14 +69,20 @@ def postgres_statements(style: ParamStyle, schema: str) -> CompiledStatements:
 
 def as_texts(compiled: Compiled, params: Mapping[str, Value]) -> list[str | None]:
     """Give the parameters in their order as text; the statement casts them, so that no driver's codecs matter."""
-    given = map(params.__getitem__, compiled.order)
-    return [each if each is None or type(each) is str else _text(each) for each in given]
+    given = list(map(params.__getitem__, compiled.order))
+    return list(map(call, map(_TEXT_OF.__getitem__, map(type, given)), given))
 
 
-def _text(value: Value) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+class _TextOf(dict[type[Value], Callable[[Any], str | None]]):
+    """How values of each type become text, without a turn of the interpreter for each value."""
+
+    def __missing__(self, _: type[Value]) -> type[str]:
+        return str
+
+
+_TEXT_OF = _TextOf(
+    {str: str, NoneType: {}.get, int: str, bool: {False: "false", True: "true"}.__getitem__}
+)
 
 
 _NO_SCHEMA = {"42P01", "3F000", "42883"}
