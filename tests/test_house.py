@@ -259,6 +259,10 @@ def referred_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
             yield from ((each.name, node.lineno) for each in node.names)
 
 
+def test_the_engine_has_55_000_lines_at_most() -> None:
+    assert sum(len(path.read_bytes().splitlines()) for path in SOURCE.rglob("*.py")) <= 55_000
+
+
 def test_the_engine_knows_no_extension_by_name() -> None:
     modules = re.compile(rf"\bholdfast_({'|'.join(EXTENSIONS)})\b[.:\"']")
     assert [

@@ -111,7 +111,7 @@ class Racer:
         """Claim and end until stopped."""
         while True:
             race, sent_at = self.race, time.monotonic()
-            answer = self.database.run(self.store.limits.claim(self._look()))
+            answer = self.database.run(self.store.jobs.claim_limited(self._look()))
             got_at = time.monotonic()
             if not answer.jobs:
                 self.database.run(self.store.leases.reap(50, 1_000))

@@ -64,7 +64,7 @@ class CostFixture(LimitFixture):
             }
             | fields
         )
-        return await self.run(self.store.limits.claim(claim, self.now))
+        return await self.run(self.store.jobs.claim_limited(claim, self.now))
 
     async def take(self, limit: int = 100, **fields: Any) -> list[ClaimedJob]:
         """Poll as long as something comes."""

@@ -85,7 +85,7 @@ class LimitFixture(StoreFixture):
             batch=batch,
             **defaults | fields,
         )
-        return self.store.limits.claim(claim, self.now)
+        return self.store.jobs.claim_limited(claim, self.now)
 
     async def look(self, limit: int = 100, **options: Any) -> LimitedAnswer:
         """Look once."""

@@ -173,7 +173,7 @@ class Fleet:
             calls=self.random.randint(1, 3),
             max_cost=told.max_cost,
         )
-        jobs = self.run(self.store.limits.claim(claim, self.now)).jobs
+        jobs = self.run(self.store.jobs.claim_limited(claim, self.now)).jobs
         for job in jobs:
             self.held[job.id] = job
             self.runs[job.gate or ""].append(job.id)
@@ -399,7 +399,7 @@ def test_small_keys_end_within_the_first_five_hundred_beside_twenty_thousand_job
     while small < 400:
         lease = LeaseClass(new_id(), 60_000, 3, 100, 400)
         claim = LimitedClaim("w", TYPE, 30, lease, PartitionRule(TYPE), marks=MARKS, partitions=66)
-        jobs = run(store.limits.claim(claim)).jobs
+        jobs = run(store.jobs.claim_limited(claim)).jobs
         assert jobs
         finishes = [
             Finish(job.id, job.token, "complete", "w", job.chain_id, 0, "null", gate=job.gate)
@@ -427,7 +427,7 @@ def test_an_urgent_job_that_is_tried_again_is_not_forgotten_behind_one_that_does
         line = fleet.bounds.line(TYPE)
         claim = LimitedClaim("w", TYPE, 6, lease, line, marks=MARKS, max_cost=10)
         fleet.now += 1_000
-        return fleet.run(fleet.store.limits.claim(claim, fleet.now)).jobs
+        return fleet.run(fleet.store.jobs.claim_limited(claim, fleet.now)).jobs
 
     long, urgent = start(cost=5, priority=5), start(cost=3, priority=2)
     held = {each.id: each for each in claim()}

@@ -15,7 +15,6 @@ from holdfast.core.records import Finish
 from holdfast.storage.operation import Statement
 from holdfast.storage.postgres.connection import connection_string
 from holdfast.storage.store.jobs import JobStore
-from holdfast.storage.store.limits import LimitStore
 from tests.contract.buffers import execution, measure_prepared, prepare
 from tests.contract.partition_polls import ALLOWED, poll_partitions
 
@@ -40,7 +39,7 @@ select 'mail', 5, min(at), gate, min(at) from made group by gate
 
 def look(limit: int = LIMIT, **fields: Any) -> Statement:
     """One look for jobs of other keys, behind what is known."""
-    return next(LimitStore().claim(poll_partitions(limit, **fields)))
+    return next(JobStore().claim_limited(poll_partitions(limit, **fields)))
 
 
 def run(connection: Connection[Any], statement: Statement) -> list[Any]:

@@ -40,7 +40,7 @@ class Claims:
     def start_used(self, key: str) -> None:
         """Start a job whose partition is there already: it was claimed and given back."""
         self.start(key)
-        (job,) = self.database.run(self.store.limits.claim(self.look())).jobs
+        (job,) = self.database.run(self.store.jobs.claim_limited(self.look())).jobs
         self.database.run(self.store.leases.release([job.token]))
 
     def look(self, worker: str = "prompt") -> LimitedClaim:
@@ -52,7 +52,7 @@ class Claims:
 
     def claim(self, worker: str = "prompt") -> int:
         """Look once; return how many jobs it brought."""
-        return len(self.database.run(self.store.limits.claim(self.look(worker))).jobs)
+        return len(self.database.run(self.store.jobs.claim_limited(self.look(worker))).jobs)
 
     @contextmanager
     def late_claims_wait(self) -> Iterator[None]:

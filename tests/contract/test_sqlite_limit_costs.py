@@ -73,7 +73,7 @@ class Counted:
     def look(self, limit: int) -> LimitedAnswer:
         """Poll partitions once."""
         with self.counting():
-            return run(self.store.limits.claim(poll_partitions(limit)), self.executor)
+            return run(self.store.jobs.claim_limited(poll_partitions(limit)), self.executor)
 
     def saturate(self, rows: int) -> None:
         """Have so many jobs of one key wait, and as many run as may; then one ends, and the next is let in."""

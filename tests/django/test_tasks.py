@@ -112,6 +112,14 @@ TASKS = """
         await Order.objects.acreate(name=f"order {number}")
         return f"order {number}"
 
+    @task(expires="1ms", keep="1h")
+    def too_late():
+        raise AssertionError("began")
+
+    @task(keep=0)
+    def forgettable():
+        Path("ran").touch()
+
     @task
     def sign(path):
         own = f"{path}.{os.getpid()}"
@@ -187,6 +195,19 @@ def test_a_worker_runs_what_was_enqueued(shop: Project) -> None:
     assert "stopped after" in slept["text"]
     assert mailed["value"] == 4
     assert report["value"] == [2026, 1]
+
+
+def test_tasks_expire_and_are_kept_as_their_options_say(shop: Project) -> None:
+    late, gone = shop.evaluate(
+        "from shop.tasks import *\nanswer([too_late.enqueue().id, forgettable.enqueue().id])"
+    )
+    shop.manage("holdfast", "worker", "--drain")
+    shop.write("shown.py", SHOWN)
+    status = shop.evaluate(f"from shown import show\nanswer(show({late!r})['status'])")
+    assert status == "FAILED"
+    with pytest.raises(AssertionError, match="TaskResultDoesNotExist"):
+        shop.evaluate(f"from shown import show\nanswer(show({gone!r}))")
+    assert (shop.folder / "ran").exists()
 
 
 VALUES = """

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from holdfast.extensions import Extension
 from holdfast.settings.load import PREFIXES
 from tests.docs.newcomer import PATIENCE_S
-from tests.docs.snippets import blocks
+from tests.docs.snippets import ROOT, blocks
 
 PAGE = "docs/do/extensions.md"
 PRINT_ROUTES = """
@@ -85,3 +87,9 @@ def test_its_route_is_served_and_described(installed: Path, tmp_path: Path) -> N
 
 def test_without_it_nothing_of_it_is_known(tmp_path: Path) -> None:
     assert "backlog" not in holdfast(None, tmp_path, "--help")
+
+
+def test_the_page_lists_every_field_of_an_extension() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / PAGE).read_text("utf-8"), re.MULTILINE)
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(listed) == sorted(Extension._fields)

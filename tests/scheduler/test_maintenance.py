@@ -528,7 +528,7 @@ async def test_after_the_clock_was_set_back_no_line_waits_for_the_time_it_had_sh
         lease = LeaseClass(new_id(), 60_000, 25, 1_000, 5_000)
         rule = PartitionRule(type, 1 if ordered else None)
         marks = (SignalMark(5),)
-        return store.limits.claim(
+        return store.jobs.claim_limited(
             LimitedClaim("w-2", type, 1, lease, rule, ordered=ordered, marks=marks), now()
         )
 

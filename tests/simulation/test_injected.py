@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
+import holdfast_streams
 
+STREAMS = Path(holdfast_streams.__file__).parent
 FOLDERS = [
     *(
         Path(holdfast.__file__).parent / name
@@ -60,6 +62,8 @@ def modules() -> Iterator[tuple[str, Path]]:
     for folder in FOLDERS:
         for path in sorted(folder.rglob("*.py")):
             yield f"{folder.name}/{path.relative_to(folder)}", path
+    for path in sorted([*STREAMS.glob("*.py"), STREAMS / "relay" / "relay.py"]):
+        yield f"streams/{path.relative_to(STREAMS)}", path
 
 
 @pytest.mark.parametrize(("name", "path"), list(modules()), ids=lambda each: str(each)[-30:])

@@ -74,6 +74,6 @@ class LimitedScene:
         )
         found: list[ClaimedJob] = []
         for _ in range(10):
-            answer = self.database.run(self.store.limits.claim(claim))
+            answer = self.database.run(self.store.jobs.claim_limited(claim))
             found += answer.jobs
         return found

@@ -44,7 +44,7 @@ async def suspected(workshop: Workshop) -> str:
         lease = LeaseClass(new_id(), 1, 0, 1, 1)
         marks = tuple(SignalMark(each) for each in PRIORITIES)
         claim = LimitedClaim("nobody", "ask", 1, lease, PartitionRule("ask"), marks=marks)
-        answer = await workshop.run(workshop.store.limits.claim(claim))
+        answer = await workshop.run(workshop.store.jobs.claim_limited(claim))
         assert [each.id for each in answer.jobs] == [id]
         assert await workshop.reap_as_if_later() == [id]
     return id

@@ -21,6 +21,7 @@ from holdfast.core.codec import TypeCodec
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import HoldfastError
 from holdfast.core.flow import Fair, Limit, Ordered, Rate, flow_of
+from holdfast.core.keep import Keep, keep_of
 from holdfast.core.retry import Retry
 from holdfast_django.application import database_alias, load_django_app
 from holdfast_django.task_arguments import (
@@ -64,6 +65,12 @@ class DjangoTaskOptions(TypedDict, total=False):
     timeout: Duration | None
     """How long an attempt may take."""
 
+    expires: Duration | None
+    """How long a task may wait for its start: after that it is cancelled."""
+
+    keep: Keep | Duration | None
+    """How long a task is kept after its end; 0 deletes it, with its result, when it completes."""
+
     atomic: bool
     """Whether the task runs in a transaction of Django's that also completes it."""
 
@@ -90,6 +97,8 @@ class HoldfastTask(AnyTask):
     retry: Retry | None = None
     key: str | None = None
     timeout: Duration | None = None
+    expires: Duration | None = None
+    keep: Keep | Duration | None = None
     atomic: bool = False
     limits: Sequence[Limit] = ()
     rates: Sequence[Rate] = ()
@@ -258,8 +267,10 @@ def _check_options(task: AnyTask) -> None:
     if task.key is not None:
         _check_template(task)
     try:
-        if task.timeout is not None:
-            milliseconds(task.timeout)
+        for span in (task.timeout, task.expires):
+            if span is not None:
+                milliseconds(span)
+        keep_of(task.keep)
         flow_of(task.module_path, TypeCodec(Any), dict(type_options(task)))
     except HoldfastError as error:
         raise InvalidTask(f"{task.module_path}: {error.message}.") from error

@@ -7,7 +7,6 @@ tried again or skipped.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -291,12 +290,12 @@ class ConsumerDelivery:
         self, held: HeldLine, events: Sequence[StreamEvent[Any]], last: Op[None]
     ) -> None:
         check_lease(held, self.clock)
-        began = time.perf_counter()
+        began = self.clock.monotonic()
         if self.consumer.is_async:
             await self._run_async(held, events, last)
         else:
             await self.threads.run(self._run_sync, held, events, last)
-        run_ms = int((time.perf_counter() - began) * 1000)
+        run_ms = int((self.clock.monotonic() - began) * 1000)
         self._emit(STREAM_CONSUMED, held, events=len(events), run_ms=run_ms)
 
     def _run_sync(self, held: HeldLine, events: Sequence[StreamEvent[Any]], last: Op[None]) -> None:

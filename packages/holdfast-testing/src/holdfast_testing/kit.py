@@ -277,7 +277,7 @@ class Kit:
         if flow is not None:
             polls = TypePolls(type, flow, PollBackoff(WorkerOptions()))
             request = polls.request(1, worker, lease, True, "auto", 0.0)
-            claimed = database.run(database.store.limits.claim(request)).jobs
+            claimed = database.run(database.store.jobs.claim_limited(request)).jobs
         else:
             probes = tuple(Probe(type, priority, token, 1, 0, _NIL) for priority in PRIORITIES)
             claim = Claim(worker=worker, limit=1, probes=probes, classes=(lease,))

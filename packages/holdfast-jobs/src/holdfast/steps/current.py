@@ -46,7 +46,7 @@ class _RunningStep:
 
 
 @contextmanager
-def _wrapped(info: StepInfo, wrap: WrapStep) -> Iterator[None]:
+def _run_wrapped(info: StepInfo, wrap: WrapStep) -> Iterator[None]:
     with _RunningStep(info), wrap(info):
         yield
 
@@ -54,7 +54,7 @@ def _wrapped(info: StepInfo, wrap: WrapStep) -> Iterator[None]:
 def in_step(info: StepInfo) -> AbstractContextManager[None]:
     """Have code run as a step."""
     wrap = step_wrapper.get()
-    return _RunningStep(info) if wrap is None else _wrapped(info, wrap)
+    return _RunningStep(info) if wrap is None else _run_wrapped(info, wrap)
 
 
 def current_step() -> StepInfo:

@@ -314,7 +314,7 @@ class LimitedClaims:
 
     def claim(self, request: LimitedClaim) -> Op[LimitedAnswer]:
         """Return the operation of a claim."""
-        return self._context.store.limits.claim(request)
+        return self._context.store.jobs.claim_limited(request)
 
     def note(
         self, request: LimitedClaim, answer: LimitedAnswer, sent_at: float, now: float

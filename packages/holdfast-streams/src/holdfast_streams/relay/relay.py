@@ -8,7 +8,6 @@ ahead   If the stream has events that the log does not, the database was set bac
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -207,7 +206,7 @@ class RelayDelivery:
         if (
             known is not None
             and known.token == held.token.token
-            and time.monotonic() < known.look_at
+            and self.clock.monotonic() < known.look_at
         ):
             return
         facts = await self.database.run_async(RELAYS.line(held.token))
@@ -243,7 +242,7 @@ class RelayDelivery:
             tail,
             sent,
             {place for place in parked if place > held.position},
-            time.monotonic() + LOOK_S * (0.75 + self.clock.random() / 2),
+            self.clock.monotonic() + LOOK_S * (0.75 + self.clock.random() / 2),
             self.relay.batch,
         )
         self._ahead.pop(held.line, None)
@@ -411,7 +410,7 @@ class RelayDelivery:
 
     async def deliver(self, held: HeldLine, block: ReadBlock) -> None:
         line = self._known(held)
-        began, work = time.perf_counter(), self._sort(held.line, line, block)
+        began, work = self.clock.monotonic(), self._sort(held.line, line, block)
         try:
             tail = await self._append(held, line, work.batch)
         except EventRefused as error:
@@ -430,7 +429,7 @@ class RelayDelivery:
         for event, words in work.failed:
             self._emit(STREAM_PARKED, held, event=event.name, id=event.id, error=words)
         if work.batch:
-            run_ms = int((time.perf_counter() - began) * 1000)
+            run_ms = int((self.clock.monotonic() - began) * 1000)
             self._emit(STREAM_CONSUMED, held, events=len(work.batch), run_ms=run_ms)
 
     def _sort(self, number: int, line: _Line, block: ReadBlock) -> _Work:

@@ -14,6 +14,7 @@ from operator import itemgetter
 import msgspec
 
 from holdfast.core.instants import Instant
+from holdfast.core.partitions import LimitedAnswer, LimitedClaim
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
     Claim,
@@ -35,6 +36,7 @@ from holdfast.core.records import (
 from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.sqlite.limits import (
     NEVER,
+    claim_limited,
     pause_partitions,
     signal_leaving,
     signal_placed,
@@ -103,6 +105,9 @@ class SqliteJobStore(JobStore):
             rows = yield Statement("job_claim_read", {"ids": named, "now": now})
             jobs += [ClaimedJob(*row) for row in lists(rows[0][0])]
         return jobs
+
+    def claim_limited(self, claim: LimitedClaim, now: Instant | None = None) -> Op[LimitedAnswer]:
+        return claim_limited(claim, now)
 
     def finish(
         self,

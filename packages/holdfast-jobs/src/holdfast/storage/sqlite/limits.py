@@ -159,44 +159,44 @@ class OpenPartition(msgspec.Struct):
         return (self.id, self.mask, texts(self.holders), spent, *self.front, keep)
 
 
-class SqliteLimitStore(LimitStore):
-    """Limits, claimed through and set in several statements."""
-
-    def claim(self, claim: LimitedClaim, now: Instant | None = None) -> Op[LimitedAnswer]:
-        now = yield from resolve_now(now)
-        shared = yield from _open_shared(claim, now)
-        room = min([claim.limit, *(each.room_for(claim.limit, now) for each in shared)])
-        if room == 0:
-            opens = [at for each in shared if (at := each.opens_at(now)) is not None]
-            next_us = max(opens) - now if opens else None
-            return LimitedAnswer([], next_us=next_us, held_back=True)
-        called = yield from _read_signals(claim, now)
-        partitions = yield from _open_queues(claim, called, now)
-        yield from _poll(claim, partitions, len(called), now)
-        chosen = _deal(claim, partitions, room, now)
+def claim_limited(claim: LimitedClaim, now: Instant | None = None) -> Op[LimitedAnswer]:
+    """Poll the partitions of a type that have signals, and take what they let through."""
+    now = yield from resolve_now(now)
+    shared = yield from _open_shared(claim, now)
+    room = min([claim.limit, *(each.room_for(claim.limit, now) for each in shared)])
+    if room == 0:
+        opens = [at for each in shared if (at := each.opens_at(now)) is not None]
+        next_us = max(opens) - now if opens else None
+        return LimitedAnswer([], next_us=next_us, held_back=True)
+    called = yield from _read_signals(claim, now)
+    partitions = yield from _open_queues(claim, called, now)
+    yield from _poll(claim, partitions, len(called), now)
+    chosen = _deal(claim, partitions, room, now)
+    for each in shared:
+        fits = yield from each.fit(claim, [row[0] for _, row in chosen], now)
+        chosen = chosen[:fits]
+    if not chosen and (waits := [at for each in shared for at in each.opens]):
+        # No signal is touched, as where there is no room.
+        next_us = max((at for at in waits if at is not None), default=now) - now
+        return LimitedAnswer([], next_us=next_us or None, held_back=True)
+    jobs = yield from _take(claim, chosen, now)
+    ids = [job.id for job in jobs]
+    if ids:
         for each in shared:
-            fits = yield from each.fit(claim, [row[0] for _, row in chosen], now)
-            chosen = chosen[:fits]
-        if not chosen and (waits := [at for each in shared for at in each.opens]):
-            # No signal is touched, as where there is no room.
-            next_us = max((at for at in waits if at is not None), default=now) - now
-            return LimitedAnswer([], next_us=next_us or None, held_back=True)
-        jobs = yield from _take(claim, chosen, now)
-        ids = [job.id for job in jobs]
-        if ids:
-            for each in shared:
-                each.let_in(ids, now)
-                yield from each.charge(claim, ids, now)
-        more, next_at = yield from _answer(claim, partitions, now)
-        yield from _put([*partitions, *(shared if ids else [])], now)
-        rows = yield Statement("limit_next_signal", _claim_params(claim, now))
-        nexts = [at for at in (next_at, rows[0][0]) if at is not None]
-        opened = {each.id for each in partitions}
-        left = sum(row[3] not in opened for row in called)
-        asked = len({row[3] for row in called})
-        return LimitedAnswer(
-            jobs, len(called), asked, left + more, min(nexts) - now if nexts else None
-        )
+            each.let_in(ids, now)
+            yield from each.charge(claim, ids, now)
+    more, next_at = yield from _answer(claim, partitions, now)
+    yield from _put([*partitions, *(shared if ids else [])], now)
+    rows = yield Statement("limit_next_signal", _claim_params(claim, now))
+    nexts = [at for at in (next_at, rows[0][0]) if at is not None]
+    opened = {each.id for each in partitions}
+    left = sum(row[3] not in opened for row in called)
+    asked = len({row[3] for row in called})
+    return LimitedAnswer(jobs, len(called), asked, left + more, min(nexts) - now if nexts else None)
+
+
+class SqliteLimitStore(LimitStore):
+    """Limits, set in several statements."""
 
     def enqueue(
         self, jobs: Sequence[QueuedJob], ordered: bool, now: Instant | None = None

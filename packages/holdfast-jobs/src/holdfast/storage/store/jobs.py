@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core.ids import ids_beginning
 from holdfast.core.instants import Expiry, Instant
+from holdfast.core.partitions import LimitedAnswer, LimitedClaim, SignalMark
 from holdfast.core.records import (
     AttemptRecord,
     Claim,
@@ -51,6 +52,7 @@ from holdfast.storage.store.params import (
     fetch_set,
     fetch_value,
     items,
+    lists,
     texts,
 )
 
@@ -135,6 +137,15 @@ class JobStore(Lists[JobRecord]):
             probes = {**_probe_params(claim.probes), "classes": document(claim.classes)}
             rows = yield Statement("job_claim", {**probes, **shared})
         return [ClaimedJob(*row) for row in rows]
+
+    def claim_limited(self, claim: LimitedClaim, now: Instant | None = None) -> Op[LimitedAnswer]:
+        """Poll the partitions of a type that have signals, and take what they let through. One statement.
+
+        Concurrency: partitions, jobs and signals that others hold are left to another poll, and nothing waits for them.
+        """
+        name = "limit_claim" if claim.max_cost is None else "limit_claim_by_cost"
+        rows = yield Statement(name, {**_limited_params(claim), "now": now})
+        return _limited_answer(rows)
 
     def next_due(
         self,
@@ -304,6 +315,48 @@ def _probe_params(probes: Sequence[Probe]) -> dict[str, Value]:
 
 def _numbers(values: Iterable[int | None]) -> str:
     return array(["null" if each is None else str(each) for each in values])
+
+
+def _limited_params(claim: LimitedClaim) -> dict[str, Value]:
+    return {
+        **msgspec.structs.asdict(claim.per_key),
+        "max_cost": claim.max_cost,
+        "type": claim.type,
+        "worker": claim.worker,
+        "limit": claim.limit,
+        "window": claim.window,
+        "partitions": claim.partitions,
+        "shared": document(claim.shared),
+        "ordered": claim.ordered,
+        "holds": claim.holds,
+        "weights": document(claim.weights),
+        "per_round": claim.per_round,
+        "batch": claim.batch.size if claim.batch else None,
+        "batch_wait_ms": claim.batch.wait_ms if claim.batch else 0,
+        "calls": claim.calls,
+        "priorities": array([str(each.priority) for each in claim.marks]),
+        "mark_ats": array([str(each.at) for each in claim.marks]),
+        "mark_ns": array([str(each.n) for each in claim.marks]),
+        "allow_crashed": claim.allow_crashed,
+        "commit": claim.commit,
+        "reads": claim.reads,
+        **msgspec.structs.asdict(claim.lease),
+    }
+
+
+def _limited_answer(rows: Sequence[Row]) -> LimitedAnswer:
+    """Read a poll: every row repeats what it says of the whole, and a row without a job says nothing else."""
+    signals, partitions, left, room, next_us, marks = rows[0][:6]
+    return LimitedAnswer(
+        [ClaimedJob(*row[6:]) for row in rows if row[6] is not None],
+        signals,
+        partitions,
+        left,
+        next_us,
+        held_back=room == 0,
+        busy=room < 0,
+        marks=tuple(SignalMark(*each) for each in lists(marks)),
+    )
 
 
 def _columns(completions: Sequence[Finish]) -> dict[str, str]:

@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from holdfast.core.instants import Instant
 from holdfast.core.partitions import (
     HeldQueue,
-    LimitedAnswer,
-    LimitedClaim,
     LimitSetting,
     PartitionPlace,
     PartitionRecord,
     PartitionState,
     QueuedJob,
-    SignalMark,
     UnqueuedJob,
 )
-from holdfast.core.records import ClaimedJob
-from holdfast.storage.operation import Op, Row, Statement, Value
-from holdfast.storage.store.params import (
-    array,
-    document,
-    fetch,
-    fetch_set,
-    fetch_value,
-    has_rows,
-    lists,
-    texts,
-)
+from holdfast.storage.operation import Op, Statement, Value
+from holdfast.storage.store.params import document, fetch, fetch_set, fetch_value, has_rows, texts
 
 MAX_COUNTED = 10_000
 """Where counts of a queue stop."""
@@ -38,15 +23,6 @@ MAX_COUNTED = 10_000
 
 class LimitStore:
     """Partitions: who may run, who waits, and what was set for them."""
-
-    def claim(self, claim: LimitedClaim, now: Instant | None = None) -> Op[LimitedAnswer]:
-        """Poll the partitions of a type that have signals, and take what they let through. One statement.
-
-        Concurrency: partitions, jobs and signals that others hold are left to another poll, and nothing waits for them.
-        """
-        name = "limit_claim" if claim.max_cost is None else "limit_claim_by_cost"
-        rows = yield Statement(name, {**_params(claim), "now": now})
-        return answer_of(rows)
 
     def unqueued(self, type: str, limit: int, reads: int | None = None) -> Op[list[UnqueuedJob]]:
         """Read jobs of a limited type that wait in no partition yet, up to a version. One statement."""
@@ -153,45 +129,3 @@ class LimitStore:
     def _signal_queues(self, id: str, now: Instant | None) -> Op[None]:
         """Have the queues polled that a setting concerns, where its own statement does not."""
         yield from ()
-
-
-def _params(claim: LimitedClaim) -> dict[str, Value]:
-    return {
-        **msgspec.structs.asdict(claim.per_key),
-        "max_cost": claim.max_cost,
-        "type": claim.type,
-        "worker": claim.worker,
-        "limit": claim.limit,
-        "window": claim.window,
-        "partitions": claim.partitions,
-        "shared": document(claim.shared),
-        "ordered": claim.ordered,
-        "holds": claim.holds,
-        "weights": document(claim.weights),
-        "per_round": claim.per_round,
-        "batch": claim.batch.size if claim.batch else None,
-        "batch_wait_ms": claim.batch.wait_ms if claim.batch else 0,
-        "calls": claim.calls,
-        "priorities": array([str(each.priority) for each in claim.marks]),
-        "mark_ats": array([str(each.at) for each in claim.marks]),
-        "mark_ns": array([str(each.n) for each in claim.marks]),
-        "allow_crashed": claim.allow_crashed,
-        "commit": claim.commit,
-        "reads": claim.reads,
-        **msgspec.structs.asdict(claim.lease),
-    }
-
-
-def answer_of(rows: Sequence[Row]) -> LimitedAnswer:
-    """Read a poll: every row repeats what it says of the whole, and a row without a job says nothing else."""
-    signals, partitions, left, room, next_us, marks = rows[0][:6]
-    return LimitedAnswer(
-        [ClaimedJob(*row[6:]) for row in rows if row[6] is not None],
-        signals,
-        partitions,
-        left,
-        next_us,
-        held_back=room == 0,
-        busy=room < 0,
-        marks=tuple(SignalMark(*each) for each in lists(marks)),
-    )
