@@ -187,7 +187,8 @@ class DurableFunction:
             )
 
         number = 1
-        while (retried := _retry_id(id, number)) in self.history.records:
+        tried = self.history.is_replay
+        while tried and (retried := _retry_id(id, number)) in self.history.records:
             yield from self._sleep_until(retried, 0)
             number += 1
         while True:

@@ -40,7 +40,7 @@ class StepDriver:
         self._running = 0
         self._quiet: asyncio.Future[None] | None = None
         self._goes_back = False
-        self.is_used = bool(history.records)
+        self.is_used = history.is_replay
         """Whether the handler is a durable function in this attempt."""
         self._is_async = attempt.type.executor == "loop"
         self.parking = Parking(self._is_idle, history.is_behind, attempt)

@@ -69,6 +69,7 @@ class StepHistory:
         self._attempt = attempt
         self._reach = reach
         self.records = {each.id: each for each in records}
+        self.is_replay = bool(self.records)
         self.children = {each.chain_id: each for each in children}
         self.unasked = {each.id: each for each in self.records.values() if _is_asked_for(each)}
         self._lazy: list[NewStep | ClosedStep] = []

@@ -41,13 +41,11 @@ returning job_id::text, name, key, nth, holdfast.us(until);
 
 -- name: step_record_done
 -- The same of one step that is done and is not the first record of its attempt, at less than the batch costs.
-with live as (
-  select q.fence from holdfast.queue q where q.job_id = :job_id::uuid and q.token = :token::uuid
-     for share skip locked)
 insert into holdfast.step (job_id, name, key, nth, position, kind, state, output, arguments, undo, fence, started_at, finished_at)
 select :job_id::uuid, :name, :key, :nth::integer, :position::integer, :kind, 'done', :output, :arguments::bigint, :undo::boolean,
        l.fence, to_timestamp(:started_at::float8 / 1000000), holdfast.moment(:now::bigint)
-  from live l
+  from (select q.fence from holdfast.queue q where q.job_id = :job_id::uuid and q.token = :token::uuid
+           for share skip locked) l
 on conflict do nothing
 returning 1;
 
