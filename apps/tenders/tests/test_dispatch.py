@@ -64,6 +64,16 @@ async def test_a_call_has_at_most_a_hundred_pushes_and_a_run_starts_at_most_its_
     assert len({each.token for each in server.accepted}) == len(server.accepted) == 230
 
 
+async def test_a_second_has_at_most_600_pushes(pushing: Pushing, server: PushServer) -> None:
+    await add_deliveries(await add_tender(), 650)
+    assert await dispatch(make_run("dispatch", "w-1", 1_000)) == 650
+    await pushing.kit.run_until_idle_async()
+    assert len(server.accepted) == 600
+    pushing.clock.advance(timedelta(seconds=1))
+    await pushing.kit.run_until_idle_async()
+    assert len({each.token for each in server.accepted}) == len(server.accepted) == 650
+
+
 async def test_a_delivery_that_has_a_job_is_not_started_again(
     pushing: Pushing, server: PushServer
 ) -> None:
