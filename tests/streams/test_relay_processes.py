@@ -11,14 +11,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis.asyncio
 
 from holdfast import Holdfast
-from holdfast_streams import JetStream
+from holdfast_streams import JetStream, RedisStream
 from holdfast_streams.reader_store import EARLIEST, READERS
-from tests.streams.broker_servers import JetCluster, jetstream_server
-from tests.streams.relay_scene import messages, order_breaks, reading, stored
+from tests.streams.broker_servers import JetCluster, jetstream_server, redis_server
+from tests.streams.relay_scene import LINES, messages, order_breaks, reading, stored
 from tests.streams.scene import Scene
 from tests.support.frozen_process import freeze
 from tests.support.installation import embedded_binaries
@@ -32,7 +34,7 @@ import os, time
 from pathlib import Path
 
 from holdfast import Holdfast
-from holdfast_streams import JetStream, add_streams
+from holdfast_streams import JetStream, RedisStream, add_streams
 
 def encode(event):
     if os.environ.get("HOLD"):
@@ -41,10 +43,12 @@ def encode(event):
             time.sleep(0.01)
     return b'{"n": %d}' % event.data["n"]
 
+url = os.environ["TO"]
+kind = RedisStream if url.startswith("redis") else JetStream
 app = Holdfast()
 add_streams(app).relay(
     "order.*",
-    to=JetStream(os.environ["TO"], stream="ORDERS"),
+    to=kind(url, stream="ORDERS"),
     name="feed",
     since="earliest",
     encode=encode,
@@ -57,7 +61,12 @@ LEASE_MS = 1_500
 
 @contextmanager
 def relaying(
-    folder: Path, url: str, to: JetStream, name: str, hold: bool = False, batch: int = 50
+    folder: Path,
+    url: str,
+    to: JetStream | RedisStream,
+    name: str,
+    hold: bool = False,
+    batch: int = 50,
 ) -> Iterator[WarmProcess]:
     """Have a worker relay; it does not outlive the block, stopped or not."""
     (folder / "feed.py").write_text(APPLICATION)
@@ -88,6 +97,20 @@ async def check(to: JetStream, total: int) -> None:
     assert len(numbers) == total
     assert sorted(numbers) == list(range(total))
     assert order_breaks([(m.headers["ce-subject"], json.loads(m.data)["n"]) for m in found]) == 0
+
+
+async def check_redis(to: RedisStream, total: int) -> None:
+    """Read the lines' streams: each event once, in order per key."""
+    client: Any = redis.asyncio.Redis.from_url(to.url)
+    found = [
+        (fields[b"ce-subject"].decode(), json.loads(fields[b"data"])["n"])
+        for line in range(LINES)
+        for _, fields in await client.xrange(f"{to.stream}:{line}")
+    ]
+    await client.aclose()
+    assert len(found) == total
+    assert sorted(n for _, n in found) == list(range(total))
+    assert order_breaks(found) == 0
 
 
 def is_done(app: Holdfast) -> bool:
@@ -133,6 +156,52 @@ async def test_killed_relays_and_a_killed_node_leave_each_event_once_and_in_orde
         async with reading(to) as sink:
             info = await sink._ask("STREAM.INFO.ORDERS")  # type: ignore[attr-defined]
             assert info["config"]["num_replicas"] == 3
+    scene.app.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "keeps"),
+    [
+        ("postgres", True),
+        ("sqlite", False),
+        pytest.param("postgres", False, marks=pytest.mark.torture),
+        pytest.param("sqlite", True, marks=pytest.mark.torture),
+    ],
+    ids=["postgres-kept", "sqlite-lost", "postgres-lost", "sqlite-kept"],
+    indirect=["url"],
+)
+async def test_killed_relays_and_a_killed_redis_leave_each_event_once_and_in_order(
+    scene: Scene, tmp_path: Path, keeps: bool
+) -> None:
+    # Without a file, each kill of Redis loses all streams, which are sent again from the log.
+    scene.app.database.run(READERS.register("feed", "relay", ["order.*"], EARLIEST))
+    total = 1_000
+    with redis_server(keeps) as server:
+        to = RedisStream(f"redis://127.0.0.1:{server.port}/0", stream="ORDERS")
+        publishing = asyncio.create_task(asyncio.to_thread(publish, scene.app, total, 40))
+        for turn in range(2):
+            with (
+                relaying(tmp_path, scene.url, to, f"left{turn}"),
+                relaying(tmp_path, scene.url, to, f"right{turn}"),
+            ):
+                before = moved(scene.app)
+                await until(
+                    lambda before=before: (  # type: ignore[misc]
+                        moved(scene.app) > before or (publishing.done() and is_done(scene.app))
+                    )
+                )
+                server.stop()
+                # Leaving the block kills both relays, whatever they are doing.
+            server.start()
+        await publishing
+        with relaying(tmp_path, scene.url, to, "last"):
+            async with reading(to) as sink:
+
+                async def is_whole() -> bool:
+                    return is_done(scene.app) and len(await stored(sink)) >= total
+
+                await until(is_whole)
+        await check_redis(to, total)
     scene.app.close()
 
 
