@@ -193,14 +193,14 @@ class Campaign:
     def _warm_up(self, scene: FaultScene) -> None:
         """Wait until jobs are completed and events taken before anything is broken. Raises: CampaignStalled."""
         deadline = now() + WARM_UP_S
-        while (missing := self._missing()) is not None:
+        while (missing := self._find_gap()) is not None:
             for each in (*scene.workers, *scene.producers):
                 each.check()
             if now() > deadline:
                 raise CampaignStalled(f"no {missing} within {WARM_UP_S:.0f} seconds")
             time.sleep(POLL_S)
 
-    def _missing(self) -> str | None:
+    def _find_gap(self) -> str | None:
         """Return what has not happened yet."""
         last = self.samples[-1] if self.samples else None
         if last is None or not last.ended:
