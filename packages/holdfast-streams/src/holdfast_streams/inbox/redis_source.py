@@ -120,7 +120,7 @@ class RedisSource:
 
     async def _read(self, limit: int, wait_s: float) -> list[BrokerDelivery]:
         if not self._keys:
-            raise _missing(self._stream)
+            raise _name_missing(self._stream)
         try:
             answer: Any = await self._client.xreadgroup(
                 self._group,
@@ -195,7 +195,7 @@ class RedisLines:
         except _ERRORS as error:
             raise _away(error) from error
         if not there:
-            raise _missing(self._stream)
+            raise _name_missing(self._stream)
 
     async def begin(self, line: str, place: str | None) -> RedisFeed:
         return RedisFeed(self._client, self._inbox, line, place or "0-0")
@@ -266,7 +266,7 @@ def _by_key(deliveries: Sequence[BrokerDelivery]) -> dict[str, list[Any]]:
     return found
 
 
-def _missing(stream: RedisStream) -> BrokerAway:
+def _name_missing(stream: RedisStream) -> BrokerAway:
     return BrokerAway(f"Redis has no stream {stream.stream}", help=MISSING_HELP)
 
 
