@@ -101,5 +101,5 @@ def _pairs(always: list[tuple[str, str]], tortured: list[tuple[str, str]]) -> py
 PAIRS = _pairs(STRAIGHT, CROSSED)
 """Each store and each broker once, because what reads a broker knows of no store; the rest with `-m torture`."""
 
-CROSSED_PAIRS = _pairs(CROSSED, STRAIGHT)
+CROSSED_PAIRS = _pairs(CROSSED, [*STRAIGHT, ("other_postgres", "redis")])
 """The other way round, for tests of processes that are killed: so each pair is in every run of the tests."""
