@@ -216,8 +216,12 @@ async def test_a_relay_that_was_stopped_past_its_lease_is_refused_by_the_stream(
 async def make_stream(to: JetStream) -> None:
     """Make the stream before its relay does, so that it forgets after a second what it was sent."""
     wanted = {
-        "name": to.stream, "subjects": [f"{to.stream}.>"], "storage": "file",
-        "num_replicas": 3, "allow_atomic": True, "duplicate_window": 1_000_000_000,
+        "name": to.stream,
+        "subjects": [f"{to.stream}.>"],
+        "storage": "file",
+        "num_replicas": 3,
+        "allow_atomic": True,
+        "duplicate_window": 1_000_000_000,
     }
     async with reading(to) as sink:
         made = await sink._ask(f"STREAM.UPDATE.{to.stream}", wanted)  # type: ignore[attr-defined]
