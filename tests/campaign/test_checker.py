@@ -11,14 +11,18 @@ from holdfast_chaos.checker import (
     LeftJob,
     LeftReap,
     LeftRows,
+    TakenEvent,
     judge,
     percentile,
 )
 from holdfast_chaos.journal import (
+    EventsAcked,
+    EventsUndone,
     FaultRecord,
     HandlerBegan,
     History,
     Journal,
+    PublishedEvent,
     StartsAcked,
     StartsUndone,
     WriteRefused,
@@ -109,6 +113,75 @@ def test_a_chain_that_was_rolled_back_and_exists_breaks_a_law() -> None:
     told.undone.append(StartsUndone(1.0, ["b"]))
     given = rows(row(), row("b", chain="b"), effects=(("a", 1), ("b", 1)))
     assert laws(judge(told, given, LEASE_S)) == ["rolled-back-is-gone"]
+
+
+A1, A2, B1 = (PublishedEvent(*each) for each in (("t1", "a", 1), ("t2", "a", 2), ("t3", "b", 1)))
+
+
+def publishing(
+    *taken: PublishedEvent, faults: tuple[FaultRecord, ...] = (kill(50.0),)
+) -> tuple[History, LeftRows]:
+    """Two events of a key and one of another, all acknowledged, and what was taken of them."""
+    told, left = history(began(2.0, 1), faults=faults), rows(row())
+    told.events.append(EventsAcked(2.0, [A1, A2, B1]))
+    left.taken += [TakenEvent(each.tag, each.key, each.n) for each in taken]
+    left.keys = {"a": 2, "b": 1}
+    return told, left
+
+
+@pytest.mark.parametrize("taken", [(A1, A2, B1), (B1, A1, A2), (A1, B1, A2)])
+def test_events_that_are_taken_once_in_the_order_of_their_keys_are_green(
+    taken: tuple[PublishedEvent, ...],
+) -> None:
+    verdict = judge(*publishing(*taken), LEASE_S, has_events=True)
+    assert (verdict.verdict, verdict.events) == ("green", 3)
+
+
+@pytest.mark.parametrize(
+    ("taken", "law"),
+    [
+        ((A1, B1), "events-arrive"),
+        ((A1, A2, B1, A2), "events-once"),
+        ((A2, A1, B1), "events-in-order"),
+    ],
+)
+def test_an_event_that_is_lost_repeated_or_out_of_order_breaks_its_law(
+    taken: tuple[PublishedEvent, ...], law: str
+) -> None:
+    verdict = judge(*publishing(*taken), LEASE_S, has_events=True)
+    assert (laws(verdict), verdict.verdict) == ([law], "red")
+    assert verdict.events_lost + verdict.events_twice + verdict.events_out_of_order == 1
+
+
+def test_an_event_that_was_committed_without_an_answer_must_be_taken_too() -> None:
+    told, left = publishing(A1, A2, B1)
+    left.keys["b"] = 2
+    verdict = judge(told, left, LEASE_S, has_events=True)
+    assert (laws(verdict), verdict.events_lost) == (["events-arrive"], 1)
+    assert verdict.broken[0].named == ["event 2 of b was committed and not taken"]
+
+
+def test_an_event_that_was_rolled_back_and_taken_breaks_a_law() -> None:
+    told, left = publishing(A1, A2, B1)
+    told.events_undone.append(EventsUndone(1.0, ["t9"]))
+    left.taken.append(TakenEvent("t9", "c", 1))
+    assert laws(judge(told, left, LEASE_S, has_events=True)) == ["rolled-back-is-gone"]
+
+
+@pytest.mark.parametrize(("promoted_at", "lost", "apart"), [(5.0, 0, 1), (0.5, 1, 0)])
+def test_events_that_an_asynchronous_primary_lost_are_counted_apart(
+    promoted_at: float, lost: int, apart: int
+) -> None:
+    promotion = FaultRecord(1, "promote", promoted_at, promoted_at, is_outage=True, is_lossy=True)
+    told, left = publishing(A1, A2, faults=(promotion,))
+    del left.keys["b"]
+    verdict = judge(told, left, LEASE_S, has_events=True)
+    assert (verdict.events_lost, verdict.events_lost_by_failover) == (lost, apart)
+
+
+def test_a_campaign_whose_events_were_never_acknowledged_is_unknown() -> None:
+    verdict = judge(history(began(2.0, 1)), rows(row()), LEASE_S, has_events=True)
+    assert (verdict.verdict, verdict.reasons) == ("unknown", ["no event was acknowledged"])
 
 
 @pytest.mark.parametrize("fence", [1, 2])

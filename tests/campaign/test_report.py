@@ -71,7 +71,7 @@ def test_figures_and_laws_are_those_of_the_verdict() -> None:
     assert figures["started twice"] == "1, 1 explained"
     assert figures["recovery p50"] == "1.00 s"
     assert figures["restart p50"] == "2.00 s"
-    assert [each["count"] for each in law_rows(result)] == [0] * 8
+    assert [each["count"] for each in law_rows(result)] == [0] * 11
     assert {each["name"]: each["count"] for each in law_rows(make_result(lost=True))} == {
         **dict.fromkeys((each["name"] for each in law_rows(result)), 0),
         "acknowledged-ends": 1,
@@ -81,9 +81,11 @@ def test_figures_and_laws_are_those_of_the_verdict() -> None:
 def test_json_has_the_figures_that_scripts_read() -> None:
     found = make_result().to_json()
     assert json.loads(json.dumps(found))["plan"]["workers"] == 3
-    assert list(found)[:13] == [
+    assert list(found)[:19] == [
         *("jobs", "faults", "lost", "lost_by_failover", "duplicates", "duplicates_explained"),
-        *("fencing_violations", "refused_zombie_writes", "recovery_p50_s", "recovery_p99_s"),
+        *("fencing_violations", "refused_zombie_writes", "events", "events_lost"),
+        *("events_lost_by_failover", "events_twice", "events_out_of_order", "refused_lines"),
+        *("recovery_p50_s", "recovery_p99_s"),
         *("restart_p50_s", "restart_p99_s", "verdict"),
     ]
 
@@ -104,9 +106,9 @@ def test_the_terminal_shows_phase_rates_and_faults(tmp_path: Path) -> None:
     campaign.phase = "faults"
     campaign.history.append(FaultRecord(1, "kill", 3.0, 3.5, "worker-1"))
     campaign.samples += [
-        CampaignSample(1.0, 0, 5),
-        CampaignSample(2.0, 50, 7),
-        CampaignSample(3.0, None, None),
+        CampaignSample(1.0, 0, 5, 0, 3),
+        CampaignSample(2.0, 50, 7, 30, 4),
+        CampaignSample(3.0, None, None, None, None),
     ]
     console = Console(width=100, record=True, file=(tmp_path / "drawn").open("w"))
     console.print(CampaignView(campaign))
@@ -114,6 +116,7 @@ def test_the_terminal_shows_phase_rates_and_faults(tmp_path: Path) -> None:
     drawn = console.export_text()
     assert "seed 7  faults  0/10 s" in drawn
     assert "50 ended, 7 open" in drawn
+    assert "events  30 taken, 4 behind" in drawn
     assert "#1 kill worker-1 0.5 s" in drawn
 
 

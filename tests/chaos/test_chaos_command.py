@@ -62,8 +62,12 @@ def test_a_campaign_on_sqlite_keeps_all_laws_and_writes_its_page_and_record(tmp_
     assert set(found["faults"]) <= {"kill", "kill_producer", "write_lock", "deploy"}
     assert (found["lost"], found["fencing_violations"], found["broken"]) == (0, 0, [])
     assert found["duplicates"] == found["duplicates_explained"]
+    assert found["events"] > 0
+    assert (found["events_lost"], found["events_twice"], found["events_out_of_order"]) == (0, 0, 0)
     page = (tmp_path / "page.html").read_text()
     assert "Campaign with seed 4" in page
+    assert f"<span>events</span><b>{found['events']:,}</b>" in page
+    assert "events-in-order" in page
     assert "<script" not in page
     (record,) = json.loads((tmp_path / "campaigns.json").read_text())
     assert (record["store"], record["seed"], record["jobs"]) == ("SQLite", 4, found["jobs"])
@@ -75,6 +79,7 @@ def test_a_campaign_on_a_server_of_its_own_keeps_all_laws(tmp_path: Path) -> Non
     found = result_of(chaos(tmp_path, *QUICK, *words, "json"))
     assert (found["verdict"], found["broken"], found["lost"]) == ("green", [], 0)
     assert sum(found["faults"].values()) >= 3
+    assert found["events"] > 0
     assert found["store"].startswith("PostgreSQL")
 
 
@@ -91,6 +96,8 @@ def test_a_users_handlers_run_in_a_schema_of_their_own_on_a_given_server(
     assert (found["verdict"], found["broken"]) in [("green", []), ("unknown", [])]
     assert found["jobs"] > 0
     assert found["skipped"]["restart"] == "the server is not one that this command started"
+    assert found["skipped"]["events"] == "they are published beside our own job types only"
+    assert found["events"] == 0
     assert not (tmp_path / "never-opened.db").exists()
     with psycopg.connect(postgres_url) as connection:
         kept = "select 1 from pg_namespace where nspname = 'chaos_here'"
@@ -137,6 +144,28 @@ def test_job_types_that_need_no_input_are_started_by_themselves(tmp_path: Path) 
     words = ("--only", "kill", "--seconds", "2", "--every", "1", "--workers", "1", "-o", "json")
     found = result_of(chaos(tmp_path, "shop:app", *words))
     assert found["plan"]["starts"] == [["cache.warm", None]]
+
+
+WITHOUT_STREAMS = """
+import importlib.util
+
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: (
+    None if name == "holdfast_streams" else find_spec(name, *more)
+)
+"""
+
+
+def test_without_streams_a_campaign_publishes_no_events_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_STREAMS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = chaos(tmp_path, "--only", "kill", *QUICK, "--seconds", "3", "-o", "json")
+    found = result_of(done)
+    assert found["jobs"] > 0
+    assert found["events"] == 0
+    assert found["skipped"]["events"] == "holdfast-streams is not installed"
 
 
 def test_a_campaign_without_faults_is_unknown(tmp_path: Path) -> None:

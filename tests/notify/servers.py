@@ -134,14 +134,15 @@ class FreezablePostgres:
         return psutil.Process(int(lines[0]))
 
 
-def redis_server() -> LeashedServer:
-    """Start Redis without persistence."""
+def redis_server(keeps: bool = False) -> LeashedServer:
+    """Start Redis; without persistence, unless it is to keep what it has."""
     program = shutil.which("redis-server")
     if program is None:
         skip_because_absent("redis-server", "On Debian or Ubuntu: apt-get install redis-server")
-    return LeashedServer(
-        lambda port: [program, "--bind", "127.0.0.1", "--port", str(port), "--save", ""]
-    )
+    words = [program, "--bind", "127.0.0.1", "--save", ""]
+    if keeps:
+        words += ["--appendonly", "yes", "--appendfsync", "always"]
+    return LeashedServer(lambda port: [*words, "--port", str(port)])
 
 
 def nats_server() -> LeashedServer:

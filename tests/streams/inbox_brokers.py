@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any, Protocol
 
 import msgspec
@@ -12,8 +11,7 @@ import redis.asyncio
 
 from holdfast_streams import JetStream, RedisStream
 from tests.notify.servers import LeashedServer
-from tests.streams.broker_servers import jetstream_server
-from tests.support.absent import skip_because_absent
+from tests.streams.broker_servers import jetstream_server, redis_server
 
 
 class Broker(Protocol):
@@ -63,13 +61,7 @@ class RedisBroker:
     """A stream of Redis that outlives the server."""
 
     def __init__(self) -> None:
-        program = shutil.which("redis-server")
-        if program is None:
-            skip_because_absent("redis-server", "On Debian or Ubuntu: apt-get install redis-server")
-        words = [program, "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"]
-        self.server = LeashedServer(
-            lambda port: [*words, "--appendfsync", "always", "--port", str(port)]
-        )
+        self.server = redis_server(keeps=True)
         self.url = f"redis://127.0.0.1:{self.server.port}/0"
         self.source = RedisStream(self.url, stream="payments", group="shop")
 
@@ -109,5 +101,5 @@ def _pairs(always: list[tuple[str, str]], tortured: list[tuple[str, str]]) -> py
 PAIRS = _pairs(STRAIGHT, CROSSED)
 """Each store and each broker once, because what reads a broker knows of no store; the rest with `-m torture`."""
 
-CROSSED_PAIRS = _pairs(CROSSED, STRAIGHT)
+CROSSED_PAIRS = _pairs(CROSSED, [*STRAIGHT, ("other_postgres", "redis")])
 """The other way round, for tests of processes that are killed: so each pair is in every run of the tests."""

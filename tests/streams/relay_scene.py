@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from typing import Any
 
 import nats
 import nats.errors
+import redis.asyncio
 
 from holdfast_streams import JetStream, RedisStream
 from holdfast_streams.relay.jetstream_sink import JetStreamSink
@@ -70,6 +72,28 @@ async def _read_all(to: JetStream) -> list[Any]:
         return [await subscription.next_msg(timeout=10) for _ in range(count)]
     finally:
         await client.close()
+
+
+async def numbers(to: JetStream | RedisStream) -> list[tuple[str, int]]:
+    """Keys and numbers of all that a broker has, in its order: JetStream's, or that of each line in Redis."""
+    if isinstance(to, JetStream):
+        return [(m.headers["ce-subject"], json.loads(m.data)["n"]) for m in await messages(to)]
+    client: Any = redis.asyncio.Redis.from_url(to.url)
+    found = [
+        (fields[b"ce-subject"].decode(), json.loads(fields[b"data"])["n"])
+        for line in range(LINES)
+        for _, fields in await client.xrange(f"{to.stream}:{line}")
+    ]
+    await client.aclose()
+    return found
+
+
+async def check_each_once(to: JetStream | RedisStream, total: int) -> None:
+    """Read what a broker has: each number below the total once, in order per key."""
+    found = await numbers(to)
+    assert len(found) == total
+    assert sorted(n for _, n in found) == list(range(total))
+    assert order_breaks(found) == 0
 
 
 def published(scene: Scene) -> set[str]:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from typing import Any
 
 import psycopg
+import pytest
 
 from holdfast import Holdfast
 from holdfast.core.events import Event
@@ -19,6 +20,12 @@ from tests.support.until import until
 
 CREATE = """create table if not exists taken (
   n integer not null, key text, place bigint, line integer, at_process integer)"""
+
+
+ON_EVERY_SERVER = pytest.mark.parametrize(
+    "url", ["postgres", "sqlite", "other_postgres"], indirect=True
+)
+"""SQLite, and both versions of PostgreSQL: for what rests on their locks and on the order of their commits."""
 
 
 class Scene:

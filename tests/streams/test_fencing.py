@@ -12,7 +12,9 @@ from holdfast_streams.consumer import ConsumerDelivery
 from holdfast_streams.errors import LineLost
 from holdfast_streams.reader_store import LINES, READERS, LineStore, LineToken
 from tests.streams.deliveries import Process
-from tests.streams.scene import Scene
+from tests.streams.scene import ON_EVERY_SERVER, Scene
+
+pytestmark = ON_EVERY_SERVER
 
 
 @pytest.fixture

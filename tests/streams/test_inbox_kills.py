@@ -18,6 +18,7 @@ import pytest
 
 from tests.streams.inbox_brokers import CROSSED_PAIRS, KINDS, NatsBroker, RedisBroker
 from tests.streams.inbox_scene import InboxScene, signed
+from tests.streams.scene import ON_EVERY_SERVER
 from tests.support.until import PATIENCE_S, until
 from tests.support.warm_python import LIBRARIES, WarmProcess
 
@@ -157,6 +158,7 @@ async def post_thrice_each(folder: Path, scene: InboxScene, posts: int, kill_aft
     return kills
 
 
+@ON_EVERY_SERVER
 async def test_webhooks_sent_three_times_each_to_a_server_that_is_killed_count_once(
     inbox: InboxScene, tmp_path: Path
 ) -> None:

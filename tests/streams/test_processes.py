@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from holdfast_streams.reader_store import READERS
-from tests.streams.scene import Scene
+from tests.streams.scene import ON_EVERY_SERVER, Scene
 from tests.support.until import PATIENCE_S, until
 from tests.support.warm_python import WarmProcess
 from tests.support.worker_process import worker_process
@@ -75,6 +75,7 @@ def register(scene: Scene) -> None:
     scene.app.database.run(READERS.register("revenue", "consumer", ["order.*"], None))
 
 
+@ON_EVERY_SERVER
 async def test_sums_are_exact_however_often_processes_are_killed(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -145,10 +146,10 @@ async def test_sums_of_a_million_events_are_exact_with_a_kill_every_two_seconds(
     scene.app.close()
 
 
+@pytest.mark.parametrize("url", ["postgres", "other_postgres"], indirect=True)
 async def test_the_writes_of_a_process_that_was_stopped_past_its_lease_are_refused(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    scene: Scene, tmp_path: Path
 ) -> None:
-    scene = Scene(postgres_url)
     register(scene)
     scene.publish(*range(40), key="a")
     log = tmp_path / "first"

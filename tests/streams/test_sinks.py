@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast_streams import JetStream, RedisStream
-from holdfast_streams.errors import EventRefused, StreamUnfit
+from holdfast_streams.errors import BrokerAway, EventRefused, StreamUnfit
 from holdfast_streams.relay.jetstream_sink import JetStreamSink
 from holdfast_streams.relay.redis_sink import RedisSink
 from holdfast_streams.relay.sink import LineEnd
-from tests.notify.servers import LeashedServer
+from tests.notify.servers import LeashedServer, nats_server
 from tests.streams.broker_servers import jetstream_server, redis_server
 from tests.streams.sink_conformance import MakeSink, SinkConformance, messages, places
 
@@ -35,6 +35,14 @@ class TestJetStream(SinkConformance):
         with pytest.raises(StreamUnfit, match="holdfast streams recreate"):
             await sink.open(creates=False)
         await sink.close()
+
+    async def test_a_server_without_jetstream_is_named(self) -> None:
+        with nats_server() as plain:
+            sink = JetStreamSink(JetStream(f"nats://127.0.0.1:{plain.port}", stream="ORDERS"))
+            with pytest.raises(BrokerAway, match=r"HF186.*without JetStream.*-js") as caught:
+                await sink.open(creates=True)
+            assert caught.value.state == "away"
+            await sink.close()
 
     async def test_a_stream_without_atomic_batches_is_not_fed(self, server: LeashedServer) -> None:
         sink = JetStreamSink(JetStream(f"127.0.0.1:{server.port}", stream="ORDERS"))

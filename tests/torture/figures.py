@@ -47,7 +47,10 @@ def _broken(campaign: Mapping[str, Any]) -> Iterator[str]:
     name = campaign["store"]
     if campaign["verdict"] != "green":
         yield f"{name}: {campaign['verdict']}"
-    for figure in ("lost", "lost_by_failover", "fencing_violations"):
+    for figure in (
+        *("lost", "lost_by_failover", "fencing_violations"),
+        *("events_lost", "events_lost_by_failover", "events_twice", "events_out_of_order"),
+    ):
         if campaign[figure]:
             yield f"{name}: {campaign[figure]} {figure.replace('_', ' ')}"
     if campaign["duplicates"] != campaign["duplicates_explained"]:

@@ -35,6 +35,10 @@ PROMISES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
         "`whole-chains`, `rows-keep-their-laws`",
         lambda each: "all chains whole" if each["verdict"] == "green" else each["verdict"],
     ),
+    "Events are consumed once, in order per key": (
+        "`events-arrive`, `events-once`, `events-in-order`",
+        lambda each: _events(each),
+    ),
     "A dead worker's jobs start again": ("", lambda each: _recovery(each)),
 }
 """What a campaign checks: the guarantee, its laws, and what to say of one campaign."""
@@ -43,6 +47,15 @@ PROMISES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
 def _by_failover(campaign: Mapping[str, Any]) -> str:
     count = campaign["lost_by_failover"]
     return f"; {count} chains with asynchronous primaries" if count else ""
+
+
+def _events(campaign: Mapping[str, Any]) -> str:
+    if "events" not in campaign:
+        return "–"
+    wrong = sum(campaign[f"events_{each}"] for each in ("lost", "twice", "out_of_order"))
+    lost = campaign["events_lost_by_failover"]
+    said = f"{wrong} of {campaign['events']:,} events lost, repeated or out of order"
+    return said + (f"; {lost} lost with asynchronous primaries" if lost else "")
 
 
 def _recovery(campaign: Mapping[str, Any]) -> str:

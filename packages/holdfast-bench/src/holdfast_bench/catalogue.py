@@ -112,14 +112,25 @@ FAMILIES = (
     FigureFamily("durable_functions:measure_replay", ("step_replay",), place="one server"),
     FigureFamily("durable_functions:measure_parked", ("parked",), place="one server"),
     FigureFamily("durable_functions:measure_signals", ("signal_find",), place="one server"),
-    FigureFamily("stream_figures:measure_consume", ("consume",), place="one server", needs=STREAMS),
+    FigureFamily(
+        "stream_figures:measure_consume",
+        ("consume", "consume_by_hand"),
+        place="one server",
+        needs=STREAMS,
+    ),
     FigureFamily(
         "stream_figures:measure_publish", ("publish_logged",), place="one server", needs=STREAMS
     ),
-    FigureFamily("relay_figures:measure_relay", ("relay",), place="one server", needs=RELAYS),
     FigureFamily(
-        "relay_figures:measure_relay_latency", ("relay_p50",), place="one server", needs=RELAYS
+        "relay_figures:measure_relay", ("relay", "relay_cpu"), place="one server", needs=RELAYS
     ),
+    FigureFamily(
+        "relay_figures:measure_relay_latency",
+        ("relay_p50", "relay_p99"),
+        place="one server",
+        needs=RELAYS,
+    ),
+    FigureFamily("inbox_figures:measure_inbox", ("inbox",), place="one server", needs=RELAYS),
     FigureFamily("costs:measure_chain_step", ("chain_step",), place="one server"),
     FigureFamily(
         "retention_figures:measure_retention",
@@ -171,7 +182,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "drain_unkept",
     ),
     "steps": ("steps", "step_lone", "step_replay", "parked", "signal_find"),
-    "streams": ("consume", "publish_logged", "relay", "relay_p50"),
+    "streams": (
+        *("consume", "consume_by_hand", "publish_logged"),
+        *("relay", "relay_cpu", "relay_p50", "relay_p99", "inbox"),
+    ),
     "steady": ("dead_rows", "dead_rows_size", "dead_rows_claim"),
     "sqlite": ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
     "costs": ("chain_step", "archive", "retention", "import_holdfast", "cli_help"),

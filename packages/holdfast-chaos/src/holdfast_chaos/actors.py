@@ -114,6 +114,7 @@ def make_worker(
     settings = {
         "OUTBOX_LEASE_DURATION_MS": str(options.lease_ms),
         "OUTBOX_REAPER_INTERVAL_MS": str(max(100, options.lease_ms // 4)),
+        "HOLDFAST_STREAMS_TAKEOVER_MS": str(max(1_000, options.lease_ms)),
         "WORKER_SHUTDOWN_TIMEOUT_MS": str(int(options.lease_ms * SHUTDOWN_LEASES)),
     }
     words = ["holdfast", "worker", "holdfast_chaos.subject:app", "--slots", str(slots)]

@@ -17,8 +17,17 @@ from holdfast.app import Holdfast
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.version import VERSION
 from holdfast_chaos.actors import CampaignActor, make_producer, make_worker
-from holdfast_chaos.checker import CampaignVerdict, LeftEffect, LeftJob, LeftReap, LeftRows, judge
+from holdfast_chaos.checker import (
+    CampaignVerdict,
+    LeftEffect,
+    LeftJob,
+    LeftReap,
+    LeftRows,
+    TakenEvent,
+    judge,
+)
 from holdfast_chaos.errors import CampaignStalled
+from holdfast_chaos.event_log import refuse_events
 from holdfast_chaos.faults import KINDS, Fault, FaultScene, PlannedFault, make_plan
 from holdfast_chaos.journal import FaultRecord, History, Journal, now, read_journals
 from holdfast_chaos.producer import ProducerOptions
@@ -51,11 +60,17 @@ class CampaignPlan(msgspec.Struct, frozen=True):
 
 
 class CampaignSample(msgspec.Struct, frozen=True):
-    """How far a campaign was at a moment: jobs that had ended, and jobs that had not. None while nothing answers."""
+    """How far a campaign was at a moment; None while nothing answers.
+
+    ended, open: jobs that had ended, and those that had not. taken, behind: events that the consumer had taken, and
+    those that it had not.
+    """
 
     at: float
     ended: int | None
     open: int | None
+    taken: int | None
+    behind: int | None
 
 
 class CampaignResult(msgspec.Struct, frozen=True):
@@ -114,6 +129,10 @@ class Campaign:
         refused = target.refusals()
         wanted = plan.only or tuple(KINDS)
         self.skipped = {kind: refused[kind] for kind in wanted if kind in refused}
+        unpublished = refuse_events(plan.app)
+        self.has_events = unpublished is None
+        if unpublished is not None:
+            self.skipped["events"] = unpublished
         self.kinds = [kind for kind in wanted if kind not in refused]
         self.faults = make_plan(plan.seed, plan.seconds, self.kinds, plan.interval_s)
 
@@ -172,14 +191,21 @@ class Campaign:
         return FaultScene(self.target, workers, producers, self.plan.lease_s, is_own)
 
     def _warm_up(self, scene: FaultScene) -> None:
-        """Wait until jobs are completed before anything is broken. Raises: CampaignStalled."""
+        """Wait until jobs are completed and events taken before anything is broken. Raises: CampaignStalled."""
         deadline = now() + WARM_UP_S
-        while not (self.samples and self.samples[-1].ended):
+        while (missing := self._find_gap()) is not None:
             for each in (*scene.workers, *scene.producers):
                 each.check()
             if now() > deadline:
-                raise CampaignStalled(f"no job was completed within {WARM_UP_S:.0f} seconds")
+                raise CampaignStalled(f"no {missing} within {WARM_UP_S:.0f} seconds")
             time.sleep(POLL_S)
+
+    def _find_gap(self) -> str | None:
+        """Return what has not happened yet."""
+        last = self.samples[-1] if self.samples else None
+        if last is None or not last.ended:
+            return "job was completed"
+        return "event was taken" if self.has_events and not last.taken else None
 
     def _make_faults(self, scene: FaultScene) -> None:
         """Make every planned fault at its time, several at once; return when the last has ended."""
@@ -228,11 +254,11 @@ class Campaign:
         self._note(FaultRecord(-self._stalls, "stall", began_at, now(), is_injected=False))
 
     def _drain(self) -> None:
-        """Wait until every job has ended, or nothing has happened for long."""
-        last, changed_at = (-1, -1), now()
+        """Wait until every job has ended and every event was taken, or nothing has happened for long."""
+        last, changed_at = (-1, -1, -1, -1), now()
         while now() - changed_at < IDLE_DRAIN_S + 3 * self.plan.lease_s:
             found = read_progress(self.target)
-            if found is not None and found[1] == 0:
+            if found is not None and found[1] == 0 and found[3] <= 0:
                 return
             if found is not None and found != last:
                 last, changed_at = found, now()
@@ -242,7 +268,7 @@ class Campaign:
         history = read_journals(self.journals)
         rows = read_rows(self.target)
         is_own = self.plan.app is None
-        verdict = judge(history, rows, self.plan.lease_s, is_own=is_own)
+        verdict = judge(history, rows, self.plan.lease_s, is_own=is_own, has_events=self.has_events)
         return CampaignResult(
             plan=self.plan,
             store=self.target.name,
@@ -279,17 +305,20 @@ class Campaign:
         if now() - at > self.plan.lease_s / 4:
             self._note_stall(at)
         found = read_progress(self.target)
-        self.samples.append(CampaignSample(at, *(found or (None, None))))
+        self.samples.append(CampaignSample(at, *(found or (None,) * 4)))
 
 
-def read_progress(target: CampaignTarget) -> tuple[int, int] | None:
-    """Return how many jobs have ended and how many have not; None while the database does not answer."""
+def read_progress(target: CampaignTarget) -> tuple[int, int, int, int] | None:
+    """Return how many jobs have ended and have not, and how many events were taken and were not.
+
+    None while the database does not answer.
+    """
     try:
-        ((ended, waiting),) = target.execute("progress")
+        ((ended, waiting, taken, behind),) = target.execute("progress")
     except Exception:
         # Whatever the driver says: it is meant to be away now and then.
         return None
-    return int(ended), int(waiting)
+    return int(ended), int(waiting), int(taken), int(behind)
 
 
 def read_rows(target: CampaignTarget) -> LeftRows:
@@ -304,6 +333,8 @@ def read_rows(target: CampaignTarget) -> LeftRows:
         jobs=[LeftJob(*row) for row in target.execute("jobs")],
         effects=[LeftEffect(*row) for row in target.execute("effects")],
         reaps=[LeftReap(*row) for row in target.execute("reaps")],
+        taken=[TakenEvent(*row) for row in target.execute("taken")],
+        keys={str(key): int(n) for key, n in target.execute("keys")},
         breaches=breaches,
     )
 

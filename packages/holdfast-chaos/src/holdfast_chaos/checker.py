@@ -53,12 +53,26 @@ class LeftReap(msgspec.Struct, frozen=True):
     at: int
 
 
+class TakenEvent(msgspec.Struct, frozen=True):
+    """An event of the log that the consumer wrote down in the transaction that moved its position."""
+
+    tag: str
+    key: str
+    n: int
+
+
 class LeftRows(msgspec.Struct):
     """What the database has after the campaign, and what breaks the laws of `holdfast verify` in it."""
 
     jobs: list[LeftJob] = []
     effects: list[LeftEffect] = []
     reaps: list[LeftReap] = []
+    taken: list[TakenEvent] = []
+    """In the order in which they were taken."""
+
+    keys: dict[str, int] = {}
+    """The number of each key's last event."""
+
     breaches: list[str] = []
 
 
@@ -96,6 +110,12 @@ class CampaignVerdict(msgspec.Struct, frozen=True):
     duplicates_explained: int
     fencing_violations: int
     refused_zombie_writes: int
+    events: int
+    events_lost: int
+    events_lost_by_failover: int
+    events_twice: int
+    events_out_of_order: int
+    refused_lines: int
     recovery_p50_s: float | None
     recovery_p99_s: float | None
     restart_p50_s: float | None
@@ -135,14 +155,24 @@ class Case:
         self.effects: dict[str, list[LeftEffect]] = defaultdict(list)
         for effect in rows.effects:
             self.effects[effect.job_id].append(effect)
+        self.published = {
+            each.tag: (acked, each) for acked in history.events for each in acked.events
+        }
+        self.taken = Counter(each.tag for each in rows.taken)
         self.charges = list(self._charge_starts())
 
     def is_lost_by_failover(self, chain: str) -> bool:
         """Whether an acknowledged chain is gone, and was acknowledged by a primary that could lose it."""
         acked, _ = self.chains[chain]
-        return chain not in self.jobs_of and any(
-            fault.is_lossy and acked.at <= fault.ended_at for fault in self.history.faults
-        )
+        return chain not in self.jobs_of and self._could_be_lost(acked.at)
+
+    def is_event_lost_by_failover(self, tag: str) -> bool:
+        """Whether an acknowledged event was not taken, and was acknowledged by a primary that could lose it."""
+        acked, _ = self.published[tag]
+        return tag not in self.taken and self._could_be_lost(acked.at)
+
+    def _could_be_lost(self, at: float) -> bool:
+        return any(fault.is_lossy and at <= fault.ended_at for fault in self.history.faults)
 
     def _charge_starts(self) -> Iterator[Charge]:
         """Yield every start of a job that was not its first."""
@@ -185,6 +215,10 @@ def undone_chains(case: Case) -> Iterator[str]:
         for chain in each.chains:
             if chain in case.jobs_of:
                 yield f"chain {chain} was rolled back and exists"
+    for rollback in case.history.events_undone:
+        for tag in rollback.tags:
+            if tag in case.taken:
+                yield f"event {tag} was rolled back and was taken"
 
 
 def fences_back(case: Case) -> Iterator[str]:
@@ -253,6 +287,38 @@ def broken_rows(case: Case) -> Iterator[str]:
     yield from case.rows.breaches
 
 
+def lost_events(case: Case) -> Iterator[str]:
+    """Yield events that were committed and not taken: those acknowledged, and those that their keys have counted."""
+    missed = set()
+    for tag, (_, event) in case.published.items():
+        if tag not in case.taken and not case.is_event_lost_by_failover(tag):
+            missed.add((event.key, event.n))
+            yield f"event {event.n} of {event.key} was acknowledged and not taken"
+    taken = {(each.key, each.n) for each in case.rows.taken}
+    for key, last in case.rows.keys.items():
+        for n in range(1, last + 1):
+            if (key, n) not in taken and (key, n) not in missed:
+                yield f"event {n} of {key} was committed and not taken"
+
+
+def repeated_events(case: Case) -> Iterator[str]:
+    """Yield events that were taken more than once, each as often as it was too much."""
+    seen = set()
+    for each in case.rows.taken:
+        if (each.key, each.n) in seen:
+            yield f"event {each.n} of {each.key} was taken again"
+        seen.add((each.key, each.n))
+
+
+def disordered_events(case: Case) -> Iterator[str]:
+    """Yield events that were taken after a later one of their key."""
+    last: dict[str, int] = {}
+    for each in case.rows.taken:
+        if each.n < last.get(each.key, 0):
+            yield f"event {each.n} of {each.key} was taken after {last[each.key]}"
+        last[each.key] = max(each.n, last.get(each.key, 0))
+
+
 FindBreaches = Callable[[Case], Iterator[str]]
 LAWS: Mapping[str, tuple[FindBreaches, str]] = {
     "acknowledged-ends": (
@@ -268,13 +334,21 @@ LAWS: Mapping[str, tuple[FindBreaches, str]] = {
         "Each start of a job but the first is charged to a fault.",
     ),
     "whole-chains": (torn_chains, "Chains are numbered without gap, to their end."),
+    "events-arrive": (lost_events, "Every event that was committed is taken by the consumer."),
+    "events-once": (repeated_events, "No event is taken twice."),
+    "events-in-order": (disordered_events, "Events of a key are taken in their order."),
     "rows-keep-their-laws": (broken_rows, "The rows keep the laws of `holdfast verify`."),
 }
 FENCING = ("fences-grow", "no-stale-write", "one-effect")
 
 
 def judge(
-    history: History, rows: LeftRows, lease_s: float, *, is_own: bool = True
+    history: History,
+    rows: LeftRows,
+    lease_s: float,
+    *,
+    is_own: bool = True,
+    has_events: bool = False,
 ) -> CampaignVerdict:
     """Hold the journals of a campaign against what is left in the database.
 
@@ -291,7 +365,7 @@ def judge(
     seconds = [each.seconds for each in recoveries]
     restarts = [each.restart_seconds for each in recoveries]
     injected = [each for each in history.faults if each.is_injected]
-    reasons = _gaps(case, injected)
+    reasons = _gaps(case, injected, has_events)
     charged = Counter(each.fault.number for each in case.charges if each.fault is not None)
     return CampaignVerdict(
         jobs=len(rows.jobs),
@@ -302,6 +376,12 @@ def judge(
         duplicates_explained=len(case.charges) - counts.get("starts-are-charged", 0),
         fencing_violations=sum(counts.get(each, 0) for each in FENCING),
         refused_zombie_writes=len(history.refused),
+        events=len(rows.taken),
+        events_lost=counts.get("events-arrive", 0),
+        events_lost_by_failover=sum(map(case.is_event_lost_by_failover, case.published)),
+        events_twice=counts.get("events-once", 0),
+        events_out_of_order=counts.get("events-in-order", 0),
+        refused_lines=len(history.lines_refused),
         recovery_p50_s=percentile(seconds, 0.5),
         recovery_p99_s=percentile(seconds, 0.99),
         restart_p50_s=percentile(restarts, 0.5),
@@ -314,13 +394,15 @@ def judge(
     )
 
 
-def _gaps(case: Case, injected: Sequence[FaultRecord]) -> list[str]:
+def _gaps(case: Case, injected: Sequence[FaultRecord], has_events: bool) -> list[str]:
     """Name what keeps a campaign from showing anything."""
     found = []
     if not injected:
         found.append("no fault was injected")
     if not case.chains:
         found.append("no start was acknowledged")
+    if has_events and not case.published:
+        found.append("no event was acknowledged")
     open_jobs = 0 if case.is_own else sum(each.state is None for each in case.rows.jobs)
     if open_jobs:
         found.append(f"{open_jobs} jobs had not ended when the time to drain was over")

@@ -30,6 +30,28 @@ class StartsUndone(msgspec.Struct, frozen=True, tag_field="line", tag="undone"):
     chains: list[str]
 
 
+class PublishedEvent(msgspec.Struct, frozen=True, array_like=True):
+    """An event of the log: what it is called, its key, and the number that its key had."""
+
+    tag: str
+    key: str
+    n: int
+
+
+class EventsAcked(msgspec.Struct, frozen=True, tag_field="line", tag="events"):
+    """A commit that a producer was told of: the events it published."""
+
+    at: float
+    events: list[PublishedEvent]
+
+
+class EventsUndone(msgspec.Struct, frozen=True, tag_field="line", tag="events_undone"):
+    """Tags of events that a producer published and rolled back."""
+
+    at: float
+    tags: list[str]
+
+
 class HandlerBegan(msgspec.Struct, frozen=True, tag_field="line", tag="began"):
     """A handler that was called: by which process, for which claim, made when by the database's clock."""
 
@@ -61,6 +83,15 @@ class WriteRefused(msgspec.Struct, frozen=True, tag_field="line", tag="refused")
     reason: str
 
 
+class LineRefused(msgspec.Struct, frozen=True, tag_field="line", tag="line_refused"):
+    """What a consumer wrote for a line of the log that another process reads by now, and the database refused."""
+
+    at: float
+    actor: str
+    reader: str
+    log_line: int
+
+
 class FaultRecord(msgspec.Struct, frozen=True, tag_field="line", tag="fault"):
     """One fault: what was done to which process, or to all of them, and from when to when.
 
@@ -84,7 +115,17 @@ class FaultRecord(msgspec.Struct, frozen=True, tag_field="line", tag="fault"):
     is_injected: bool = True
 
 
-JournalLine = StartsAcked | StartsUndone | HandlerBegan | HandlerEnded | WriteRefused | FaultRecord
+JournalLine = (
+    StartsAcked
+    | StartsUndone
+    | EventsAcked
+    | EventsUndone
+    | HandlerBegan
+    | HandlerEnded
+    | WriteRefused
+    | LineRefused
+    | FaultRecord
+)
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[JournalLine] = msgspec.json.Decoder(JournalLine)
@@ -121,6 +162,9 @@ class History(msgspec.Struct):
     ended: list[HandlerEnded] = []
     refused: list[WriteRefused] = []
     faults: list[FaultRecord] = []
+    events: list[EventsAcked] = []
+    events_undone: list[EventsUndone] = []
+    lines_refused: list[LineRefused] = []
 
     def add(self, line: JournalLine) -> None:
         """Add a line."""
@@ -129,6 +173,12 @@ class History(msgspec.Struct):
                 self.acked.append(line)
             case StartsUndone():
                 self.undone.append(line)
+            case EventsAcked():
+                self.events.append(line)
+            case EventsUndone():
+                self.events_undone.append(line)
+            case LineRefused():
+                self.lines_refused.append(line)
             case HandlerBegan():
                 self.began.append(line)
             case HandlerEnded():

@@ -1,7 +1,7 @@
-"""A process that starts chains at a steady rate until SIGTERM: `python -m holdfast_chaos.producer OPTIONS`.
+"""A process that starts chains and publishes events until SIGTERM: `python -m holdfast_chaos.producer OPTIONS`.
 
-What it is not sure about is started again with the same ids, until it is acknowledged. Some transactions are rolled
-back on purpose.
+What it is not sure about is started again with the same ids, until it is acknowledged; events are published anew with
+each try. Some transactions are rolled back on purpose.
 """
 
 from __future__ import annotations
@@ -20,12 +20,22 @@ import msgspec
 from holdfast.app import Holdfast
 from holdfast.client.start_plan import Start
 from holdfast.core.errors import HoldfastError
-from holdfast_chaos.journal import Journal, StartsAcked, StartsUndone, now
+from holdfast_chaos.event_log import KEYS, publish_events, refuse_events
+from holdfast_chaos.journal import (
+    EventsAcked,
+    EventsUndone,
+    Journal,
+    PublishedEvent,
+    StartsAcked,
+    StartsUndone,
+    now,
+)
 from holdfast_chaos.subject import SubjectWork, make_subject, read_options
 
 UNDONE_SHARE = 0.1
 MAX_TOGETHER = 8
 MAX_CHAIN = 4
+MAX_EVENTS = 12
 REPEAT_S = 0.25
 LONG_SHARE = 0.02
 """How many of our own jobs outlive their lease, and live from its renewal."""
@@ -46,15 +56,17 @@ class UndoOnPurpose(Exception):
 
 
 class SteadyProducer:
-    """Starts chains, a few in each transaction."""
+    """Starts chains and publishes events, a few in each transaction."""
 
     def __init__(self, app: Holdfast, journal: Journal, options: ProducerOptions) -> None:
-        lease_ms = read_options().lease_ms
+        told = read_options()
         self._app = app
         self._journal = journal
         self._options = options
         self._random = random.Random(options.seed)
-        self._long_ms = int(lease_ms * 1.5)
+        self._long_ms = int(told.lease_ms * 1.5)
+        self._max_events = 0 if refuse_events(told.app) else MAX_EVENTS
+        self._published: list[PublishedEvent] = []
         self._is_ended = threading.Event()
 
     def end(self, *_: object) -> None:
@@ -93,9 +105,12 @@ class SteadyProducer:
         def write() -> None:
             with self._app.transaction() as tx:
                 self._app.start_all(tx, starts)
+                self._publish(tx)
 
         if self._repeat(write):
             self._journal.write(StartsAcked(now(), lengths))
+            if self._published:
+                self._journal.write(EventsAcked(now(), self._published))
 
     def _undo(self, starts: list[Start]) -> None:
         """Start chains and roll back."""
@@ -104,6 +119,7 @@ class SteadyProducer:
             try:
                 with self._app.transaction() as tx:
                     self._app.start_all(tx, starts)
+                    self._publish(tx)
                     raise UndoOnPurpose
             except UndoOnPurpose:
                 pass
@@ -111,6 +127,14 @@ class SteadyProducer:
         if self._repeat(write):
             ids = [str(each.options["id"]) for each in starts]
             self._journal.write(StartsUndone(now(), ids))
+            if self._published:
+                self._journal.write(EventsUndone(now(), [each.tag for each in self._published]))
+
+    def _publish(self, tx: Any) -> None:
+        """Publish events of some keys; those of the last try are remembered."""
+        count = self._random.randint(0, self._max_events)
+        keys = [f"k{each}" for each in self._random.sample(range(KEYS), count)]
+        self._published = publish_events(self._app, tx, keys)
 
     def _repeat(self, write: Callable[[], None]) -> bool:
         while not self._is_ended.is_set():

@@ -10,7 +10,9 @@ from holdfast_chaos.campaign import CampaignResult
 
 FIGURES = (
     *("jobs", "faults", "lost", "lost_by_failover", "duplicates", "duplicates_explained"),
-    *("fencing_violations", "refused_zombie_writes", "recovery_p50_s", "recovery_p99_s"),
+    *("fencing_violations", "refused_zombie_writes", "events", "events_lost"),
+    *("events_lost_by_failover", "events_twice", "events_out_of_order", "refused_lines"),
+    *("recovery_p50_s", "recovery_p99_s"),
     *("restart_p50_s", "restart_p99_s", "verdict"),
 )
 

@@ -135,11 +135,24 @@ def figures_of(result: CampaignResult) -> Sequence[tuple[str, str]]:
         ("started twice", f"{verdict.duplicates:,}, {verdict.duplicates_explained:,} explained"),
         ("fencing violations", f"{verdict.fencing_violations:,}"),
         ("refused zombie writes", f"{verdict.refused_zombie_writes:,}"),
+        ("events", _count_events(result)),
+        ("events lost", f"{verdict.events_lost:,}"),
+        ("events taken twice", f"{verdict.events_twice:,}"),
+        ("events out of order", f"{verdict.events_out_of_order:,}"),
+        ("refused writes of consumers", f"{verdict.refused_lines:,}"),
         ("recovery p50", seconds(verdict.recovery_p50_s)),
         ("recovery p99", seconds(verdict.recovery_p99_s)),
         ("restart p50", seconds(verdict.restart_p50_s)),
         ("restart p99", seconds(verdict.restart_p99_s)),
     )
+
+
+def _count_events(result: CampaignResult) -> str:
+    """Return how many events were taken, and lost with an asynchronous primary."""
+    if "events" in result.skipped:
+        return "–"
+    lost = result.verdict.events_lost_by_failover
+    return f"{result.verdict.events:,}" + (f", {lost:,} lost by failover" if lost else "")
 
 
 def render_page(result: CampaignResult) -> str:

@@ -19,7 +19,15 @@ from holdfast.core.events import Event
 from holdfast.core.outcome import Continue
 from holdfast.core.retry import Retry
 from holdfast.worker.job import Job, Next, SyncJob
-from holdfast_chaos.journal import HandlerBegan, HandlerEnded, Journal, WriteRefused, now
+from holdfast_chaos.event_log import refuse_events
+from holdfast_chaos.journal import (
+    HandlerBegan,
+    HandlerEnded,
+    Journal,
+    LineRefused,
+    WriteRefused,
+    now,
+)
 from holdfast_chaos.statements import statement_of
 
 SUBJECT_VARIABLE = "CHAOS_SUBJECT"
@@ -109,6 +117,9 @@ class JournalingObserver:
             job, fence = str(event.fields["job_id"]), int(event.fields["fence"])
             reason = str(event.fields["reason"])
             self._journal.write(WriteRefused(now(), self._actor, job, fence, reason))
+        elif event.name == "stream_refused":
+            reader, line = str(event.fields["reader"]), int(event.fields["line"])
+            self._journal.write(LineRefused(now(), self._actor, reader, line))
 
 
 def write_journal(app: Holdfast, journal: Journal, actor: str) -> None:
@@ -133,6 +144,10 @@ def make_subject(options: SubjectOptions) -> Holdfast:
     if options.app is None:
         app = Holdfast(options.url, schema=options.schema)
         add_types(app, options.lease_ms)
+        if refuse_events(options.app) is None:
+            from holdfast_chaos.event_consumer import add_consumer
+
+            add_consumer(app, AT_ONCE)
         return app
     app = load_app(options.app)
     app.bind(options.url, schema=options.schema)

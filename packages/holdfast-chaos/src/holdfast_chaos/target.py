@@ -75,7 +75,8 @@ class CampaignTarget:
         """Create the tables."""
         with closing(Holdfast(self.url, schema=self.schema)) as app:
             app.migrate()
-        self.execute("effects_create")
+        for each in ("effects", "keys", "taken"):
+            self.execute(f"{each}_create")
 
     def connect(self) -> Any:
         """Open a connection past all proxies, each statement a transaction."""

@@ -57,6 +57,8 @@ class CampaignView:
         text.append(draw_rates(rates), style="green")
         if known:
             text.append(f"  {known[-1].ended:,} ended, {known[-1].open:,} open")
+            if self._campaign.has_events:
+                text.append(f"\nevents  {known[-1].taken:,} taken, {known[-1].behind:,} behind")
         return text
 
     def _faults(self) -> Table:

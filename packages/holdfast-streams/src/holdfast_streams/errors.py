@@ -89,8 +89,8 @@ class BrokerAway(StreamError):
     fix = "see that the broker runs and can be reached from the worker"
     retryable = True
 
-    def __init__(self, message: str, state: str = "away") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, state: str = "away", help: str | None = None) -> None:
+        super().__init__(message, help=help)
         self.state = state
 
 

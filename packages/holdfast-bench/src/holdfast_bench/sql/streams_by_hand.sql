@@ -1,6 +1,17 @@
 -- name: stream_empty
 truncate holdfast.log;
 
+-- name: stream_block
+-- The next events of a line as one JSON, and the place of the last.
+select max(place), json_agg(json_build_array(place, event, key, data::json, headers, id, at))
+  from (select * from holdfast.log where line = %(line)s and place > %(place)s order by place limit %(limit)s) as block;
+
+-- name: stream_move
+update holdfast.log_position set position = %(place)s where reader = 'bench' and line = %(line)s;
+
+-- name: inbox_empty
+truncate holdfast.inbox_seen;
+
 -- name: stream_fill
 -- As many places in each line as it gets events, drawn without a gap.
 with chosen as (

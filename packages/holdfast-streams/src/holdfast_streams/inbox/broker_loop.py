@@ -97,10 +97,10 @@ class BrokerLoop:
                 delay_ms = AWAY.delay_ms(failures, self._clock.random())
                 if self.error is None:
                     away_since = self._clock.monotonic()
-                    log.warning("the inbox %s cannot be read: %s", self._inbox.name, error.message)
-                    words = redact(error.message)
+                    log.warning("the inbox %s cannot be read: %s", self._inbox.name, error)
+                    words = redact(str(error))
                     self._intake.emit(INBOX_AWAY, error=words, delay_ms=delay_ms)
-                self._set_error(redact(error.message))
+                self._set_error(redact(str(error)))
                 if self._is_tick:
                     return
                 await self._clock.wait(self._stopping, delay_ms / 1000)

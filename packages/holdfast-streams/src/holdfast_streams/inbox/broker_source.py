@@ -13,6 +13,10 @@ POSITION = "holdfast-position"
 """The header in which a relay of Holdfast says where in its log a message is: epoch, line, place and number."""
 
 
+MISSING_HELP = "create it; the inbox goes on by itself"
+"""What to do about a stream that is not there."""
+
+
 class BrokerDelivery(msgspec.Struct, frozen=True):
     """A message that the broker has handed to this process, how often it was handed out, and the broker's own name."""
 

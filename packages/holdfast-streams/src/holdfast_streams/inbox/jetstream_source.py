@@ -28,6 +28,7 @@ except ImportError as error:
 from holdfast_streams.brokers import JetStream
 from holdfast_streams.errors import BrokerAway, InboxUnfit
 from holdfast_streams.inbox.broker_source import (
+    MISSING_HELP,
     POSITION,
     BrokerDelivery,
     PlacedMessage,
@@ -147,7 +148,9 @@ class _Connection:
             )
             await heed_cancel(self._bind())
         except nats.js.errors.NotFoundError as error:
-            raise BrokerAway(f"NATS has no stream {self._stream.stream}") from error
+            raise BrokerAway(
+                f"NATS has no stream {self._stream.stream}", help=MISSING_HELP
+            ) from error
         except _ERRORS as error:
             cause = heard[-1] if heard else error
             raise BrokerAway(
@@ -262,7 +265,9 @@ class JetStreamLines(_Connection):
         try:
             await heed_cancel(feed.open(known))
         except nats.js.errors.NotFoundError as error:
-            raise BrokerAway(f"NATS has no stream {self._stream.stream}") from error
+            raise BrokerAway(
+                f"NATS has no stream {self._stream.stream}", help=MISSING_HELP
+            ) from error
         except _ERRORS as error:
             raise BrokerAway(f"NATS says: {str(error) or type(error).__name__}") from error
         return feed

@@ -121,10 +121,10 @@ class OrderedLoop:
                 delay_ms = AWAY.delay_ms(failures, self._clock.random())
                 if self.error is None:
                     away_since = self._clock.monotonic()
-                    log.warning("the inbox %s cannot be read: %s", self._inbox.name, error.message)
-                    words = redact(error.message)
+                    log.warning("the inbox %s cannot be read: %s", self._inbox.name, error)
+                    words = redact(str(error))
                     self._intake.emit(INBOX_AWAY, error=words, delay_ms=delay_ms)
-                self.error = redact(error.message)
+                self.error = redact(str(error))
             finally:
                 await self._leave_lines()
                 with suppress(BrokerAway, OSError):

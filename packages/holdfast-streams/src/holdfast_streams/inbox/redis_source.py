@@ -26,6 +26,7 @@ except ImportError as error:
 from holdfast_streams.brokers import RedisStream
 from holdfast_streams.errors import BrokerAway
 from holdfast_streams.inbox.broker_source import (
+    MISSING_HELP,
     BrokerDelivery,
     PlacedMessage,
     message_id,
@@ -119,7 +120,7 @@ class RedisSource:
 
     async def _read(self, limit: int, wait_s: float) -> list[BrokerDelivery]:
         if not self._keys:
-            raise BrokerAway(f"Redis has no stream {self._stream.stream}")
+            raise _name_missing(self._stream)
         try:
             answer: Any = await self._client.xreadgroup(
                 self._group,
@@ -190,9 +191,11 @@ class RedisLines:
     async def open(self) -> None:
         self._client = _make_client(self._stream)
         try:
-            await self._client.ping()
+            there = await self._client.exists(*self._stream.lines)
         except _ERRORS as error:
             raise _away(error) from error
+        if not there:
+            raise _name_missing(self._stream)
 
     async def begin(self, line: str, place: str | None) -> RedisFeed:
         return RedisFeed(self._client, self._inbox, line, place or "0-0")
@@ -261,6 +264,10 @@ def _by_key(deliveries: Sequence[BrokerDelivery]) -> dict[str, list[Any]]:
         key, id = each.handle
         found.setdefault(key, []).append(id)
     return found
+
+
+def _name_missing(stream: RedisStream) -> BrokerAway:
+    return BrokerAway(f"Redis has no stream {stream.stream}", help=MISSING_HELP)
 
 
 def _away(error: Exception) -> BrokerAway:

@@ -295,6 +295,12 @@ class JetStreamSink:
             reply = await heed_cancel(
                 self._need_client().request(f"$JS.API.{what}", data, timeout=ANSWER_S)
             )
+        except nats.errors.NoRespondersError as error:
+            self._is_fit = False
+            raise BrokerAway(
+                "NATS answers without JetStream, or JetStream is not ready",
+                help="start its servers with JetStream (-js); the relay goes on by itself",
+            ) from error
         except (nats.errors.Error, OSError) as error:
             raise self._away(error) from error
         answer: dict[str, Any] = json.loads(reply.data)

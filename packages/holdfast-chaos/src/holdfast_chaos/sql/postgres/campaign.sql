@@ -9,6 +9,34 @@ create table holdfast.chaos_effect (
 -- name: effect_add
 insert into holdfast.chaos_effect (job_id, fence) values (:job::uuid, :fence::bigint);
 
+-- name: keys_create
+-- The last number of each key: that of its last event, whose transaction holds the row's lock to its end.
+create table holdfast.chaos_key (
+  key  text primary key,
+  n    bigint not null
+);
+
+-- name: key_next
+insert into holdfast.chaos_key as k (key, n) values (:key, 1) on conflict (key) do update set n = k.n + 1 returning n;
+
+-- name: taken_create
+-- What the consumer took, in its order, written in the transaction that moves its position. Nothing keeps a second row out.
+create table holdfast.chaos_taken (
+  place  bigint generated always as identity,
+  tag    text not null,
+  key    text not null,
+  n      bigint not null
+);
+
+-- name: taken_add
+insert into holdfast.chaos_taken (tag, key, n) values (:tag, :key, :n::bigint);
+
+-- name: taken
+select tag, key, n from holdfast.chaos_taken order by place;
+
+-- name: keys
+select key, n from holdfast.chaos_key;
+
 -- name: effects
 select job_id::text, fence from holdfast.chaos_effect;
 
@@ -22,8 +50,10 @@ select j.id::text, j.chain_id::text, j.chain_index, j.type, o.state, coalesce(o.
   left join holdfast.queue q on q.job_id = j.id;
 
 -- name: progress
--- How many jobs have ended, and how many have not.
-select (select count(*) from holdfast.outcome), (select count(*) from holdfast.queue);
+-- How many jobs have ended, and how many have not; how many events were taken, and how many are still to be.
+select (select count(*) from holdfast.outcome), (select count(*) from holdfast.queue),
+       (select count(*) from holdfast.chaos_taken),
+       (select coalesce(sum(k.n), 0) from holdfast.chaos_key k) - (select count(*) from holdfast.chaos_taken);
 
 -- name: schema_exists
 select 1 from pg_catalog.pg_namespace where nspname = :schema;

@@ -9,6 +9,34 @@ create table chaos_effect (
 -- name: effect_add
 insert into chaos_effect (job_id, fence) values (:job, :fence);
 
+-- name: keys_create
+-- The last number of each key: that of its last event, whose transaction holds the row's lock to its end.
+create table chaos_key (
+  key  text primary key,
+  n    integer not null
+);
+
+-- name: key_next
+insert into chaos_key as k (key, n) values (:key, 1) on conflict (key) do update set n = k.n + 1 returning n;
+
+-- name: taken_create
+-- What the consumer took, in its order, written in the transaction that moves its position. Nothing keeps a second row out.
+create table chaos_taken (
+  place  integer primary key,
+  tag    text not null,
+  key    text not null,
+  n      integer not null
+);
+
+-- name: taken_add
+insert into chaos_taken (tag, key, n) values (:tag, :key, :n);
+
+-- name: taken
+select tag, key, n from chaos_taken order by place;
+
+-- name: keys
+select key, n from chaos_key;
+
 -- name: effects
 select job_id, fence from chaos_effect;
 
@@ -22,5 +50,7 @@ select j.id, j.chain_id, j.chain_index, j.type, o.state, coalesce(o.fence, q.fen
   left join holdfast_queue q on q.job_id = j.id;
 
 -- name: progress
--- How many jobs have ended, and how many have not.
-select (select count(*) from holdfast_outcome), (select count(*) from holdfast_queue);
+-- How many jobs have ended, and how many have not; how many events were taken, and how many are still to be.
+select (select count(*) from holdfast_outcome), (select count(*) from holdfast_queue),
+       (select count(*) from chaos_taken),
+       (select coalesce(sum(k.n), 0) from chaos_key k) - (select count(*) from chaos_taken);
