@@ -306,7 +306,7 @@ def test_a_batch_handler_cannot_emit(scene: OutputScene) -> None:
     @scene.job("many", batch=5)
     async def many(jobs: list[Job[Any]]) -> None:
         for job in jobs:
-            with pytest.raises(WrongState):
+            with pytest.raises(WrongState, match="batch handlers"):
                 job.emit("a")
 
     chain = scene.start("many")

@@ -383,7 +383,7 @@ class DurableFunction:
                 mine, other = ("async", "sync") if self.is_async else ("sync", "async")
                 raise InvalidOption(
                     f"{name_of(each)} is {other}, and the handler is {mine}",
-                    help="in an async handler, call a sync function with asyncio.to_thread in an async one"
+                    help="wrap it in an async function that awaits asyncio.to_thread(…)"
                     if self.is_async
                     else "make the handler async, or the function sync",
                 )
