@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Continue, Holdfast, Job, Retry, Seal, Snooze, SyncJob
+from holdfast import Continue, Holdfast, Job, Permanent, Retry, Seal, Snooze, SyncJob
 from holdfast.core.errors import (
     InvalidOption,
     LeaseLost,
@@ -382,6 +382,25 @@ class TestDurableFunctions:
         assert {each.epoch for each in items} == {1}
         assert [each.id for each in items] == [1, 2, 3, 4]
         assert ran == ["charge"]
+
+    @pytest.mark.parametrize("fails", [False, True], ids=["completes", "fails"])
+    def test_a_function_that_only_says_again_what_is_stored_ends_at_once(
+        self, scene: OutputScene, fails: bool
+    ) -> None:
+        @scene.job("order")
+        async def order(job: Job[Any]) -> None:
+            job.emit("before")
+            await job.sleep("1h")
+            await job.sleep("1h", key="again")
+            if fails:
+                raise Permanent("for good")
+
+        chain = scene.start("order")
+        for _ in range(3):
+            scene.kit.run_until_idle(timeout="10s")
+            scene.kit.advance("2h")
+        assert scene.app.chains.get(chain).state == ("failed" if fails else "completed")
+        assert scene.said(chain) == ["before"]
 
     def test_a_sync_function_says_nothing_twice_either(self, scene: OutputScene) -> None:
         @scene.job("order")

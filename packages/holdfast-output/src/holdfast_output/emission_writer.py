@@ -148,9 +148,11 @@ class EmissionWriter:
         chains: list[str] = []
         for emission, batches in taken:
             done = [each for each in batches if (each.chain_id, each.last) in written]
+            # Also where a function only said again what is stored: its end waits for that.
+            items = emission.acknowledge(done)
             if done:
                 chains.append(emission.held.chain)
-                items, size = emission.acknowledge(done), sum(len(each.data) for each in done)
+                size = sum(len(each.data) for each in done)
                 self._tell(emission, OUTPUT_WRITTEN, items=items, bytes=size)
             if len(done) < len(batches):
                 missed.append(emission)
