@@ -25,6 +25,7 @@ NAMES = {
     "HoldfastError",
     "Job",
     "JobInfo",
+    "Keep",
     "Lease",
     "Limit",
     "Ordered",

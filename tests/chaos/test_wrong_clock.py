@@ -37,6 +37,10 @@ async def retried(job: Job[None]) -> None:
 async def snoozed(job: Job[None]) -> Snooze:
     return Snooze("20m")
 
+@app.job("sleeping")
+async def sleeping(job: Job[None]) -> None:
+    await job.sleep("20m")
+
 @app.job("slow")
 async def slow(job: Job[None]) -> None:
     with open("started", "a") as log:
@@ -56,6 +60,7 @@ SETTINGS = {
     "OUTBOX_REAPER_INTERVAL_MS": "1000",
     "WORKER_SHUTDOWN_TIMEOUT_MS": "1000",
 }
+SLEEPS = "select extract(epoch from until - clock_timestamp())::float8 from holdfast.step"
 STATES = "select type, state, attempt from holdfast.jobs order by type"
 WAITS = (
     "select type, extract(epoch from available_at - clock_timestamp())::float8 from holdfast.queue"
@@ -124,10 +129,10 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 def test_what_a_clock_that_ran_ahead_has_dated_does_not_wait_for_that_hour(rig: Rig) -> None:
     rig.clock.set(HOUR)
-    rig.start("retried", "snoozed", "slow")
+    rig.start("retried", "snoozed", "slow", "sleeping")
     with rig.worker():
         rig.wait_until(lambda: rig.started() and rig.states()["retried"] == "pending")
-        rig.wait_until(lambda: rig.states()["snoozed"] == "pending")
+        rig.wait_until(lambda: rig.states()["snoozed"] == "pending" and rig.ask(SLEEPS) != [])
     rig.start("plain")
     rig.start("plain", at=datetime.now(UTC) + timedelta(minutes=30))
     rig.clock.set(0)
@@ -139,12 +144,13 @@ def test_what_a_clock_that_ran_ahead_has_dated_does_not_wait_for_that_hour(rig: 
     assert "the clock was set back" in said
 
     with rig.worker():
-        rig.wait_until(lambda: len(rig.waits()) == 2)
+        rig.wait_until(lambda: len(rig.waits()) == 3)
     states = [row[:2] for row in rig.ask(STATES)]
     assert states == [
         ("plain", "completed"),
         ("plain", "pending"),
         ("retried", "completed"),
+        ("sleeping", "pending"),
         ("slow", "completed"),
         ("snoozed", "pending"),
     ]
@@ -154,6 +160,9 @@ def test_what_a_clock_that_ran_ahead_has_dated_does_not_wait_for_that_hour(rig: 
         "not before the time it was planned for"
     )
     assert 18 * 60 < waits["snoozed"] <= 21 * 60
+    ((sleeps,),) = rig.ask(SLEEPS)
+    assert 18 * 60 < waits["sleeping"] <= 21 * 60
+    assert 18 * 60 < sleeps <= 21 * 60
 
 
 def test_a_worker_that_sees_the_clock_set_back_runs_on(rig: Rig) -> None:

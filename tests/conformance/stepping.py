@@ -257,6 +257,34 @@ class SteppingConformance(FunctionConformance):
         (record,) = await fixture.steps(job.id)
         assert (record.state, record.finished_at) == ("done", fixture.now)
 
+    async def test_what_a_clock_that_ran_ahead_began_to_wait_for_ends_as_long_from_now(
+        self, fixture: StepFixture
+    ) -> None:
+        right = fixture.now
+        hour = 3_600 * SECOND
+        job = await fixture.start_running()
+        await fixture.record(fixture.wait(job, "early", lasts_ms=HOUR_MS))
+        fixture.pass_time(seconds=3_600)
+        planned = fixture.step(
+            job, kind="sleep", state="open", output=None, position=4, lasts_ms=HOUR_MS
+        )
+        planned = msgspec.structs.replace(
+            planned, started_at=fixture.now, arguments=right + 2 * hour
+        )
+        await fixture.record(
+            fixture.wait(job, "late", position=2, lasts_ms=HOUR_MS),
+            fixture.wait(job, "ever", position=3),
+            planned,
+        )
+        fixture.now = right
+        await fixture.run(fixture.store.leases.heal(right))
+        assert [each.until for each in await fixture.steps(job.id)] == [
+            right + hour,
+            right + hour,
+            None,
+            right + 2 * hour,
+        ]
+
     async def test_records_go_with_their_chain(self, fixture: StepFixture) -> None:
         job, _ = await fixture.parked()
         await fixture.run(fixture.store.chains.delete([job.chain_id], fixture.now))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Continue, Holdfast, Job, Retry, Seal, Snooze, SyncJob
+from holdfast import Continue, Holdfast, Job, Permanent, Retry, Seal, Snooze, SyncJob
 from holdfast.core.errors import (
     InvalidOption,
     LeaseLost,
@@ -306,7 +306,7 @@ def test_a_batch_handler_cannot_emit(scene: OutputScene) -> None:
     @scene.job("many", batch=5)
     async def many(jobs: list[Job[Any]]) -> None:
         for job in jobs:
-            with pytest.raises(WrongState):
+            with pytest.raises(WrongState, match="batch handlers"):
                 job.emit("a")
 
     chain = scene.start("many")
@@ -382,6 +382,50 @@ class TestDurableFunctions:
         assert {each.epoch for each in items} == {1}
         assert [each.id for each in items] == [1, 2, 3, 4]
         assert ran == ["charge"]
+
+    @pytest.mark.parametrize("fails", [False, True], ids=["completes", "fails"])
+    def test_a_function_that_only_says_again_what_is_stored_ends_at_once(
+        self, scene: OutputScene, fails: bool
+    ) -> None:
+        @scene.job("order")
+        async def order(job: Job[Any]) -> None:
+            job.emit("before")
+            await job.sleep("1h")
+            await job.sleep("1h", key="again")
+            if fails:
+                raise Permanent("for good")
+
+        chain = scene.start("order")
+        for _ in range(3):
+            scene.kit.run_until_idle(timeout="10s")
+            scene.kit.advance("2h")
+        assert scene.app.chains.get(chain).state == ("failed" if fails else "completed")
+        assert scene.said(chain) == ["before"]
+
+    @pytest.mark.parametrize("sleeps", [False, True], ids=["at once", "later"])
+    def test_what_undoes_a_step_emits_too(self, scene: OutputScene, sleeps: bool) -> None:
+        @scene.job("order", retry=Retry(max_attempts=1))
+        async def order(job: Job[Any]) -> None:
+            async def charge() -> int:
+                job.emit("charged")
+                return 7
+
+            async def refund(payment: int) -> None:
+                job.emit(f"refunded {payment}")
+
+            await job.step("charge", charge, undo=refund)
+            if sleeps:
+                await job.sleep("1h")
+            raise Permanent("for good")
+
+        chain = scene.start("order")
+        scene.run()
+        scene.kit.advance("2h")
+        scene.run()
+        (job,) = scene.app.jobs.list("state:failed").items
+        assert job.error is not None
+        assert job.error.startswith("Permanent: for good")
+        assert scene.said(chain) == ["charged", "refunded 7"]
 
     def test_a_sync_function_says_nothing_twice_either(self, scene: OutputScene) -> None:
         @scene.job("order")

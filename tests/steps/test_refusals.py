@@ -28,6 +28,8 @@ async def refused(call: Any) -> str:
 
 
 BAD: dict[str, Callable[[Job[Any]], Any]] = {
+    "key of a float": lambda job: job.step("a", calls.echo, 1, key=7.0),
+    "key of bytes": lambda job: job.sleep(0, key=b"7"),
     "sync function": lambda job: job.step("a", calls.echo_sync, 1),
     "no function": lambda job: job.step("a", 5),  # type: ignore[call-overload]
     "sync undo": lambda job: job.step("a", calls.echo, 1, undo=calls.echo_sync),

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.commands.signals import make_signal, send_signal
 from holdfast.core.errors import SignalTimeout
+from holdfast.core.instants import to_instant
 from holdfast.core.upgrades import upgrade_of
 from holdfast.storage.operation import run_async
 from holdfast.worker.job import Job
@@ -297,6 +298,22 @@ async def test_a_sleep_until_a_time_needs_its_zone(workshop: Workshop) -> None:
     async with workshop.working():
         record = await ended(workshop, await start(workshop, "function"))
         assert record.output == '"InvalidOption"'
+
+
+async def test_a_sleep_until_a_time_is_told_from_one_that_lasts(workshop: Workshop) -> None:
+    """A clock that is set back moves the end of what lasts, and not a time that was named."""
+    night = datetime.now(UTC) + timedelta(days=1)
+
+    async def function(job: Job[Any]) -> None:
+        await asyncio.gather(job.sleep(night, key="until"), job.sleep("1d", key="for"))
+
+    workshop.handle("function", function)
+    async with workshop.working():
+        job_id = await start(workshop, "function")
+        await parked(workshop, job_id)
+        found = await records(workshop, job_id)
+    named = {name: each.arguments for name, each in found.items()}
+    assert named == {"sleep[until]": to_instant(night), "sleep[for]": None}
 
 
 async def test_sleeps_side_by_side_end_each_at_its_time(workshop: Workshop) -> None:

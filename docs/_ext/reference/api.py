@@ -23,6 +23,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.Start",
         "holdfast.Retry",
         "holdfast.Lease",
+        "holdfast.Keep",
         "holdfast.Limit",
         "holdfast.Rate",
         "holdfast.Fair",

@@ -88,6 +88,7 @@ __all__ = [
     "HoldfastError",
     "Job",
     "JobInfo",
+    "Keep",
     "Lease",
     "Limit",
     "Ordered",

@@ -77,6 +77,11 @@ class EmissionWriter:
                 found = self._emissions[key] = Emission(job, self, self._limits)
             return found
 
+    def register(self, emission: Emission) -> None:
+        """Write for an emission that goes on."""
+        with self._condition:
+            self._emissions[id(emission.attempt)] = emission
+
     def drop(self, emission: Emission) -> None:
         """Forget an emission whose attempt has ended."""
         with self._condition:
@@ -148,9 +153,11 @@ class EmissionWriter:
         chains: list[str] = []
         for emission, batches in taken:
             done = [each for each in batches if (each.chain_id, each.last) in written]
+            # Also where a function only said again what is stored: its end waits for that.
+            items = emission.acknowledge(done)
             if done:
                 chains.append(emission.held.chain)
-                items, size = emission.acknowledge(done), sum(len(each.data) for each in done)
+                size = sum(len(each.data) for each in done)
                 self._tell(emission, OUTPUT_WRITTEN, items=items, bytes=size)
             if len(done) < len(batches):
                 missed.append(emission)

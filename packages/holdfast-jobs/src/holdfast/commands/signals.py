@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from holdfast.commands.change import Change, Effect
 from holdfast.core.codec import TypeCodec
@@ -53,10 +54,7 @@ def check_signal_key(key: object, option: str = "key") -> str:
     """Return a key as text; "" for None. Raises: InvalidOption."""
     if key is None:
         return ""
-    if isinstance(key, bool) or not (isinstance(key, str | int) or hasattr(key, "hex")):
-        raise InvalidOption(
-            f"{option}={repr(key)[:60]} cannot be used", help="give it str, int or UUID"
-        )
+    check_kind(option, key, (str, int, UUID))
     text = str(key)
     if not 0 < len(text) <= MAX_NAME or "\0" in text:
         raise InvalidOption(

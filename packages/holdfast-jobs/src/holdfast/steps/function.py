@@ -27,7 +27,7 @@ from holdfast.core.errors import (
     SignalTimeout,
     StepFailed,
 )
-from holdfast.core.instants import Instant
+from holdfast.core.instants import Instant, to_instant
 from holdfast.core.outcome import Snooze
 from holdfast.core.records import BlockerRecord
 from holdfast.core.registry import Target
@@ -231,19 +231,22 @@ class DurableFunction:
         try:
             if isinstance(duration, datetime):
                 lasts_ms = self._functions.until_ms(duration, self._now())
+                yield from self._sleep_until(id, lasts_ms, planned=to_instant(duration))
             else:
-                lasts_ms = milliseconds(duration)
-            yield from self._sleep_until(id, lasts_ms)
+                yield from self._sleep_until(id, milliseconds(duration))
         finally:
             self._names.leave(id)
 
-    def _sleep_until(self, id: StepId, lasts_ms: int, error: str | None = None) -> StepPlan:
+    def _sleep_until(
+        self, id: StepId, lasts_ms: int, error: str | None = None, planned: Instant | None = None
+    ) -> StepPlan:
         record = self.history.find(id, "sleep")
         if record is None:
             self.history.check_room()
-            yield self.history.write(
-                [self.history.new(id, "sleep", "open", lasts_ms=lasts_ms, error=error)]
+            new = self.history.new(
+                id, "sleep", "open", lasts_ms=lasts_ms, error=error, arguments=planned
             )
+            yield self.history.write([new])
             record = self.history.records[id]
         if record.state == "open":
             assert record.until is not None
@@ -384,9 +387,7 @@ class DurableFunction:
                 mine, other = ("async", "sync") if self.is_async else ("sync", "async")
                 raise InvalidOption(
                     f"{name_of(each)} is {other}, and the handler is {mine}",
-                    help="in an async handler, call a sync function with asyncio.to_thread in an async one"
-                    if self.is_async
-                    else "make the handler async, or the function sync",
+                    help="make both async, with asyncio.to_thread(…) for what blocks, or both sync",
                 )
         if options.timeout is not None and not self.is_async:
             raise InvalidOption(

@@ -223,8 +223,8 @@ class Job(JobSteps, Generic[T]):
     def emit(self, data: Any) -> None:
         """Append to the chain's output, for those who follow it. Raises: WrongState without holdfast-output."""
         if self.emission is None:
-            opening = getattr(self._functions, "open_emission", None)
-            if opening is None:
+            self._require_database()
+            if (opening := getattr(self._functions, "open_emission", None)) is None:
                 raise WrongState(f"{self.type} cannot emit", help="call add_output(app) first")
             self.emission = opening(self)
         self.emission.add(data)
@@ -332,7 +332,7 @@ class Job(JobSteps, Generic[T]):
     def _require_database(self) -> Database:
         if self._database is None:
             raise WrongState(
-                "batch handlers and handlers in their own process cannot use a job's transaction",
+                "batch handlers and handlers in their own process cannot do this",
                 help="return the outcomes, or use a handler that takes a single job",
             )
         return self._database

@@ -79,11 +79,12 @@ class LeaseStore:
     def heal(self, now: Instant | None = None) -> Op[int]:
         """Shorten leases that end later than they can by the present clock; return how many.
 
-        Rests of keys, and the quiet that debounced jobs wait for, begin now if they began by a clock that ran ahead.
+        Rests of keys, the quiet of debounced jobs, sleeps and timeouts that began by a clock that ran ahead begin now.
         """
         rows = yield Statement("lease_heal", {"now": now})
         yield Statement("limit_heal", {"now": now})
         yield Statement("revision_heal", {"now": now})
+        yield Statement("step_heal", {"now": now})
         return len(rows)
 
     def heal_queue(self, after: str, now: Instant | None = None) -> Op[HealPage]:

@@ -167,6 +167,14 @@ update holdfast.limit_setting s
    set rests_until = holdfast.moment(:now::bigint) + (s.rests_until - s.changed_at), changed_at = holdfast.moment(:now::bigint)
  where s.rests_until is not null and s.changed_at > holdfast.moment(:now::bigint) + interval '1 minute';
 
+-- name: step_heal
+-- What functions began to wait for by a clock that ran ahead ends as long from now as it was to last. A time that the code named stays:
+-- it is the argument of its sleep.
+update holdfast.step s
+   set until = holdfast.moment(:now::bigint) + (s.until - s.started_at), started_at = holdfast.moment(:now::bigint)
+ where s.state = 'open' and s.until is not null and s.arguments is null
+   and s.started_at > holdfast.moment(:now::bigint) + interval '1 minute';
+
 -- name: queue_heal
 -- A page of the queue, by id. A job that never ran is due from the moment it was made or unblocked, one that failed waits
 -- from the end of that attempt, one that was snoozed from about its claim, whose time the last 42 bits of its fence tell; one

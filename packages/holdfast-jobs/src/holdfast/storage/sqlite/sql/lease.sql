@@ -23,6 +23,13 @@ update holdfast_limit_setting
    set rests_until = :now + rests_until - changed_at, changed_at = :now
  where rests_until is not null and changed_at > :now + 60000000;
 
+-- name: step_heal
+-- What functions began to wait for by a clock that ran ahead ends as long from now as it was to last. A time that the code named stays:
+-- it is the argument of its sleep.
+update holdfast_step
+   set until = :now + until - started_at, started_at = :now
+ where state = 'open' and until is not null and arguments is null and started_at > :now + 60000000;
+
 -- name: queue_page
 select job_id from holdfast_queue where job_id > :after order by job_id limit 1000;
 
