@@ -19,6 +19,7 @@ Kind = Literal[
     "retry option",
     "application attribute",
     "control attribute",
+    "control argument",
     "task attribute",
     "request attribute",
     "result attribute",
@@ -65,6 +66,7 @@ def _remove_families(kind: Kind, **texts: str) -> list[Feature]:
 _TYPES = "set it in the task's decorator, in task_routes or for the call"
 _DATABASE = "the database is both: set url=, or HOLDFAST_URL, and remove it"
 _MIDDLEWARE = "write an @app.middleware, which wraps every attempt"
+_TASK_CLASS = "write app.Task = YourTask, a class derived from holdfast_celery.Task"
 _BASE = (
     "write a base class with this method, derived from holdfast_celery.Task, and pass it as base="
 )
@@ -129,7 +131,7 @@ FEATURES: tuple[Feature, ...] = (
         "application argument",
         config_source="call app.config_from_object(…)",
         changes="call app.conf.update(…)",
-        task_cls=_MIDDLEWARE,
+        task_cls=_TASK_CLASS,
         namespace="pass it to app.config_from_object(…)",
         loader="write the settings in your own module, and call app.config_from_object(…)",
         amqp=_ROUTING,
@@ -267,7 +269,7 @@ FEATURES: tuple[Feature, ...] = (
         worker_enable_soft_shutdown_on_idle="a worker that stops waits for its tasks; remove it",
         beat_scheduler="remove it; what django-celery-beat has kept is imported by `holdfast migrate-from celery-beat`",
         beat_cron_starting_deadline="a cycle that was missed is caught up once; use @app.cycle(…, missed=…)",
-        task_cls=_MIDDLEWARE,
+        task_cls=_TASK_CLASS,
         security_certificate="seal arguments and results instead: sealed=True in the decorator",
         security_cert_store="seal arguments and results instead: sealed=True in the decorator",
         security_key="seal arguments and results instead: sealed=True in the decorator",
@@ -401,7 +403,7 @@ FEATURES: tuple[Feature, ...] = (
         tasks="the tasks by name",
         main="the application's name",
         control="revoke, ping and inspect()",
-        Task="what base classes of tasks are derived from",
+        Task="the class of tasks without base=, which may be set, and what base classes are derived from",
     ),
     *_refuse(
         "application attribute",
@@ -451,6 +453,22 @@ FEATURES: tuple[Feature, ...] = (
         active_queues="run `holdfast workers`",
     ),
     *_cover(
+        "control argument",
+        terminate="True cancels also tasks that run",
+        signal="no effect: there is no process of a task's own to send it to",
+        destination="no effect for revoke: no worker runs a task that was cancelled",
+        timeout="no effect: the database answers",
+    ),
+    *_refuse(
+        "control argument",
+        reply="app.AsyncResult(id).state says what became of it",
+        callback="app.AsyncResult(id).state says what became of it",
+        connection="write `with app.using(tx):` to do it in your own transaction",
+        limit="every task is cancelled that is named",
+        pattern=_WORKERS,
+        matcher=_WORKERS,
+    ),
+    *_cover(
         "task attribute",
         delay="starts it",
         apply_async="starts it with options",
@@ -493,6 +511,11 @@ FEATURES: tuple[Feature, ...] = (
         add_to_chord="start a new chord, or several chains with blockers",
         send_event=_OBSERVER,
         backend=_DATABASE,
+        Request=_MIDDLEWARE,
+        Strategy=_MIDDLEWARE,
+        annotate="set the options in each task's decorator",
+        on_bound="write it in __init__ of the base class, which is called for each task",
+        shadow_name="the dashboard shows the task's name and its arguments",
     ),
     *_cover(
         "request attribute",
@@ -814,6 +837,11 @@ def check_always_so(kind: Kind, options: Mapping[str, object], where: str = "") 
                 f"{kind} {name}={repr(value)[:40]}{place} has no effect here",
                 help=f"it is always {wanted[0]!r}; remove it",
             )
+
+
+def is_always_so(name: str) -> bool:
+    """Whether an option has one value only."""
+    return name in _ALWAYS
 
 
 _TRUE = (True,)
