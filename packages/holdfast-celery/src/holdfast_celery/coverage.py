@@ -839,6 +839,10 @@ def check_always_so(kind: Kind, options: Mapping[str, object], where: str = "") 
             )
 
 
+CALLED_BY_CELERY = frozenset({"Request", "Strategy", "annotate", "on_bound", "shadow_name"})
+"""What Celery asks of a base class of tasks by itself, and nothing here does."""
+
+
 def is_always_so(name: str) -> bool:
     """Whether an option has one value only."""
     return name in _ALWAYS

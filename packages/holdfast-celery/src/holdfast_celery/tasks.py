@@ -15,6 +15,7 @@ from holdfast.core.signatures import is_async
 from holdfast_celery.calls import MAP, STARMAP, check_eta
 from holdfast_celery.canvas import Signature, TaskChunks, TaskSignature, map_items, starmap_items
 from holdfast_celery.coverage import (
+    CALLED_BY_CELERY,
     check_always_so,
     check_names,
     find_feature,
@@ -39,9 +40,6 @@ _NOT_OF_CLASSES = frozenset({"defaults", "bind"})
 
 _OWN_NAMES = frozenset({"name", "base", "on_failure", "on_success", "on_retry"})
 """Options of a decorator that are attributes of a task as well: its name, and hooks that tests replace."""
-
-_CALLED_BY_CELERY = frozenset({"Request", "Strategy", "annotate", "on_bound", "shadow_name"})
-"""What Celery asks of a base class by itself, and nothing here does."""
 
 _entering: ContextVar[CeleryTask | None] = ContextVar("holdfast_celery_entering", default=None)
 """The task whose attempt is about to call it."""
@@ -413,7 +411,7 @@ def _options_of(base: type[CeleryTask]) -> dict[str, Any]:
             feature = find_feature("task option", name)
             if feature is not None and not feature.is_covered and not callable(value):
                 raise refuse("task option", name, base.__name__)
-            if name in _CALLED_BY_CELERY:
+            if name in CALLED_BY_CELERY:
                 raise refuse("task attribute", name, base.__name__)
     return found
 
