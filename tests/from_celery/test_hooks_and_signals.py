@@ -454,6 +454,61 @@ def test_a_result_that_cannot_be_kept_sends_the_signal_of_internal_errors(sqlite
         app.close()
 
 
+@pytest.mark.parametrize("ending", ["returns", "raises"])
+def test_an_attempt_that_has_run_too_long_is_not_told_of_as_if_it_counted(
+    ending: str, sqlite_url: str
+) -> None:
+    from holdfast_celery import signals
+
+    app, seen = Celery("shop", url=sqlite_url), list[str]()
+
+    class Noting(Task):
+        def on_success(self, *_: Any) -> None:
+            seen.append("on_success")
+
+        def on_failure(self, *_: Any) -> None:
+            seen.append("on_failure")
+
+    has_ended = threading.Event()
+
+    @app.middleware
+    def around(job: Any, next: Callable[[], Any]) -> Any:
+        try:
+            return next()
+        finally:
+            has_ended.set()
+
+    @app.task(name="slow", base=Noting, bind=True, max_retries=0, time_limit=0.2)
+    def slow(self: Any) -> None:
+        wait_until(lambda: self.request.job.aborted)
+        if ending == "raises":
+            raise ValueError("too late")
+
+    def listen(signal: Any, **_: Any) -> None:
+        seen.append(signal.name)
+
+    told = [
+        getattr(signals, f"task_{name}")
+        for name in ("success", "failure", "retry", "postrun", "internal_error")
+    ]
+    kit = Kit(app, sqlite_url)
+    for each in told:
+        each.connect(listen)
+    try:
+        result = slow.delay()
+        for _ in range(3):
+            kit.run_until_idle()
+            kit.advance("10m")
+        assert has_ended.wait(10)
+        assert (result.status, type(result.result).__name__) == ("FAILURE", "TimeLimitExceeded")
+        assert seen == []
+    finally:
+        for each in told:
+            each.disconnect(listen)
+        kit.close()
+        app.close()
+
+
 @pytest.mark.parametrize("package", ["celery", "holdfast_celery"])
 def test_modules_are_imported_after_their_signal(package: str) -> None:
     celery, seen = import_module(package), list[Any]()
