@@ -277,10 +277,12 @@ class Celery(Holdfast):
         name: str,
         args: Iterable[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
+        *,
+        immutable: bool = False,
         **options: Any,
     ) -> TaskSignature:
         """Return the signature of a task by its name. Raises: CeleryUnsupported."""
-        return TaskSignature(name, args, kwargs, options, app=self)
+        return TaskSignature(name, args, kwargs, options, immutable=immutable, app=self)
 
     def AsyncResult(self, task_id: str) -> AsyncResult:  # noqa: N802
         """Return a result by its id."""
