@@ -520,10 +520,7 @@ def test_modules_are_imported_after_their_signal(package: str) -> None:
     signal = import_module(f"{package}.signals").import_modules
     signal.connect(listen, sender=app)
     try:
-        if package == "celery":
-            app.loader.import_default_modules()
-        else:
-            app.load_tasks()
+        app.loader.import_default_modules()
         assert seen == [app]
     finally:
         signal.disconnect(listen, sender=app)

@@ -130,6 +130,7 @@ class Celery(Holdfast):
         self._mapping = mapping_tasks(self)
         self.conf = CeleryConf(self)
         self.control = WorkerControl(self)
+        self.loader = TaskLoader(self)
         self.on_after_configure = self.on_after_finalize = Connections(self)
         self._highest_priority = highest_priority
         self._modules = list(include)
@@ -485,6 +486,17 @@ class Celery(Holdfast):
 
 def keep_group(job: Job[Any]) -> None:
     """Do nothing: a group that was saved is what its job was given."""
+
+
+class TaskLoader:
+    """What programs ask of `app.loader`: to look tasks up."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+
+    def import_default_modules(self) -> None:
+        """Import the modules with tasks."""
+        self._app.load_tasks()
 
 
 class Connections:
