@@ -350,6 +350,55 @@ def test_parameters_that_no_json_becomes_are_found_where_arguments_are_pickled(
     ]
 
 
+def test_applications_and_tasks_of_derived_classes_and_starts_of_pipes_are_found(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "shop.py").write_text(
+        """
+from celery import Celery as Base, Task
+
+class Shop(Base):
+    pass
+
+app = Shop("shop", task_cls=Task)
+app.conf.result_expires = 5
+
+class Noting(app.Task):
+    acks_late = False
+    max_retries = 3
+    mine = 5
+
+    def shadow_name(self, args, kwargs, options):
+        return "a"
+
+class Other(Task):
+    soft_time_limit = 5
+
+@app.task(base=Noting)
+def mail(to): ...
+
+(mail.si(1) | mail.si(2)).apply_async(shadow="x")
+"""
+    )
+    found = analyse(tmp_path)
+    assert {each.what for each in found.to_change} == {
+        "Shop(task_cls=…)",
+        "conf.result_expires",
+        "class Noting: acks_late",
+        "class Noting: shadow_name",
+        "class Other: soft_time_limit",
+        "(mail.si(1) | mail.si(2)).apply_async(shadow=…)",
+    }
+    assert "class Noting: max_retries" in {each.what for each in found.covered}
+    assert found.warnings == ()
+
+
+def test_a_link_to_nowhere_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("from celery import shared_task\n")
+    (tmp_path / ".#shop.py").symlink_to("someone@host.1234")
+    assert analyse(tmp_path).files == 1
+
+
 def test_options_of_a_task_that_is_made_by_a_call_are_read(tmp_path: Path) -> None:
     (tmp_path / "views.py").write_text(
         "from celery import Celery\napp = Celery('shop')\n"

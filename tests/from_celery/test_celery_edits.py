@@ -308,6 +308,18 @@ def test_what_to_add_to_settings_is_said_where_several_files_have_them(tmp_path:
     assert set(move(tmp_path)) == {"site/proj/celery.py"}
 
 
+def test_what_to_add_to_settings_is_said_where_the_application_does_not_name_them(
+    tmp_path: Path,
+) -> None:
+    app = DJANGO["site__proj__celery"].replace("proj.settings", "elsewhere.settings")
+    write(tmp_path, **DJANGO | {"site__proj__celery": app})
+    (said,) = plan_edits(tmp_path, analyse(tmp_path)).warnings
+    assert "HOLDFAST_APP, the dotted name of app in site/proj/celery.py" in said
+    settings = tmp_path / "site/proj/settings.py"
+    settings.write_text("INSTALLED_APPS = ['holdfast_django', 'mails']\n")
+    assert plan_edits(tmp_path, analyse(tmp_path)).warnings == ()
+
+
 def test_settings_are_left_alone_while_the_application_cannot_be_moved(tmp_path: Path) -> None:
     app = DJANGO["site__proj__celery"].replace("Celery('proj')", "Celery('proj', **more)")
     write(tmp_path, **DJANGO | {"site__proj__celery": app})

@@ -6,8 +6,10 @@ import inspect
 from typing import Any, get_args
 
 import celery  # type: ignore[import-untyped]
+import celery.result  # type: ignore[import-untyped]
 import pytest
 from celery.app import defaults  # type: ignore[import-untyped]
+from celery.app.control import Control, Inspect  # type: ignore[import-untyped]
 from celery.app.task import Task  # type: ignore[import-untyped]
 from docs._ext.reference import filled
 from docs._ext.reference.celery import SECTIONS
@@ -61,6 +63,45 @@ def test_every_option_of_a_task_is_known() -> None:
     unknown = {each for each in options if find_feature("task option", each) is None}
     assert unknown - NOT_OPTIONS == set()
     assert {"rate_limit", "ignore_result", "throws"} <= options
+
+
+INTERNAL = {
+    "application attribute": {
+        "IS_WINDOWS",
+        "IS_macOS",
+        "Pickler",
+        "SYSTEM",
+        "WorkController",
+        "close",
+    }
+    | {"annotations", "builtin_fixups", "create_task_cls", "default_connection", "default_producer"}
+    | {
+        "either",
+        "on_init",
+        "prepare_config",
+        "start",
+        "subclass_with_self",
+        "thread_oid",
+        "type_checker",
+    }
+    | {"uses_utc_timezone"},
+    "control attribute": {"Mailbox", "app"},
+    "result attribute": {"TimeoutError"},
+}
+"""What Celery's classes have for themselves; `close` and `start` are methods of our own applications."""
+
+CLASSES: dict[Kind, tuple[Any, ...]] = {
+    "application attribute": (celery.Celery,),
+    "control attribute": (Control, Inspect),
+    "result attribute": (celery.result.AsyncResult,),
+}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_what_celery_s_classes_offer_is_known(kind: Kind) -> None:
+    offered = {name for each in CLASSES[kind] for name in dir(each) if not name.startswith("_")}
+    unknown = {each for each in offered if find_feature(kind, each) is None}
+    assert {each for each in unknown - INTERNAL[kind] if not each.endswith("_cls")} == set()
 
 
 def test_the_reference_has_every_row_of_the_table() -> None:

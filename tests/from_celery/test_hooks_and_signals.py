@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast_celery import Celery
+from holdfast_celery import Celery, shared_task
 from holdfast_celery.errors import CeleryUnsupported
+from holdfast_celery.tasks import CeleryTask as Task
 from holdfast_testing.kit import Kit
 from tests.from_celery.sides import Side
 from tests.support.until import wait_until
@@ -139,6 +140,92 @@ def test_a_base_class_changes_how_its_tasks_are_started(side: Side) -> None:
     assert side.get(work.apply_async((2,), countdown=0)) == [2, 7]
     assert side.get(work.s(3).apply_async()) == [3, 7]
     assert side.get(work.s().delay(4)) == [4, 7]
+
+
+def test_the_class_of_an_application_is_that_of_its_tasks(side: Side) -> None:
+    made: Any = side.app
+    parent: Any = made.Task
+
+    class Marked(parent):  # type: ignore[misc]
+        abstract = True
+        max_retries = 7
+
+        def __init__(self) -> None:
+            self.made = True
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return ["marked", super().__call__(*args, **kwargs)]
+
+    class Own(side.module().Task):  # type: ignore[misc]
+        abstract = True
+
+    made.Task = Marked
+
+    @side.task(name="work")
+    def work(a: int) -> int:
+        return a
+
+    @side.task(name="other", base=Own)
+    def other(a: int) -> int:
+        return a
+
+    assert side.get(work.delay(1)) == ["marked", 1]
+    assert work.apply((2,)).get() == ["marked", 2]
+    assert (work.name, work.max_retries, work.made) == ("work", 7, True)
+    assert isinstance(work, Marked)
+    assert side.get(other.delay(3)) == 3
+
+
+def test_the_class_of_an_application_is_that_of_tasks_made_before_it_was_set() -> None:
+    app = Celery("shop")
+    calls: Calls = []
+
+    @shared_task(max_retries=2)
+    def early(a: int) -> int:
+        return a
+
+    class Noting(Task):
+        max_retries = 7
+        default_retry_delay = 5
+
+        def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
+            calls.append((retval,))
+
+    app.Task = Noting
+    assert early.apply((1,)).get() == 1
+    assert (calls, early.max_retries, early.default_retry_delay) == ([(1,)], 2, 5)
+    app.load_tasks()
+    app.Task = type("Late", (Task,), {})
+    assert isinstance(app.task(name="late")(print), app.Task)
+    assert isinstance(early, Noting)
+
+
+CLASSES: dict[str, dict[str, Any]] = {
+    "acks_late": {"acks_late": False},
+    "serializer": {"serializer": "pickle"},
+    "Request": {"Request": "shop.requests:Request"},
+    "shadow_name": {"shadow_name": lambda self, args, kwargs, options: "shadow"},
+    "on_bound": {"on_bound": classmethod(lambda cls, app: None)},
+}
+"""What a base class may say in Celery and nothing here would ask it for."""
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_what_a_base_class_says_in_vain_is_refused(name: str) -> None:
+    app = Celery("shop")
+    base = type("Base", (Task,), CLASSES[name])
+    with pytest.raises(CeleryUnsupported, match=f"{name}.* of Base"):
+        app.task(base=base)(print)
+
+
+@pytest.mark.parametrize("name", ["queue", "rate_limit", "max_retries", "soft_time_limit"])
+def test_an_option_that_is_set_after_the_decorator_is_refused(name: str) -> None:
+    task = Celery("shop").task(print)
+    with pytest.raises(CeleryUnsupported, match=f"{name} of builtins.print is set after"):
+        setattr(task, name, "10/m")
+    task.acks_late = True
+    task.mine = 5
+    assert task.mine == 5  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -367,6 +454,61 @@ def test_a_result_that_cannot_be_kept_sends_the_signal_of_internal_errors(sqlite
         app.close()
 
 
+@pytest.mark.parametrize("ending", ["returns", "raises"])
+def test_an_attempt_that_has_run_too_long_is_not_told_of_as_if_it_counted(
+    ending: str, sqlite_url: str
+) -> None:
+    from holdfast_celery import signals
+
+    app, seen = Celery("shop", url=sqlite_url), list[str]()
+
+    class Noting(Task):
+        def on_success(self, *_: Any) -> None:
+            seen.append("on_success")
+
+        def on_failure(self, *_: Any) -> None:
+            seen.append("on_failure")
+
+    has_ended = threading.Event()
+
+    @app.middleware
+    def around(job: Any, next: Callable[[], Any]) -> Any:
+        try:
+            return next()
+        finally:
+            has_ended.set()
+
+    @app.task(name="slow", base=Noting, bind=True, max_retries=0, time_limit=0.2)
+    def slow(self: Any) -> None:
+        wait_until(lambda: self.request.job.aborted)
+        if ending == "raises":
+            raise ValueError("too late")
+
+    def listen(signal: Any, **_: Any) -> None:
+        seen.append(signal.name)
+
+    told = [
+        getattr(signals, f"task_{name}")
+        for name in ("success", "failure", "retry", "postrun", "internal_error")
+    ]
+    kit = Kit(app, sqlite_url)
+    for each in told:
+        each.connect(listen)
+    try:
+        result = slow.delay()
+        for _ in range(3):
+            kit.run_until_idle()
+            kit.advance("10m")
+        assert has_ended.wait(10)
+        assert (result.status, type(result.result).__name__) == ("FAILURE", "TimeLimitExceeded")
+        assert seen == []
+    finally:
+        for each in told:
+            each.disconnect(listen)
+        kit.close()
+        app.close()
+
+
 @pytest.mark.parametrize("package", ["celery", "holdfast_celery"])
 def test_modules_are_imported_after_their_signal(package: str) -> None:
     celery, seen = import_module(package), list[Any]()
@@ -378,14 +520,34 @@ def test_modules_are_imported_after_their_signal(package: str) -> None:
     signal = import_module(f"{package}.signals").import_modules
     signal.connect(listen, sender=app)
     try:
-        if package == "celery":
-            app.loader.import_default_modules()
-        else:
-            app.load_tasks()
+        app.loader.import_default_modules()
         assert seen == [app]
     finally:
         signal.disconnect(listen, sender=app)
         app.close()
+
+
+def test_a_receiver_that_is_to_be_repeated_is_refused() -> None:
+    from holdfast_celery.signals import task_prerun
+
+    with pytest.raises(CeleryUnsupported, match=r"retry=True of task_prerun\.connect"):
+        task_prerun.connect(print, retry=True)
+    assert not task_prerun.has_listeners()
+
+
+def test_a_signal_knows_whether_someone_listens_to_a_sender() -> None:
+    from holdfast_celery.signals import task_prerun
+
+    app = Celery("shop")
+    work, other = app.task(name="work")(print), app.task(name="other")(print)
+
+    def listen(**_: Any) -> None: ...
+
+    task_prerun.connect(listen, sender=work)
+    try:
+        assert (task_prerun.has_listeners(work), task_prerun.has_listeners(other)) == (True, False)
+    finally:
+        task_prerun.disconnect(listen, sender=work)
 
 
 REFUSED_SIGNALS = (

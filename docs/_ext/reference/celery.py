@@ -17,6 +17,7 @@ SECTIONS: Mapping[Kind, str] = {
     "route option": "Entries of task_routes",
     "application attribute": "The application",
     "control attribute": "app.control",
+    "control argument": "Arguments of revoke and terminate",
     "task attribute": "Tasks",
     "request attribute": "self.request",
     "signature attribute": "Signatures",

@@ -26,6 +26,12 @@ def _(shop: Shop) -> None:
     assert made.args == (3,)
 
 
+@behaviour("Canvas", "a signature by a name may be immutable")
+def _(shop: Shop) -> None:
+    named = shop.app.signature("add", args=(1, 1), immutable=True)
+    assert shop.get(shop.celery.chain(shop.add.s(5, 5), named)()) == 2
+
+
 @behaviour("Canvas", "an immutable signature takes no arguments")
 def _(shop: Shop) -> None:
     assert shop.add.si(1, 1)(99) == 2

@@ -46,6 +46,15 @@ def _(shop: Shop) -> Any:
 
 
 @difference(
+    "A task that runs is `STARTED` without `task_track_started`, too, and its `info` is `None`.",
+    celery=["PENDING", None],
+    here=["STARTED", None],
+)
+def _(shop: Shop) -> Any:
+    return shop.get(shop.own_state.delay())
+
+
+@difference(
     "A chain has one id: that of its result is the one of its first task.", celery=False, here=True
 )
 def _(shop: Shop) -> Any:

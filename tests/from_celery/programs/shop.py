@@ -174,7 +174,12 @@ def _bound_tasks(side: Side) -> list[Any]:
         result = self.app.AsyncResult(self.request.id)
         return [result.state, result.info]
 
-    return [look, reports]
+    @side.task(name="own_state", bind=True)
+    def own_state(self: Any) -> list[Any]:
+        result = self.app.AsyncResult(self.request.id)
+        return [result.state, result.info]
+
+    return [look, reports, own_state]
 
 
 def _retried_tasks(side: Side, seen: list[Any], flaws: dict[str, int]) -> list[Any]:

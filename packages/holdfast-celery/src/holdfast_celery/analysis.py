@@ -13,13 +13,21 @@ from typing import Any
 
 from holdfast.core.errors import SystemRefused
 from holdfast_celery.companions import find_app, find_package, is_dotted_name, patched_name
-from holdfast_celery.coverage import Kind, check_always_so, find_feature, modern_setting, refuse
+from holdfast_celery.coverage import (
+    CALLED_BY_CELERY,
+    Kind,
+    check_always_so,
+    find_feature,
+    modern_setting,
+    refuse,
+)
 from holdfast_celery.errors import CeleryUnsupported
 
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages", "build", "dist"})
 OURS = "holdfast_celery"
 _DJANGO_SETTINGS = "django/conf.py"
 _CANVAS = frozenset({"chain", "group", "chord"})
+_CALLED = _CANVAS | {"Celery", "crontab", "solar"}
 _BY_HAND = "it cannot be read without running it: compare its names with the documentation"
 _BY_HAND_IMPORT = f"import what you need from {OURS}; there is no module to fall back to"
 _BY_HAND_TEXT = "nothing here has this name: test what your code does, or patch the task"
@@ -223,7 +231,8 @@ def python_files(project: Path) -> list[Path]:
             each for each in folders if each not in _SKIPPED and not each.startswith(".")
         )
         found += [Path(folder, name) for name in sorted(files) if name.endswith(".py")]
-    return found
+    # Editors leave links to nowhere beside a file that is open.
+    return [each for each in found if each.is_file()]
 
 
 def _place(project: Path, file: Path) -> str:
@@ -293,7 +302,13 @@ def _celery_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
                 for each in node.names
                 if _is_celery(each.name)
             }
-    return found
+    # A class that is derived from the application's makes applications, too.
+    return found | {
+        node.name: "Celery"
+        for node in nodes
+        if isinstance(node, ast.ClassDef)
+        and any(_is_named(each, "Celery", found) for each in node.bases)
+    }
 
 
 def _is_celery(module: str | None) -> bool:
@@ -330,17 +345,18 @@ def _callee(node: ast.expr) -> ast.expr:
     return node.func if isinstance(node, ast.Call) else node
 
 
-def _is_named(node: ast.expr, name: str, imported: Mapping[str, str]) -> bool:
-    """Whether an expression is this name of Celery's, or a call of it."""
+def _celery_name(node: ast.expr, imported: Mapping[str, str]) -> str | None:
+    """Return the name of Celery's that an expression is, or calls."""
     node = _callee(node)
     if isinstance(node, ast.Name):
-        return imported.get(node.id) == name
-    return (
-        isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and imported.get(node.value.id) == ""
-        and node.attr == name
-    )
+        return imported.get(node.id) or None
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return node.attr if imported.get(node.value.id) == "" else None
+    return None
+
+
+def _is_named(node: ast.expr, name: str, imported: Mapping[str, str]) -> bool:
+    return _celery_name(node, imported) == name
 
 
 def _is_task_decorator(node: ast.expr, imported: Mapping[str, str], names: ProjectNames) -> bool:
@@ -426,6 +442,7 @@ class FileReader(ast.NodeVisitor):
         self._imported: dict[str, str] = {}
         self._tasks: set[str] = set()
         self._applications: set[str] = set()
+        self._classes: set[str] = set()
         self._bound: list[str | None] = []
         self._results: set[str] = set()
         self._inspections: set[str] = set()
@@ -440,6 +457,7 @@ class FileReader(ast.NodeVisitor):
     def read(self, file: ParsedFile) -> None:
         """Read the whole file."""
         self._imported = file.imported
+        self._classes = {each.name for each in file.nodes if isinstance(each, ast.ClassDef)}
         self._tasks = set(self._names.tasks)
         self._applications = set(self._names.applications)
         for node in file.nodes:
@@ -564,11 +582,31 @@ class FileReader(ast.NodeVisitor):
         self.changes.imports.append(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        """Find tasks that are classes."""
+        """Find tasks that are classes, and the options that they give their tasks."""
         for base in node.bases:
-            if _is_named(base, "Task", self._imported):
+            is_task = _is_named(base, "Task", self._imported)
+            if is_task:
                 self._add(node, f"class {node.name}(Task)", "import", "Task")
+            if is_task or self._is_application_task(base):
+                self._read_class(node)
         self.generic_visit(node)
+
+    def _is_application_task(self, node: ast.expr) -> bool:
+        is_task = isinstance(node, ast.Attribute) and node.attr == "Task"
+        return is_task and self._is_application(node.value)  # type: ignore[attr-defined]
+
+    def _read_class(self, node: ast.ClassDef) -> None:
+        """Find what a base class of tasks says that means nothing here."""
+        for each in node.body:
+            value = each.value if isinstance(each, ast.Assign) else None
+            targets = each.targets if isinstance(each, ast.Assign) else []
+            names = [each.name] if isinstance(each, ast.FunctionDef) else map(_last_name, targets)
+            for name in names:
+                what = f"class {node.name}: {name}"
+                if name in CALLED_BY_CELERY:
+                    self._add(each, what, "task attribute", name)
+                elif value is not None and find_feature("task option", name) is not None:
+                    self._read_option(value, what, "task option", name)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """Find tasks, and what they do with themselves."""
@@ -668,7 +706,9 @@ class FileReader(ast.NodeVisitor):
             written = ast.unparse(function)
             self._report(node, f"{written}(…)", True, "the application")
             self._read_keywords(node, node.keywords, written, "application argument")
-            self.changes.applications.append(node)
+            if _last_name(function) not in self._classes:
+                # What the constructor of a derived class takes is its own.
+                self.changes.applications.append(node)
             if len(node.args) > 1:
                 self._doubt(node, f"{written}(…, …)", "name all arguments but the first")
         elif name is not None:
@@ -691,10 +731,8 @@ class FileReader(ast.NodeVisitor):
                     self.changes.patched.append((each, ours))
 
     def _canvas_name(self, function: ast.expr) -> str | None:
-        for name in ("Celery", "crontab", "solar", *sorted(_CANVAS)):
-            if _is_named(function, name, self._imported):
-                return name
-        return None
+        found = _celery_name(function, self._imported)
+        return found if found in _CALLED else None
 
     def _read_crontab(self, node: ast.Call) -> None:
         given = {each.arg for each in node.keywords if _literal(each.value) != "*"}
@@ -724,6 +762,8 @@ class FileReader(ast.NodeVisitor):
         """Whether an expression is a task, or a signature or canvas made in place."""
         if _last_name(node) in self._tasks or self._is_bound(node):
             return True
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            return self._is_signature(node.left) or self._is_signature(node.right)
         if not isinstance(node, ast.Call):
             return False
         if self._canvas_name(node.func) in _CANVAS:

@@ -52,7 +52,7 @@ from holdfast_celery.revocation import RevokedTasks
 from holdfast_celery.schedules import BeatEntry, beat_entry, cycle_name, cycle_timing
 from holdfast_celery.scope import announce, share, using_transaction
 from holdfast_celery.signals import WorkerSignals, begin_worker, import_modules, task_revoked
-from holdfast_celery.tasks import CeleryTask, make_task, mapping_tasks
+from holdfast_celery.tasks import CeleryTask, check_base, make_task, mapping_tasks
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -99,8 +99,6 @@ class Celery(Holdfast):
 
     registry_class: ClassVar[type[Registry]] = TaskRegistry
     runner_class: ClassVar[type[TaskRunner]] = TaskRunner
-    Task: ClassVar[type[CeleryTask]] = CeleryTask
-    """What base classes of tasks are derived from."""
 
     def __init__(
         self,
@@ -128,9 +126,11 @@ class Celery(Holdfast):
         self._deferred: list[Callable[[], object]] = []
         self.main = main
         self.tasks: dict[str, CeleryTask] = {}
+        self._task_class: type[CeleryTask] = CeleryTask
         self._mapping = mapping_tasks(self)
         self.conf = CeleryConf(self)
         self.control = WorkerControl(self)
+        self.loader = TaskLoader(self)
         self.on_after_configure = self.on_after_finalize = Connections(self)
         self._highest_priority = highest_priority
         self._modules = list(include)
@@ -184,6 +184,21 @@ class Celery(Holdfast):
         while self._deferred and not settings_are_being_read():
             self._deferred.pop(0)()
 
+    @property
+    def Task(self) -> type[CeleryTask]:  # noqa: N802
+        """The class of tasks without `base`, and what base classes are derived from.
+
+        One that is set after tasks were looked up is that of later tasks, as in Celery.
+        """
+        return self._task_class
+
+    @Task.setter
+    def Task(self, base: type[CeleryTask]) -> None:  # noqa: N802
+        check_base(base, "app.Task")
+        self._task_class = base
+        for each in () if self._is_loaded else self.tasks.values():
+            each.rebase(base)
+
     @overload
     def task(self, function: Callable[..., Any], /) -> CeleryTask: ...
     @overload
@@ -231,6 +246,8 @@ class Celery(Holdfast):
         if task.name in self.tasks:
             raise DuplicateJobType(f"task {task.name} is already registered")
         self.tasks[task.name] = task
+        if self._task_class is not CeleryTask:
+            task.rebase(self._task_class)
         if self._is_loaded:
             # One in a queue that is new brings that queue for all.
             everything = [*self._mapping.values(), *self.tasks.values()]
@@ -261,10 +278,12 @@ class Celery(Holdfast):
         name: str,
         args: Iterable[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
+        *,
+        immutable: bool = False,
         **options: Any,
     ) -> TaskSignature:
         """Return the signature of a task by its name. Raises: CeleryUnsupported."""
-        return TaskSignature(name, args, kwargs, options, app=self)
+        return TaskSignature(name, args, kwargs, options, immutable=immutable, app=self)
 
     def AsyncResult(self, task_id: str) -> AsyncResult:  # noqa: N802
         """Return a result by its id."""
@@ -280,18 +299,18 @@ class Celery(Holdfast):
     def autodiscover_tasks(
         self,
         packages: Iterable[str] | Callable[[], Iterable[str]] | None = None,
-        related_name: str = "tasks",
+        related_name: str | None = "tasks",
         force: bool = False,
     ) -> None:
         """Import the module of this name of each package, where there is one, before tasks are looked up.
 
         packages: names, or a function that returns them then; without any they are Django's INSTALLED_APPS.
-        force: look tasks up now.
+        related_name: None imports the packages themselves. force: look tasks up now.
         """
 
         def discover(sender: Celery) -> None:
             named = packages() if callable(packages) else packages
-            sender._modules += [f"?{each}.{related_name}" for each in named or ["*"]]
+            sender._modules += [f"?{each}.{related_name or ''}" for each in named or ["*"]]
 
         self.on_after_configure.connect(discover)
         if force:
@@ -467,6 +486,17 @@ class Celery(Holdfast):
 
 def keep_group(job: Job[Any]) -> None:
     """Do nothing: a group that was saved is what its job was given."""
+
+
+class TaskLoader:
+    """What programs ask of `app.loader`: to look tasks up."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+
+    def import_default_modules(self) -> None:
+        """Import the modules with tasks."""
+        self._app.load_tasks()
 
 
 class Connections:
@@ -656,7 +686,9 @@ def _import_tasks(module: str) -> None:
         # Its tasks are those of Django's framework, which a project need not have.
         if each == "holdfast_django":
             continue
-        if _has_module(each, name):
+        if not name:
+            importlib.import_module(each)
+        elif _has_module(each, name):
             importlib.import_module(f"{each}.{name}")
 
 

@@ -98,7 +98,8 @@ class TaskRunner:
             request = TaskRequest(
                 id=id, task=self._task.name, args=args, kwargs=call.kwargs, job=job
             )
-            send_internal_error(self._task, error, request)
+            if not isinstance(error, TimeLimitExceeded):
+                send_internal_error(self._task, error, request)
             allowed = self._task.options.timeout_retries
             is_last = allowed is not None and job.attempt > allowed + CUT_OFF_ATTEMPTS
             if is_last or getattr(error, "retryable", True) is False:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from holdfast.client.workers import WorkerInfo
 from holdfast_celery.calls import untag_known
-from holdfast_celery.coverage import refuse, refuse_attributes
+from holdfast_celery.coverage import check_names, refuse, refuse_attributes
 from holdfast_celery.result import AsyncResult
 
 if TYPE_CHECKING:
@@ -105,7 +105,11 @@ class WorkerControl:
         signal: str | None = None,
         **arguments: Any,
     ) -> None:
-        """Cancel tasks by their ids, as `result.revoke()` does; unknown ids are passed over."""
+        """Cancel tasks by their ids, as `result.revoke()` does; unknown ids are passed over.
+
+        destination, signal and timeout are accepted and mean nothing here. Raises: CeleryUnsupported for others.
+        """
+        check_names("control argument", arguments, "app.control.revoke")
         for each in [task_id] if isinstance(task_id, str | UUID) else task_id:
             AsyncResult(each, self._app).revoke(terminate=terminate)
 
@@ -116,8 +120,8 @@ class WorkerControl:
         signal: str | None = None,
         **arguments: Any,
     ) -> None:
-        """Cancel tasks by their ids, those that run included."""
-        self.revoke(task_id, terminate=True)
+        """Cancel tasks by their ids, those that run included. Raises: as `revoke`."""
+        self.revoke(task_id, terminate=True, **arguments)
 
     def ping(
         self, destination: str | Iterable[str] | None = None, timeout: float = 1.0

@@ -19,6 +19,7 @@ Kind = Literal[
     "retry option",
     "application attribute",
     "control attribute",
+    "control argument",
     "task attribute",
     "request attribute",
     "result attribute",
@@ -65,6 +66,7 @@ def _remove_families(kind: Kind, **texts: str) -> list[Feature]:
 _TYPES = "set it in the task's decorator, in task_routes or for the call"
 _DATABASE = "the database is both: set url=, or HOLDFAST_URL, and remove it"
 _MIDDLEWARE = "write an @app.middleware, which wraps every attempt"
+_TASK_CLASS = "write app.Task = YourTask, a class derived from holdfast_celery.Task"
 _BASE = (
     "write a base class with this method, derived from holdfast_celery.Task, and pass it as base="
 )
@@ -129,7 +131,7 @@ FEATURES: tuple[Feature, ...] = (
         "application argument",
         config_source="call app.config_from_object(…)",
         changes="call app.conf.update(…)",
-        task_cls=_MIDDLEWARE,
+        task_cls=_TASK_CLASS,
         namespace="pass it to app.config_from_object(…)",
         loader="write the settings in your own module, and call app.config_from_object(…)",
         amqp=_ROUTING,
@@ -267,7 +269,7 @@ FEATURES: tuple[Feature, ...] = (
         worker_enable_soft_shutdown_on_idle="a worker that stops waits for its tasks; remove it",
         beat_scheduler="remove it; what django-celery-beat has kept is imported by `holdfast migrate-from celery-beat`",
         beat_cron_starting_deadline="a cycle that was missed is caught up once; use @app.cycle(…, missed=…)",
-        task_cls=_MIDDLEWARE,
+        task_cls=_TASK_CLASS,
         security_certificate="seal arguments and results instead: sealed=True in the decorator",
         security_cert_store="seal arguments and results instead: sealed=True in the decorator",
         security_key="seal arguments and results instead: sealed=True in the decorator",
@@ -401,7 +403,8 @@ FEATURES: tuple[Feature, ...] = (
         tasks="the tasks by name",
         main="the application's name",
         control="revoke, ping and inspect()",
-        Task="what base classes of tasks are derived from",
+        loader="import_default_modules() looks tasks up",
+        Task="the class of tasks without base=, which may be set, and what base classes are derived from",
     ),
     *_refuse(
         "application attribute",
@@ -420,6 +423,28 @@ FEATURES: tuple[Feature, ...] = (
         set_current="the newest application is the current one; remove it",
         set_default="the newest application is the current one; remove it",
         current_task="use bind=True and self",
+        current_worker_task="use bind=True and self",
+        GroupResult="from holdfast_celery.result import GroupResult",
+        ResultSet="keep the results in a list",
+        add_defaults="call app.conf.update(…)",
+        bugreport="run `holdfast doctor`",
+        config_from_cmdline="call app.config_from_object(…)",
+        config_from_envvar="call app.config_from_object(os.environ[…])",
+        connection_for_read=_LENGTHS,
+        connection_for_write=_LENGTHS,
+        connection_or_acquire=_LENGTHS,
+        gen_task_name="set name= in the decorator",
+        log=_LOGGERS,
+        now="call datetime.now(UTC)",
+        oid=_NO_BROKER,
+        on_after_fork=_THREADS,
+        on_configure="connect on_after_configure",
+        pool=_NO_BROKER,
+        producer_or_acquire=_NO_BROKER,
+        producer_pool=_NO_BROKER,
+        select_queues="run `holdfast worker APP --types 'mail:*'`",
+        setup_security="seal arguments and results instead: sealed=True in the decorator",
+        timezone="app.conf.timezone is its name",
     ),
     *_cover(
         "control attribute",
@@ -449,6 +474,36 @@ FEATURES: tuple[Feature, ...] = (
         revoked="run `holdfast jobs list state:cancelled`",
         conf=_WORKERS,
         active_queues="run `holdfast workers`",
+        clock=_NO_BROKER,
+        disable_events=_OBSERVER,
+        discard_all="run `holdfast jobs cancel FILTER`",
+        election="@app.cycle runs once for all workers",
+        heartbeat="`holdfast workers` and app.workers.list() have the heartbeats",
+        hello=_WORKERS,
+        memdump=_WORKERS,
+        memsample=_WORKERS,
+        objgraph=_WORKERS,
+        pool_restart="restart the worker",
+        query_task="ask app.AsyncResult(id)",
+        registered_tasks="call registered()",
+        report=_WORKERS,
+        revoke_by_stamped_headers="run `holdfast jobs cancel FILTER`",
+    ),
+    *_cover(
+        "control argument",
+        terminate="True cancels also tasks that run",
+        signal="no effect: there is no process of a task's own to send it to",
+        destination="no effect for revoke: no worker runs a task that was cancelled",
+        timeout="no effect: the database answers",
+    ),
+    *_refuse(
+        "control argument",
+        reply="app.AsyncResult(id).state says what became of it",
+        callback="app.AsyncResult(id).state says what became of it",
+        connection="write `with app.using(tx):` to do it in your own transaction",
+        limit="every task is cancelled that is named",
+        pattern=_WORKERS,
+        matcher=_WORKERS,
     ),
     *_cover(
         "task attribute",
@@ -493,6 +548,11 @@ FEATURES: tuple[Feature, ...] = (
         add_to_chord="start a new chord, or several chains with blockers",
         send_event=_OBSERVER,
         backend=_DATABASE,
+        Request=_MIDDLEWARE,
+        Strategy=_MIDDLEWARE,
+        annotate="set the options in each task's decorator",
+        on_bound="write it in __init__ of the base class, which is called for each task",
+        shadow_name="the dashboard shows the task's name and its arguments",
     ),
     *_cover(
         "request attribute",
@@ -546,6 +606,7 @@ FEATURES: tuple[Feature, ...] = (
         queue="its queue",
         worker="the worker that runs it, or ran it last",
         date_done="when it ended",
+        app="the application",
     ),
     *_refuse(
         "result attribute",
@@ -553,6 +614,19 @@ FEATURES: tuple[Feature, ...] = (
         collect=_CHILDREN,
         then="write a chain, or `await app.aio.chains.wait(id)`",
         children_results=_CHILDREN,
+        as_list="keep the ids: str(result) is its id",
+        as_tuple="keep its id, and make app.AsyncResult(id) of it",
+        backend=_DATABASE,
+        build_graph=_CHILDREN,
+        get_leaf=_CHILDREN,
+        graph=_CHILDREN,
+        ignored="a result that is ignored is None",
+        iterdeps=_CHILDREN,
+        maybe_reraise="call maybe_throw()",
+        retries="`holdfast jobs show ID` has the attempts",
+        revoke_by_stamped_headers="run `holdfast jobs cancel FILTER`",
+        supports_native_join="join_native() does the same as join()",
+        throw="call maybe_throw()",
     ),
     *_cover(
         "result argument",
@@ -814,6 +888,15 @@ def check_always_so(kind: Kind, options: Mapping[str, object], where: str = "") 
                 f"{kind} {name}={repr(value)[:40]}{place} has no effect here",
                 help=f"it is always {wanted[0]!r}; remove it",
             )
+
+
+CALLED_BY_CELERY = frozenset({"Request", "Strategy", "annotate", "on_bound", "shadow_name"})
+"""What Celery asks of a base class of tasks by itself, and nothing here does."""
+
+
+def is_always_so(name: str) -> bool:
+    """Whether an option has one value only."""
+    return name in _ALWAYS
 
 
 _TRUE = (True,)

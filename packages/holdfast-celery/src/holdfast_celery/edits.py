@@ -142,10 +142,19 @@ class DjangoProject:
 
     def warnings(self) -> Iterator[str]:
         """Say what to add to the settings by hand, where it is not known which file has them."""
-        if self.home is not None and self.settings is None:
+        if self.home is None:
+            return
+        name = self.application_name()
+        if self.settings is None:
             yield (
-                f"add {_DJANGO!r} to INSTALLED_APPS, and HOLDFAST_APP = {self.application_name()!r} to the settings: "
+                f"add {_DJANGO!r} to INSTALLED_APPS, and HOLDFAST_APP = {name!r} to the settings: "
                 "not one file here has the list of installed apps, but none or several"
+            )
+        elif name is None and not _is_installed(self._parsed[self.settings]):
+            target = _application_target(self._parsed[self.home])
+            yield (
+                f"add {_DJANGO!r} to INSTALLED_APPS, and HOLDFAST_APP, the dotted name of {target} in {self.home}, "
+                "to the settings: that file does not say which module they are"
             )
 
     def application_name(self) -> str | None:
@@ -166,6 +175,10 @@ class DjangoProject:
                         name = self.home.removeprefix(root).removesuffix(".py").replace("/", ".")
                         return f"{name}.{_application_target(home)}"
         return None
+
+
+def _is_installed(settings: ParsedFile) -> bool:
+    return any(isinstance(each, ast.Constant) and each.value == _DJANGO for each in settings.nodes)
 
 
 def _reads_django_settings(changes: FileChanges) -> bool:

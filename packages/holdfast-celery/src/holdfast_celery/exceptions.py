@@ -13,6 +13,7 @@ from holdfast.core.duration import milliseconds
 from holdfast.core.errors import (
     ChainCancelled,
     ChainFailed,
+    CircularWait,
     HoldfastError,
     Permanent,
     WaitTimeout,
@@ -39,6 +40,10 @@ class _PlainText(HoldfastError):
 
 class TimeoutError(WaitTimeout, builtins.TimeoutError):
     """Raised by `get` when the task has not ended in time; it goes on."""
+
+
+class TaskWouldBlock(CircularWait, RuntimeError):
+    """Raised by `get` inside a task, where Celery raises a RuntimeError."""
 
 
 class TaskRevokedError(_PlainText, ChainCancelled):

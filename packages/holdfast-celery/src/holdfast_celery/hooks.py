@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import Aborted, Busy, InputUnreadable, LeaseLost
 from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.worker.attempt import LOST
 from holdfast_celery.exceptions import ExceptionInfo, TaskRetry
 from holdfast_celery.scope import TaskRequest, current_request
 from holdfast_celery.signals import (
@@ -38,9 +39,11 @@ def call_with(task: CeleryTask, request: TaskRequest) -> Any:
         try:
             task.before_start(id, args, kwargs)
             value = task.enter(*args, **kwargs)
+            _check_counts(request)
         except NOT_FAILURES:
             raise
         except (Exception, SystemExit) as error:
+            _check_counts(request)
             # sys.exit() ends the task, not the worker.
             status, value = _on_error(task, error, request)
             _end(task, request, status, value)
@@ -52,6 +55,18 @@ def call_with(task: CeleryTask, request: TaskRequest) -> Any:
         return value
     finally:
         current_request.reset(token)
+
+
+def _check_counts(request: TaskRequest) -> None:
+    """Let no one be told of an attempt that was revoked or ran too long: what it did is dropped.
+
+    Raises: LeaseLost, Aborted.
+    """
+    reason = None if request.job is None else request.job.abort_reason
+    if reason in LOST:
+        raise LeaseLost(str(reason), "the result came too late")
+    if reason == "timeout":
+        raise Aborted(reason)
 
 
 def _on_error(

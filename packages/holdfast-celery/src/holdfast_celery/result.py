@@ -18,7 +18,6 @@ from holdfast.core.errors import (
     ChainCancelled,
     ChainFailed,
     ChainNotFound,
-    CircularWait,
     OutputInvalid,
     SealError,
     WaitTimeout,
@@ -28,7 +27,7 @@ from holdfast.core.filters import Term, format_filter
 from holdfast.core.lifecycle import TERMINAL, ChainState
 from holdfast_celery.calls import GROUP, untag_known
 from holdfast_celery.coverage import refuse, refuse_attributes, refuse_import
-from holdfast_celery.exceptions import TimeoutError, read_error, read_traceback
+from holdfast_celery.exceptions import TaskWouldBlock, TimeoutError, read_error, read_traceback
 from holdfast_celery.revocation import REVOKED
 from holdfast_celery.scope import current_celery, current_request, read_connection, transaction_of
 from holdfast_celery.task_state import ReportedState, read_state
@@ -167,13 +166,13 @@ class AsyncResult:
 
         callback: called with id and value of a task that completed. disable_sync_subtasks: False to wait inside a task.
         interval, no_ack and follow_parents are accepted and mean nothing here.
-        Raises: TimeoutError, TaskRevokedError, the task's own error, CircularWait inside a task, CeleryUnsupported.
+        Raises: TimeoutError, TaskRevokedError, the task's own error, TaskWouldBlock inside a task, CeleryUnsupported.
         """
         for name, value in (("on_message", on_message), ("on_interval", on_interval)):
             if value is not None:
                 raise refuse("result argument", name)
         if disable_sync_subtasks and current_request.get().job is not None:
-            raise CircularWait(
+            raise TaskWouldBlock(
                 "a task waits for another task, which may never get a slot",
                 help="write a chain or a chord: the next task gets the result",
             )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.events import Event
 from holdfast_celery.coverage import refuse_import
+from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.scope import applications
 
 if TYPE_CHECKING:
@@ -43,11 +44,15 @@ class TaskSignal:
         """Call a function for each signal, or for those of a sender: a task, or its name. Also used as a decorator.
 
         weak: forget it with its last other reference. dispatch_uid: one of the same is connected once.
+        Raises: CeleryUnsupported for `retry`.
         """
-        if receiver is None:
-            return partial(
-                self.connect, sender=sender, weak=weak, dispatch_uid=dispatch_uid, retry=retry
+        if retry:
+            raise CeleryUnsupported(
+                f"retry=True of {self.name}.connect is not covered",
+                help="a receiver that fails is logged: repeat in it what may fail",
             )
+        if receiver is None:
+            return partial(self.connect, sender=sender, weak=weak, dispatch_uid=dispatch_uid)
         reference: Callable[[], Receiver | None]
         if weak:
             reference = (
@@ -72,8 +77,9 @@ class TaskSignal:
             return self._receivers.pop(_key(receiver, sender, dispatch_uid), None) is not None
 
     def has_listeners(self, sender: Any = None) -> bool:
-        """Whether somebody listens."""
-        return bool(self._receivers)
+        """Whether somebody listens, or listens to this sender."""
+        wanted = [each for _, each in list(self._receivers.values())]
+        return bool(wanted) and (sender is None or any(_is_sender(each, sender) for each in wanted))
 
     def send(self, sender: Any, **named: Any) -> list[tuple[Receiver, Any]]:
         """Call the receivers; return what each returned or raised."""

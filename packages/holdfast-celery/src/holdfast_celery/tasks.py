@@ -14,7 +14,15 @@ from holdfast.core.registry import check_name
 from holdfast.core.signatures import is_async
 from holdfast_celery.calls import MAP, STARMAP, check_eta
 from holdfast_celery.canvas import Signature, TaskChunks, TaskSignature, map_items, starmap_items
-from holdfast_celery.coverage import check_names, find_feature, refuse, refuse_attributes
+from holdfast_celery.coverage import (
+    CALLED_BY_CELERY,
+    check_always_so,
+    check_names,
+    find_feature,
+    is_always_so,
+    refuse,
+    refuse_attributes,
+)
 from holdfast_celery.django_transaction import on_django_commit
 from holdfast_celery.errors import ArgumentsInvalid, CeleryUnsupported
 from holdfast_celery.exceptions import ExceptionInfo, MaxRetriesExceededError, TaskRetry
@@ -29,6 +37,9 @@ if TYPE_CHECKING:
     from holdfast_celery.eager import EagerResult
 
 _NOT_OF_CLASSES = frozenset({"defaults", "bind"})
+
+_OWN_NAMES = frozenset({"name", "base", "on_failure", "on_success", "on_retry"})
+"""Options of a decorator that are attributes of a task as well: its name, and hooks that tests replace."""
 
 _entering: ContextVar[CeleryTask | None] = ContextVar("holdfast_celery_entering", default=None)
 """The task whose attempt is about to call it."""
@@ -50,8 +61,10 @@ class CeleryTask:
         *,
         main: str | None = None,
         app: Celery | None = None,
+        has_base: bool = False,
     ) -> None:
         """Take the function and the decorator's options. Raises: CeleryUnsupported, InvalidName, InvalidOption."""
+        self._decorated, self._has_base = given, has_base
         given = _options_of(type(self)) | dict(given)
         theirs = _name_in_celery(function)
         function = _bare(function)
@@ -78,6 +91,28 @@ class CeleryTask:
 
     if not TYPE_CHECKING:
         __getattr__ = refuse_attributes("task attribute", of="name")
+
+    def rebase(self, base: type[CeleryTask]) -> None:
+        """Become a task of the class that an application has for those without `base`. Raises: as `set_up`.
+
+        A shared task is one object: it has the class of the application that was set last.
+        """
+        if self._has_base or type(self) is base:
+            return
+        self.__class__ = base
+        self.set_up(self._function, {**self._decorated, "name": self.name}, app=self._app)
+        self.__init__()  # type: ignore[misc]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of a program's own. Raises: CeleryUnsupported for options, which are read before."""
+        if name not in _OWN_NAMES and find_feature("task option", name) is not None:
+            check_always_so("task attribute", {name: value}, self.name)
+            if not is_always_so(name):
+                raise CeleryUnsupported(
+                    f"{name} of {self.name} is set after the decorator, where it has no effect",
+                    help=f"write @app.task({name}=…)",
+                )
+        object.__setattr__(self, name, value)
 
     @property
     def app(self) -> Celery:
@@ -344,17 +379,23 @@ def make_task(
     Raises: CeleryUnsupported, InvalidName, InvalidOption.
     """
     options = dict(given)
-    base = options.pop("base", None) or CeleryTask
-    if not (isinstance(base, type) and issubclass(base, CeleryTask)):
-        raise InvalidOption(
-            f"base={repr(base)[:60]} is not a task's class",
-            help="derive it from holdfast_celery.Task",
-        )
+    named = options.pop("base", None)
+    base = check_base(named or CeleryTask, "base")
     task = base.__new__(base)
     # A base class may have a constructor of its own, which takes nothing.
-    task.set_up(function, options, main=main, app=app)
+    task.set_up(function, options, main=main, app=app, has_base=named is not None)
     task.__init__()  # type: ignore[misc]
     return task
+
+
+def check_base(base: Any, what: str) -> type[CeleryTask]:
+    """Return a class of tasks. Raises: InvalidOption."""
+    if not (isinstance(base, type) and issubclass(base, CeleryTask)):
+        raise InvalidOption(
+            f"{what}={repr(base)[:60]} is not a task's class",
+            help="derive it from holdfast_celery.Task",
+        )
+    return base
 
 
 def _options_of(base: type[CeleryTask]) -> dict[str, Any]:
@@ -365,10 +406,13 @@ def _options_of(base: type[CeleryTask]) -> dict[str, Any]:
             frozenset(TaskOptions.__slots__) | CALL_DEFAULTS | {"retry_kwargs"}
         )
         found |= {name: vars(each)[name] for name in names if name not in _NOT_OF_CLASSES}
-        for name in vars(each):
+        check_always_so("task option", vars(each), base.__name__)
+        for name, value in vars(each).items():
             feature = find_feature("task option", name)
-            if feature is not None and not feature.is_covered and not callable(vars(each)[name]):
+            if feature is not None and not feature.is_covered and not callable(value):
                 raise refuse("task option", name, base.__name__)
+            if name in CALLED_BY_CELERY:
+                raise refuse("task attribute", name, base.__name__)
     return found
 
 
