@@ -402,6 +402,31 @@ class TestDurableFunctions:
         assert scene.app.chains.get(chain).state == ("failed" if fails else "completed")
         assert scene.said(chain) == ["before"]
 
+    @pytest.mark.parametrize("sleeps", [False, True], ids=["at once", "later"])
+    def test_what_undoes_a_step_emits_too(self, scene: OutputScene, sleeps: bool) -> None:
+        @scene.job("order", retry=Retry(max_attempts=1))
+        async def order(job: Job[Any]) -> None:
+            async def charge() -> int:
+                job.emit("charged")
+                return 7
+
+            async def refund(payment: int) -> None:
+                job.emit(f"refunded {payment}")
+
+            await job.step("charge", charge, undo=refund)
+            if sleeps:
+                await job.sleep("1h")
+            raise Permanent("for good")
+
+        chain = scene.start("order")
+        scene.run()
+        scene.kit.advance("2h")
+        scene.run()
+        (job,) = scene.app.jobs.list("state:failed").items
+        assert job.error is not None
+        assert job.error.startswith("Permanent: for good")
+        assert scene.said(chain) == ["charged", "refunded 7"]
+
     def test_a_sync_function_says_nothing_twice_either(self, scene: OutputScene) -> None:
         @scene.job("order")
         def order(job: SyncJob[Any]) -> None:

@@ -151,6 +151,12 @@ class Emission:
             with suppress(Exception):
                 await self._flush()
 
+    def go_on(self) -> None:
+        """Take more after the end: what undoes the steps of a function emits, too."""
+        with self._lock:
+            self._is_ended, self.ended = False, None
+        self._writer.register(self)
+
     async def _flush(self) -> None:
         """Wait until all is written; an attempt that has lost its job does not."""
         with self._lock:

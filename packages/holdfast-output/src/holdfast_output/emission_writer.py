@@ -77,6 +77,11 @@ class EmissionWriter:
                 found = self._emissions[key] = Emission(job, self, self._limits)
             return found
 
+    def register(self, emission: Emission) -> None:
+        """Write for an emission that goes on."""
+        with self._condition:
+            self._emissions[id(emission.attempt)] = emission
+
     def drop(self, emission: Emission) -> None:
         """Forget an emission whose attempt has ended."""
         with self._condition:

@@ -253,7 +253,7 @@ class Executor:
         if job.emission is not None:
             await job.emission.end()
         if job.function is not None:
-            ended = await self._end_function(attempt, job.function)
+            ended = await self._end_function(job, job.function)
             if ended is not None:
                 return ended
         if job.own_transaction is not None:
@@ -319,7 +319,7 @@ class Executor:
             ended = None
             failing = attempt.claimed.failing
             if job.function is not None and attempt.abort_reason is None and not failing:
-                ended = await self._end_function(attempt, job.function)
+                ended = await self._end_function(job, job.function)
             return ended or await self._resolve_error(attempt, job, error)
         except Killed:
             return AttemptResult(None)
@@ -359,15 +359,15 @@ class Executor:
             return AttemptResult(self._postpone(attempt, error), error=error)
         finish = self._resolver.resolve_error(attempt, error)
         if job.function is not None and not attempt.claimed.failing:
-            finish = await self._end_failed_function(attempt, job.function, finish)
+            finish = await self._end_failed_function(job, job.function, finish)
         return AttemptResult(finish, error=error)
 
     async def _end_failed_function(
-        self, attempt: Attempt, function: DurableFunction, finish: Finish
+        self, job: Job[Any], function: DurableFunction, finish: Finish
     ) -> Finish:
         """Undo a function that fails for good; of one that is tried again, keep the positions of its loops."""
         if finish.kind == "fail" and function.history.with_undo():
-            return await self._undo(attempt, function, str(finish.error))
+            return await self._undo(job, function, str(finish.error))
         await function.save()
         return finish
 
@@ -377,10 +377,9 @@ class Executor:
             await job.function.save()
         return make_finish(attempt, self._context.id, "release")
 
-    async def _end_function(
-        self, attempt: Attempt, function: DurableFunction
-    ) -> AttemptResult | None:
+    async def _end_function(self, job: Job[Any], function: DurableFunction) -> AttemptResult | None:
         """End a durable function that waits, or that the code does not fit any more, or that is being undone."""
+        attempt = job.attempt_state
         function.parking.close()
         await function.driver.until_quiet()
         function.reach("before the attempt ended")
@@ -388,17 +387,21 @@ class Executor:
             finish = await self._wait_for_code(attempt, function.history.stopped)
             return AttemptResult(finish, error=function.history.stopped)
         if function.history.is_failed:
-            return AttemptResult(await self._undo(attempt, function, str(function.history.failure)))
+            return AttemptResult(await self._undo(job, function, str(function.history.failure)))
         if function.parking.has_begun:
             await function.save()
             waits = {"until": function.driver.wakes_at, "ignores": function.driver.find_ignored()}
             return AttemptResult(make_finish(attempt, self._context.id, "park", **waits))
         return None
 
-    async def _undo(self, attempt: Attempt, function: DurableFunction, error: str) -> Finish:
+    async def _undo(self, job: Job[Any], function: DurableFunction, error: str) -> Finish:
         """Undo what a function did that has failed, and fail it; what cannot be undone is tried again."""
-        problem = await self._run_undos(attempt, function, error)
-        return self._resolver.resolve_undone(attempt, error, problem)
+        if job.emission is not None:
+            job.emission.go_on()
+        problem = await self._run_undos(job.attempt_state, function, error)
+        if job.emission is not None:
+            await job.emission.end(UndoFailed(error))
+        return self._resolver.resolve_undone(job.attempt_state, error, problem)
 
     async def _run_undos(
         self, attempt: Attempt, function: DurableFunction, error: str
