@@ -253,7 +253,8 @@ class Executor:
         if job.emission is not None:
             await job.emission.end()
         if job.function is not None:
-            if (ended := await self._end_function(job, job.function)) is not None:
+            ended = await self._end_function(job, job.function)
+            if ended is not None:
                 return ended
         if job.own_transaction is not None:
             return await self._end_in_own_transaction(job.own_transaction)
