@@ -132,7 +132,7 @@ def prepare_process() -> None:
 
 
 def collect() -> None:
-    """Collect what runs have left behind after them, not in them: a coroutine that is thrown away runs its last lines."""
+    """Collect what runs have left behind, after them: a coroutine that is thrown away runs its last lines."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         gc.collect()
