@@ -21,6 +21,7 @@ from hypothesis import settings
 
 from tests.support.absent import report_absent, skip_because_absent
 from tests.support.installation import embedded_binaries, other_binaries
+from tests.support.laws import STARTED, check_left_behind, is_asked
 from tests.support.login_signals import start_programs_with_default_signals
 from tests.support.memory import is_wanted, temporary_files_in_memory
 from tests.support.postgres import (
@@ -107,6 +108,15 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput.update({name: asdict(each) for name, each in stash[SHARED_SERVERS].items()})
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Ask the databases of a test whether their rows keep the laws, before anything is tidied up."""
+    result = yield
+    if is_asked(pyfuncitem):
+        check_left_behind(pyfuncitem)
+    return result
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name what could not be tested here."""
     report_absent(terminalreporter)
@@ -189,14 +199,18 @@ def model_postgres() -> Iterator[PostgresProcess]:
 
 
 @pytest.fixture
-def private_postgres(model_postgres: PostgresProcess) -> Iterator[StartPostgres]:
+def private_postgres(
+    request: pytest.FixtureRequest, model_postgres: PostgresProcess
+) -> Iterator[StartPostgres]:
     """Start servers, with settings if given, that the test may stop, crash and restart."""
+    started = request.node.stash[STARTED] = []
     with ExitStack() as stack:
 
         def start(settings: Mapping[str, str] | None = None) -> PostgresProcess:
             process = PostgresProcess(
                 embedded_binaries(), settings, QUICK_LOGIN_ROUNDS, model=model_postgres
             )
+            started.append(process)
             return stack.enter_context(process)
 
         yield start

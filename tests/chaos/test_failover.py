@@ -337,6 +337,7 @@ NO_STANDBY = "(pg_catalog.current_setting('synchronous_standby_names') operator(
         "a fence by the clock alone",
     ],
 )
+@pytest.mark.breaks_laws
 async def test_a_planted_bug_is_found(
     scene: Scene,
     statements: list[str],

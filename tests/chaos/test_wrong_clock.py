@@ -73,18 +73,18 @@ class Rig:
     def __init__(self, server: PostgresProcess, clock: WrongClock, folder: Path) -> None:
         self.clock = clock
         self._folder = folder
-        self._url = server.url
+        self.url = server.url
         (folder / "shop.py").write_text(APPLICATION)
 
     def start(self, *types: str, **options: Any) -> None:
         """Start a job of each type."""
-        with closing(Holdfast(self._url, open_types=True)) as app, app.transaction() as tx:
+        with closing(Holdfast(self.url, open_types=True)) as app, app.transaction() as tx:
             for each in types:
                 app.start(tx, each, None, **options)
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
         """Ask the server."""
-        with psycopg.connect(self._url, autocommit=True) as connection:
+        with psycopg.connect(self.url, autocommit=True) as connection:
             return connection.execute(query).fetchall()
 
     def states(self) -> dict[str, str]:
@@ -109,7 +109,7 @@ class Rig:
 
     def command(self, *words: str) -> Command:
         """Run a command."""
-        return Command(*words, cwd=self._folder, env={"HOLDFAST_URL": self._url, **SETTINGS})
+        return Command(*words, cwd=self._folder, env={"HOLDFAST_URL": self.url, **SETTINGS})
 
     def started(self) -> list[str]:
         """Return the calls of the handlers that take their time."""

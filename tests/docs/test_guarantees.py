@@ -6,8 +6,12 @@ import re
 from functools import cache
 
 import pytest
+from docs._ext.reference.campaigns import FILE, seeds
 
+from holdfast_chaos.campaign import CampaignPlan
+from holdfast_chaos.record import read_records
 from tests.docs.snippets import ROOT
+from tests.torture.figures import REAPER_INTERVAL, RECOVERY_S
 
 _NAMED = re.compile(r"`(test_\w+)`")
 
@@ -32,3 +36,19 @@ def written_tests() -> set[str]:
 @pytest.mark.parametrize("name", named_tests())
 def test_a_promise_is_tied_to_a_test(name: str) -> None:
     assert name in written_tests()
+
+
+def test_the_last_campaigns_recovered_in_time() -> None:
+    campaigns = [each for each in read_records(FILE) if "seeds" not in each]
+    lease_s = CampaignPlan(60.0, seed=1).lease_s
+    allowed = lease_s * (1 + REAPER_INTERVAL) + RECOVERY_S
+    assert len(campaigns) >= 3
+    late = [each["store"] for each in campaigns if each["recovery_p99_s"] > allowed]
+    assert late == []
+
+
+def test_the_page_shows_the_last_seeds_and_their_faults() -> None:
+    (record,) = (each for each in read_records(FILE) if "seeds" in each)
+    assert record["failed"] == 0
+    assert f"{record['faults']:,}, {record['fewest_faults']} or more each" in seeds()
+    assert "<!-- reference: campaign-seeds -->" in (ROOT / "docs/why/guarantees.md").read_text()

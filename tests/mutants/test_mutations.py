@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.storage.sql_loader import dialect_statements, without_comments
+from tests.mutants.__main__ import SUITES, exit_code
 from tests.mutants.mutations import mutations
 from tests.mutants.statements import StoreName, expanded, mutants, users
 from tests.mutants.survivors import argued, unknown
@@ -104,3 +105,13 @@ def test_every_mutant_changes_a_statement(store: StoreName) -> None:
 def test_every_survivor_is_a_mutant_and_has_a_reason(store: StoreName) -> None:
     assert unknown(store) == set()
     assert [name for name, why in argued().items() if not why.strip().endswith(".")] == []
+
+
+def test_a_mutant_whose_statement_no_test_executes_fails_the_run() -> None:
+    assert exit_code(0, [], [], {}) == 0
+    assert exit_code(0, [], [], {"reader_commit": 3}) == 1
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_the_statements_of_streams_are_asked_about_by_their_own_tests(store: StoreName) -> None:
+    assert "tests/streams" in SUITES[store]

@@ -73,6 +73,13 @@ _KEEP = """
 select 'create temp table kept_' || name || ' as select * from main.' || name
   from sqlite_master where type = 'table' and name not glob 'sqlite_*' order by name
 """
+_COPY_BACK = """
+select 'select * from main.' || name, 'delete from main.' || name,
+       'insert into main.' || name || ' values (' || places || ')'
+  from (select m.name, (select group_concat('?') from pragma_table_info(m.name)) as places
+          from sqlite_master m where m.type = 'table' and m.name not glob 'sqlite_*')
+ order by name
+"""
 _RESET = """
 select 'delete from main.' || name || '; insert into main.' || name || ' select * from kept_' || name || ';'
   from sqlite_master where type = 'table' and name not glob 'sqlite_*' order by name
@@ -93,6 +100,7 @@ class DatabaseFile:
                 each.create_function("simulated_now", 0, self._now)
                 # Nothing but the simulation itself crashes.
                 each.execute("pragma synchronous = off")
+            self._copy_back = self.writing.execute(_COPY_BACK).fetchall()
             reset = [text for (text,) in self.writing.execute(_RESET)]
             for (text,) in self.writing.execute(_KEEP).fetchall():
                 self.writing.execute(text)
@@ -110,6 +118,22 @@ class DatabaseFile:
         connection.execute("begin immediate")
         for each in self._reset:
             connection.execute(each)
+        connection.execute("commit")
+
+    def copy(self) -> sqlite3.Connection:
+        """Copy what is committed."""
+        made = sqlite3.connect(":memory:")
+        self.reading.backup(made)
+        return made
+
+    def restore(self, copy: sqlite3.Connection) -> None:
+        """Make it what it was, row by row: after SQLite's own `backup`, all statements would be prepared again."""
+        connection = self.writing
+        connection.execute("begin immediate")
+        for read, empty, write in self._copy_back:
+            connection.execute(empty)
+            if rows := copy.execute(read).fetchall():
+                connection.executemany(write, rows)
         connection.execute("commit")
 
 
@@ -157,6 +181,7 @@ class Server:
         self.loop = world.loop("server")
         file = database_file()
         file.prepare(world)
+        self._file = file
         self._connection, self._reading = file.writing, file.reading
         self._executor = ClockedExecutor(file.writing, world)
         self._reader = ClockedExecutor(file.reading, world)
@@ -211,7 +236,7 @@ class Server:
             self._execute_in(session, request)
             return
         if request.is_lazy and self._before_lazy is None and self._crashes_soon():
-            self._before_lazy = self._copy()
+            self._before_lazy = self._file.copy()
         connection = self._connection
         try:
             connection.execute("begin immediate")
@@ -295,7 +320,7 @@ class Server:
         if self._holder is not None:
             self.end(self._holder)
         if self._before_lazy is not None:
-            self._before_lazy.backup(self._connection)
+            self._file.restore(self._before_lazy)
             self._before_lazy = None
 
     @property
@@ -305,7 +330,7 @@ class Server:
 
     def cut_off(self) -> None:
         """Lose the standby, which has all that others were told is committed, and no claim that did not wait for it."""
-        self._standby, self._before_lazy = self._before_lazy or self._copy(), None
+        self._standby, self._before_lazy = self._before_lazy or self._file.copy(), None
 
     def promote(self) -> None:
         """Have the standby take over, and everybody find it."""
@@ -314,7 +339,7 @@ class Server:
         self._refuse_waiting("the primary is lost")
         if self._holder is not None:
             self.end(self._holder)
-        self._standby.backup(self._connection)
+        self._file.restore(self._standby)
         self._standby = None
 
     def _refuse_waiting(self, why: str) -> None:
@@ -327,11 +352,6 @@ class Server:
     def _crashes_soon(self) -> bool:
         now = self.world.now
         return any(now <= each <= now + FLUSH_S for each in self.crashes_at)
-
-    def _copy(self) -> sqlite3.Connection:
-        copy = sqlite3.connect(":memory:")
-        self._reading.backup(copy)
-        return copy
 
     # ---- What the run itself calls
 

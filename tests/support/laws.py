@@ -1,7 +1,22 @@
-"""The laws of rows, as the ends of other tests ask for them."""
+"""The laws of rows: tests in which processes and servers die are asked whether what they left keeps them."""
 
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.core.errors import DatabaseUnreachable, WrongDatabase
 from holdfast.storage.database import Database
 from holdfast_verify.laws import LawVerdict, check_laws
+from tests.support.process import PostgresProcess
+from tests.worker.workshop import Workshop
+
+ALWAYS = frozenset({"chaos", "failover", "streams"})
+"""The folders whose tests are all asked; elsewhere those that are marked `torture`."""
+STARTED = pytest.StashKey[list[PostgresProcess]]()
+"""The servers that a test has started for itself."""
 
 
 def breaches_of(verdicts: list[LawVerdict]) -> list[str]:
@@ -17,3 +32,45 @@ def check_rows(database: Database) -> None:
     """Fail if a row of this database breaks a law."""
     breaches = breaches_of(database.run(check_laws()))
     assert not breaches, breaches
+
+
+def is_asked(item: pytest.Item) -> bool:
+    """Whether a test must leave rows that keep the laws."""
+    if item.get_closest_marker("breaks_laws"):
+        return False
+    return item.get_closest_marker("torture") is not None or not ALWAYS.isdisjoint(item.path.parts)
+
+
+def check_left_behind(item: pytest.Function) -> int:
+    """Fail if a database that a test had breaks a law; return how many were asked.
+
+    A server that is down is not, and neither is a database without our tables.
+    """
+    asked = 0
+    for each in item.funcargs.values():
+        if isinstance(each, Workshop):
+            check_rows(each.database)
+            asked += 1
+    for address in sorted(set(_addresses(item))):
+        with (
+            closing(Holdfast(address, open_types=True)) as app,
+            suppress(DatabaseUnreachable, WrongDatabase),
+        ):
+            check_rows(app.database)
+            asked += 1
+    return asked
+
+
+def _addresses(item: pytest.Function) -> Iterator[str]:
+    yield from (each.url for each in item.stash.get(STARTED, []))
+    for value in item.funcargs.values():
+        address = getattr(value, "url", value)
+        if isinstance(value, Holdfast):
+            address = value.database.url
+        if not isinstance(address, str):
+            continue
+        if (
+            address.startswith("postgresql://")
+            or Path(address.removeprefix("sqlite:///")).is_file()
+        ):
+            yield address

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PARTS: Mapping[str, Callable[[], str]] = {
     "api": api.page,
     "campaign-promises": campaigns.promises,
+    "campaign-seeds": campaigns.seeds,
     "campaigns": campaigns.page,
     "celery": celery.page,
     "commands": commands.page,

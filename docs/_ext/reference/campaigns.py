@@ -39,7 +39,7 @@ PROMISES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
         "`events-arrive`, `events-once`, `events-in-order`",
         lambda each: _events(each),
     ),
-    "A dead worker's jobs start again": ("", lambda each: _recovery(each)),
+    "A dead worker's jobs start again": ("`make torture`", lambda each: _recovery(each)),
 }
 """What a campaign checks: the guarantee, its laws, and what to say of one campaign."""
 
@@ -63,6 +63,37 @@ def _recovery(campaign: Mapping[str, Any]) -> str:
         return "no worker died while it had jobs"
     due, started = (f"p99 {campaign[f'{each}_p99_s']:.1f} s" for each in ("recovery", "restart"))
     return f"due again: median {campaign['recovery_p50_s']:.1f} s, {due}; started: {started}"
+
+
+def seeds() -> str:
+    """Return the last seeds of the simulation. Raises: Undocumented if there are none."""
+    records = [each for each in read_records(FILE) if "seeds" in each]
+    require("seeds in docs/why/campaigns.json", () if records else ["none"])
+    return table(
+        (
+            "date",
+            "version",
+            "seeds",
+            "jobs",
+            "handlers called",
+            "faults",
+            "writes refused",
+            "failed",
+        ),
+        (
+            (
+                each["date"],
+                each["version"],
+                f"{each['first_seed']:,} to {each['first_seed'] + each['seeds'] - 1:,}",
+                f"{each['jobs']:,}, {each['fewest_jobs']} or more each",
+                f"{each['handlers']:,}",
+                f"{each['faults']:,}, {each['fewest_faults']} or more each",
+                f"{each['refused']:,}",
+                str(each["failed"]),
+            )
+            for each in records
+        ),
+    )
 
 
 def _records() -> list[dict[str, Any]]:
