@@ -83,6 +83,18 @@ def test_a_campaign_on_a_server_of_its_own_keeps_all_laws(tmp_path: Path) -> Non
     assert found["store"].startswith("PostgreSQL")
 
 
+def test_what_an_asynchronous_standby_loses_is_counted_apart(tmp_path: Path) -> None:
+    words = ("--postgres", "--standby", "async", "--seed", "2", "--only", "promote,kill", "-o")
+    found = result_of(chaos(tmp_path, *QUICK, *words, "json", "--record", "campaigns.json"))
+    assert found["store"].endswith("asynchronous standby")
+    assert found["faults"]["promote"] >= 1
+    assert (found["verdict"], found["broken"], found["lost"]) == ("green", [], 0)
+    # The standby gets nothing more for a moment before it is promoted, while producers are told of commits.
+    assert found["lost_by_failover"] > 0
+    (record,) = json.loads((tmp_path / "campaigns.json").read_text())
+    assert record["lost_by_failover"] == found["lost_by_failover"]
+
+
 def test_a_users_handlers_run_in_a_schema_of_their_own_on_a_given_server(
     tmp_path: Path, postgres_url: str
 ) -> None:

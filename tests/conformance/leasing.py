@@ -289,6 +289,15 @@ class GivingBackConformance(Conformance):
         await fixture.run(fixture.store.jobs.finish([], [job.token], now=fixture.now))
         assert await fixture.run(fixture.store.leases.page(10)) == []
 
+    async def test_a_lease_that_is_said_to_be_over_stays_where_a_failover_took_an_end_back(
+        self, fixture: StoreFixture
+    ) -> None:
+        held = await fixture.start_running("a")
+        await fixture.run(fixture.store.jobs.finish([], [held.token], now=fixture.now))
+        left = {each.token for each in await fixture.run(fixture.store.leases.page(10))}
+        # Nothing takes back what was committed to a file.
+        assert left == ({held.token} if fixture.store.dialect == "postgresql" else set())
+
 
 def _word(job: ClaimedJob, fraction: float, note: str = "") -> NewProgress:
     return NewProgress(job.id, job.token, job.fence, fraction, note)

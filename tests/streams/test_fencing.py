@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.instants import Instant
 from holdfast.storage.operation import Op, Statement, run
 from holdfast_streams.consumer import ConsumerDelivery
 from holdfast_streams.errors import LineLost
@@ -75,7 +76,9 @@ async def test_a_lease_that_still_runs_is_not_taken(
 class Tokenless(LineStore):
     """A planted defect: a position moves without its token."""
 
-    def advance(self, held: LineToken, start: int, end: int) -> Op[bool]:
+    def advance(
+        self, held: LineToken, start: int, end: int, server: Instant | None = None
+    ) -> Op[bool]:
         rows = yield Statement("reader_lines", {"now": None})
         assert rows
         moved = yield Statement(

@@ -38,6 +38,8 @@ FIRST_STEPS = {
 WALKS = {
     *("figure_finished", "figure_timeouts", "job_ids_like", "keep_oldest"),
     *("signal_list", "signal_unwanted", "signal_waits", "step_waiting"),
+    # Asked once, when a clock was set back.
+    "step_heal",
     # They are asked of a whole database.
     *(each.statement for each in LAWS if each.name != "readers-within-the-log"),
 }

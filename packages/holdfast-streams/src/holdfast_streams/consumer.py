@@ -244,7 +244,7 @@ class ConsumerDelivery:
             yield from LINES.park(held.token, "failed", [place], error, attempts, self.now())
         if behind:
             yield from LINES.park(held.token, "held", behind, now=self.now())
-        if not (yield from LINES.advance(held.token, held.position, upto)):
+        if not (yield from LINES.advance(held.token, held.position, upto, held.server)):
             raise LineLost(f"{held.mark} is read by another process")
 
     async def _advance(self, held: HeldLine, upto: int) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.core.instants import Instant
 from holdfast.storage.database import Link
 from holdfast.worker.clock import Clock
 from holdfast_streams.reader_store import LINES, READERS, LineHolder, LineToken, ReadBlock
@@ -27,7 +28,8 @@ _PREPARED = "-1/"
 
 class HeldLine(msgspec.Struct):
     """A line that this process holds: under which token, until when by its own clock unless that is renewed, how far
-    it is, how many places it goes on one by one because processes may have died of one, and whether it is to stop.
+    it is and on which server that was read, how many places it goes on one by one because processes may have died of
+    one, and whether it is to stop.
     """
 
     token: LineToken
@@ -36,6 +38,7 @@ class HeldLine(msgspec.Struct):
     failures: int = 0
     until: float = math.inf
     careful: int = 0
+    server: Instant | None = None
     ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     @property
@@ -103,9 +106,11 @@ class LineReader:
 
     async def _read(self, held: HeldLine, limit: int) -> ReadBlock:
         token, settled = held.token, self._settled.get(held.line, 0)
-        return await self._link.run(
+        found = await self._link.run(
             LINES.read(token.reader, token.line, held.position, settled, limit)
         )
+        held.server = found.server
+        return found
 
     async def _settle(self, held: HeldLine, seen: int) -> None:
         """Wait until all that were drawing places when this one was seen are over."""

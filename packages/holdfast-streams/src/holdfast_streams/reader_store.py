@@ -113,13 +113,17 @@ class ClaimedLine(msgspec.Struct, frozen=True):
 
 
 class ReadBlock(NamedTuple):
-    """What was read of a line: up to which place it is dense, the last place seen, and the events as JSON."""
+    """What was read of a line: up to which place it is dense, the last place seen, and the events as JSON.
+
+    `server` is when the server was started that it was read on; None in a file.
+    """
 
     upto: int | None
     seen: int | None
     text: str | None
     parked_keys: frozenset[str]
     has_due: bool
+    server: Instant | None
 
 
 class LineHolder(NamedTuple):
@@ -314,26 +318,29 @@ class LineStore:
         Concurrency: what is returned is dense but for places up to `settled`, which the caller knows to be rolled back.
         """
         block: dict[str, Value] = {"reader": reader, "line": line, "after": after, "limit": limit}
-        ((seen, count, text, keys, has_due),) = yield Statement("line_read", block)
+        ((seen, count, text, keys, has_due, server),) = yield Statement("line_read", block)
         upto = seen
         if seen is not None and seen - after != count and (seen > settled or not count):
             dense = yield Statement("line_read_dense", {**block, "settled": settled})
-            ((upto, seen, text, keys, has_due),) = dense
+            ((upto, seen, text, keys, has_due, server),) = dense
         parked: list[Any] = msgspec.json.decode(keys) if keys else []
-        return ReadBlock(
-            upto, seen, text, frozenset(each for each in parked if each is not None), bool(has_due)
-        )
+        keys = frozenset(each for each in parked if each is not None)
+        return ReadBlock(upto, seen, text, keys, bool(has_due), server)
 
     def position(self, held: LineToken) -> Op[int | None]:
         """Read where a reader is, for the holder of a token; None when another has the line. One statement."""
         found: Op[int | None] = fetch_value("line_position", **msgspec.structs.asdict(held))
         return found
 
-    def advance(self, held: LineToken, start: int, end: int) -> Op[bool]:
-        """Move a position under its token; say whether it was still there. One statement."""
-        return has_rows(
-            "line_advance", **msgspec.structs.asdict(held), **{"from": start, "to": end}
-        )
+    def advance(
+        self, held: LineToken, start: int, end: int, server: Instant | None = None
+    ) -> Op[bool]:
+        """Move a position under its token; say whether it was still there. One statement.
+
+        `server` is where the events were read up to it.
+        """
+        places = {"from": start, "to": end}
+        return has_rows("line_advance", **msgspec.structs.asdict(held), **places, server=server)
 
     def fail(
         self,

@@ -207,7 +207,8 @@ class Claimer:
         ]
         freed = list({each.token for each in jobs} - held)
         with context.health.report(self._link.purpose):
-            await self._link.run(context.store.jobs.finish(finishes, freed, awaited=True))
+            await self._link.run(context.store.jobs.finish(finishes, awaited=True))
+            await self._link.run(context.store.leases.free(freed))
         for each in jobs:
             context.emitter.emit("job_missing", job_id=each.id, type=each.type)
 

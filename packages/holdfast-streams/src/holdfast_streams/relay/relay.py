@@ -308,8 +308,10 @@ class RelayDelivery:
             yield from LINES.park(held.token, "held", lacking, now=self.now())
         yield from self._move(held, start, upto, sent)
 
-    def _move(self, held: HeldLine, start: int, end: int, sent: Sent | None) -> Op[None]:
-        if not (yield from RELAYS.move(held.token, start, end, sent)):
+    def _move(
+        self, held: HeldLine, start: int, end: int, sent: Sent | None, server: Instant | None = None
+    ) -> Op[None]:
+        if not (yield from RELAYS.move(held.token, start, end, sent, server)):
             raise LineLost(f"{held.mark} is read by another process")
 
     async def _refill(
@@ -496,7 +498,7 @@ class RelayDelivery:
             yield from LINES.park(held.token, "failed", [event.place], error, attempts, self.now())
         if work.behind:
             yield from LINES.park(held.token, "held", work.behind, now=self.now())
-        yield from self._move(held, held.position, work.upto, sent)
+        yield from self._move(held, held.position, work.upto, sent, held.server)
 
     # ---- Parked events
 

@@ -64,12 +64,21 @@ class RelayStore:
         """Read where a relay is; None when another has the line. One statement."""
         return fetch_one(RelayLine, "relay_line", **msgspec.structs.asdict(held))
 
-    def move(self, held: LineToken, start: int, end: int, sent: Sent | None) -> Op[bool]:
-        """Move a position and what was sent; say whether it was still there. One statement."""
+    def move(
+        self,
+        held: LineToken,
+        start: int,
+        end: int,
+        sent: Sent | None,
+        server: Instant | None = None,
+    ) -> Op[bool]:
+        """Move a position and what was sent; say whether it was still there. One statement.
+
+        `server` is where the events were read up to it.
+        """
         text = None if sent is None else msgspec.json.encode(sent).decode()
-        return has_rows(
-            "relay_move", **msgspec.structs.asdict(held), **{"from": start, "to": end}, sent=text
-        )
+        given = {"from": start, "to": end, "sent": text, "server": server}
+        return has_rows("relay_move", **msgspec.structs.asdict(held), **given)
 
     def block(
         self,

@@ -184,12 +184,12 @@ class JobStore(Lists[JobRecord]):
         if not _are_completions_of_one(finishes):
             parks = [each for each in finishes if each.kind == "park"]
             if parks:
-                given = {"rows": document(parks), "freed": texts(freed)}
+                given = {"rows": document(parks), "freed": array(freed)}
                 rows = yield Statement("job_park", {**given, **shared})
                 others = [each for each in finishes if each.kind != "park"]
                 done = (yield from self.finish(others, (), awaited, now)) if others else []
                 return [*(Finished(*row) for row in rows), *done]
-            ends = {"rows": document(finishes), "freed": texts(freed)}
+            ends = {"rows": document(finishes), "freed": array(freed)}
             rows = yield Statement("job_finish", {**ends, **shared})
             return [Finished(*row) for row in rows]
         is_limited = any(each.gate is not None for each in finishes)

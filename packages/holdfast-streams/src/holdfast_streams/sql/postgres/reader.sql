@@ -104,7 +104,8 @@ array (select replace(replace(p.pattern, '_', '\_'), '*', '%') from holdfast.log
 
 -- fragment: parked_facts
 (select json_agg(distinct k.key)::text from holdfast.log_parked k where k.reader = :reader and k.line = :line::smallint),
-exists (select from holdfast.log_parked k where k.reader = :reader and k.line = :line::smallint and k.state = 'due')
+exists (select from holdfast.log_parked k where k.reader = :reader and k.line = :line::smallint and k.state = 'due'),
+holdfast.us(pg_postmaster_start_time())
 
 -- name: line_read
 -- Reads a block of a line in one JSON array, which costs a third of what rows do: the last place, how many there are, the events that
@@ -210,10 +211,12 @@ update holdfast.log_position p
 select position from holdfast.log_position where reader = :reader and line = :line::smallint and token = :token::uuid;
 
 -- name: line_advance
--- Moves a position, under its token and from where it was: in the transaction of the rows that belong to it.
+-- Moves a position, under its token and from where it was: in the transaction of the rows that belong to it. After a failover the log
+-- may lack what was read on the old server, and give its places to other events: so only on the server that was read.
 update holdfast.log_position
    set position = :to::bigint, failures = 0, retry_at = null, error = null
  where reader = :reader and line = :line::smallint and token = :token::uuid and position = :from::bigint
+   and (:server::bigint is null or holdfast.us(pg_postmaster_start_time()) = :server::bigint)
 returning 1;
 
 -- name: line_fail

@@ -6,10 +6,12 @@ select p.position, p.epoch, p.sent, p.blocked,
  where p.reader = :reader and p.line = :line::smallint and p.token = :token::uuid;
 
 -- name: relay_move
--- Moves a relay's position, forward or back, together with what its stream has now: under its token and from where it was.
+-- Moves a relay's position, forward or back, together with what its stream has now: under its token, from where it was, and on the server
+-- that was read, as line_advance does.
 update holdfast.log_position
    set position = :to::bigint, sent = :sent, failures = 0, retry_at = null, error = null, blocked = null, blocked_since = null
  where reader = :reader and line = :line::smallint and token = :token::uuid and position = :from::bigint
+   and (:server::bigint is null or holdfast.us(pg_postmaster_start_time()) = :server::bigint)
 returning 1;
 
 -- name: relay_block

@@ -101,7 +101,7 @@ select (select max(place) from block), (select max(place) from block) - :after,
        (select '[' || group_concat(text, ',') || ']'
           from (select {event_json} as text from block where event in (select event from wanted) order by place)),
        (select json_group_array(distinct k.key) from holdfast_log_parked k where k.reader = :reader and k.line = :line),
-       exists (select 1 from holdfast_log_parked k where k.reader = :reader and k.line = :line and k.state = 'due');
+       exists (select 1 from holdfast_log_parked k where k.reader = :reader and k.line = :line and k.state = 'due'), null;
 
 -- name: line_holders
 -- Writers come one after the other, so nobody is waited for.

@@ -333,6 +333,13 @@ select w.available_at, w.version from holdfast.queue w
       and w.available_at < 'infinity'
     order by w.available_at
 
+-- fragment: drop_freed
+-- Removes leases whose jobs have ended, as far as their worker was told. What an asynchronous standby never got is held again after a
+-- failover, by a token whose lease has to stay until it expires. Each job is looked up by its key.
+delete from holdfast.lease l
+   where l.token = any (:freed::uuid[])
+     and not exists (select from holdfast.queue q where q.job_id = any (l.job_ids) and q.token = l.token offset 0)
+
 -- name: job_finish
 -- Ends, continues or gives back attempts, all kinds in one statement. Each row is proven by its own (job, token) pair; what
 -- is not returned was lost or is locked by another transaction and is asked for with job_lease_status. Jobs that other jobs wait
@@ -416,7 +423,8 @@ successor as materialized (
     {limited_job_fields})
    where w.kind = 'continue'),
 {continue_chain},
-freed as (delete from holdfast.lease where token = any (array (select t::uuid from json_array_elements_text(:freed::json) t))),
+freed as (
+  {drop_freed}),
 tallied as (
   insert into holdfast.tally (at, type, started, completed, failed, cancelled, retried)
   select holdfast.moment(:now::bigint), type, sum(started), sum(completed), sum(failed), sum(cancelled), sum(retried)
@@ -462,7 +470,8 @@ freed_partition as (
   select type, priority, gate, gate_at as since from parked),
 signalled as (
   {signal_freed}),
-freed as (delete from holdfast.lease where token = any (array (select t::uuid from json_array_elements_text(:freed::json) t)))
+freed as (
+  {drop_freed})
 select job_id::text, type, awaited from parked;
 
 -- fragment: is_proven
@@ -499,7 +508,8 @@ kept as (
       select e.*, g.output, g.started_at from ended e full join given g on g.id = e.job_id and g.token = e.token
       offset 0) paired
    where job_id is not null),
-freed as (delete from holdfast.lease where token = any (:freed::uuid[])),
+freed as (
+  {drop_freed}),
 counted as (
   select type, awaited, count(*) as number, array_agg(job_id) as ids from ended group by type, awaited),
 tallied as (
@@ -526,7 +536,8 @@ kept as (
   select job_id, type, 'completed', :output, attempt, crashes, fence, token, :worker,
          'epoch'::timestamptz + :started_at::bigint * interval '1 microsecond', holdfast.moment(:now::bigint)
     from ended),
-freed as (delete from holdfast.lease where token = any (:freed::uuid[]))
+freed as (
+  {drop_freed})
 insert into holdfast.tally (at, type, completed) select holdfast.moment(:now::bigint), type, 1 from ended
 returning type;
 
@@ -539,7 +550,8 @@ tried as (delete from holdfast.attempt where job_id = any (array (select job_id 
 told as (delete from holdfast.progress where job_id = any (array (select job_id from ended))),
 emitted as (delete from holdfast.output where chain_id = any (array (select job_id from ended))),
 removed as (delete from holdfast.job where id = any (array (select job_id from ended))),
-freed as (delete from holdfast.lease where token = any (:freed::uuid[])),
+freed as (
+  {drop_freed}),
 tallied as (
   insert into holdfast.tally (at, type, removed) select holdfast.moment(:now::bigint), type, count(*) from ended group by type)
 select job_id::text, type, false from ended;

@@ -26,7 +26,7 @@ update holdfast_limit_setting
 -- name: step_heal
 -- What functions began to wait for by a clock that ran ahead ends as long from now as it was to last. A time that the code named stays:
 -- it is the argument of its sleep.
-update holdfast_step
+update holdfast_step indexed by holdfast_step_open
    set until = :now + until - started_at, started_at = :now
  where state = 'open' and until is not null and arguments is null and started_at > :now + 60000000;
 
