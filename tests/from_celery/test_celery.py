@@ -46,7 +46,8 @@ from holdfast_celery.coverage import FEATURES, Feature
 from holdfast_celery.errors import CeleryUnsupported
 from holdfast_celery.exceptions import TaskRevokedError
 from holdfast_testing.kit import Kit
-from tests.support.until import wait_until
+from tests.cli.processes import Command
+from tests.support.until import PATIENCE_S, wait_until
 
 
 class Store:
@@ -501,16 +502,16 @@ def test_settings_are_read_from_an_object_or_refused_together(app: Celery) -> No
         CELERY_BROKER_URL = "redis://localhost"
         CELERY_RESULT_BACKEND = "redis://localhost"
 
-        CELERY_WORKER_CONCURRENCY = 4
+        CELERY_WORKER_MAX_TASKS_PER_CHILD = 4
         CELERY_RESULT_EXPIRES = 60
         CELERY_LOG_FOLDER = "the project's own"
         CELERY_ALWAYS_EAGER = "not a name that Celery has with a prefix"
 
     with pytest.raises(CeleryUnsupported, match="2 settings are not covered") as refused:
         app.config_from_object(Settings, namespace="CELERY")
-    assert any("--slots" in each for each in refused.value.details)
+    assert any("result_expires: " in each for each in refused.value.details)
     app.config_from_object(
-        Settings, namespace="CELERY", ignore=["worker_concurrency", "result_expires"]
+        Settings, namespace="CELERY", ignore=["worker_max_tasks_per_child", "result_expires"]
     )
     slow = app.task(name="slow")(lambda: None)
     quick = app.task(name="quick", time_limit=1)(lambda: None)
@@ -518,6 +519,30 @@ def test_settings_are_read_from_an_object_or_refused_together(app: Celery) -> No
     assert app.registry.get(quick.name).timeout_ms == 1_000
     with pytest.raises(CeleryUnsupported, match="set after tasks were looked up"):
         app.conf.task_time_limit = 5
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "words", "slots"),
+    [("'3'", (), 3), ("3", ("--slots", "2"), 2), ("None", (), 10), ("0", (), 10)],
+)
+def test_a_worker_has_as_many_slots_as_its_settings_say_unless_it_is_told(
+    tmp_path: Path, concurrency: str, words: tuple[str, ...], slots: int
+) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from holdfast_celery import Celery\napp = Celery('shop', url='sqlite:///shop.db')\n"
+        f"app.conf.worker_concurrency = {concurrency}\n@app.task\ndef add(a, b): return a + b\n"
+    )
+    for command in (("migrate", "--app", "shop:app"), ("worker", "shop:app", "--drain", *words)):
+        with Command(*command, cwd=tmp_path) as running:
+            said, errors = running.process.communicate(timeout=PATIENCE_S)
+        assert running.process.returncode == 0, errors
+    assert f"worker · {slots} slots" in said + errors
+
+
+def test_a_concurrency_that_is_no_number_is_refused(app: Celery) -> None:
+    app.conf.worker_concurrency = "many"
+    with pytest.raises(InvalidOption, match="is no number"):
+        app.default_settings()
 
 
 def test_settings_of_before_celery_4_are_read_where_no_prefix_is_named(app: Celery) -> None:
@@ -533,8 +558,8 @@ def test_settings_of_before_celery_4_are_read_where_no_prefix_is_named(app: Cele
     )
     assert (app.conf.timezone, app.conf.task_time_limit) == ("Asia/Tokyo", 30)
     assert set(app.cycle_specs) == {"nightly"}
-    with pytest.raises(CeleryUnsupported, match="worker_concurrency"):
-        app.config_from_object({"CELERYD_CONCURRENCY": 4})
+    with pytest.raises(CeleryUnsupported, match="worker_max_tasks_per_child"):
+        app.config_from_object({"CELERYD_MAX_TASKS_PER_CHILD": 4})
 
 
 WRONG: dict[str, Any] = {

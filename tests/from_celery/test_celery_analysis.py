@@ -39,7 +39,7 @@ raise RuntimeError("it is read, not imported")
 app = celery.Celery("other", backend="rpc://", **more)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.task_routes = {"*": "a"}
-app.conf["worker_concurrency"] = 4
+app.conf["worker_pool"] = "solo"
 app.conf.update({"task_always_eager": True}, **computed)
 app.conf.beat_schedule = {
     "monday": {"task": "t", "schedule": crontab(day_of_week=1, day_of_month="1-7"), "options": {"queue": "q"}},
@@ -84,7 +84,7 @@ TO_CHANGE = {
     "from celery.exceptions import Ignore",
     "celery.Celery(backend=…)",
     "celery.Celery(**more)",
-    "conf['worker_concurrency']",
+    "conf['worker_pool']",
     "conf.update(…)",
     "crontab(day_of_week=…, day_of_month=…)",
     "beat entry 'sunset' relative",
@@ -258,13 +258,15 @@ def test_signals_are_looked_up_by_their_names(tmp_path: Path) -> None:
 
 def test_settings_that_are_ignored_and_those_of_before_celery_4_are_known(tmp_path: Path) -> None:
     (tmp_path / "settings.py").write_text(
-        'BROKER_URL = "redis://"\nCELERYBEAT_SCHEDULE = {}\nCELERYD_CONCURRENCY = 3\nOTHER = 1\n'
+        'BROKER_URL = "redis://"\nCELERYBEAT_SCHEDULE = {}\nCELERYD_MAX_TASKS_PER_CHILD = 3\nOTHER = 1\n'
     )
     application = 'from celery import Celery\napp = Celery("shop")\n'
     read = 'app.config_from_object("django.conf:settings"'
     (tmp_path / "celery.py").write_text(f"{application}{read})\n")
-    assert {each.what for each in analyse(tmp_path).to_change} == {"CELERYD_CONCURRENCY"}
-    (tmp_path / "celery.py").write_text(f'{application}{read}, ignore=["worker_concurrency"])\n')
+    assert {each.what for each in analyse(tmp_path).to_change} == {"CELERYD_MAX_TASKS_PER_CHILD"}
+    (tmp_path / "celery.py").write_text(
+        f'{application}{read}, ignore=["worker_max_tasks_per_child"])\n'
+    )
     assert analyse(tmp_path).to_change == ()
 
 

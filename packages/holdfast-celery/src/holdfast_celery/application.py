@@ -237,6 +237,14 @@ class Celery(Holdfast):
         begin_worker(self)
         return worker
 
+    def default_settings(self) -> dict[str, object]:
+        """The slots of a worker are `worker_concurrency` where nothing else says how many. Raises: InvalidOption."""
+        self.load_tasks()
+        number = str(self.conf.worker_concurrency or "").strip()
+        if number and not number.isdecimal():
+            raise InvalidOption(f"worker_concurrency={number[:60]!r} is no number")
+        return {"HOLDFAST_SLOTS": int(number)} if number else {}
+
     def observe_cancellations(self) -> None:
         """Have this process tell its observers of what it writes, too, and not only of what its workers do."""
         self._voice.observer = CompositeObserver(*self._observers)
@@ -560,6 +568,7 @@ class CeleryConf:
     task_routes: Any = None
     task_always_eager: bool = False
     task_eager_propagates: bool = False
+    worker_concurrency: int | str | None = None
 
     def __init__(self, app: Celery) -> None:
         object.__setattr__(self, "_app", app)
@@ -619,6 +628,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "task_default_queue": (str,),
     "task_always_eager": (bool,),
     "task_eager_propagates": (bool,),
+    "worker_concurrency": (int, str, type(None)),
 }
 
 

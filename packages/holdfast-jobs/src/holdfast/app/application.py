@@ -248,6 +248,10 @@ class Holdfast(Registration, Producer):
             is_default=enabled is None and settings.origin("OUTBOX_WORKER_ENABLED") == "default",
         )
 
+    def default_settings(self) -> dict[str, object]:
+        """What settings of `holdfast worker` are where neither an option nor the environment gives them."""
+        return {}
+
     def make_worker(
         self,
         options: WorkerOptions | None = None,

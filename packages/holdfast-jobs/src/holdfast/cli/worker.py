@@ -123,8 +123,11 @@ def worker(
     exit_on_signal()
     set_up_logging(log_level, log_format, log_jobs)
     given = {"SLOTS": slots, "PROCESSES": processes, "WORKER_NAME": name}
-    settings = load_settings({f"HOLDFAST_{each}": value for each, value in given.items()})
-    app = load_app(spec)
+    arguments = {f"HOLDFAST_{each}": value for each, value in given.items()}
+    settings, app = load_settings(arguments), load_app(spec)
+    defaults = app.default_settings()
+    if more := {name: defaults[name] for name in defaults.keys() - settings.given}:
+        settings = load_settings({**arguments, **more})
     warn_of_unknown(settings)
     chosen = select_types(app, types)
     if drain:
