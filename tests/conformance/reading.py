@@ -188,7 +188,9 @@ class WalkConformance(Conformance):
             (each for each in jobs.records if each.crashes),
             key=lambda each: (each.available_at or 0, each.id),
         )
-        before = [await fixture.run(fixture.store.jobs.crashed_before(each.id)) for each in pending]
+        before = [
+            await fixture.run(fixture.store.attempts.crashed_before(each.id)) for each in pending
+        ]
         assert before == [0, 1, 2]
 
     async def test_a_series_counts_what_became_of_attempts(self, fixture: StoreFixture) -> None:

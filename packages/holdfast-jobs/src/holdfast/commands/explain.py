@@ -221,7 +221,7 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
 def _crashed_before(store: Store, job: JobRecord) -> Op[int]:
     if job.state != "pending" or not job.crashes:
         return 0
-    return (yield from store.jobs.crashed_before(job.id))
+    return (yield from store.attempts.crashed_before(job.id))
 
 
 def _partition(

@@ -262,10 +262,6 @@ class JobStore(Lists[JobRecord]):
             limit=limit,
         )
 
-    def crashed_before(self, job_id: str) -> Op[int]:
-        """Count the jobs whose worker died before a waiting one in its queue, among the nearest. One statement."""
-        return fetch_value("job_crashed_before", id=job_id)
-
 
 def _fields_of(job: NewJob) -> dict[str, Value]:
     """What a job in no partition has."""
@@ -463,6 +459,10 @@ class AttemptStore:
     def of(self, job_id: str) -> Op[list[AttemptRecord]]:
         """Read the attempts of a job that did not complete it, oldest first. One statement."""
         return fetch(AttemptRecord, "job_attempts", id=job_id)
+
+    def crashed_before(self, job_id: str) -> Op[int]:
+        """Count the jobs whose worker died before a waiting one in its queue, among the nearest. One statement."""
+        return fetch_value("job_crashed_before", id=job_id)
 
 
 class DeadLetterStore:
