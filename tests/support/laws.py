@@ -69,8 +69,6 @@ def _addresses(item: pytest.Function) -> Iterator[str]:
             address = value.database.url
         if not isinstance(address, str):
             continue
-        if (
-            address.startswith("postgresql://")
-            or Path(address.removeprefix("sqlite:///")).is_file()
-        ):
+        file = address.removeprefix("sqlite:///")
+        if address.startswith("postgresql://") or (file != address and Path(file).is_file()):
             yield address
