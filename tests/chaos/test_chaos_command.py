@@ -84,8 +84,9 @@ def test_a_campaign_on_a_server_of_its_own_keeps_all_laws(tmp_path: Path) -> Non
 
 
 def test_what_an_asynchronous_standby_loses_is_counted_apart(tmp_path: Path) -> None:
-    words = ("--postgres", "--standby", "async", "--seed", "2", "--only", "promote,kill", "-o")
-    found = result_of(chaos(tmp_path, *QUICK, *words, "json", "--record", "campaigns.json"))
+    words = ("--postgres", "--standby", "async", "--seed", "4", "--only", "promote,kill")
+    output = ("--rate", "60", "-o", "json", "--record", "campaigns.json")
+    found = result_of(chaos(tmp_path, *QUICK, *words, *output))
     assert found["store"].endswith("asynchronous standby")
     assert found["faults"]["promote"] >= 1
     assert (found["verdict"], found["broken"], found["lost"]) == ("green", [], 0)
