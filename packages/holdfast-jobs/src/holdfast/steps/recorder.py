@@ -50,12 +50,11 @@ class PendingRecords(msgspec.Struct, eq=False):
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
 
-    def wait(self) -> asyncio.Future[None]:
+    async def wait(self) -> None:
         """Wait until they are committed or refused. A caller that is cancelled may wait again."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        if self.answer is not None:
-            self._waiter.set_result(None)
-        return self._waiter
+        if self.answer is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
 
     def written(self) -> Written:
         """Return what was written. Raises: LeaseLost, Aborted, and what is wrong with a record itself."""
@@ -66,7 +65,10 @@ class PendingRecords(msgspec.Struct, eq=False):
 
 
 class StepRecorder:
-    """One loop that writes what has gathered while the last flush was under way; it starts with the first record."""
+    """One loop that writes what has gathered while the last flush was under way; it starts with the first record.
+
+    A function that nobody else writes beside does so itself: on the way to the loop and back is a tenth of a lone step.
+    """
 
     def __init__(self, context: WorkerContext, link: Link) -> None:
         self._context = context
@@ -76,6 +78,8 @@ class StepRecorder:
         self._is_closed = False
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.Future[None] | None = None
+        self._is_lone = False
+        self._own: PendingRecords | None = None
         self._delay = 0.0
 
     def write(self, attempt: Attempt, rows: Sequence[Row]) -> PendingRecords:
@@ -85,11 +89,34 @@ class StepRecorder:
             pending.settle(Aborted("shutdown"))
             return pending
         self._pending.append(pending)
+        if self._own is None:
+            if self._is_lone and self._idle is not None and not self._idle.done():
+                self._own = pending
+            else:
+                self._wake()
+        return pending
+
+    async def wait(self, pending: PendingRecords) -> None:
+        """Wait until records are committed or refused. A caller that is cancelled may wait again."""
+        if pending is self._own:
+            try:
+                await self._flush_next()
+            except asyncio.CancelledError:
+                # It may have been written: to write it again comes to the same.
+                if pending.answer is None and pending not in self._pending:
+                    self._pending.insert(0, pending)
+                raise
+            finally:
+                self._own = None
+                if self._pending:
+                    self._wake()
+        await pending.wait()
+
+    def _wake(self) -> None:
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
         elif self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush_all(), name="holdfast steps")
-        return pending
 
     async def close(self) -> None:
         """End the loop; the handlers have ended before, or are left to their own."""
@@ -99,20 +126,25 @@ class StepRecorder:
             await asyncio.gather(self._task, return_exceptions=True)
         for each in (*self._flushing, *self._pending):
             each.settle(Aborted("shutdown"))
+        self._pending = []
 
     async def _flush_all(self) -> None:
         while True:
             if not self._pending:
                 self._idle = asyncio.get_running_loop().create_future()
                 await self._idle
-            batch, self._pending = self._pending[:FLUSH_MAX], self._pending[FLUSH_MAX:]
-            self._flushing = batch = [each for each in batch if not _give_up(each)]
-            try:
-                await self._flush(batch)
-            except Exception as error:
-                await self._back_off(batch, error)
-            else:
-                self._delay = 0.0
+            await self._flush_next()
+
+    async def _flush_next(self) -> None:
+        batch, self._pending = self._pending[:FLUSH_MAX], self._pending[FLUSH_MAX:]
+        self._flushing = batch = [each for each in batch if not _give_up(each)]
+        self._is_lone = len(batch) == 1
+        try:
+            await self._flush(batch)
+        except Exception as error:
+            await self._back_off(batch, error)
+        else:
+            self._delay = 0.0
 
     async def _flush(self, batch: Sequence[PendingRecords]) -> None:
         """Write a batch. Raises: what keeps the database from taking it."""
