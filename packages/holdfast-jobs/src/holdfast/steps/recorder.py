@@ -150,12 +150,12 @@ class StepRecorder:
         """Write a batch. Raises: what keeps the database from taking it."""
         rows = [row for each in batch for row in each.rows]
         try:
-            written = await self._link.run(_write(self._context.store, rows))
+            written = await self._link.run(write_first(self._context.store, rows))
         except Exception as error:
             if not is_data_error(error):
                 raise
             if len(batch) == 1:
-                batch[0].settle(error)
+                await self._write_alone(batch[0])
                 return
             # One of them cannot be written; the others are not to blame.
             for each in batch:
@@ -177,7 +177,7 @@ class StepRecorder:
                 await self._write_alone(each)
 
     async def _write_alone(self, pending: PendingRecords) -> None:
-        """Write what a flush has missed: it was lost, its row was locked, or an earlier try has written it."""
+        """Write what a flush has missed: it was lost, its row was locked, it was there already or is wrong."""
         claimed = pending.attempt.claimed
         held = Held(claimed.id, claimed.token)
         try:
@@ -187,8 +187,12 @@ class StepRecorder:
         except LeaseLost as error:
             self._context.emitter.emit_refused(pending.attempt, error.reason)
             pending.settle(error)
-            return
-        pending.settle(written)
+        except Exception as error:
+            if not is_data_error(error):
+                raise
+            pending.settle(error)
+        else:
+            pending.settle(written)
 
     async def _back_off(self, batch: Sequence[PendingRecords], error: Exception) -> None:
         """Try again later, less often each time."""
@@ -222,6 +226,14 @@ def write_held(store: Store, held: Held, rows: Sequence[Row]) -> Op[Written]:
         known = yield from store.steps.of_jobs([held.id])
         answer.update({each.id: each for each in known if each.id in missing})
     return answer
+
+
+def write_first(store: Store, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
+    """Write what was most likely not written before."""
+    (first, *others) = rows
+    if not others and isinstance(first, NewStep) and first.state == "done" and not first.marks:
+        return store.steps.append(first)
+    return _write(store, rows)
 
 
 def _write(store: Store, rows: Sequence[Row]) -> Op[list[WrittenStep]]:

@@ -31,13 +31,13 @@ class StepStore:
         Concurrency: the live rows are locked in share mode until the commit, so that no other worker can take a job
         over in between. Locked rows are skipped; what is not returned was lost, is locked, or was there already.
         """
-        if len(steps) == 1 and steps[0].state == "done" and not steps[0].marks:
-            return self._record_done(steps[0], now)
         return fetch(WrittenStep, "step_record", rows=document(steps), now=now)
 
-    def _record_done(self, step: NewStep, now: Instant | None) -> Op[list[WrittenStep]]:
-        """Append one that is not the first of its attempt, at less than what several together cost."""
-        # As bare as can be: what is saved here is saved while nothing else is done.
+    def append(self, step: NewStep, now: Instant | None = None) -> Op[list[WrittenStep]]:
+        """Append one that is done and not the first of its attempt, at less than what several together cost.
+
+        Concurrency: see `record`; but one that was there already may be an IntegrityError of the driver's.
+        """
         params: dict[str, Value] = {
             "job_id": step.job_id,
             "token": step.token,
@@ -52,7 +52,7 @@ class StepStore:
             "started_at": step.started_at,
             "now": now,
         }
-        is_written = yield Statement("step_record_done", params)
+        is_written = yield Statement("step_append", params)
         return [WrittenStep(step.job_id, step.name, step.key, step.nth, None)] if is_written else []
 
     def close(
