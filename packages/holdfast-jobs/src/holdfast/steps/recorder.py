@@ -41,20 +41,14 @@ class PendingRecords(msgspec.Struct, eq=False):
     attempt: Attempt
     rows: Sequence[Row]
     answer: Written | Exception | None = None
-    _waiter: asyncio.Future[None] | None = None
+    waiter: asyncio.Future[None] | None = None
 
     def settle(self, answer: Written | Exception) -> None:
         """Set what came of them, unless that is known."""
         if self.answer is None:
             self.answer = answer
-            if self._waiter is not None and not self._waiter.done():
-                self._waiter.set_result(None)
-
-    async def wait(self) -> None:
-        """Wait until they are committed or refused. A caller that is cancelled may wait again."""
-        if self.answer is None:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+            if self.waiter is not None and not self.waiter.done():
+                self.waiter.set_result(None)
 
     def written(self) -> Written:
         """Return what was written. Raises: LeaseLost, Aborted, and what is wrong with a record itself."""
@@ -110,7 +104,9 @@ class StepRecorder:
                 self._own = None
                 if self._pending:
                     self._wake()
-        await pending.wait()
+        if pending.answer is None:
+            pending.waiter = asyncio.get_running_loop().create_future()
+            await pending.waiter
 
     def _wake(self) -> None:
         if self._idle is not None and not self._idle.done():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import asdict
+
 from holdfast.core.instants import Instant
 from holdfast.core.records import JobRef
 from holdfast.core.steps import (
@@ -15,7 +17,7 @@ from holdfast.core.steps import (
     WaitRecord,
     WrittenStep,
 )
-from holdfast.storage.operation import Op, Statement, Value
+from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import document, fetch, fetch_column, fetch_set, has_rows, texts
 
 LOOK = 10_000
@@ -38,21 +40,7 @@ class StepStore:
 
         Concurrency: see `record`; but one that was there already may be an IntegrityError of the driver's.
         """
-        params: dict[str, Value] = {
-            "job_id": step.job_id,
-            "token": step.token,
-            "name": step.name,
-            "key": step.key,
-            "nth": step.nth,
-            "position": step.position,
-            "kind": step.kind,
-            "output": step.output,
-            "arguments": step.arguments,
-            "undo": step.undo,
-            "started_at": step.started_at,
-            "now": now,
-        }
-        is_written = yield Statement("step_append", params)
+        is_written = yield Statement("step_append", {**asdict(step), "now": now})
         return [WrittenStep(step.job_id, step.name, step.key, step.nth, None)] if is_written else []
 
     def close(
