@@ -23,6 +23,7 @@ from holdfast.core.records import (
     Probe,
 )
 from holdfast.core.steps import ClosedStep, NewSignal, NewStep, StepRecord, WrittenStep
+from holdfast.steps.recorder import write_first
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run
 from holdfast.storage.postgres import store as postgres_store
@@ -40,11 +41,16 @@ STOP = 7
 _STOPPED = f"(select pg_advisory_xact_lock_shared({STOP})) is not null"
 _STOPS = {
     "step_record": ("marks boolean)", f"marks boolean) where {_STOPPED}"),
-    "step_record_done": (":token::uuid\n", f":token::uuid and {_STOPPED}\n"),
+    "step_append": (":token::uuid\n", f":token::uuid and {_STOPPED}\n"),
     "job_park": ("ignores integer[])", f"ignores integer[]) where {_STOPPED}"),
     "signal_route": ("where fresh order by id", f"where fresh and {_STOPPED} order by id"),
 }
 """Where a statement may stop between its snapshot and its locks, as on a busy server."""
+
+
+def recording(steps: Sequence[NewStep]) -> Op[list[WrittenStep]]:
+    """The operation that a worker writes records with, where nobody is known to have written them."""
+    return write_first(STORE, steps)
 
 
 @contextmanager
@@ -194,7 +200,7 @@ class Functions:
 
     def record(self, *steps: NewStep, on: Session | None = None) -> list[WrittenStep]:
         """Append records."""
-        return (on or self.own).run(STORE.steps.record(steps))
+        return (on or self.own).run(recording(steps))
 
     def steps(self, *ids: str, on: Session | None = None) -> list[StepRecord]:
         """Read records."""

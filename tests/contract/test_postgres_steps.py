@@ -13,13 +13,21 @@ from psycopg import IsolationLevel
 from holdfast.core.records import ClaimedJob, Ending
 from holdfast.notify.base import Hint
 from holdfast.notify.encoding import decode
-from tests.contract.functions import STORE, Functions, Session, changed, in_threads, stops
+from tests.contract.functions import (
+    STORE,
+    Functions,
+    Session,
+    changed,
+    in_threads,
+    recording,
+    stops,
+)
 from tests.support.until import PATIENCE_S
 
 ROUNDS = 15
 LOCKED = {
     "step_record": ("for share skip locked", ""),
-    "step_record_done": ("for share skip locked", ""),
+    "step_append": ("for share skip locked", ""),
 }
 
 
@@ -68,16 +76,16 @@ def test_a_record_that_marks_the_row_is_seen_by_whoever_takes_it_over(
 def test_a_record_whose_snapshot_is_older_than_the_takeover_is_refused(
     postgres_url: str, marks: bool, number: int
 ) -> None:
-    statements = stops("step_record", "step_record_done")
+    statements = stops("step_record", "step_append")
     with changed(statements), closing(Functions(postgres_url)) as functions:
         job = functions.start_running()
         steps = [functions.step(job, f"step {place}", marks=marks) for place in range(number)]
         late = functions.session()
         with functions.held():
-            recording = late.begin(STORE.steps.record(steps))
+            begun = late.begin(recording(steps))
             functions.wait_until_stopped()
             assert functions.take_over()
-        assert recording.result() == []
+        assert begun.result() == []
         assert functions.steps(job.id) == []
 
 

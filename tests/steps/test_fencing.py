@@ -204,15 +204,20 @@ async def test_records_of_one_function_are_written_together(workshop: Workshop) 
     assert faults.runs("steps") <= 5
 
 
+@pytest.mark.parametrize("fault", ["before", "after", "hang", "lost"])
 async def test_a_step_that_was_cancelled_while_it_was_recorded_is_recorded(
-    workshop: Workshop,
+    workshop: Workshop, fault: Any
 ) -> None:
     calls, faults = Calls(), Faults()
 
     async def function(job: Job[Any]) -> int:
-        faults.set("before", "steps")
+        # From the second one on a step that is alone is written by its own caller, which is what is cancelled.
+        for name in ("first", "second"):
+            await job.step(name, calls.echo, name)
+        written = faults.runs("steps")
+        faults.set(fault, "steps")
         step = asyncio.create_task(job.step("part", calls.echo, 1, key="k"))
-        await faults.ran("steps")
+        await faults.ran("steps", written + 1)
         step.cancel()
         faults.clear()
         await asyncio.wait({step})
@@ -220,8 +225,33 @@ async def test_a_step_that_was_cancelled_while_it_was_recorded_is_recorded(
 
     workshop.handle("function", function)
     async with workshop.working(faults=faults):
-        assert await completed(workshop, await start(workshop, "function")) == "1"
-    assert calls.of == {"1": 1}
+        job_id = await start(workshop, "function")
+        assert await completed(workshop, job_id) == "1"
+    assert calls.of == {"first": 1, "second": 1, "1": 1}
+    assert len(await records(workshop, job_id)) == 3
+
+
+async def test_a_lone_step_whose_record_was_not_answered_is_recorded_once(
+    workshop: Workshop,
+) -> None:
+    calls, faults = Calls(), Faults()
+
+    async def function(job: Job[Any]) -> int:
+        for name in ("first", "second"):
+            await job.step(name, calls.echo, name)
+        written = faults.runs("steps")
+        faults.set("after", "steps")
+        step = asyncio.create_task(job.step("third", calls.echo, 3))
+        await faults.ran("steps", written + 1)
+        faults.clear()
+        return int(await step)
+
+    workshop.handle("function", function)
+    async with workshop.working(faults=faults):
+        job_id = await start(workshop, "function")
+        assert await completed(workshop, job_id) == "3"
+    assert calls.of == {"first": 1, "second": 1, "3": 1}
+    assert len(await records(workshop, job_id)) == 3
 
 
 async def test_an_atomic_step_whose_commit_was_not_answered_is_not_done_twice(

@@ -32,7 +32,7 @@ FIRST_STEPS = {
     "line_read_dense": "line_read",
     "revision_settle": "revision_newest",
     "signal_route": "signal_wake",
-    "step_record_done": "step_record",
+    "step_append": "step_record",
 }
 # They walk along a key and stop at a limit.
 WALKS = {

@@ -41,21 +41,14 @@ class PendingRecords(msgspec.Struct, eq=False):
     attempt: Attempt
     rows: Sequence[Row]
     answer: Written | Exception | None = None
-    _waiter: asyncio.Future[None] | None = None
+    waiter: asyncio.Future[None] | None = None
 
     def settle(self, answer: Written | Exception) -> None:
         """Set what came of them, unless that is known."""
         if self.answer is None:
             self.answer = answer
-            if self._waiter is not None and not self._waiter.done():
-                self._waiter.set_result(None)
-
-    def wait(self) -> asyncio.Future[None]:
-        """Wait until they are committed or refused. A caller that is cancelled may wait again."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        if self.answer is not None:
-            self._waiter.set_result(None)
-        return self._waiter
+            if self.waiter is not None and not self.waiter.done():
+                self.waiter.set_result(None)
 
     def written(self) -> Written:
         """Return what was written. Raises: LeaseLost, Aborted, and what is wrong with a record itself."""
@@ -66,7 +59,10 @@ class PendingRecords(msgspec.Struct, eq=False):
 
 
 class StepRecorder:
-    """One loop that writes what has gathered while the last flush was under way; it starts with the first record."""
+    """One loop that writes what has gathered while the last flush was under way; it starts with the first record.
+
+    A function that nobody else writes beside does so itself: on the way to the loop and back is a tenth of a lone step.
+    """
 
     def __init__(self, context: WorkerContext, link: Link) -> None:
         self._context = context
@@ -76,6 +72,8 @@ class StepRecorder:
         self._is_closed = False
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.Future[None] | None = None
+        self._is_lone = False
+        self._own: PendingRecords | None = None
         self._delay = 0.0
 
     def write(self, attempt: Attempt, rows: Sequence[Row]) -> PendingRecords:
@@ -85,11 +83,36 @@ class StepRecorder:
             pending.settle(Aborted("shutdown"))
             return pending
         self._pending.append(pending)
+        if self._own is None:
+            if self._is_lone and self._idle is not None and not self._idle.done():
+                self._own = pending
+            else:
+                self._wake()
+        return pending
+
+    async def wait(self, pending: PendingRecords) -> None:
+        """Wait until records are committed or refused. A caller that is cancelled may wait again."""
+        if pending is self._own:
+            try:
+                await self._flush_next()
+            except asyncio.CancelledError:
+                # It may have been written: to write it again comes to the same.
+                if pending.answer is None and pending not in self._pending:
+                    self._pending.insert(0, pending)
+                raise
+            finally:
+                self._own = None
+                if self._pending:
+                    self._wake()
+        if pending.answer is None:
+            pending.waiter = asyncio.get_running_loop().create_future()
+            await pending.waiter
+
+    def _wake(self) -> None:
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
         elif self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush_all(), name="holdfast steps")
-        return pending
 
     async def close(self) -> None:
         """End the loop; the handlers have ended before, or are left to their own."""
@@ -99,31 +122,36 @@ class StepRecorder:
             await asyncio.gather(self._task, return_exceptions=True)
         for each in (*self._flushing, *self._pending):
             each.settle(Aborted("shutdown"))
+        self._pending = []
 
     async def _flush_all(self) -> None:
         while True:
             if not self._pending:
                 self._idle = asyncio.get_running_loop().create_future()
                 await self._idle
-            batch, self._pending = self._pending[:FLUSH_MAX], self._pending[FLUSH_MAX:]
-            self._flushing = batch = [each for each in batch if not _give_up(each)]
-            try:
-                await self._flush(batch)
-            except Exception as error:
-                await self._back_off(batch, error)
-            else:
-                self._delay = 0.0
+            await self._flush_next()
+
+    async def _flush_next(self) -> None:
+        batch, self._pending = self._pending[:FLUSH_MAX], self._pending[FLUSH_MAX:]
+        self._flushing = batch = [each for each in batch if not _give_up(each)]
+        self._is_lone = len(batch) == 1
+        try:
+            await self._flush(batch)
+        except Exception as error:
+            await self._back_off(batch, error)
+        else:
+            self._delay = 0.0
 
     async def _flush(self, batch: Sequence[PendingRecords]) -> None:
         """Write a batch. Raises: what keeps the database from taking it."""
         rows = [row for each in batch for row in each.rows]
         try:
-            written = await self._link.run(_write(self._context.store, rows))
+            written = await self._link.run(write_first(self._context.store, rows))
         except Exception as error:
             if not is_data_error(error):
                 raise
             if len(batch) == 1:
-                batch[0].settle(error)
+                await self._write_alone(batch[0])
                 return
             # One of them cannot be written; the others are not to blame.
             for each in batch:
@@ -145,7 +173,7 @@ class StepRecorder:
                 await self._write_alone(each)
 
     async def _write_alone(self, pending: PendingRecords) -> None:
-        """Write what a flush has missed: it was lost, its row was locked, or an earlier try has written it."""
+        """Write what a flush has missed: it was lost, its row was locked, it was there already or is wrong."""
         claimed = pending.attempt.claimed
         held = Held(claimed.id, claimed.token)
         try:
@@ -155,8 +183,12 @@ class StepRecorder:
         except LeaseLost as error:
             self._context.emitter.emit_refused(pending.attempt, error.reason)
             pending.settle(error)
-            return
-        pending.settle(written)
+        except Exception as error:
+            if not is_data_error(error):
+                raise
+            pending.settle(error)
+        else:
+            pending.settle(written)
 
     async def _back_off(self, batch: Sequence[PendingRecords], error: Exception) -> None:
         """Try again later, less often each time."""
@@ -190,6 +222,14 @@ def write_held(store: Store, held: Held, rows: Sequence[Row]) -> Op[Written]:
         known = yield from store.steps.of_jobs([held.id])
         answer.update({each.id: each for each in known if each.id in missing})
     return answer
+
+
+def write_first(store: Store, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
+    """Write what was most likely not written before."""
+    (first, *others) = rows
+    if not others and isinstance(first, NewStep) and first.state == "done" and not first.marks:
+        return store.steps.append(first)
+    return _write(store, rows)
 
 
 def _write(store: Store, rows: Sequence[Row]) -> Op[list[WrittenStep]]:

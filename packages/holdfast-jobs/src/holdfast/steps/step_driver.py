@@ -153,12 +153,13 @@ class StepDriver:
         stored, payloads = list(rows), self._attempt.type.payloads
         if payloads is not None:
             await payloads.keep(stored)
-        pending = self._functions.recorder.write(self._attempt, stored)
+        recorder = self._functions.recorder
+        pending = recorder.write(self._attempt, stored)
         try:
-            await pending.wait()
+            await recorder.wait(pending)
         except asyncio.CancelledError:
             if self._attempt.abort_reason is None:
-                await pending.wait()
+                await recorder.wait(pending)
                 if not isinstance(pending.answer, Exception):
                     self._history.remember(rows, pending.written())
             raise

@@ -130,24 +130,10 @@ class StepHistory:
         """Return a record to be written, in its place behind the others."""
         claimed = self._attempt.claimed
         self._position += 1
-        return NewStep(
-            claimed.id,
-            claimed.token,
-            id.name,
-            id.key,
-            id.nth,
-            self._position,
-            kind,
-            state,
-            output,
-            error,
-            arguments,
-            undo,
-            self._functions.now(self._attempt) if started_at is None else started_at,
-            lasts_ms,
-            signal,
-            signal_key,
-        )
+        place = (claimed.id, claimed.token, id.name, id.key, id.nth, self._position)
+        came_of_it = (kind, state, output, error, arguments, undo)
+        started = self._functions.now(self._attempt) if started_at is None else started_at
+        return NewStep(*place, *came_of_it, started, lasts_ms, signal, signal_key)
 
     def make_end(
         self,
@@ -200,25 +186,11 @@ class StepHistory:
             self.recorded += 1
             if row.kind == "step" and row.state == "failed":
                 self.failures.append((id, row.error))
-            self.records[id] = StepRecord(
-                row.job_id,
-                row.name,
-                row.key,
-                row.nth,
-                row.position,
-                row.kind,
-                row.state,
-                row.output,
-                row.error,
-                row.arguments,
-                row.undo,
-                self._attempt.claimed.fence,
-                row.started_at,
-                None,
-                until,
-                row.signal,
-                row.signal_key,
-            )
+            place = (row.job_id, row.name, row.key, row.nth, row.position)
+            came_of_it = (row.kind, row.state, row.output, row.error, row.arguments, row.undo)
+            when = (self._attempt.claimed.fence, row.started_at, None, until)
+            awaited = (row.signal, row.signal_key)
+            self.records[id] = StepRecord(*(place + came_of_it + when + awaited))
             self._reach("after {} was recorded", id)
 
     def encode(self, codec: TypeCodec, value: Any) -> str:

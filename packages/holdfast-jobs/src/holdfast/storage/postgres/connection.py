@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, AsyncRawCursor, Connection, Cursor, RawCursor
+from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor
 from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGresult
@@ -297,13 +297,9 @@ class OwnCursor(_OwnAdapters, RawCursor[Row]):
         super().__init__(connection, row_factory=tuple_row)
 
     def rows(self) -> list[Row]:
-        """Return what the statement returned, if anything."""
-        try:
-            return self.fetchall()
-        except psycopg.ProgrammingError:
-            if _has_no_rows(self):
-                return []
-            raise
+        """Return what the statement returned."""
+        written = _written(self.pgresult)
+        return self.fetchall() if written is None else written
 
 
 class OwnAsyncCursor(_OwnAdapters, AsyncRawCursor[Row]):
@@ -314,17 +310,13 @@ class OwnAsyncCursor(_OwnAdapters, AsyncRawCursor[Row]):
 
     async def rows(self) -> list[Row]:
         """Async version of `rows`."""
-        try:
-            return await self.fetchall()
-        except psycopg.ProgrammingError:
-            if _has_no_rows(self):
-                return []
-            raise
+        written = _written(self.pgresult)
+        return await self.fetchall() if written is None else written
 
 
-def _has_no_rows(cursor: Cursor[Any] | AsyncCursor[Any]) -> bool:
-    """Say whether a statement's answer is there and is not made of rows."""
-    return cursor.pgresult is not None and not cursor.pgresult.nfields
+def _written(result: PGresult | None) -> list[Row] | None:
+    """Of a statement that returns nothing, an empty row for each that it wrote; None of any other."""
+    return None if result is None or result.nfields else [()] * (result.command_tuples or 0)
 
 
 def _role_of(connection: Connection[Any] | AsyncConnection[Any]) -> str | None:
@@ -345,8 +337,8 @@ class _StatementRunner(Generic[K]):
         return find_prepared(self.connection, compiled.data, as_texts(compiled, statement.params))
 
     def _rows_of(self, result: PGresult) -> list[Row]:
-        if not result.nfields:
-            return []
+        if (written := _written(result)) is not None:
+            return written
         loading = Transformer(_ADAPTERS)
         loading.set_pgresult(result)
         rows: list[Row] = loading.load_rows(0, result.ntuples, tuple)

@@ -34,6 +34,9 @@ class SqliteStepStore(StepStore):
             yield Statement("step_mark", {"rows": document(marked)})
         return written
 
+    def append(self, step: NewStep, now: Instant | None = None) -> Op[list[WrittenStep]]:
+        return self.record([step], now)
+
     def close(
         self, steps: Sequence[ClosedStep], now: Instant | None = None
     ) -> Op[list[WrittenStep]]:

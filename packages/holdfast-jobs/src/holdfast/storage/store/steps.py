@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import asdict
+
 from holdfast.core.instants import Instant
 from holdfast.core.records import JobRef
 from holdfast.core.steps import (
@@ -15,7 +17,7 @@ from holdfast.core.steps import (
     WaitRecord,
     WrittenStep,
 )
-from holdfast.storage.operation import Op, Statement, Value
+from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import document, fetch, fetch_column, fetch_set, has_rows, texts
 
 LOOK = 10_000
@@ -31,28 +33,14 @@ class StepStore:
         Concurrency: the live rows are locked in share mode until the commit, so that no other worker can take a job
         over in between. Locked rows are skipped; what is not returned was lost, is locked, or was there already.
         """
-        if len(steps) == 1 and steps[0].state == "done" and not steps[0].marks:
-            return self._record_done(steps[0], now)
         return fetch(WrittenStep, "step_record", rows=document(steps), now=now)
 
-    def _record_done(self, step: NewStep, now: Instant | None) -> Op[list[WrittenStep]]:
-        """Append one that is not the first of its attempt, at less than what several together cost."""
-        # As bare as can be: what is saved here is saved while nothing else is done.
-        params: dict[str, Value] = {
-            "job_id": step.job_id,
-            "token": step.token,
-            "name": step.name,
-            "key": step.key,
-            "nth": step.nth,
-            "position": step.position,
-            "kind": step.kind,
-            "output": step.output,
-            "arguments": step.arguments,
-            "undo": step.undo,
-            "started_at": step.started_at,
-            "now": now,
-        }
-        is_written = yield Statement("step_record_done", params)
+    def append(self, step: NewStep, now: Instant | None = None) -> Op[list[WrittenStep]]:
+        """Append one that is done and not the first of its attempt, at less than what several together cost.
+
+        Concurrency: see `record`; but one that was there already may be an IntegrityError of the driver's.
+        """
+        is_written = yield Statement("step_append", {**asdict(step), "now": now})
         return [WrittenStep(step.job_id, step.name, step.key, step.nth, None)] if is_written else []
 
     def close(

@@ -39,15 +39,14 @@ select g.job_id, g.name, g.key, g.nth, g.position, g.kind, g.state, g.output, g.
 on conflict do nothing
 returning job_id::text, name, key, nth, holdfast.us(until);
 
--- name: step_record_done
--- The same of one step that is done and is not the first record of its attempt, at less than the batch costs.
+-- name: step_append
+-- The same of one step that is done and is not the first record of its attempt, at less than the batch costs: to look for another of its
+-- id first, and to return a row, would take a tenth of it.
 insert into holdfast.step (job_id, name, key, nth, position, kind, state, output, arguments, undo, fence, started_at, finished_at)
 select :job_id::uuid, :name, :key, :nth::integer, :position::integer, :kind, 'done', :output, :arguments::bigint, :undo::boolean,
        l.fence, to_timestamp(:started_at::float8 / 1000000), holdfast.moment(:now::bigint)
   from (select q.fence from holdfast.queue q where q.job_id = :job_id::uuid and q.token = :token::uuid
-           for share skip locked) l
-on conflict do nothing
-returning 1;
+           for share skip locked) l;
 
 -- name: step_close
 -- Ends open records, proven and locked as new ones are. The record is locked before a signal is taken for it, so that a statement that
