@@ -14,7 +14,7 @@ from holdfast_testing.kit import Kit
 
 COMMANDS = ("start", "publish", "signal")
 FUNCTIONS = ("finally", "swallowed", "finally_sync")
-ONCE_MORE = Retry(base="1ms", cap="1ms", max_attempts=2)
+ONCE_MORE = Retry(base="30s", cap="30s", max_attempts=2)
 
 
 @pytest.fixture(params=["sqlite_url", "postgres_url"])
