@@ -110,7 +110,7 @@ class Racer:
     def claim(self) -> None:
         """Claim and end until stopped."""
         while True:
-            race, sent_at = self.race, time.monotonic()
+            sent_at = time.monotonic()
             answer = self.database.run(self.store.jobs.claim_limited(self._look()))
             got_at = time.monotonic()
             if not answer.jobs:
@@ -123,19 +123,29 @@ class Racer:
             if self.random.random() < 0.4:
                 # Held for a while, so that others look meanwhile.
                 time.sleep(self.random.random() * 0.02)
-            if race.bounds.weighed and race.bounds.rate is not None:
+            if self._is_charged:
                 self._settle(answer.jobs)
             self._end(answer.jobs, sent_at, got_at)
 
+    @property
+    def _is_charged(self) -> bool:
+        return self.race.bounds.weighed and self.race.bounds.rate is not None
+
     def _settle(self, jobs: list[ClaimedJob]) -> None:
-        """Say of some that they spent less, to the checkers before the database: they may be killed in between."""
-        bounds = self.race.bounds
+        """Say of some that they spent less, and of some of these that it was less still."""
         for job in self.random.sample(jobs, len(jobs) // 3):
-            spent, type = self.random.randint(0, cost_of(job.id)), job.type
-            _tell([Settlement(job.id, job.token, spent)])
-            line = msgspec.structs.replace(bounds.line(type), id=job.gate or "")
-            rules = [line, *bounds.shared(type)]
-            self.database.run(settle(self.store, job, spent, rules))
+            spent = cost_of(job.id)
+            for _ in range(self.random.randint(1, 3)):
+                spent = self.random.randint(0, spent)
+                self._spend(job, spent)
+
+    def _spend(self, job: ClaimedJob, spent: int) -> None:
+        """Say what a job spent to the checkers before the database: this process may be killed in between."""
+        bounds = self.race.bounds
+        _tell([Settlement(job.id, job.token, spent)])
+        line = msgspec.structs.replace(bounds.line(job.type), id=job.gate or "")
+        rules = [line, *bounds.shared(job.type)]
+        self.database.run(settle(self.store, job, spent, rules))
 
     def _look(self) -> LimitedClaim:
         race, bounds = self.race, self.race.bounds
@@ -173,6 +183,9 @@ class Racer:
             kind: Literal["complete", "retry", "release"] = "complete"
             if chance < 0.1:
                 kind = "retry" if chance < 0.06 else "release"
+            if kind == "release" and self._is_charged:
+                # What was not begun is given all of it back, as workers do.
+                self._spend(job, 0)
             finishes.append(
                 Finish(
                     job.id,

@@ -341,3 +341,18 @@ async def test_running_costs_that_are_not_counted_are_found(course: Course) -> N
     found = {each.partition(":")[0] for each in course.broken}
     assert found <= {"more than allowed run"}
     assert course.verdict(bounds)
+
+
+async def test_costs_that_are_given_back_twice_are_found_as_too_many_starts(course: Course) -> None:
+    bounds = Bounds(rate=20, period_ms=1_000, weighed=True)
+    race = Race("claimer", 4, bounds, keys=2, planted="costs settled twice")
+    await run_race(course, race, JOBS)
+    assert {each.partition(":")[0] for each in course.verdict(bounds)} == {"too many starts"}
+
+
+async def test_room_that_is_not_given_back_at_the_end_of_a_job_is_found(course: Course) -> None:
+    bounds = Bounds(allowed=8, weighed=True)
+    race = Race("claimer", 4, bounds, keys=2, planted="permit not returned")
+    await run_race(course, race, JOBS)
+    found = {each.partition(":")[0] for each in course.verdict(bounds)}
+    assert found == {"a queue has room and a due job but no signal"}

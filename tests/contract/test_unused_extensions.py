@@ -1,8 +1,11 @@
-"""Jobs that use no extension cost what they cost without any: counted in bytecodes, which no other load changes."""
+"""Jobs that use no extension cost what they cost without any: counted in bytecodes, statements and rows, which no other
+load changes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
@@ -19,8 +23,10 @@ from holdfast_context import add_context
 from holdfast_files import add_large_values
 from holdfast_output import add_output
 from holdfast_schedules import add_schedules
+from tests.contract.plain_jobs import Taken
 from tests.support.until import until
 
+ROOT = Path(__file__).parents[2]
 MORE_TO_START = 0.01
 """What a start may cost more beside extensions that it doesn't use."""
 CAPTURE = 16
@@ -176,3 +182,22 @@ def test_a_start_writes_the_same_log_beside_extensions(
                 assert row is not None
                 of_app.append(int(row[0]))
     assert min(costs[1]) <= min(costs[0]) + 16
+
+
+@pytest.mark.parametrize("store", ["postgres", "sqlite"])
+def test_a_job_takes_the_same_statements_and_rows_as_where_no_extension_is_installed(
+    request: pytest.FixtureRequest, tmp_path: Path, store: str
+) -> None:
+    url = request.getfixturevalue(f"{store}_url")
+
+    def take(kind: str) -> Taken:
+        words = [sys.executable, "-m", "tests.contract.plain_jobs", url, kind, str(tmp_path)]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return msgspec.json.decode(done.stdout, type=Taken)
+
+    bare, used = take("bare"), take("with")
+    print(bare, used, sep="\n")
+    assert any(name.startswith("job_insert") for name in bare.start)
+    assert any(name.startswith(("job_finish", "job_complete")) for name in bare.run)
+    assert (used.start, used.run, used.rows) == (bare.start, bare.run, bare.rows)

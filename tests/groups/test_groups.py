@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -16,13 +17,18 @@ from holdfast.admin.access import Role
 from holdfast.cli.main import cli
 from holdfast.core.errors import ChainNotFound, InvalidOption
 from holdfast.settings import read_settings
+from holdfast.storage.operation import Op
 from holdfast.web.app import create
+from holdfast.worker.options import WorkerOptions
 from holdfast_groups import GroupProgress, JobGroups, add_groups
 from holdfast_groups.cli import bar_of
-from holdfast_groups.progress import read_groups
+from holdfast_groups.progress import read_groups, read_progress, read_progress_of
 from holdfast_testing.kit import Kit
 from tests.support.laws import check_rows
 from tests.web.conftest import Api
+
+T = TypeVar("T")
+LARGE = 100_000
 
 
 class GroupScene:
@@ -234,18 +240,64 @@ def test_a_group_is_followed_once_though_workers_die_in_it(scene: GroupScene) ->
     assert scene.app.chains.get(group.id).output == "it is whole"
 
 
+def counted(op: Op[T], names: list[str]) -> Op[T]:
+    """Run an operation, and note its statements."""
+    rows: Any = None
+    try:
+        while True:
+            statement = op.send(rows)
+            names.append(statement.name)
+            rows = yield statement
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
 @pytest.mark.torture
-def test_a_hundred_thousand_are_counted_and_cancelled(scene: GroupScene) -> None:
+def test_a_hundred_thousand_are_counted_in_one_read_and_cancelled(scene: GroupScene) -> None:
     began = time.perf_counter()
-    group = scene.start(list(range(100_000)), on_complete="whole")
+    group = scene.start(list(range(LARGE)), on_complete="whole")
     started = time.perf_counter()
-    progress = scene.groups.progress(group)
+    names: list[str] = []
+    client = scene.app.client
+    progress = client.read(counted(read_progress(client.store, str(group.id)), names))
     read = time.perf_counter()
     with scene.app.transaction() as tx:
-        assert scene.groups.cancel(tx, group) == 100_000
+        assert scene.groups.cancel(tx, group) == LARGE
     ended = time.perf_counter()
     print(
         f"start {started - began:.1f} s, read {read - started:.2f} s, cancel {ended - read:.1f} s"
     )
-    assert progress == GroupProgress(100_000, 100_000, 0, 0, 0, 0)
-    assert scene.groups.progress(group) == GroupProgress(100_000, 0, 0, 0, 0, 100_000)
+    assert names == ["group_progress"]
+    assert progress == GroupProgress(LARGE, LARGE, 0, 0, 0, 0)
+    assert scene.groups.progress(group) == GroupProgress(LARGE, 0, 0, 0, 0, LARGE)
+    assert (scene.app.chains.get(group).state, scene.followed) == ("cancelled", [])
+
+
+@pytest.mark.torture
+def test_one_job_follows_a_hundred_thousand_and_any_of_them_are_counted_in_one_read(
+    scene: GroupScene,
+) -> None:
+    with scene.app.transaction() as tx:
+        parts = scene.app.start_many(tx, "part", list(range(LARGE)))
+        ids = [each.id for each in parts]
+        group = scene.app.start(tx, "whole", "it", blockers=ids, on_blocker_failure="run")
+    began = time.perf_counter()
+    asyncio.run(
+        scene.app.make_worker(WorkerOptions(slots=50, batch=200, stop_when_idle=True)).run()
+    )
+    ended = time.perf_counter()
+    names: list[str] = []
+    op = counted(read_progress_of([str(each) for each in ids]), names)
+    any_of_them = scene.app.client.read(op)
+    read = time.perf_counter()
+    of_group = scene.groups.progress(group)
+    last = time.perf_counter()
+    print(
+        f"all ended and followed after {ended - began:.1f} s, read by ids {read - ended:.2f} s,"
+        f" by group {last - read:.2f} s"
+    )
+    assert names == ["group_progress_of"]
+    assert any_of_them == of_group == GroupProgress(LARGE, 0, 0, LARGE, 0, 0)
+    assert [len(each) for each in scene.followed] == [LARGE]
+    assert scene.app.chains.get(group).output == "it is whole"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -212,6 +213,20 @@ async def test_a_worker_starts_what_was_just_set_without_waiting_for_its_next_lo
     assert len(set(ran)) == len(ran)
     assert ran[0] == f"schedule:poll@{made.next_at:%Y-%m-%dT%H:%M:%S}Z"
     await app.aclose()
+
+
+async def test_a_tick_runs_the_jobs_of_the_schedules_that_it_finds_due(
+    scene: ScheduleScene,
+) -> None:
+    made = scene.set("report:7", every="1h")
+    now = time.time_ns() // 1000
+    due = MovedSchedule("report:7", now - 1_000_000, to_instant(made.next_at), None, None)
+    await scene.app.database.run_async(SCHEDULES.move([due]))
+    tick = scene.app.assembly(load_settings({})).tick()
+    summary = await tick.run()
+    await tick.close()
+    await scene.app.aclose()
+    assert (summary.total_errors, len(scene.ran)) == (0, 1)
 
 
 async def test_async_transactions_do_all_that_sync_ones_do(scene: ScheduleScene) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.commands.retention import FIRST_ID, Ages, remove_chains
 from holdfast.commands.signals import make_signal, send_signal
 from holdfast.core.errors import SignalTimeout
 from holdfast.core.instants import to_instant
@@ -31,6 +32,8 @@ from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.faults import Faults
 from tests.worker.workshop import Workshop
+
+A_YEAR_US = 365 * 86_400 * 1_000_000
 
 
 async def waiting(job: Job[Any]) -> Any:
@@ -207,6 +210,34 @@ async def test_data_that_does_not_fit_can_be_upgraded(workshop: Workshop) -> Non
         await parked(workshop, job_id)
         await send(workshop, "decided", 7, "yes")
         assert await completed(workshop, job_id) == '"yes"'
+
+
+async def test_a_wait_and_the_signal_that_it_is_given_outlive_retention(workshop: Workshop) -> None:
+    """The function waits for months, and what has ended meanwhile is removed around it."""
+
+    async def quick(job: Job[Any]) -> None: ...
+
+    async def remove_old() -> tuple[int, int]:
+        later = await workshop.run(workshop.store.schema.clock()) + A_YEAR_US
+        ages = Ages(chains=30, dead_letters=30, runs=30)
+        chains = await workshop.run(remove_chains(workshop.store, ages, FIRST_ID, 100, later))
+        signals = await workshop.run(workshop.store.retention.drop_signals(100, later))
+        return chains.removed, signals
+
+    workshop.handle("waiting", waiting)
+    workshop.handle("quick", quick)
+    async with workshop.working():
+        job_id = await start(workshop, "waiting")
+        await parked(workshop, job_id)
+        await completed(workshop, await start(workshop, "quick"))
+    await send(workshop, "elsewhere", 7, "nobody waits for it")
+    assert await remove_old() == (1, 1)
+    assert set(await records(workshop, job_id)) == {"wait:go[7]"}
+    await send(workshop, "go", 7, "at last")
+    async with workshop.working(notifier=workshop.notifier):
+        assert await completed(workshop, job_id) == '"at last"'
+    assert await remove_old() == (1, 1)
+    assert await records(workshop, job_id) == {}
 
 
 async def test_a_timeout_is_recorded_and_stays(workshop: Workshop) -> None:

@@ -1,6 +1,6 @@
 """Mistakes in how limits are kept, planted in a process to see that they are found as what they are."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 from unittest.mock import patch
@@ -17,6 +17,8 @@ Planted: TypeAlias = Literal[
     "starts forgotten early",
     "costs forgotten early",
     "running costs not counted",
+    "costs settled twice",
+    "permit not returned",
 ]
 
 _SERVED = "from judged j cross join clock where j.has_changed"
@@ -45,6 +47,18 @@ _SQLITE_CHANGES: dict[str, tuple[str, str]] = {
     "costs forgotten early": (":now - :cost_period_ms * 1000", ":now - :cost_period_ms * 500"),
     "running costs not counted": (":cost_allowed - u.busy", ":cost_allowed"),
 }
+_FREED = ("from freed_partition\n   where", "from freed_partition\n   where false and")
+# Not in claims, but in what ends an attempt: dialect, statement, what it says, what it is to say.
+_IN_OTHERS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
+    "costs settled twice": [
+        ("postgres", "cost_settle", "coalesce(q.spent, j.cost, 1)", "coalesce(j.cost, 1)"),
+        ("sqlite", "cost_settle", "coalesce(q.spent, j.cost, 1)", "coalesce(j.cost, 1)"),
+    ],
+    "permit not returned": [
+        *(("postgres", name, *_FREED) for name in ("job_finish", "job_complete_limited")),
+        ("sqlite", "limit_signal_leaving", "where q.gate is", "where false and q.gate is"),
+    ],
+}
 
 _CHANGES: dict[Planted, dict[str, str]] = {
     "": {},
@@ -53,6 +67,8 @@ _CHANGES: dict[Planted, dict[str, str]] = {
     "starts forgotten early": _FORGOTTEN,
     "costs forgotten early": _CHARGES_FORGOTTEN,
     "running costs not counted": _RUNNING_NOT_COUNTED,
+    "costs settled twice": {},
+    "permit not returned": {},
 }
 # Where a claim may stop between its snapshot and its locks, as on a busy server. This is no mistake.
 _BEFORE_LOCKS = {
@@ -80,7 +96,7 @@ def planted(mistake: Planted, stop: str | None = None) -> Iterator[None]:
             assert old in texts["limit_claim_by_cost"], f"the claim does not say {old!r}"
             for name in ("limit_claim", "limit_claim_by_cost"):
                 texts[name] = texts[name].replace(old, new)
-        return texts
+        return _broken_elsewhere("postgres", mistake, texts)
 
     load_sqlite: Callable[[str], Mapping[str, str]] = vars(sqlite_store)["dialect_statements"]
 
@@ -90,7 +106,7 @@ def planted(mistake: Planted, stop: str | None = None) -> Iterator[None]:
         assert old in texts["limit_cost_room"], f"the claim does not say {old!r}"
         if old:
             texts["limit_cost_room"] = texts["limit_cost_room"].replace(old, new)
-        return texts
+        return _broken_elsewhere("sqlite", mistake, texts)
 
     expire = OpenPartition.expire
 
@@ -112,3 +128,11 @@ def planted(mistake: Planted, stop: str | None = None) -> Iterator[None]:
         finally:
             postgres_store.postgres_statements.cache_clear()
             sqlite_store.sqlite_statements.cache_clear()
+
+
+def _broken_elsewhere(dialect: str, mistake: Planted, texts: dict[str, str]) -> dict[str, str]:
+    for kind, name, old, new in _IN_OTHERS.get(mistake, ()):
+        if kind == dialect:
+            assert old in texts[name], f"{name} does not say {old!r}"
+            texts[name] = texts[name].replace(old, new)
+    return texts

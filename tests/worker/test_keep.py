@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.admin.types import type_facts
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import InvalidDuration, InvalidOption, Permanent
 from holdfast.core.keep import Keep, keep_of
@@ -45,6 +46,16 @@ async def test_what_completes_and_is_not_kept_is_gone_and_dead_letters_stay(
     assert (await workshop.job(kept)).state == "completed"
     assert len(workshop.events.of("job_completed")) == 4
     check_rows(workshop.database)
+
+
+async def test_a_worker_that_only_drains_says_how_long_its_types_are_kept(
+    workshop: Workshop,
+) -> None:
+    workshop.handle("mail.send", work, keep=Keep(completed="2h", failed="1d"))
+    await workshop.start_one("mail.send", 1)
+    await workshop.until_idle()
+    facts = await workshop.run(type_facts(workshop.store, "mail.send"))
+    assert facts["mail.send"].kept == {"completed": "2h", "failed": "1d"}
 
 
 async def test_what_another_job_waits_for_is_kept_until_that_has_ended(workshop: Workshop) -> None:

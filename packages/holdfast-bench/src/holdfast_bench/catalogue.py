@@ -49,6 +49,16 @@ RELAYS = NeededPackages(
 )
 
 
+EXTENSIONS = NeededPackages(
+    "plain jobs beside extensions",
+    (
+        *("holdfast_context", "holdfast_files", "holdfast_groups"),
+        *("holdfast_output", "holdfast_schedules"),
+    ),
+    'pip install "holdfast-jobs[context,files,groups,output,schedules]"',
+)
+
+
 FigurePlace = Literal["each server", "one server", "no server"]
 
 
@@ -139,6 +149,18 @@ FAMILIES = (
     ),
     FigureFamily("retention_figures:measure_unkept", ("drain_unkept",), place="one server"),
     FigureFamily(
+        "extension_figures:measure_beside_extensions",
+        ("drain_beside_extensions", "start_beside_extensions"),
+        place="one server",
+        needs=EXTENSIONS,
+    ),
+    FigureFamily(
+        "extension_figures:measure_sqlite_beside_extensions",
+        ("sqlite_beside_extensions",),
+        place="no server",
+        needs=EXTENSIONS,
+    ),
+    FigureFamily(
         "archive_figures:measure_archive", ("archive",), place="one server", needs=ARCHIVE
     ),
     FigureFamily("page_times:measure_pages", ("pages",), place="one server", needs=WEB),
@@ -189,6 +211,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "steady": ("dead_rows", "dead_rows_size", "dead_rows_claim"),
     "sqlite": ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
     "costs": ("chain_step", "archive", "retention", "import_holdfast", "cli_help"),
+    "extensions": (
+        *("drain_beside_extensions", "start_beside_extensions", "sqlite_beside_extensions"),
+    ),
     "dashboard": ("pages", "pages_sqlite", "drain_with_dashboards"),
     "application": ("invoices", "matching"),
     "peers": PEER_NAMES,

@@ -13,11 +13,15 @@ import signal
 from holdfast.cli.serving_process import tune_interpreter
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
-from holdfast_bench.workload import TYPES_VARIABLE, make_app
+from holdfast_bench.workload import EXTENSIONS_VARIABLE, TYPES_VARIABLE, make_app
 
 BARE = WorkerOptions(slots=50, batch=200)
 
-app = make_app(os.environ["HOLDFAST_URL"], tuple(os.environ[TYPES_VARIABLE].split(",")))
+app = make_app(
+    os.environ["HOLDFAST_URL"],
+    tuple(os.environ[TYPES_VARIABLE].split(",")),
+    os.environ.get(EXTENSIONS_VARIABLE, ""),
+)
 
 
 async def work() -> None:

@@ -37,6 +37,8 @@ AT_ONCE = 1000
 SETTLED_AFTER = 10_000
 TYPES_VARIABLE = "BENCH_TYPES"
 STAMPS_VARIABLE = "BENCH_STAMPS"
+EXTENSIONS_VARIABLE = "BENCH_EXTENSIONS"
+"""Where files go, in an application that has every extension that jobs could use."""
 UNKEPT = "unkept"
 """Jobs that do nothing, and of which nothing is kept."""
 KEYED, KEYED_LIMIT = "keyed", 3
@@ -145,9 +147,13 @@ def numbered_types(count: int) -> tuple[str, ...]:
     return tuple(f"{NUMBERED}{number}" for number in range(count))
 
 
-def make_app(url: str, types: tuple[str, ...] = ("noop", "wait", "step")) -> Holdfast:
-    """Return an application with these types and no others."""
+def make_app(
+    url: str, types: tuple[str, ...] = ("noop", "wait", "step"), extensions: str = ""
+) -> Holdfast:
+    """Return an application with these types and no others; with extensions, if there is a folder for their files."""
     app = Holdfast(url)
+    if extensions:
+        _add_extensions(app, extensions)
     handlers = (noop, wait, wait_blocking, step, steps, lone_steps, replay)
     plain: dict[str, Any] = {each.__name__: each for each in handlers}
     for name in types:
@@ -160,6 +166,20 @@ def make_app(url: str, types: tuple[str, ...] = ("noop", "wait", "step")) -> Hol
         else:
             app.job(name)(noop if name.startswith(NUMBERED) else plain[name])
     return app
+
+
+def _add_extensions(app: Holdfast, folder: str) -> None:
+    from holdfast_context import add_context
+    from holdfast_files import add_large_values
+    from holdfast_groups import add_groups
+    from holdfast_output import add_output
+    from holdfast_schedules import add_schedules
+
+    add_large_values(app, folder)
+    add_context(app, capture=dict)
+    add_groups(app)
+    add_output(app)
+    add_schedules(app)
 
 
 def make_producer(url: str) -> Holdfast:

@@ -50,7 +50,7 @@ class ScheduleRunner:
 
     name = "schedules"
     max_ms: int | None = None
-    concurrency: Concurrency = "continuous"
+    concurrency: Concurrency = "leading"
 
     def __init__(self, app: Holdfast) -> None:
         self._app = app

@@ -12,7 +12,8 @@ from holdfast.storage.id_generator import new_id
 async def read_log(app: Holdfast, now: Now, limit_ms: int) -> int:
     """Run what reads without end in a worker until there is nothing more to read; return how much that was."""
     assembly = app.assembly(load_settings())
-    runners = [each for each in assembly.runners if concurrency_of(each) == "continuous"]
+    endless = ("continuous", "leading")
+    runners = [each for each in assembly.runners if concurrency_of(each) in endless]
     if not runners:
         return 0
     tick = Tick(

@@ -297,7 +297,6 @@ class Holdfast(Registration, Producer):
             notifier=self.notifier if self._bound.hints else None,
             observer=self.observer(),
             leaves_chains=self.leaves_chains(),
-            types=self.registry,
             runners=tuple(
                 runner for make in rows("runners") if (runner := make(self, settings)) is not None
             ),

@@ -381,7 +381,7 @@ def tick(
 ) -> int:
     """Run one tick and exit; exits 1 if a runner failed or did not stop.
 
-    The reaper always runs first; then outbox, due cycles (concurrently) and retention. The first
+    The reaper always runs first; then due schedules, outbox, cycles (concurrently), retention. The first
     SIGTERM or SIGINT lets running work finish and starts nothing new; the second aborts it.
     """
     from holdfast.settings import load_settings

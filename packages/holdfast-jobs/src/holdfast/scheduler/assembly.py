@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.commands.retention import ages_of
 from holdfast.core.cycle import CycleSpec
 from holdfast.core.events import Observer
-from holdfast.core.registry import JobType
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.background import Background, LoopDelays
 from holdfast.scheduler.cycle_run import Shard, WrapRun, wrap_nothing
 from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleStates, stored_name
 from holdfast.scheduler.maintenance import ReaperRunner, RetentionRunner, WorkerReaperRunner
-from holdfast.scheduler.runner import Mode, Now, Runner, database_time, single_tick_id
+from holdfast.scheduler.runner import (
+    Mode,
+    Now,
+    Runner,
+    concurrency_of,
+    database_time,
+    single_tick_id,
+)
 from holdfast.scheduler.tick import Passes, Tick, TickOptions
 from holdfast.scheduler.worker_runner import DrainingOutbox, StreamingOutbox
 from holdfast.settings import Settings
@@ -44,7 +50,6 @@ class Assembly:
     notifier: Notifier | None = None
     observer: Observer | None = None
     leaves_chains: bool = False
-    types: Iterable[JobType] = ()
     clock: Clock = field(default_factory=SystemClock)
     now: Now = database_time
 
@@ -116,10 +121,11 @@ class Assembly:
             self.database,
             [
                 reaper,
+                *(each for each in self.runners if concurrency_of(each) == "leading"),
                 outbox,
                 *self._cycles(threads),
-                *self.runners,
-                RetentionRunner(store, ages, leaves_chains=self.leaves_chains, types=self.types),
+                *(each for each in self.runners if concurrency_of(each) != "leading"),
+                RetentionRunner(store, ages, leaves_chains=self.leaves_chains),
             ],
             worker_id,
             TickOptions(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from holdfast.commands.attempts import AHEAD_US, ReapReport, ahead_us
@@ -11,7 +11,6 @@ from holdfast.commands.retention import (
     FIRST_ID,
     Ages,
     chains_are_archived,
-    declare_keeps,
     remove_by_rule,
     remove_chains,
     remove_dead_letters,
@@ -20,7 +19,6 @@ from holdfast.commands.retention import (
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.events import Event
 from holdfast.core.lifecycle import EXPIRED
-from holdfast.core.registry import JobType
 from holdfast.core.statistics import TypeTotals
 from holdfast.core.worker_presence import WorkerRecord
 from holdfast.notify.base import Notifier
@@ -276,10 +274,8 @@ class RetentionRunner:
         ages: Ages,
         every_ms: int = RETENTION_EVERY_MS,
         leaves_chains: bool = False,
-        types: Iterable[JobType] = (),
     ) -> None:
         """Leave ended chains alone where an archive removes them: this application's, as it says, or another's."""
-        self._undeclared: Iterable[JobType] | None = types
         self._store = store
         self._ages = ages
         self._leaves_chains = leaves_chains
@@ -290,9 +286,6 @@ class RetentionRunner:
 
     async def run(self, context: RunnerContext) -> RunnerReport:
         await self._fold(context)
-        if self._undeclared is not None:
-            await context.link.run_atomic(declare_keeps(self._store, self._undeclared))
-            self._undeclared = None
         if context.mode == "background" and context.now_ms() < self._paused_until_ms:
             return RunnerReport()
         is_left_to_archive = self._leaves_chains or await self._is_archived(context)

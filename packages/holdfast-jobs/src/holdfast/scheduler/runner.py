@@ -63,12 +63,12 @@ TICK = "tick"
 
 _SINGLE = "-tick-"
 
-Concurrency = Literal["sequential", "lingering", "concurrent", "continuous"]
+Concurrency = Literal["sequential", "lingering", "concurrent", "continuous", "leading"]
 """What the runners after this one wait for: its end, the end of its budget, or nothing.
 
 A lingering one starts nothing new after its budget, but what it started may use the rest of the tick's. A concurrent
-one keeps to its budget by itself, because each of its steps has the whole of it. A continuous one is concurrent in a
-tick; in a worker it has no budget and runs until `stopping` is set.
+one keeps to its budget by itself, because each of its steps has the whole of it. A continuous or leading one has no
+budget in a worker and runs until `stopping` is set; in a tick it is concurrent, or comes first, and all wait for it.
 """
 
 Now = Callable[[], Instant | None]

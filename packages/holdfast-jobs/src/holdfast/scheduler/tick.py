@@ -196,7 +196,7 @@ class Passes:
         concurrency = concurrency_of(self._runners[name])
         if concurrency == "sequential":
             return None
-        return self._limit_ms(name) / 1000 if concurrency == "lingering" else 0.0
+        return self._limit_ms(name) / 1000 if concurrency in ("lingering", "leading") else 0.0
 
     def _limit_ms(self, name: str) -> int:
         return self._runners[name].max_ms or self._options.runner_ms
@@ -243,7 +243,7 @@ class Passes:
         limit_ms = own.remaining_ms(now_ms)
         if concurrency_of(runner) != "sequential":
             limit_ms = (whole.remaining_ms(now_ms) or 0) + int(CANCEL_GRACE_S * 1000)
-        if concurrency_of(runner) == "continuous" and self._mode == "background":
+        if concurrency_of(runner) in ("continuous", "leading") and self._mode == "background":
             limit_ms = None
         outcome = await self._tasks.run(runner, context, limit_ms)
         this.last_error = context.worker_error or this.last_error

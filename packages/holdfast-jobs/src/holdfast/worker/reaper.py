@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.commands.attempts import ReapReport, reap_leases, returning_within_ms
 from holdfast.commands.replay import continue_replay
-from holdfast.commands.retention import FIRST_ID
+from holdfast.commands.retention import FIRST_ID, declare_keeps
 from holdfast.commands.start import (
     FAN_OUT_BATCH,
     NOTHING,
@@ -203,7 +203,8 @@ class LateDeliveries(BackgroundLoop):
         self._replays = [each for each in self._subscriptions if each.replay_after is not None]
 
     async def subscribe(self, link: Link) -> None:
-        """Register the handlers and deliver what waited for them. Raises: the database's errors."""
+        """Register handlers and how long chains are kept; deliver what waited. Raises: the database's errors."""
+        await link.run_atomic(declare_keeps(self._context.store, self._context.types.values()))
         names = on_failed_types(self._context.types.values())
         if names:
             await link.run(self._context.store.on_failed.declare(names))
