@@ -179,7 +179,6 @@ class Process:
                     tuple(workload.app.cycle_specs.values()),
                     notifier=hints,
                     observer=observer,
-                    types=workload.app.registry,
                     clock=clock,
                 ).background()
             else:
