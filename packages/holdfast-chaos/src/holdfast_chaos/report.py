@@ -144,6 +144,7 @@ def figures_of(result: CampaignResult) -> Sequence[tuple[str, str]]:
         ("recovery p99", seconds(verdict.recovery_p99_s)),
         ("restart p50", seconds(verdict.restart_p50_s)),
         ("restart p99", seconds(verdict.restart_p99_s)),
+        ("restart p99, with a free worker", seconds(verdict.free_restart_p99_s)),
     )
 
 
