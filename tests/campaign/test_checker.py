@@ -20,11 +20,13 @@ from holdfast_chaos.journal import (
     EventsUndone,
     FaultRecord,
     HandlerBegan,
+    HandlerEnded,
     History,
     Journal,
     PublishedEvent,
     StartsAcked,
     StartsUndone,
+    WorkerBegan,
     WriteRefused,
     read_journals,
 )
@@ -335,6 +337,26 @@ def test_recovery_is_measured_without_the_time_in_which_each_worker_was_cut_off(
         for number, actor in enumerate(cut_off, 2)
     ]
     assert judge(*taken_over(kill(3.0), *faults), LEASE_S).recovery_p99_s == expected
+
+
+def test_a_restart_is_measured_without_the_time_in_which_each_worker_ran_another_such_job() -> None:
+    told, left = taken_over(kill(3.0))
+    others = [
+        began(6.5, 7, "b", "w2", attempt=2),
+        began(6.0, 8, "c", "w1", attempt=2),
+        began(1.0, 9, "d", "w1"),
+    ]
+    told.began += others
+    told.ended += [HandlerEnded(8.5, "w2", "b", 7), HandlerEnded(8.0, "w1", "c", 8)]
+    verdict = judge(told, left, LEASE_S)
+    assert (verdict.restart_p99_s, verdict.free_restart_p99_s) == (6.0, 4.5)
+
+
+def test_a_restart_is_measured_without_the_time_in_which_each_worker_was_started_again() -> None:
+    told, left = taken_over(kill(3.0), kill(6.0, "w2", 2), kill(6.5, "w1", 3))
+    told.workers += [WorkerBegan(2.0, "w1"), WorkerBegan(7.5, "w2"), WorkerBegan(8.0, "w1")]
+    verdict = judge(told, left, LEASE_S)
+    assert (verdict.restart_p99_s, verdict.free_restart_p99_s) == (6.0, 4.5)
 
 
 def test_percentiles_are_values_that_occurred() -> None:

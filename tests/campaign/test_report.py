@@ -10,7 +10,7 @@ from holdfast_chaos.campaign import Campaign, CampaignPlan, CampaignResult, Camp
 from holdfast_chaos.checker import LeftEffect, LeftJob, LeftReap, LeftRows, judge
 from holdfast_chaos.journal import FaultRecord, HandlerBegan, HandlerEnded, History, StartsAcked
 from holdfast_chaos.record import add_record, read_records
-from holdfast_chaos.report import figures_of, law_rows, render_page
+from holdfast_chaos.report import HEIGHT, CampaignTimeline, figures_of, law_rows, render_page
 from holdfast_chaos.target import SqliteTarget
 from holdfast_chaos.view import CampaignView, draw_rates
 
@@ -81,12 +81,12 @@ def test_figures_and_laws_are_those_of_the_verdict() -> None:
 def test_json_has_the_figures_that_scripts_read() -> None:
     found = make_result().to_json()
     assert json.loads(json.dumps(found))["plan"]["workers"] == 3
-    assert list(found)[:19] == [
+    assert list(found)[:20] == [
         *("jobs", "faults", "lost", "lost_by_failover", "duplicates", "duplicates_explained"),
         *("fencing_violations", "refused_zombie_writes", "events", "events_lost"),
         *("events_lost_by_failover", "events_twice", "events_out_of_order", "refused_lines"),
         *("recovery_p50_s", "recovery_p99_s"),
-        *("restart_p50_s", "restart_p99_s", "verdict"),
+        *("restart_p50_s", "restart_p99_s", "free_restart_p99_s", "verdict"),
     ]
 
 
@@ -123,3 +123,10 @@ def test_the_terminal_shows_phase_rates_and_faults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("rates", "drawn"), [([], ""), ([0.0, 5.0, 10.0], " ▄█")])
 def test_rates_are_drawn_beside_the_highest(rates: list[float], drawn: str) -> None:
     assert draw_rates(rates) == drawn
+
+
+def test_starts_of_a_users_types_are_drawn_though_their_chains_have_no_known_length() -> None:
+    result = make_result()
+    result.history.acked[:] = [StartsAcked(result.began_at + 0.5, {"a": 0, "b": 0})]
+    line = CampaignTimeline(result).throughput()["acked"]
+    assert any(float(point.split(",")[1]) < HEIGHT for point in line.split())

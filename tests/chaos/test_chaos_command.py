@@ -210,6 +210,10 @@ def test_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
         (("shop:app", "--input", "order.charge={"), 2, "is not JSON"),
         (("shop:app", "--input", "order.gone=1"), 3, "order.gone"),
         (("typed:app",), 2, "HF222"),
+        (("--report", "gone/page.html"), 2, "gone/page.html cannot be written"),
+        (("--record", "."), 2, ". cannot be written"),
+        (("--only", "restart,cut"), 2, "restart: SQLite has no server"),
+        (("--url", "postgresql://app@127.0.0.1:1/shop"), 7, "HF043"),
     ],
 )
 def test_what_cannot_be_run_is_named(
@@ -235,18 +239,26 @@ def test_a_worker_that_cannot_start_is_named_with_the_end_of_its_log(tmp_path: P
     assert "no such disk" in done.stderr
 
 
-def test_a_campaign_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGTERM, 128 + signal.SIGTERM, ""), (signal.SIGINT, 130, "nothing was judged")],
+)
+def test_a_campaign_that_is_ended_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals, code: int, said: str
+) -> None:
     (tmp_path / "tmp").mkdir()
     campaign = subprocess.Popen(
         [sys.executable, "-m", "holdfast", "chaos", "--seconds", "600"],
         env=os.environ | {"TMPDIR": str(tmp_path / "tmp")},
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         wait_until(lambda: bool(list(tmp_path.glob("tmp/*/faults.journal"))))
-        campaign.terminate()
-        assert campaign.wait(TEST_TIMEOUT_S) == 128 + signal.SIGTERM
+        campaign.send_signal(number)
+        _, told = campaign.communicate(timeout=TEST_TIMEOUT_S)
+        assert (campaign.returncode, said in told) == (code, True)
     finally:
         campaign.kill()
         campaign.wait()

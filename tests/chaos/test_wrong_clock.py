@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import pytest
 
 from holdfast import Holdfast
+from holdfast.core.records import DEFAULT_PRIORITY, Claim, LeaseClass, Probe
+from holdfast.settings import load_settings
+from holdfast.storage.database import Database
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
+from holdfast.worker.plain_claims import START
+from holdfast.worker.reaper import reap_once
 from tests.cli.processes import Command
+from tests.support.links import DisturbedDatabase, DisturbedLink
 from tests.support.process import PostgresProcess
 from tests.support.until import PATIENCE_S, wait_until
 from tests.support.wrong_clock import WrongClock, serve_with_clock
+from tests.worker.faults import Faults
+
+T = TypeVar("T")
 
 APPLICATION = """
-import asyncio
+import asyncio, os
 from holdfast import Holdfast, Job, Retry, Snooze
 
 app = Holdfast()
@@ -53,13 +65,18 @@ async def long(job: Job[None]) -> None:
     with open("started", "a") as log:
         log.write("long\\n")
     await asyncio.sleep(10)  # several heartbeats and reapers go by, whatever the clock says meanwhile
+
+@app.job("watched")
+async def watched(job: Job[None]) -> None:
+    with open("started", "a") as log:
+        log.write("watched\\n")
+    while not os.path.exists("finish"):
+        await asyncio.sleep(0.05)
 """
 HOUR = 3_600
-SETTINGS = {
-    "OUTBOX_LEASE_DURATION_MS": "12000",
-    "OUTBOX_REAPER_INTERVAL_MS": "1000",
-    "WORKER_SHUTDOWN_TIMEOUT_MS": "1000",
-}
+SETTINGS = {"OUTBOX_REAPER_INTERVAL_MS": "1000", "WORKER_SHUTDOWN_TIMEOUT_MS": "1000"}
+RETURNED = "select count(*) from holdfast.worker where back_at is not null"
+"""The workers that have beaten since the clock jumped."""
 SLEEPS = "select extract(epoch from until - clock_timestamp())::float8 from holdfast.step"
 STATES = "select type, state, attempt from holdfast.jobs order by type"
 WAITS = (
@@ -100,16 +117,21 @@ class Rig:
         wait_until(happened, lambda: self.ask(STATES))
 
     @contextmanager
-    def worker(self) -> Iterator[Command]:
+    def worker(self, lease_ms: int = 12_000) -> Iterator[Command]:
         """Run `holdfast worker`, and stop it as a service manager does."""
-        with self.command("worker", "shop:app") as running:
+        with self.command("worker", "shop:app", lease_ms=lease_ms) as running:
             yield running
             running.process.terminate()
             assert running.process.wait(PATIENCE_S) == 0
 
-    def command(self, *words: str) -> Command:
+    def command(self, *words: str, lease_ms: int = 12_000) -> Command:
         """Run a command."""
-        return Command(*words, cwd=self._folder, env={"HOLDFAST_URL": self.url, **SETTINGS})
+        settings = {**SETTINGS, "OUTBOX_LEASE_DURATION_MS": str(lease_ms)}
+        return Command(*words, cwd=self._folder, env={"HOLDFAST_URL": self.url, **settings})
+
+    def finish(self) -> None:
+        """End the handlers that wait for it."""
+        (self._folder / "finish").touch()
 
     def started(self) -> list[str]:
         """Return the calls of the handlers that take their time."""
@@ -181,13 +203,48 @@ def test_a_worker_that_sees_the_clock_set_back_runs_on(rig: Rig) -> None:
     assert 18 * 60 < rig.waits()["snoozed"] <= 21 * 60
 
 
+class JumpingDatabase(DisturbedDatabase):
+    """One whose clock jumps ahead between the reaper's look at the fleet and its statement."""
+
+    def __init__(self, database: Database, clock: WrongClock) -> None:
+        super().__init__(database, Faults())
+        self._clock = clock
+
+    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> DisturbedLink:
+        link, clock = super().link(purpose, statement_timeout_ms), self._clock
+
+        class JumpingLink(DisturbedLink):
+            async def run_atomic(self, op: Op[T]) -> T:
+                clock.set(HOUR)
+                return await super().run_atomic(op)
+
+        return JumpingLink(link, Faults())
+
+
+def test_what_expires_by_a_jump_after_the_reapers_look_is_not_taken_back(rig: Rig) -> None:
+    rig.start("plain")
+    with closing(Holdfast(rig.url, open_types=True)) as app:
+        database = app.database
+        token = new_id()
+        probe = Probe("plain", DEFAULT_PRIORITY, token, 1, *START)
+        lease = LeaseClass(token, 60_000, 25, 100, 100)
+        database.run(database.store.jobs.claim(Claim("there", 1, (probe,), (lease,))))
+        jumping: Any = JumpingDatabase(database, rig.clock)
+        assert asyncio.run(reap_once(jumping, load_settings({}), lambda report: None)) == 0
+    assert rig.states() == {"plain": "running"}
+
+
 def test_a_clock_that_jumps_ahead_runs_nothing_twice(rig: Rig) -> None:
-    with rig.worker(), rig.worker():
+    # Those whose leases are over by the clock get half an interval of their heartbeat more to renew them: 6 s.
+    with rig.worker(lease_ms=48_000), rig.worker(lease_ms=48_000):
         # A worker that has not said yet that it lives cannot be expected back.
         rig.wait_until(lambda: rig.ask("select count(*) from holdfast.worker") == [(2,)])
-        rig.start("long")
+        rig.start("watched")
         rig.wait_until(rig.started)
         rig.clock.set(HOUR)
-        rig.wait_until(lambda: rig.states()["long"] == "completed")
-    assert rig.started() == ["long"]
+        # Until then, the reaper of the other one looks every second.
+        rig.wait_until(lambda: rig.ask(RETURNED) == [(2,)])
+        rig.finish()
+        rig.wait_until(lambda: rig.states()["watched"] == "completed")
+    assert rig.started() == ["watched"]
     assert rig.ask("select attempts, crashes from holdfast.outcome") == [(1, 0)]

@@ -1,12 +1,16 @@
 """What mistakes are made in a text, and that the statements they are made in are those that run."""
 
+from importlib.resources import files
+
 import pytest
 
+from holdfast.extensions import modules_of
 from holdfast.storage.sql_loader import dialect_statements, without_comments
-from tests.mutants.__main__ import SUITES, exit_code
+from tests.mutants.__main__ import SUITES, Tally, exit_code, ordered
 from tests.mutants.mutations import mutations
 from tests.mutants.statements import StoreName, expanded, mutants, users
 from tests.mutants.survivors import argued, unknown
+from tests.mutants.warm_session import Touch
 
 STORES: tuple[StoreName, ...] = ("sqlite", "postgres")
 
@@ -112,6 +116,38 @@ def test_a_mutant_whose_statement_no_test_executes_fails_the_run() -> None:
     assert exit_code(0, [], [], {"reader_commit": 3}) == 1
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
-def test_the_statements_of_streams_are_asked_about_by_their_own_tests(store: StoreName) -> None:
-    assert "tests/streams" in SUITES[store]
+def test_a_statement_that_only_slow_tests_execute_is_asked_about_by_the_fastest() -> None:
+    mutant = mutants("sqlite")[0]
+    used = users("sqlite", mutant.statement)
+    slow, slower = (Touch(f"test_{seconds}", seconds, used) for seconds in (40.0, 50.0))
+    other = Touch("test_other", 0.1, frozenset())
+    assert ordered(mutant, [slower, other, slow], Tally(1, None), 20.0) == [slow]
+    quick = Touch("test_quick", 1.0, used)
+    assert ordered(mutant, [slower, quick, slow], Tally(1, None), 20.0) == [quick]
+
+
+EXTENSIONS = {
+    "holdfast_archive": "tests/archive",
+    "holdfast_context": "tests/context",
+    "holdfast_costs": "tests/costs",
+    "holdfast_files": "tests/large_values",
+    "holdfast_groups": "tests/groups",
+    "holdfast_output": "tests/output",
+    "holdfast_schedules": "tests/schedules",
+    "holdfast_streams": "tests/streams",
+    "holdfast_verify": "tests/verify",
+}
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_the_statements_of_each_extension_are_asked_about_by_its_own_tests(
+    store: StoreName,
+) -> None:
+    own = {each for each in modules_of("statements") if has_statements(each, store)}
+    assert own == EXTENSIONS.keys()
+    assert set(EXTENSIONS.values()) <= set(SUITES[store])
+
+
+def has_statements(module: str, store: StoreName) -> bool:
+    folder = files(module).joinpath(f"sql/{store}")
+    return folder.is_dir() and any(each.name.endswith(".sql") for each in folder.iterdir())

@@ -25,6 +25,7 @@ GREEN: dict[str, Any] = {
     "events_twice": 0,
     "events_out_of_order": 0,
     "recovery_p99_s": 5.7,
+    "free_restart_p99_s": 10.2,
     "verdict": "green",
     "plan": {"lease_s": 3.0},
 }
@@ -77,6 +78,7 @@ def test_what_is_promised_has_no_shortfall() -> None:
         {"events_lost_by_failover": 1},
         {"refused_zombie_writes": 0},
         {"recovery_p99_s": 5.8},
+        {"free_restart_p99_s": 10.3},
         {"verdict": "unknown"},
     ],
     ids=lambda change: next(iter(change)),

@@ -15,13 +15,14 @@ from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import Permanent
-from holdfast.core.flow import Limit
+from holdfast.core.flow import Limit, Rate
 from holdfast.core.outcome import Continue
 from holdfast.core.records import NewBlocker, NewJob
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
 from holdfast_verify.laws import LAWS, check_laws
 from tests.support.laws import breaches_of
+from tests.support.until import until
 from tests.worker.workshop import Workshop
 
 ANY_ID = str(uuid4())
@@ -32,6 +33,11 @@ PLANTED = {
     "unbroken-chains": "update holdfast.job set chain_index = 7 where id = '{second}'",
     "linked-chains": "update holdfast.outcome set continued = {true} where job_id = '{done}'",
     "held-by-a-lease": "update holdfast.queue set token = '{any}' where job_id = '{waiting}'",
+    "permits-are-recorded": "update holdfast.gate set holders = {nobody} where id = 'held#a'",
+    "limits-hold": """
+        update holdfast.gate set holders = {and_queued} where id in ('held#a', 'held');
+        update holdfast.queue set token = (select token from holdfast.queue where job_id = '{held}')
+         where job_id = '{queued}'""",
     "fences-grow": "update holdfast.attempt set fence = fence * 2 where job_id = '{failed}'",
     "blocked-by-something": "delete from holdfast.blocker where job_id = '{blocked}'",
     "waits-are-kept": "update holdfast.queue set available_at = {now} where job_id = '{blocked}'",
@@ -58,10 +64,16 @@ async def work(workshop: Workshop) -> dict[str, str]:
     async def broken(job: Job[int]) -> None:
         raise Permanent("broken")
 
+    async def hold(job: Job[dict[str, str]]) -> None:
+        holding.set()
+        await asyncio.Event().wait()
+
+    holding = asyncio.Event()
     workshop.handle("done", done)
     workshop.handle("chained", chained)
     workshop.handle("broken", broken)
     workshop.handle("limited", done, limits=[Limit(1)])
+    workshop.handle("held", hold, limits=[Limit(1, by="key"), Limit(2)], rates=[Rate(9, "1h")])
     names = {
         "done": await workshop.start_one("done", 1),
         "first": await workshop.start_one("chained", 1),
@@ -75,7 +87,11 @@ async def work(workshop: Workshop) -> dict[str, str]:
     edge = NewBlocker(job.id, 0, names["waiting"])
     await workshop.run(start_chains(workshop.store, [StartRequest(job, None, (edge,))]))
     chain = await workshop.run(workshop.store.chains.tails([names["first"]]))
-    return {**names, "second": chain[0].job_id, "any": ANY_ID}
+    names["held"], names["queued"] = await workshop.start("held", {"key": "a"}, 2, gate="held#a")
+    running = workshop.begin()
+    await holding.wait()
+    await until(lambda: running.worker.counters.heartbeats > 0)
+    return {**names, "second": chain[0].job_id, "any": ANY_ID, "partition": "held#a"}
 
 
 @pytest.fixture
@@ -91,13 +107,16 @@ def damage(url: str, statement: str, names: dict[str, str]) -> None:
     """Change a row by SQL, as no statement of ours does."""
     if url.startswith("postgresql"):
         with psycopg.connect(url, autocommit=True) as connection:
-            text = statement.format(**names, true="true", now="now()")
+            words = {"true": "true", "now": "now()", "nobody": "'{}'"}
+            words["and_queued"] = f"holders || '{names['queued']}'::uuid"
+            text = statement.format(**names, **words)
             connection.execute(text.encode())
         return
-    text = statement.format(**names, true="1", now="1").replace("holdfast.", "holdfast_")
+    words = {"true": "1", "now": "1", "nobody": "'[]'"}
+    words["and_queued"] = f"json_insert(holders, '$[#]', '{names['queued']}')"
+    text = statement.format(**names, **words).replace("holdfast.", "holdfast_")
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
-        file.execute(text)
-        file.commit()
+        file.executescript(text)
 
 
 async def broken_laws(workshop: Workshop) -> dict[str, list[Any]]:
@@ -140,14 +159,18 @@ async def test_the_command_says_that_all_laws_hold(workshop: Workshop, url: str)
     assert answer.stderr.splitlines()[-1] == f"all {len(LAWS)} laws hold"
 
 
+@pytest.mark.parametrize(
+    ("law", "name"),
+    [("one-state", "done"), ("permits-are-recorded", "held"), ("limits-hold", "partition")],
+)
 async def test_the_command_ends_with_the_rows_and_its_own_code(
-    workshop: Workshop, url: str
+    workshop: Workshop, url: str, law: str, name: str
 ) -> None:
     names = await work(workshop)
-    damage(url, PLANTED["one-state"], names)
+    damage(url, PLANTED[law], names)
     answer = await ask(url, "-o", "json")
     assert answer.exit_code == Exit.CHECK_NOT_MET
     rows = {each["law"]: each["breaches"] for each in json.loads(answer.stdout)}
-    (breach,) = rows["one-state"]
-    assert breach["subject"] == names["done"]
-    assert f"one-state: {names['done']}: " in answer.stderr
+    (breach,) = rows[law]
+    assert breach["subject"] == names[name]
+    assert f"{law}: {names[name]}: " in answer.stderr

@@ -62,10 +62,11 @@ seen: list[EmailMessage] = []
 
 async def send_carelessly(url: str, message: EmailMessage) -> None:
     seen.append(message)
-    if len(seen) % 3 == 0:
+    number = len(seen)  # now: others are sent meanwhile
+    if number % 3 == 0:
         return  # forgotten
     await send_message(url, message)
-    if len(seen) % 3 == 1:
+    if number % 3 == 1:
         await send_message(url, message)
 
 
@@ -99,10 +100,8 @@ def test_careless_handlers_are_found_out(tmp_path: Path) -> None:
     found = re.search(r" (\d+) missing · (\d+) doubled · 0 wrong", result.stdout)
     assert found is not None, result.stdout
     missing, doubled = map(int, found.groups())
-    excused = re.search(r"\((\d+) accepted twice", result.stdout)
     assert missing > 1  # a snapshot of each quarter, and what two workers forgot
-    # A copy of each PDF, and what was sent twice; a busy machine's second attempts excuse some of that.
-    assert doubled + int(excused[1] if excused else 0) > 6
+    assert doubled > 6  # a copy of each PDF, and the first message of each worker
     assert re.search(r"^  (missing|doubled): ", result.stdout, re.MULTILINE)
 
 

@@ -62,7 +62,10 @@ def _recovery(campaign: Mapping[str, Any]) -> str:
     if campaign["recovery_p50_s"] is None:
         return "no worker died while it had jobs"
     due, started = (f"p99 {campaign[f'{each}_p99_s']:.1f} s" for each in ("recovery", "restart"))
-    return f"due again: median {campaign['recovery_p50_s']:.1f} s, {due}; started: {started}"
+    free = f"with a free worker: p99 {campaign['free_restart_p99_s']:.1f} s"
+    return (
+        f"due again: median {campaign['recovery_p50_s']:.1f} s, {due}; started: {started}; {free}"
+    )
 
 
 def seeds() -> str:

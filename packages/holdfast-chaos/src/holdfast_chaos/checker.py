@@ -14,12 +14,15 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from holdfast_chaos.journal import FaultRecord, HandlerBegan, History
+from holdfast_chaos.journal import FaultRecord, HandlerBegan, History, WorkerBegan
 
 MICRO = 1_000_000
 MAX_NAMED = 20
 LOST_CLAIMS_S = 1.0
 """Claims this young may be lost when a server dies: they are committed without waiting for its disk."""
+
+RESTARTED = ("kill", "deploy")
+"""Faults whose worker is gone, and started again."""
 
 EFFECT_TYPES = ("chaos.effect", "chaos.thread", "chaos.atomic")
 """Our own job types that leave a row in the transaction that completes them."""
@@ -89,7 +92,8 @@ class JobRecovery(msgspec.Struct, frozen=True):
     """A job that was taken over: from its worker's death until it was due again, and until it started again.
 
     Both without the time in which no worker could use the database. In between it waits for its turn: a process runs
-    one job at a time whose worker died.
+    one job at a time whose worker died. `free_seconds` is without the time after it was due in which each worker ran
+    another such job, or was not up.
     """
 
     fault: int
@@ -97,6 +101,7 @@ class JobRecovery(msgspec.Struct, frozen=True):
     at: float
     seconds: float
     restart_seconds: float
+    free_seconds: float
 
 
 class CampaignVerdict(msgspec.Struct, frozen=True):
@@ -120,6 +125,7 @@ class CampaignVerdict(msgspec.Struct, frozen=True):
     recovery_p99_s: float | None
     restart_p50_s: float | None
     restart_p99_s: float | None
+    free_restart_p99_s: float | None
     verdict: Colour
     reasons: list[str]
     broken: list[BrokenLaw]
@@ -386,6 +392,7 @@ def judge(
         recovery_p99_s=percentile(seconds, 0.99),
         restart_p50_s=percentile(restarts, 0.5),
         restart_p99_s=percentile(restarts, 0.99),
+        free_restart_p99_s=percentile([each.free_seconds for each in recoveries], 0.99),
         verdict="red" if broken else "unknown" if reasons else "green",
         reasons=reasons,
         broken=list(broken.values()),
@@ -422,40 +429,78 @@ def _recoveries(case: Case) -> Iterator[JobRecovery]:
     for each in sorted(case.history.faults, key=lambda fault: fault.began_at):
         if each.is_death:
             deaths[each.actor].append(each)
-    away = _away(case.history)
+    away = _away(case.history, [])
+    turns = _turns(case.history)
     for before, start, _ in case.charges:
         due = reaps.get((before.job, before.fence), -math.inf)
         fault = next((each for each in deaths[before.actor] if each.began_at >= before.at), None)
         if fault is None or fault.began_at > due:
             continue
         begin = fault.began_at
+        recovered_s = due - begin - _seconds_within(begin, due, away)
+        others = _away(case.history, [each for each in turns if each.job != start.job])
         yield JobRecovery(
             fault.number,
             start.job,
             start.at,
-            due - begin - _seconds_within(begin, due, away),
+            recovered_s,
             start.at - begin - _seconds_within(begin, start.at, away),
+            recovered_s + start.at - due - _seconds_within(due, start.at, others),
         )
 
 
 class Outage(NamedTuple):
-    """A time in which no worker could use the database."""
+    """A time in which no worker could use the database, or take what another had left."""
 
     began_at: float
     ended_at: float
 
 
-def _away(history: History) -> list[Outage]:
-    """Return when the database was away, or each worker was cut off from it."""
+class Turn(NamedTuple):
+    """A time in which a worker could take no job whose worker had died: it ran one, or was not up."""
+
+    began_at: float
+    ended_at: float
+    actor: str | None
+    job: str | None = None
+
+
+def _turns(history: History) -> list[Turn]:
+    """Return when workers ran jobs that had been claimed before, and when they were being started again."""
+    ends = {(each.job, each.fence): each.at for each in history.ended}
+    downs = [
+        Turn(fault.began_at, _first(history.workers, fault), fault.actor)
+        for fault in history.faults
+        if fault.kind in RESTARTED
+    ]
+    found = []
+    for each in history.began:
+        if each.attempt > 1:
+            ended = ends.get((each.job, each.fence), math.inf)
+            died = (one.began_at for one in downs if one.actor == each.actor)
+            ended = min(ended, *(at for at in died if at >= each.at), math.inf)
+            found.append(Turn(each.at, ended, each.actor, each.job))
+    return found + downs
+
+
+def _first(workers: Sequence[WorkerBegan], fault: FaultRecord) -> float:
+    """Return when the worker of a fault was up again; its end where no worker is left to say so."""
+    found = [each.at for each in workers if each.actor == fault.actor and each.at > fault.began_at]
+    return min(found, default=fault.ended_at)
+
+
+def _away(history: History, turns: Sequence[Turn]) -> list[Outage]:
+    """Return when the database was away, or each worker was cut off from it or had its turn."""
     spans = [Outage(each.began_at, each.ended_at) for each in history.faults if each.is_outage]
     workers = {each.actor for each in history.began}
+    lines = [each for each in history.faults if each.is_cut_off and each.actor in workers]
+    lost = [Turn(each.began_at, each.ended_at, each.actor) for each in lines]
     edges = sorted(
         edge
-        for each in history.faults
-        if each.is_cut_off and each.actor in workers
+        for each in (*lost, *turns)
         for edge in ((each.began_at, 1, each.actor), (each.ended_at, -1, each.actor))
     )
-    cut_off: Counter[str] = Counter()
+    cut_off: Counter[str | None] = Counter()
     for (at, step, actor), (until, *_) in pairwise(edges):
         cut_off[actor] += step
         if all(cut_off[each] > 0 for each in workers):

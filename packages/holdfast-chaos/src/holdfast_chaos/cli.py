@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -156,6 +157,8 @@ def chaos(
         raise CommandUsage(
             "--input needs an application", help="name it first: holdfast chaos app:app"
         )
+    for each in (report, record):
+        _check_place(each)
     name_database(url)
     starts = () if spec is None else choose_starts(spec, inputs)
     plan = CampaignPlan(
@@ -175,8 +178,15 @@ def chaos(
         folder = _folder(keep, stack)
         target = stack.enter_context(_open_target(folder, url, schema, postgres, standby, disk))
         campaign = Campaign(plan, target, folder)
-        with show_campaign(campaign):
-            result = campaign.run()
+        if not campaign.kinds:
+            refused = [f"{kind}: {reason}" for kind, reason in campaign.skipped.items()]
+            raise CommandUsage("none of these faults can be made here", details=refused)
+        try:
+            with show_campaign(campaign):
+                result = campaign.run()
+        except KeyboardInterrupt:
+            print_info("ended early: nothing was judged, and the campaign's database is removed")
+            raise
     _write(result, output)
     if report is not None:
         from holdfast_chaos.report import write_page
@@ -203,6 +213,17 @@ def _kinds(only: str) -> tuple[str, ...]:
                 f"there is no fault {each[:40]!r}", help=" · ".join(filter(None, help))
             )
     return asked
+
+
+def _check_place(file: str | None) -> None:
+    """Refuse a file that could not be written once the campaign is over. Raises: CommandUsage."""
+    if file is None:
+        return
+    path = Path(file).absolute()
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise CommandUsage(
+            f"{file} cannot be written", help="name a file in a folder that exists and is yours"
+        )
 
 
 def _folder(keep: str | None, stack: ExitStack) -> Path:

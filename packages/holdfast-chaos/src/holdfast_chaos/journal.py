@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -92,6 +92,13 @@ class LineRefused(msgspec.Struct, frozen=True, tag_field="line", tag="line_refus
     log_line: int
 
 
+class WorkerBegan(msgspec.Struct, frozen=True, tag_field="line", tag="worker"):
+    """A worker is up, after its start or another one."""
+
+    at: float
+    actor: str
+
+
 class FaultRecord(msgspec.Struct, frozen=True, tag_field="line", tag="fault"):
     """One fault: what was done to which process, or to all of them, and from when to when.
 
@@ -124,6 +131,7 @@ JournalLine = (
     | HandlerEnded
     | WriteRefused
     | LineRefused
+    | WorkerBegan
     | FaultRecord
 )
 
@@ -165,28 +173,25 @@ class History(msgspec.Struct):
     events: list[EventsAcked] = []
     events_undone: list[EventsUndone] = []
     lines_refused: list[LineRefused] = []
+    workers: list[WorkerBegan] = []
 
     def add(self, line: JournalLine) -> None:
         """Add a line."""
-        match line:
-            case StartsAcked():
-                self.acked.append(line)
-            case StartsUndone():
-                self.undone.append(line)
-            case EventsAcked():
-                self.events.append(line)
-            case EventsUndone():
-                self.events_undone.append(line)
-            case LineRefused():
-                self.lines_refused.append(line)
-            case HandlerBegan():
-                self.began.append(line)
-            case HandlerEnded():
-                self.ended.append(line)
-            case WriteRefused():
-                self.refused.append(line)
-            case FaultRecord():
-                self.faults.append(line)
+        getattr(self, _PLACES[type(line)]).append(line)
+
+
+_PLACES: Mapping[type[JournalLine], str] = {
+    StartsAcked: "acked",
+    StartsUndone: "undone",
+    HandlerBegan: "began",
+    HandlerEnded: "ended",
+    WriteRefused: "refused",
+    FaultRecord: "faults",
+    EventsAcked: "events",
+    EventsUndone: "events_undone",
+    LineRefused: "lines_refused",
+    WorkerBegan: "workers",
+}
 
 
 def read_lines(file: Path) -> Iterator[JournalLine]:

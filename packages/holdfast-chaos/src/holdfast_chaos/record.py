@@ -13,7 +13,7 @@ FIGURES = (
     *("fencing_violations", "refused_zombie_writes", "events", "events_lost"),
     *("events_lost_by_failover", "events_twice", "events_out_of_order", "refused_lines"),
     *("recovery_p50_s", "recovery_p99_s"),
-    *("restart_p50_s", "restart_p99_s", "verdict"),
+    *("restart_p50_s", "restart_p99_s", "free_restart_p99_s", "verdict"),
 )
 
 

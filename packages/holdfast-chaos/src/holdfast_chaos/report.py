@@ -64,7 +64,9 @@ class CampaignTimeline:
         width_s = max(1.0, self.seconds / BUCKETS)
         acked: Counter[int] = Counter()
         for each in self._result.history.acked:
-            acked[int((each.at - self._begin) // width_s)] += sum(each.chains.values())
+            acked[int((each.at - self._begin) // width_s)] += sum(
+                max(1, length) for length in each.chains.values()
+            )
         ended: Counter[int] = Counter()
         for handler in self._result.history.ended:
             ended[int((handler.at - self._begin) // width_s)] += 1
@@ -144,6 +146,7 @@ def figures_of(result: CampaignResult) -> Sequence[tuple[str, str]]:
         ("recovery p99", seconds(verdict.recovery_p99_s)),
         ("restart p50", seconds(verdict.restart_p50_s)),
         ("restart p99", seconds(verdict.restart_p99_s)),
+        ("restart p99, with a free worker", seconds(verdict.free_restart_p99_s)),
     )
 
 

@@ -25,6 +25,7 @@ from holdfast_chaos.journal import (
     HandlerEnded,
     Journal,
     LineRefused,
+    WorkerBegan,
     WriteRefused,
     now,
 )
@@ -105,7 +106,7 @@ def add_types(app: Holdfast, lease_ms: int) -> None:
 
 
 class JournalingObserver:
-    """Writes what the database refused into the journal."""
+    """Writes into the journal when a worker is up, and what the database refused."""
 
     def __init__(self, journal: Journal, actor: str) -> None:
         self._journal = journal
@@ -117,6 +118,8 @@ class JournalingObserver:
             job, fence = str(event.fields["job_id"]), int(event.fields["fence"])
             reason = str(event.fields["reason"])
             self._journal.write(WriteRefused(now(), self._actor, job, fence, reason))
+        elif event.name == "worker_started":
+            self._journal.write(WorkerBegan(now(), self._actor))
         elif event.name == "stream_refused":
             reader, line = str(event.fields["reader"]), int(event.fields["line"])
             self._journal.write(LineRefused(now(), self._actor, reader, line))

@@ -170,10 +170,15 @@ class GivenServer(CampaignTarget):
         )
 
     def connect(self) -> Any:
-        """Open a connection past all proxies; closed by its `with`."""
+        """Open a connection past all proxies; closed by its `with`. Raises: DatabaseUnreachable."""
         import psycopg
 
-        return psycopg.connect(self.url, autocommit=True, connect_timeout=10)
+        from holdfast.storage.postgres.connection import unreachable
+
+        try:
+            return psycopg.connect(self.url, autocommit=True, connect_timeout=10)
+        except psycopg.OperationalError as error:
+            raise unreachable(self.url, error) from error
 
     def prepare(self) -> None:
         """Create the schema and its tables. Raises: SchemaInUse."""

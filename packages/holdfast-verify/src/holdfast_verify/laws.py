@@ -34,6 +34,11 @@ LAWS: Sequence[Law] = (
     Law("unbroken-chains", "The jobs of a chain are numbered without gap or fork."),
     Law("linked-chains", "All jobs of a chain but the last have completed and continued it."),
     Law("held-by-a-lease", "A claimed job bears the token of a lease, so that it can expire."),
+    Law(
+        "permits-are-recorded",
+        "A claimed job of a limited partition is among those that it let in.",
+    ),
+    Law("limits-hold", "No more jobs run at once, and none that cost more, than a limit lets in."),
     Law("fences-grow", "No attempt has a higher fence than its job, and no step one beyond it."),
     Law("blocked-by-something", "A blocked job waits for an open chain or a durable wait."),
     Law(

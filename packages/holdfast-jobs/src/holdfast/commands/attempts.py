@@ -155,26 +155,24 @@ def reap_leases(
     return ReapReport(page, [each.chain_id for each in records], fan_in)
 
 
-def returning_within_ms(store: Store, grace_ms: int, now: Instant | None = None) -> Op[int]:
+def returning_within_ms(store: Store, grace_ms: int, present: Instant) -> Op[int]:
     """Return how long workers whose leases have expired may take to renew them, as after an outage; 0 if none may.
 
-    That is `grace_ms`, or their heartbeat's interval if that is longer: after a jump of the clock nothing makes them
-    renew earlier. A live worker that has beaten without a gap for so long shows that the database was there all the
-    time: workers that are missing then are gone.
+    That is `grace_ms`, or their heartbeat's interval if longer: after a jump of the clock nothing makes them renew
+    earlier. After so long with a live worker that beat without a gap, the database was there: those missing are gone.
     """
-    present = (yield from store.schema.clock()) if now is None else now
     leases = yield from store.leases.page(BATCH)
     holders = {each.worker for each in leases if each.expires_at <= present}
     if not holders:
         return 0
-    there = yield from store.workers.page(MAX_WORKERS, ids=sorted(holders), now=now)
+    there = yield from store.workers.page(MAX_WORKERS, ids=sorted(holders), now=present)
     expected = [
         each for each in there if each.is_missing(present) or _has_just_returned(each, present)
     ]
     if not expected:
         return 0
     within_ms = max(grace_ms, *map(_renewal_ms, expected))
-    live = yield from store.workers.page(MAX_WORKERS, live=True, now=now)
+    live = yield from store.workers.page(MAX_WORKERS, live=True, now=present)
     watched_us = max((present - each.steady_since for each in live), default=0)
     return within_ms if watched_us < within_ms * 1000 else 0
 

@@ -57,8 +57,8 @@ class Reaper(BackgroundLoop):
     async def _reap(self) -> None:
         context, options = self._context, self._context.options
         began = context.clock.monotonic()
-        limits = options.reaper_batch, options.poison_limit
-        count = await reap_all(self._link, context.store, *limits, self._events.on_reaped)
+        told = options.reaper_batch, options.poison_limit, self._events.on_reaped
+        count = await reap_all(self._link, context.store, *told, lambda: self._guard.looked_at)
         context.emitter.emit_reaper_ran(count, context.clock.monotonic() - began)
 
 
@@ -94,11 +94,12 @@ async def reap_once(
     own, interval_s = settings.holdfast, settings.outbox.reaper_interval_ms / 1000
     link, clock = database.link("reaper", own.statement_timeout_ms), SystemClock()
     try:
-        if not await OutageGuard(database.store, clock, interval_s).is_calm(link):
+        limits = own.reaper_batch, own.poison_limit
+        guard = OutageGuard(database.store, clock, interval_s)
+        if not await guard.is_calm(link):
             on_wait(interval_s)
             await clock.sleep(interval_s)
-        limits = own.reaper_batch, own.poison_limit
-        return await reap_all(link, database.store, *limits, on_reaped)
+        return await reap_all(link, database.store, *limits, on_reaped, lambda: guard.looked_at)
     finally:
         await link.close()
 
@@ -117,11 +118,12 @@ class OutageGuard:
         self._patience_s = interval_s * 0.9
         self._calm_since = float("-inf")
         self._returning_since: float | None = None
+        self.looked_at: Instant | None = None
 
     async def is_calm(
         self, link: Link, unreachable_at: float = float("-inf"), now: Instant | None = None
     ) -> bool:
-        """Return whether leases may be reaped now; `unreachable_at` is when we last missed the database."""
+        """Return whether what expired by `looked_at`, and by no later jump of the clock, may be reaped now."""
         asked_at = self._clock.monotonic()
         if unreachable_at > self._calm_since:
             await link.run(self._store.schema.clock())
@@ -129,8 +131,10 @@ class OutageGuard:
             return False
         if asked_at - self._calm_since < self._patience_s:
             return False
-        grace_ms = int(self._patience_s * 1000)
-        within_ms = await link.run(returning_within_ms(self._store, grace_ms, now))
+        present = await link.run(self._store.schema.clock()) if now is None else now
+        self.looked_at = present
+        op = returning_within_ms(self._store, int(self._patience_s * 1000), present)
+        within_ms = await link.run(op)
         if not within_ms:
             self._returning_since = None
             return True

@@ -125,3 +125,83 @@ select p.reader, 'line ' || p.line || ' ends at ' || coalesce(s.last_value, 0) |
  where p.position > coalesce(s.last_value, 0)
  order by p.reader, p.line
  limit :limit::integer;
+
+-- fragment: verify_limit_rules
+-- What workers say of their limits in code: `id` is null for the limit of each key. The most that a job of a type counts is the
+-- least of the numbers of costs that it is bound by, so that it fits into each.
+select w.id as worker, w.seen_at, w.live_ms, t.key as type, r.one ->> 'id' as id, (r.one ->> 'allowed')::bigint as allowed,
+         (r.one ->> 'cost_allowed')::bigint as cost_allowed,
+         min(least((r.one ->> 'cost_allowed')::bigint, (r.one ->> 'cost_rate')::bigint)) over (partition by w.id, t.key) as max_cost
+    from holdfast.worker w
+   cross join lateral json_each(w.limits::json) t
+   cross join lateral (
+     select s.value as one from json_array_elements(coalesce(t.value -> 'shared', '[]')) s
+     union all
+     select json_build_object('allowed', t.value -> 'line' -> 'allowed', 'cost_allowed', t.value -> 'line' -> 'cost_allowed',
+                              'cost_rate', t.value -> 'line' -> 'cost_rate')
+      where json_typeof(t.value -> 'line') = 'object') r
+
+-- name: verify_permits_are_recorded
+-- Jobs without a key have the limits of the whole type only. Judged by what the worker of a job's lease says; where one that says
+-- nothing of this limit has served the type since, as in a deployment that adds it, what is recorded is not complete. Workers claim
+-- a moment before they are on record.
+with rules as materialized (
+  {verify_limit_rules})
+select q.job_id::text, 'it is claimed, but partition ' || coalesce(r.id, q.gate) || ' did not let it in'
+  from holdfast.queue q
+  join holdfast.lease l on l.token = q.token
+  join rules r on r.worker = l.worker and r.type = q.type and r.allowed is not null and (r.id is not null or q.gate <> q.type || '#')
+ where q.gate is not null
+   and not exists (
+     select from (
+       select g.holders from holdfast.gate g where g.id = coalesce(r.id, q.gate) and g.turn > 0 order by g.turn desc limit 1) g
+      where q.job_id = any (g.holders))
+   and not exists (
+     select from holdfast.worker w
+      where w.seen_at + w.live_ms * interval '1 ms' >= l.claimed_at and w.types::jsonb ? q.type
+        and not exists (
+          select from rules o
+           where o.worker = w.id and o.type = q.type and o.id is not distinct from r.id and o.allowed is not null))
+   and not exists (
+     select from rules o
+      where o.id = r.id and o.allowed is null and o.seen_at + o.live_ms * interval '1 ms' >= l.claimed_at)
+   and not exists (
+     select from holdfast.lease o
+      where o.claimed_at >= l.claimed_at and not exists (select from holdfast.worker w where w.id = o.worker))
+ order by q.job_id, coalesce(r.id, q.gate)
+ limit :limit::integer;
+
+-- name: verify_limits_hold
+-- Held against the number by which the last of them was let in: other versions of the code may have other numbers. After a change
+-- at run time more may run than are allowed now, so nothing is said before the next is let in. A job that costs more than a limit
+-- counts as the limit, and one that costs nothing is let in where nothing is left.
+with rules as materialized (
+  {verify_limit_rules}),
+held as materialized (
+  select g.id, l.claimed_at, x.cost, least(x.cost, r.max_cost) as weight, r.cost_allowed,
+         coalesce(s.allowed, case when g.id = q.gate and g.id <> q.type || '#' then e.allowed end, r.allowed) as allowed,
+         greatest(s.changed_at, e.changed_at) as changed_at
+    from (
+      select distinct on (id) id, holders from holdfast.gate where turn > 0 order by id, turn desc) g
+    join holdfast.queue q on q.job_id = any (g.holders) and (q.gate = g.id or g.id not like '%#%')
+    join holdfast.lease l on l.token = q.token
+    join holdfast.job j on j.id = q.job_id
+   cross join lateral (select coalesce(j.cost, 1) as cost) x
+    left join rules r
+      on r.worker = l.worker and r.type = q.type and coalesce(r.id, q.gate) = g.id and (r.id is not null or q.gate <> q.type || '#')
+    left join holdfast.limit_setting s on s.id = g.id
+    left join holdfast.limit_setting e on e.id = '*' || q.type),
+latest as (
+  select h.id, count(*) as number, sum(h.weight) as weight, max(h.claimed_at) as claimed_at, max(h.changed_at) as changed_at,
+         (array_agg(h.allowed order by h.claimed_at desc, h.allowed desc nulls first))[1] as allowed,
+         (array_agg(h.cost_allowed order by h.claimed_at desc, h.cost_allowed desc nulls first) filter (where h.cost > 0))[1] as cost_allowed
+    from held h
+   group by h.id)
+select n.id, case when n.number > n.allowed then n.number || ' of its jobs are claimed, ' || n.allowed || ' are allowed'
+                  else 'its claimed jobs cost ' || n.weight || ', ' || n.cost_allowed || ' is allowed' end
+  from latest n
+ where (n.number > n.allowed or n.weight > n.cost_allowed)
+   and (n.changed_at >= n.claimed_at - interval '1 minute') is not true
+   and not exists (select from holdfast.audit a where a.action = 'limit.set' and a.at >= n.claimed_at - interval '1 minute')
+ order by n.id
+ limit :limit::integer;

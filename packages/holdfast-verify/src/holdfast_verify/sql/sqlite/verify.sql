@@ -122,3 +122,79 @@ select p.reader, 'line ' || p.line || ' ends at ' || s.place || ', and it is at 
  where p.position > s.place
  order by p.reader, p.line
  limit :limit;
+
+-- fragment: verify_limit_rules
+-- What workers say of their limits in code: `id` is null for the limit of each key. The most that a job of a type counts is the
+-- least of the numbers of costs that it is bound by, so that it fits into each.
+select worker, seen_at, live_ms, type, id, allowed, cost_allowed,
+         min(min(coalesce(cost_allowed, cost_rate), coalesce(cost_rate, cost_allowed))) over (partition by worker, type) as max_cost
+    from (
+      select w.id as worker, w.seen_at, w.live_ms, t.key as type, json_extract(s.value, '$.id') as id,
+             json_extract(s.value, '$.allowed') as allowed, json_extract(s.value, '$.cost_allowed') as cost_allowed,
+             json_extract(s.value, '$.cost_rate') as cost_rate
+        from holdfast_worker w, json_each(w.limits) t, json_each(t.value, '$.shared') s
+      union all
+      select w.id, w.seen_at, w.live_ms, t.key, null, json_extract(t.value, '$.line.allowed'),
+             json_extract(t.value, '$.line.cost_allowed'), json_extract(t.value, '$.line.cost_rate')
+        from holdfast_worker w, json_each(w.limits) t
+       where json_type(t.value, '$.line') = 'object') r
+
+-- name: verify_permits_are_recorded
+-- Jobs without a key have the limits of the whole type only. Judged by what the worker of a job's lease says; where one that says
+-- nothing of this limit has served the type since, as in a deployment that adds it, what is recorded is not complete. Workers claim
+-- a moment before they are on record.
+with rules as materialized (
+  {verify_limit_rules})
+select q.job_id, 'it is claimed, but partition ' || coalesce(r.id, q.gate) || ' did not let it in'
+  from holdfast_queue q
+  join holdfast_lease l on l.token = q.token
+  join rules r on r.worker = l.worker and r.type = q.type and r.allowed is not null and (r.id is not null or q.gate <> q.type || '#')
+ where q.gate is not null
+   and not exists (
+     select 1 from holdfast_gate g, json_each(g.holders) h where g.id = coalesce(r.id, q.gate) and h.value = q.job_id)
+   and not exists (
+     select 1 from holdfast_worker w
+      where w.seen_at + w.live_ms * 1000 >= l.claimed_at and q.type in (select value from json_each(w.types))
+        and not exists (
+          select 1 from rules o where o.worker = w.id and o.type = q.type and o.id is r.id and o.allowed is not null))
+   and not exists (
+     select 1 from rules o where o.id = r.id and o.allowed is null and o.seen_at + o.live_ms * 1000 >= l.claimed_at)
+   and not exists (
+     select 1 from holdfast_lease o where o.claimed_at >= l.claimed_at and o.worker not in (select id from holdfast_worker))
+ order by q.job_id, coalesce(r.id, q.gate)
+ limit :limit;
+
+-- name: verify_limits_hold
+-- Held against the number by which the last of them was let in: other versions of the code may have other numbers. After a change
+-- at run time more may run than are allowed now, so nothing is said before the next is let in. A job that costs more than a limit
+-- counts as the limit, and one that costs nothing is let in where nothing is left.
+with rules as materialized (
+  {verify_limit_rules}),
+held as materialized (
+  select g.id, l.claimed_at, coalesce(j.cost, 1) as cost, min(coalesce(j.cost, 1), coalesce(r.max_cost, j.cost, 1)) as weight, r.cost_allowed,
+         coalesce(s.allowed, case when g.id = q.gate and g.id <> q.type || '#' then e.allowed end, r.allowed) as allowed,
+         max(coalesce(s.changed_at, 0), coalesce(e.changed_at, 0)) as changed_at
+    from holdfast_gate g
+   cross join json_each(g.holders) h
+    join holdfast_queue q on q.job_id = h.value and (q.gate = g.id or g.id not like '%#%')
+    join holdfast_lease l on l.token = q.token
+    join holdfast_job j on j.id = q.job_id
+    left join rules r
+      on r.worker = l.worker and r.type = q.type and coalesce(r.id, q.gate) = g.id and (r.id is not null or q.gate <> q.type || '#')
+    left join holdfast_limit_setting s on s.id = g.id
+    left join holdfast_limit_setting e on e.id = '*' || q.type),
+latest as (
+  select h.id, count(*) as number, sum(h.weight) as weight, max(h.claimed_at) as claimed_at, max(h.changed_at) as changed_at,
+         (select x.allowed from held x where x.id = h.id order by x.claimed_at desc, x.allowed is not null, x.allowed desc limit 1) as allowed,
+         (select x.cost_allowed from held x where x.id = h.id and x.cost > 0
+           order by x.claimed_at desc, x.cost_allowed is not null, x.cost_allowed desc limit 1) as cost_allowed
+    from held h
+   group by h.id)
+select n.id, case when n.number > n.allowed then n.number || ' of its jobs are claimed, ' || n.allowed || ' are allowed'
+                  else 'its claimed jobs cost ' || n.weight || ', ' || n.cost_allowed || ' is allowed' end
+  from latest n
+ where (n.number > n.allowed or n.weight > n.cost_allowed)
+   and n.changed_at < n.claimed_at - 60000000
+   and not exists (select 1 from holdfast_audit a where a.action = 'limit.set' and a.at >= n.claimed_at - 60000000)
+ order by n.id
+ limit :limit;
