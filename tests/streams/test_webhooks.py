@@ -115,7 +115,7 @@ async def test_a_failing_handler_is_rolled_back_and_answered_with_500_to_be_sent
         assert (again.status_code, again.json()["status"]) == (200, "received")
     assert inbox.taken() == [1]
     (told,) = inbox.told("inbox_failed")
-    assert (told["inbox"], told["message"]) == ("shop", "evt_1")
+    assert (told["inbox"], told["message_id"]) == ("shop", "evt_1")
 
 
 async def test_where_the_sender_does_not_send_again_a_failed_message_is_parked(

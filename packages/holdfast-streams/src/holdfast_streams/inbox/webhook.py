@@ -147,11 +147,11 @@ async def _failed(app: Holdfast, intake: Intake, raw: RawMessage, error: str) ->
     """Answer for a handler that failed. Raises: InboxHandlerFailed, DatabaseError."""
     name = intake.inbox.name
     if intake.inbox.on_error == "retry":
-        intake.emit(INBOX_FAILED, message=raw.id, error=error)
+        intake.emit(INBOX_FAILED, message_id=raw.id, error=error)
         raise InboxHandlerFailed(f"the handler of {name} failed; nothing was stored")
     if not await asyncio.to_thread(app.database.run, _park(intake, raw, error)):
         return WebhookAnswer(200, {"id": raw.id, "status": "already received"})
-    intake.emit(INBOX_PARKED, message=raw.id, error=error)
+    intake.emit(INBOX_PARKED, message_id=raw.id, error=error)
     return WebhookAnswer(202, {"id": raw.id, "status": "parked"})
 
 
