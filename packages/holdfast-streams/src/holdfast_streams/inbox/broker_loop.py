@@ -89,7 +89,7 @@ class BrokerLoop:
                 await self._read()
                 return
             except BrokerAway as error:
-                delay_ms = self._presence.went(error)
+                delay_ms = self._presence.note_away(error)
                 self.changed.set()
                 if self._is_tick:
                     return
@@ -102,7 +102,7 @@ class BrokerLoop:
         wait_s = TICK_FETCH_S if self._is_tick else FETCH_S
         while not self._stopping.is_set():
             deliveries = await self._source.fetch(self._inbox.batch, wait_s)
-            if self._presence.answered():
+            if self._presence.note_answer():
                 self.changed.set()
             if deliveries:
                 await self._settle(deliveries)

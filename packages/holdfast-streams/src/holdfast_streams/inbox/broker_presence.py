@@ -26,7 +26,7 @@ class BrokerPresence:
         self._since = 0.0
         self.error: str | None = None
 
-    def went(self, error: BrokerAway) -> int:
+    def note_away(self, error: BrokerAway) -> int:
         """Note that it is away; return after how many milliseconds to try again."""
         self._failures += 1
         delay_ms = AWAY.delay_ms(self._failures, self._clock.random())
@@ -38,7 +38,7 @@ class BrokerPresence:
         self.error = words
         return delay_ms
 
-    def answered(self) -> bool:
+    def note_answer(self) -> bool:
         """Note that it answers; return whether it was away."""
         if self.error is None:
             return False

@@ -114,7 +114,7 @@ class OrderedLoop:
                 await self._read()
                 return
             except BrokerAway as error:
-                delay_ms = self._presence.went(error)
+                delay_ms = self._presence.note_away(error)
             finally:
                 await self._leave_lines()
                 with suppress(BrokerAway, OSError):
@@ -184,7 +184,7 @@ class OrderedLoop:
 
     def _leave_to_others(self) -> None:
         """Without lines, whether the broker has the stream is for those to find who hold them."""
-        if not self._held and self._presence.answered():
+        if not self._held and self._presence.note_answer():
             self._beat.set()
 
     def _note_member(self) -> Op[None]:
@@ -279,7 +279,7 @@ class OrderedLoop:
         is_suspect = line.careful > 0
         wait_s = TICK_FETCH_S if self._is_tick else FETCH_S
         found = await feed.fetch(1 if is_suspect else self._inbox.batch, wait_s)
-        if self._presence.answered():
+        if self._presence.note_answer():
             self._beat.set()
         line.is_idle = not found
         if not found or line.ended.is_set():
