@@ -23,10 +23,10 @@ from holdfast_bench.servers import BenchServer
 from tests.bench.test_command import bench
 from tests.support.postgres import PostgresServer
 
-MAX_ADAPTER_LINES = 65
+MAX_ADAPTER_LINES = 70
 NAMED = {
     *("procrastinate", "pgqueuer", "oban", "awa-pg", "chancy", "dbos", "huey", "honker"),
-    *("graphile-worker", "pg-boss", "absurd"),
+    *("graphile-worker", "pg-boss", "absurd", "faststream-outbox"),
 }
 
 

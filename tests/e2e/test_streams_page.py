@@ -35,4 +35,13 @@ def test_long_and_hostile_texts_stay_texts_and_within_the_screen(
         page.set_viewport_size(viewport)
         check(page, "/streams")
         expect(page.get_by_text(HOSTILE).first).to_be_visible()
+        card = page.locator(".card:has(> .notice)").bounding_box()
+        notice = page.locator(".card > .notice").first.bounding_box()
+        icon, sentence = (
+            page.locator(f".card > .notice > {each}").first.bounding_box()
+            for each in ("svg", "span")
+        )
+        assert card and notice and icon and sentence
+        assert icon["x"] + icon["width"] <= sentence["x"], "the sentence is beside its icon"
+        assert card["x"] + 8 <= notice["x"], "the notice touches no edge of its card"
     assert page.locator("main script, main img").count() == 0

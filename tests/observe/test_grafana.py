@@ -140,6 +140,21 @@ tests:
         exp_alerts: [{unread}]
   - interval: 1m
     input_series:
+      - {{series: 'holdfast_stream_lag_seconds{{reader="revenue", line="3"}}', values: '0+0x10 _x2000'}}
+      - {{series: 'holdfast_fleet_reaping', values: '1+0x10 _x2000'}}
+    alert_rule_test:
+      - {{eval_time: 10m, alertname: HoldfastStreamUnread}}
+      - eval_time: 22m
+        alertname: HoldfastStreamUnread
+        exp_alerts: [{unread}]
+      - eval_time: 23h
+        alertname: HoldfastStreamUnread
+        exp_alerts: [{unread}]
+      - eval_time: 30h
+        alertname: HoldfastNobodyReaps
+        exp_alerts: [{nobody}]
+  - interval: 1m
+    input_series:
       - {{series: 'holdfast_schedule_lag_seconds{{type="report"}}', values: '0+0x5 61+60x20'}}
       - {{series: 'holdfast_schedule_lag_seconds{{type="poll"}}', values: '0+5x8 0+0x20'}}
       - {{series: 'holdfast_schedule_refused_total{{type="poll"}}', values: '0+0x10 1+0x20'}}
@@ -154,7 +169,8 @@ tests:
 """
 """Nothing at all; a fleet that is gone at last; a reaper that counts; one that stopped, and a worker that vanished;
 a process that lost the database, and a fleet that did; a late cycle, and the first dead letter of a type; a reader
-that falls behind and is then read by nobody, beside one that parks an event; schedules that nobody starts, and one
+that falls behind and is then read by nobody, beside one that parks an event; a fleet with a reader of which nothing is
+left to scrape; schedules that nobody starts, and one
 that cannot be."""
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.core.events import CATALOGUE, Event
 from holdfast.observe.context import JobContext, JobContextFilter, current_job
+from holdfast.observe.logging import CATALOGUE as ALL_EVENTS
 from holdfast.observe.logging import JOBS, LEVELS, JsonFormatter, LoggingObserver, PrettyFormatter
 from tests.observe.samples import sample
 
@@ -78,6 +79,18 @@ def test_a_level_that_is_off_costs_nothing(observer: LoggingObserver, records: R
     observer.observe(sample("job_completed"))
     assert not observer.wants("job_completed")
     assert records.found == []
+
+
+@pytest.mark.parametrize("name", ALL_EVENTS)
+def test_every_event_of_the_engine_and_of_extensions_can_be_a_record_of_logging(
+    name: str, records: Records
+) -> None:
+    logger = logging.Logger("events", logging.DEBUG)
+    logger.addHandler(records)
+    spec = ALL_EVENTS[name]
+    LoggingObserver(logger).observe(spec(**dict.fromkeys(spec.fields, 1)))
+    (record,) = records.found
+    assert record.__dict__["event"] == name
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
+from holdfast.core.retry import Retry
 from holdfast_chaos.proxy import FaultyProxy
 from holdfast_streams import JetStream, Message, RedisStream
 from holdfast_streams.inbox import jetstream_source, redis_source
@@ -127,8 +128,19 @@ async def test_an_inbox_that_was_cut_off_takes_each_message_once(
 @pytest.mark.parametrize("order", [None, "key"])
 @PAIRS
 async def test_an_inbox_of_an_unknown_stream_names_it_and_takes_all_of_it_once_it_is_there(
-    inbox: InboxScene, broker_kind: str, order: Literal["key"] | None
+    inbox: InboxScene,
+    broker_kind: str,
+    order: Literal["key"] | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    tries: list[int] = []
+    delay_ms = Retry.delay_ms
+
+    def note(retry: Retry, failures: int, random: float) -> int:
+        tries.append(failures)
+        return delay_ms(retry, failures, random)
+
+    monkeypatch.setattr(Retry, "delay_ms", note)
     broker = KINDS[broker_kind]()
     with broker.server:
         source: Any = broker.source
@@ -149,6 +161,11 @@ async def test_an_inbox_of_an_unknown_stream_names_it_and_takes_all_of_it_once_i
                 return [each.error for each in inbox.app.database.read(INBOXES.all())]
 
             await until(lambda: errors() == [told["error"]])
+            # Each further try waits longer, and none says that the broker is back.
+            await until(lambda: len(tries) >= 3)
+            assert tries[:3] == [1, 2, 3]
+            assert (len(inbox.told("inbox_away")), inbox.told("inbox_back")) == (1, [])
             await broker.make_stream()
             await broker.send({"n": 1}, {"n": 2})
             await inbox.until_taken(1, 2)
+            await until(lambda: len(inbox.told("inbox_back")) == 1)

@@ -75,6 +75,8 @@ def test_an_unknown_inbox_is_named_with_the_nearest_and_one_that_is_read_stays(
 ) -> None:
     unknown = invoke(parked, "parked", "strip")
     assert (unknown.exit_code, "stripe" in unknown.output) == (3, True)
+    no_id = invoke(parked, "skip", "stripe", "evt_1")
+    assert (no_id.exit_code, "`holdfast inbox parked stripe`" in no_id.output) == (2, True)
     parked.app.database.run(INBOXES.beat("paid", "worker", 60_000, None, None))
     refused = invoke(parked, "remove", "paid", "--yes")
     assert (refused.exit_code, "HF196" in refused.output) == (4, True)

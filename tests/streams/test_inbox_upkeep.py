@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from holdfast.core.instants import to_instant
-from holdfast.scheduler.runner import Budget, RunnerContext
-from holdfast.worker.clock import SystemClock
 from holdfast_streams import JetStream, Message
 from holdfast_streams.inbox import inbox_runner
 from holdfast_streams.inbox.inbox_runner import InboxRunner
 from holdfast_streams.inbox.inbox_store import INBOXES
 from tests.streams.inbox_scene import InboxScene
+from tests.streams.later import later
 from tests.support.until import PATIENCE_S
 
 DAY_MS = 86_400_000
@@ -24,19 +23,7 @@ DAY_MS = 86_400_000
 
 async def tick(scene: InboxScene, days_later: float) -> None:
     """Run the inboxes of the application in a tick, as it would be so much later."""
-    now = to_instant(datetime.now(UTC)) + int(days_later * DAY_MS * 1000)
-    budget = Budget(0)
-    context = RunnerContext(
-        "run",
-        "worker",
-        "tick",
-        None,  # type: ignore[arg-type]
-        SystemClock(),
-        budget,
-        budget,
-        observer=scene,
-        now=lambda: now,
-    )
+    context = later(scene, timedelta(days=days_later), "tick")
     await InboxRunner(scene.app, scene.streams.inbox).run(context)
 
 

@@ -88,7 +88,7 @@ MISSING = "0190163d-8694-739b-aea5-966c26f8ad91"
         ("rebase revenue", 4, "HF185"),
         ("recreate revenue", 4, "HF198"),
         ("parked revenue --state late", 2, "late"),
-        ("retry revenue x", 2, "HF"),
+        ("retry revenue x", 2, "copy the whole id from `holdfast streams parked revenue`"),
         (f"retry revenue {MISSING}", 5, "was not changed"),
         (f"skip revenue {MISSING}", 5, "was not changed"),
         ("skip revenue", 4, "was not confirmed"),

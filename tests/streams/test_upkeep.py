@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 
-from holdfast.core.instants import to_instant
-from holdfast.scheduler.runner import Budget, RunnerContext
-from holdfast.worker.clock import SystemClock
 from holdfast_streams.log_upkeep import LogUpkeep, is_over
 from holdfast_streams.reader_store import READERS, LogPart
+from tests.streams.later import later
 from tests.streams.scene import Scene
 
 HOUR = 3_600_000_000
@@ -19,19 +17,7 @@ HOUR = 3_600_000_000
 
 def upkeep(scene: Scene, hours_later: int = 0) -> LogUpkeep:
     """The upkeep of a process, as it would be so much later."""
-    now = to_instant(datetime.now(UTC)) + hours_later * HOUR
-    budget = Budget(0)
-    context = RunnerContext(
-        "run",
-        "worker",
-        "background",
-        None,  # type: ignore[arg-type]
-        SystemClock(),
-        budget,
-        budget,
-        observer=scene,
-        now=lambda: now,
-    )
+    context = later(scene, timedelta(hours=hours_later))
     return LogUpkeep(scene.app, 24, 6, context)
 
 

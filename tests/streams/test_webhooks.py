@@ -26,6 +26,7 @@ from holdfast_streams import (
     inbox_routes,
 )
 from holdfast_streams.errors import DuplicateInbox, SignatureInvalid
+from holdfast_streams.inbox.inbox_store import INBOXES
 from tests.streams.inbox_scene import HEADER, SECRET, InboxScene, over_asgi, signed
 
 VERIFY = hmac_signature(SECRET, header=HEADER)
@@ -114,7 +115,7 @@ async def test_a_failing_handler_is_rolled_back_and_answered_with_500_to_be_sent
         assert (again.status_code, again.json()["status"]) == (200, "received")
     assert inbox.taken() == [1]
     (told,) = inbox.told("inbox_failed")
-    assert (told["inbox"], told["message"]) == ("shop", "evt_1")
+    assert (told["inbox"], told["message_id"]) == ("shop", "evt_1")
 
 
 async def test_where_the_sender_does_not_send_again_a_failed_message_is_parked(
@@ -127,6 +128,9 @@ async def test_where_the_sender_does_not_send_again_a_failed_message_is_parked(
         again = await client.post("/inbox/shop", **signed({"id": "evt_1", "n": -1}))
         assert again.json()["status"] == "already received"
     assert inbox.taken() == []
+    # Though neither a worker nor a migration has registered the inbox, operators find it.
+    (shop,) = inbox.app.database.read(INBOXES.all())
+    assert (shop.name, shop.parked) == ("shop", 1)
     (parked,) = inbox.parked("shop")
     assert (parked.message_id, parked.state, parked.attempts) == ("evt_1", "failed", 1)
     assert parked.error is not None

@@ -182,7 +182,7 @@ FAMILIES = (
 
 PEER_NAMES = (
     *("peer_latency", "peer_start_one", "peer_two_processes"),
-    *("peer_steps_dbos", "peer_steps_absurd"),
+    *("peer_steps_dbos", "peer_steps_absurd", "peer_events"),
 )
 """Ours against another queue; they come with `--peers`."""
 NAMES = (*(name for family in FAMILIES for name in family.figures), *PEER_NAMES)

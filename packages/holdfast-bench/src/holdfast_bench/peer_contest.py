@@ -56,6 +56,7 @@ AGAINST: dict[str, tuple[str, str, PeerMode, str, float, float]] = {
     # Fifty functions at a time, as theirs.
     "peer_steps_dbos": ("steps", "steps/s", "best", "dbos", 20.0, 40.0),
     "peer_steps_absurd": ("steps", "steps/s", "best", "absurd", 5.0, 10.0),
+    "peer_events": ("events", "events/s", "defaults", "faststream-outbox", 5.0, 10.0),
 }
 """What ours is held to beside another queue: the column, its unit, our settings, the queue, floor and goal."""
 FUNCTIONS, STEPS = 50, 20
@@ -190,6 +191,10 @@ def measure_once(contender: Contender, scale: Scale) -> None:
                 lambda: place.lone_step(scale.lone_jobs),
                 lambda: place.steps(max(FUNCTIONS, functions)),
             ]
+        if contender.peer.events:
+            figures.append(
+                lambda: place.events(max(100, int(contender.peer.events * scale.peer_seconds)))
+            )
         for handlers in contender.peer.handlers:
             figures.append(
                 lambda handlers=handlers: {  # type: ignore[misc]
@@ -230,11 +235,15 @@ class _Workers:
 
 
 class _Load(NamedTuple):
-    """What a job of the next figure does: its kind of handler if it waits, and its steps, each stamped or not."""
+    """What a job of the next figure does: its kind of handler if it waits, and its steps, each stamped or not.
+
+    Or that it is not a job but an event.
+    """
 
     handlers: Handlers | None = None
     steps: int = 0
     is_stamped: bool = False
+    is_event: bool = False
 
 
 class _PeerDatabase:
@@ -350,6 +359,12 @@ class _PeerDatabase:
             raise RuntimeError(f"did not end {functions * STEPS} steps in {self._longest:.0f} s")
         return {"steps": rate * STEPS}
 
+    def events(self, count: int) -> dict[str, float]:
+        """Publish events and have them handed over; return how many a second."""
+        self._load = _Load(is_event=True)
+        self.start("many", count)
+        return {"events": self._drain(1)}
+
     def lone_step(self, count: int) -> dict[str, float]:
         """Run one durable function; return how long a step took from its call to that of the next."""
         self._load = _Load(steps=count + WARM_UP, is_stamped=True)
@@ -442,6 +457,7 @@ class _PeerDatabase:
             "BENCH_IO": str(IO_SECONDS if self._load.handlers else 0),
             "BENCH_THREADS": "yes" if self._load.handlers == "threads" else "",
             "BENCH_STEPS": str(self._load.steps),
+            "BENCH_EVENTS": "yes" if self._load.is_event else "",
             "BENCH_STAMPED": "yes" if self._load.is_stamped else "",
             "BENCH_PAYLOAD": json.dumps(INPUT),
             "BENCH_STAMPS": str(stamps),

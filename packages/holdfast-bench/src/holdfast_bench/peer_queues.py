@@ -34,7 +34,8 @@ Handlers = Literal["async", "threads"]
 class Peer:
     """A queue. `left` counts what has not ended; `pace` is roughly what it drains a second, to size its backlog; `bulk`
     says whether it has a call that starts many jobs at once; `handlers` are the kinds of which it runs many at once;
-    `python` is the oldest version it runs on, if not ours; `steps` is roughly how many it does a second, if it has any.
+    `python` is the oldest version it runs on, if not ours; `steps` is roughly how many it does a second, if it has any,
+    and `events` how many it hands over of those that were published in transactions.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Peer:
     handlers: tuple[Handlers, ...] = ("async",)
     python: tuple[int, int] = (3, 11)
     steps: int = 0
+    events: int = 0
 
     @property
     def is_ours(self) -> bool:
@@ -61,18 +63,25 @@ class Peer:
 
 
 BOTH: tuple[Handlers, ...] = ("async", "threads")
+# Jobs that wait, and events that the consumer has not taken.
+_OURS_LEFT = (
+    "select (select count(*) from holdfast.queue) + (select count(*) from holdfast.log l"
+    " join holdfast.log_position p on p.line = l.line where l.place > p.position)"
+)
 OURS = Peer(
-    *("holdfast", "holdfast_.py", VERSION, (), "select count(*) from holdfast.queue"),
+    *("holdfast", "holdfast_.py", VERSION, (), _OURS_LEFT),
     pace=20_000,
     handlers=BOTH,
     steps=10_000,
+    events=50_000,
 )
 OURS_SQLITE = Peer(
-    *("holdfast", "holdfast_.py", VERSION, (), "select count(*) from holdfast_queue"),
+    *("holdfast", "holdfast_.py", VERSION, (), _OURS_LEFT.replace("holdfast.", "holdfast_")),
     pace=10_000,
     store="sqlite",
     handlers=BOTH,
     steps=2_000,
+    events=20_000,
 )
 
 PEERS = (
@@ -142,6 +151,15 @@ PEERS = (
         pace=500,
         bulk=False,
         steps=600,
+    ),
+    Peer(
+        "faststream-outbox",
+        "faststream_outbox_.py",
+        "0.19.0",
+        ("faststream-outbox[asyncpg]==0.19.0",),
+        "select count(*) from outbox",
+        pace=1_000,
+        events=1_000,
     ),
     Peer(
         "graphile-worker",

@@ -38,7 +38,9 @@ COST = {
 """What one job costs in a drain, and one that comes alone."""
 STEPS = {"steps": "steps/s", "step_ms": "one alone, ms"}
 """Steps a second of many durable functions, and how long one alone takes."""
-PEER_FIGURES = (*SPEED, *COST, *STEPS)
+EVENTS = {"events": "events/s"}
+"""Events a second that are handed over: ours to a consumer."""
+PEER_FIGURES = (*SPEED, *COST, *STEPS, *EVENTS)
 
 QUOTED = ("holdfast", "pgqueuer", "graphile-worker")
 """The queues of the README's table."""
@@ -103,9 +105,10 @@ def _peer_tables(rows: Sequence[PeerRow]) -> list[tuple[str, Sequence[str], list
             ("jobs per second, ms to the handler", SPEED),
             ("cost of a job", COST),
             ("durable functions", STEPS),
+            ("events", EVENTS),
         ):
             cells = [_peer_cells(each, columns) for each in rows if each.server == server]
-            if columns is STEPS:
+            if columns in (STEPS, EVENTS):
                 # Most queues have none.
                 cells = [each for each in cells if any(each[2:])]
             if any(any(each[2:]) for each in cells):

@@ -54,7 +54,7 @@ def stream_json(facts: StreamFacts) -> dict[str, Any]:
 class StreamAdmin(ParkedAdmin):
     """What can be asked about readers of the log and done with them."""
 
-    noun = "stream"
+    noun, command = "stream", "streams"
 
     def find_op(self, name: str) -> Op[ReaderRecord]:
         return find_reader(name)

@@ -195,7 +195,7 @@ class ConsumerDelivery:
     ) -> None:
         if self.consumer.order == "key" and event.key is not None:
             parked.add(event.key)
-        self._emit(STREAM_PARKED, held, event=event.name, id=event.id, error=error)
+        self._emit(STREAM_PARKED, held, event_name=event.name, id=event.id, error=error)
 
     async def _take(self, held: HeldLine, events: Events, upto: int, parked: set[str]) -> None:
         """Call the handler and move the position, in one transaction. Raises: HandlerFailed, LineLost."""
@@ -262,7 +262,7 @@ class ConsumerDelivery:
             if (error := await self._take_due(held, event, key)) is not None:
                 again = LINES.park_again(held.token, event.place, error, key, now=self.now())
                 await self.database.run_async(again)
-                self._emit(STREAM_PARKED, held, event=event.name, id=event.id, error=error)
+                self._emit(STREAM_PARKED, held, event_name=event.name, id=event.id, error=error)
 
     async def _take_due(
         self, held: HeldLine, event: StreamEvent[Any] | UnreadableEvent, key: str | None

@@ -21,7 +21,7 @@ STREAM_PARKED = EventSpec(
     "stream_parked",
     "error",
     "A reader could not take an event, which is parked; its line goes on.",
-    ("reader", "line", "event", "id", "error"),
+    ("reader", "line", "event_name", "id", "error"),
 )
 STREAM_REFUSED = EventSpec(
     "stream_refused",

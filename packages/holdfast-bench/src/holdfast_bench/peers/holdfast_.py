@@ -1,4 +1,4 @@
-"""Ours, measured exactly as the others are. Defaults: `holdfast worker`; best: `--slots 50`."""
+"""Ours, measured as the others are. Defaults: `holdfast worker`; best: `--slots 50`. Events go to a consumer."""
 
 import os
 from contextlib import asynccontextmanager
@@ -21,6 +21,13 @@ def noop_blocking(job):
 
 
 app.job("noop")(noop_blocking if kit.THREADS else noop)
+if kit.EVENTS:
+    from holdfast_streams import add_streams
+
+    @add_streams(app).consumer("noop.*", name="noop", batch=2_000, since="earliest")
+    def consume(events, tx):
+        for event in events:
+            kit.handle_blocking(event.data["number"])
 
 
 def given(number):
@@ -33,8 +40,7 @@ async def setup():
 
 @asynccontextmanager
 async def connected():
-    # The others are connected before the clock runs.
-    async with app.transaction() as tx:
+    async with app.transaction() as tx:  # The others are connected before the clock runs.
         await tx.execute("select 1")
 
     async def one(number):
@@ -43,7 +49,10 @@ async def connected():
 
     async def many(numbers):
         async with app.transaction() as tx:
-            await app.start_many(tx, "noop", [given(number) for number in numbers])
+            if not kit.EVENTS:
+                await app.start_many(tx, "noop", [given(number) for number in numbers])
+            for number in numbers if kit.EVENTS else ():
+                await app.publish(tx, "noop.happened", given(number), key=str(number))
 
     yield one, many
     await app.aclose()
@@ -51,8 +60,7 @@ async def connected():
 
 def work():
     options = ["--slots", str(kit.SLOTS)] if kit.BEST else []
-    if kit.PROCESSES > 1:
-        options += ["--processes", str(kit.PROCESSES)]
+    options += ["--processes", str(kit.PROCESSES)] if kit.PROCESSES > 1 else []
     kit.replace(os.path.join(kit.SCRIPTS, "holdfast"), "worker", "holdfast_:app", *options)
 
 

@@ -17,6 +17,7 @@ PROCESSES = int(os.environ.get("BENCH_PROCESSES", "1"))
 THREADS = bool(os.environ.get("BENCH_THREADS"))
 IO_SECONDS = float(os.environ.get("BENCH_IO", "0"))
 STEPS = int(os.environ.get("BENCH_STEPS", "0"))
+EVENTS = bool(os.environ.get("BENCH_EVENTS"))
 STAMPED = bool(os.environ.get("BENCH_STAMPED"))
 PAYLOAD = json.loads(os.environ["BENCH_PAYLOAD"])
 SLOTS = 50

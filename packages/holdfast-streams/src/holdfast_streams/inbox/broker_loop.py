@@ -16,18 +16,16 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError, words_of
 from holdfast.core.instants import Instant
-from holdfast.core.redaction import clean_error, redact
-from holdfast.core.retry import Retry
+from holdfast.core.redaction import clean_error
 from holdfast.storage.database import Database
 from holdfast.storage.store.params import resolve_now
 from holdfast.worker.clock import Clock
 from holdfast_streams.consumer import HandlerFailed
 from holdfast_streams.errors import BrokerAway
+from holdfast_streams.inbox.broker_presence import BrokerPresence
 from holdfast_streams.inbox.broker_source import BrokerDelivery, BrokerSource
 from holdfast_streams.inbox.declaration import Inbox
 from holdfast_streams.inbox.inbox_events import (
-    INBOX_AWAY,
-    INBOX_BACK,
     INBOX_DUPLICATE,
     INBOX_FAILED,
     INBOX_PARKED,
@@ -48,7 +46,6 @@ MAX_DELIVERIES = 20
 """A message that was delivered so often without an answer is parked untried, where `retry=` sets no number of tries."""
 
 ERROR_S = 1.0
-AWAY = Retry(base="200ms", cap="15s", max_attempts=None)
 
 
 class BrokerLoop:
@@ -75,32 +72,25 @@ class BrokerLoop:
         self._stopping = stopping
         self._is_tick = is_tick
         self._unsettled: dict[int, BrokerDelivery] = {}
-        self.error: str | None = None
+        self._presence = BrokerPresence(intake, clock)
         self.changed = asyncio.Event()
         self.messages = 0
 
+    @property
+    def error(self) -> str | None:
+        """Why the broker cannot be read, while it cannot."""
+        return self._presence.error
+
     async def run(self) -> None:
         """Read until stopped."""
-        failures, away_since = 0, 0.0
         while not self._stopping.is_set():
             try:
                 await self._source.open()
-                if self.error is not None:
-                    away_ms = int((self._clock.monotonic() - away_since) * 1000)
-                    self._intake.emit(INBOX_BACK, away_ms=away_ms)
-                failures = 0
-                self._set_error(None)
                 await self._read()
                 return
             except BrokerAway as error:
-                failures += 1
-                delay_ms = AWAY.delay_ms(failures, self._clock.random())
-                if self.error is None:
-                    away_since = self._clock.monotonic()
-                    log.warning("the inbox %s cannot be read: %s", self._inbox.name, error)
-                    words = redact(str(error))
-                    self._intake.emit(INBOX_AWAY, error=words, delay_ms=delay_ms)
-                self._set_error(redact(str(error)))
+                delay_ms = self._presence.note_away(error)
+                self.changed.set()
                 if self._is_tick:
                     return
                 await self._clock.wait(self._stopping, delay_ms / 1000)
@@ -108,15 +98,12 @@ class BrokerLoop:
                 with suppress(BrokerAway, OSError):
                     await self._source.close()
 
-    def _set_error(self, error: str | None) -> None:
-        if self.error != error:
-            self.error = error
-            self.changed.set()
-
     async def _read(self) -> None:
         wait_s = TICK_FETCH_S if self._is_tick else FETCH_S
         while not self._stopping.is_set():
             deliveries = await self._source.fetch(self._inbox.batch, wait_s)
+            if self._presence.note_answer():
+                self.changed.set()
             if deliveries:
                 await self._settle(deliveries)
             elif self._is_tick:
@@ -196,7 +183,7 @@ class BrokerLoop:
         if max_attempts is not None and attempts >= max_attempts:
             await self._park(delivery, error, message.id)
             return
-        self._intake.emit(INBOX_FAILED, message=message.id, error=error)
+        self._intake.emit(INBOX_FAILED, message_id=message.id, error=error)
         delay_ms = self._inbox.retry.delay_ms(attempts, self._clock.random())
         await self._source.retry_later(delivery, delay_ms / 1000)
         self._unsettled.pop(id(delivery), None)
@@ -206,7 +193,7 @@ class BrokerLoop:
         raw = delivery.raw
         own = RawMessage(raw.inbox, _storable(id or raw.id), raw.body, raw.headers, raw.subject)
         if await self._database.run_async(self._intake.park(own, error, delivery.attempts)):
-            self._intake.emit(INBOX_PARKED, message=own.id, error=error)
+            self._intake.emit(INBOX_PARKED, message_id=own.id, error=error)
         await self._ack([delivery])
 
     async def _ack(self, deliveries: Sequence[BrokerDelivery]) -> None:

@@ -68,7 +68,7 @@ def _target(name: str) -> str:
 class InboxAdmin(ParkedAdmin):
     """What can be asked about inboxes and done with them."""
 
-    noun = "inbox"
+    noun = command = "inbox"
 
     def find_op(self, name: str) -> Op[InboxRecord]:
         return find_inbox(name)

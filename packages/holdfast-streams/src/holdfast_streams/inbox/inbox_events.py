@@ -26,13 +26,13 @@ INBOX_FAILED = EventSpec(
     "inbox_failed",
     "warning",
     "A handler failed on a message, which will come again.",
-    ("inbox", "message", "error"),
+    ("inbox", "message_id", "error"),
 )
 INBOX_PARKED = EventSpec(
     "inbox_parked",
     "error",
     "A message could not be taken, and is parked; others go on.",
-    ("inbox", "message", "error"),
+    ("inbox", "message_id", "error"),
 )
 INBOX_AWAY = EventSpec(
     "inbox_away",

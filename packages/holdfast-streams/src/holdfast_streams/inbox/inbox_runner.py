@@ -177,7 +177,7 @@ class InboxRunner:
                     if error is None:
                         intake.emit(INBOX_RECEIVED, messages=1)
                     else:
-                        intake.emit(INBOX_PARKED, message=id, error=error)
+                        intake.emit(INBOX_PARKED, message_id=id, error=error)
         except HoldfastError as error:
             log.warning("parked messages could not be taken: %s", error)
 

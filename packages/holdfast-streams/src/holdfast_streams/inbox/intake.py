@@ -101,6 +101,11 @@ class Intake:
         yield from INBOXES.park(id, raw, body, error, attempts, now, key)
         return True
 
+    def register(self) -> Op[None]:
+        """Register the inbox, so that it is listed."""
+        inbox = self.inbox
+        yield from INBOXES.register(inbox.name, inbox.kind, inbox.source_text, self.now())
+
     def now(self) -> Instant | None:
         """The instant that replaces the clock of the database, in tests."""
         return self._app.instant()

@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.core.records import Held
-from holdfast.core.redaction import redact
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
@@ -27,7 +26,6 @@ from holdfast.worker.clock import Clock
 from holdfast_streams.consumer import HandlerFailed
 from holdfast_streams.errors import BrokerAway, LineLost
 from holdfast_streams.inbox.broker_loop import (
-    AWAY,
     ERROR_S,
     FETCH_S,
     SUSPECTED_AFTER,
@@ -35,10 +33,9 @@ from holdfast_streams.inbox.broker_loop import (
     max_deliveries,
     read_message,
 )
+from holdfast_streams.inbox.broker_presence import BrokerPresence
 from holdfast_streams.inbox.broker_source import LinedSource, LineFeed, PlacedMessage
 from holdfast_streams.inbox.inbox_events import (
-    INBOX_AWAY,
-    INBOX_BACK,
     INBOX_DUPLICATE,
     INBOX_FAILED,
     INBOX_LINE_LOST,
@@ -98,33 +95,26 @@ class OrderedLoop:
         self._beat = asyncio.Event()
         self._has_lines = False
         self._broken: BrokerAway | None = None
-        self.error: str | None = None
+        self._presence = BrokerPresence(intake, clock)
         self.changed = asyncio.Event()
         self.messages = 0
 
     # ---- The broker
 
+    @property
+    def error(self) -> str | None:
+        """Why the broker cannot be read, while it cannot."""
+        return self._presence.error
+
     async def run(self) -> None:
         """Read until stopped."""
-        failures, away_since = 0, 0.0
         while not self._stopping.is_set():
             try:
                 await self._source.open()
-                if self.error is not None:
-                    away_ms = int((self._clock.monotonic() - away_since) * 1000)
-                    self._intake.emit(INBOX_BACK, away_ms=away_ms)
-                failures, self.error = 0, None
                 await self._read()
                 return
             except BrokerAway as error:
-                failures += 1
-                delay_ms = AWAY.delay_ms(failures, self._clock.random())
-                if self.error is None:
-                    away_since = self._clock.monotonic()
-                    log.warning("the inbox %s cannot be read: %s", self._inbox.name, error)
-                    words = redact(str(error))
-                    self._intake.emit(INBOX_AWAY, error=words, delay_ms=delay_ms)
-                self.error = redact(str(error))
+                delay_ms = self._presence.note_away(error)
             finally:
                 await self._leave_lines()
                 with suppress(BrokerAway, OSError):
@@ -183,6 +173,7 @@ class OrderedLoop:
                 for line in self._held.values():
                     line.until = sent_at + self._lease_ms / 1000
                 self._has_lines = True
+                self._leave_to_others()
             if self._is_tick:
                 if self._has_lines and all(each.is_idle for each in self._held.values()):
                     break
@@ -190,6 +181,11 @@ class OrderedLoop:
             await self._clock.wait(self._beat, pause_s)
         for line in self._held.values():
             line.ended.set()
+
+    def _leave_to_others(self) -> None:
+        """Without lines, whether the broker has the stream is for those to find who hold them."""
+        if not self._held and self._presence.note_answer():
+            self._beat.set()
 
     def _note_member(self) -> Op[None]:
         name, now = self._inbox.name, self._intake.now()
@@ -283,6 +279,8 @@ class OrderedLoop:
         is_suspect = line.careful > 0
         wait_s = TICK_FETCH_S if self._is_tick else FETCH_S
         found = await feed.fetch(1 if is_suspect else self._inbox.batch, wait_s)
+        if self._presence.note_answer():
+            self._beat.set()
         line.is_idle = not found
         if not found or line.ended.is_set():
             return bool(found)
@@ -341,7 +339,7 @@ class OrderedLoop:
             self._intake.emit(INBOX_DUPLICATE, messages=len(good) - taken)
         for each, error in aside:
             if error is not None:
-                self._intake.emit(INBOX_PARKED, message=each.raw.id, error=error)
+                self._intake.emit(INBOX_PARKED, message_id=each.raw.id, error=error)
 
     async def _sort(
         self, found: Sequence[PlacedMessage]
@@ -379,7 +377,7 @@ class OrderedLoop:
         if max_attempts is not None and line.failures >= max_attempts:
             await self._move_past(line, placed, error)
             return True
-        self._intake.emit(INBOX_FAILED, message=placed.raw.id, error=error)
+        self._intake.emit(INBOX_FAILED, message_id=placed.raw.id, error=error)
         delay_ms = self._inbox.retry.delay_ms(line.failures, self._clock.random())
         await self._clock.wait(line.ended, delay_ms / 1000)
         return False
@@ -394,7 +392,7 @@ class OrderedLoop:
 
         await self._database.run_async(park())
         self._note_move(line, placed.place)
-        self._intake.emit(INBOX_PARKED, message=placed.raw.id, error=error)
+        self._intake.emit(INBOX_PARKED, message_id=placed.raw.id, error=error)
 
 
 def _storable(raw: RawMessage) -> RawMessage:

@@ -22,6 +22,7 @@ import msgspec
 from holdfast.core.errors import BodyTooLarge, DatabaseError, HoldfastError, words_of
 from holdfast.core.instants import Instant
 from holdfast.core.redaction import clean_error, redact
+from holdfast.storage.operation import Op
 from holdfast.storage.store.params import resolve_now
 from holdfast_streams.consumer import HandlerFailed
 from holdfast_streams.errors import InboxHandlerFailed, InboxNotFound, SignatureInvalid
@@ -146,12 +147,18 @@ async def _failed(app: Holdfast, intake: Intake, raw: RawMessage, error: str) ->
     """Answer for a handler that failed. Raises: InboxHandlerFailed, DatabaseError."""
     name = intake.inbox.name
     if intake.inbox.on_error == "retry":
-        intake.emit(INBOX_FAILED, message=raw.id, error=error)
+        intake.emit(INBOX_FAILED, message_id=raw.id, error=error)
         raise InboxHandlerFailed(f"the handler of {name} failed; nothing was stored")
-    if not await asyncio.to_thread(app.database.run, intake.park(raw, error, 1)):
+    if not await asyncio.to_thread(app.database.run, _park(intake, raw, error)):
         return WebhookAnswer(200, {"id": raw.id, "status": "already received"})
-    intake.emit(INBOX_PARKED, message=raw.id, error=error)
+    intake.emit(INBOX_PARKED, message_id=raw.id, error=error)
     return WebhookAnswer(202, {"id": raw.id, "status": "parked"})
+
+
+def _park(intake: Intake, raw: RawMessage, error: str) -> Op[bool]:
+    """Keep a message, and register its inbox: who serves webhooks may have no worker that did."""
+    yield from intake.register()
+    return (yield from intake.park(raw, error, 1))
 
 
 async def _verify(inbox: Inbox, request: WebhookRequest) -> None:

@@ -401,7 +401,7 @@ class RelayDelivery:
         await self.database.run_async(self._last(held, work, line.sent, held.failures))
         held.move(block.upto)
         for event, words in failed:
-            self._emit(STREAM_PARKED, held, event=event.name, id=event.id, error=words)
+            self._emit(STREAM_PARKED, held, event_name=event.name, id=event.id, error=words)
 
     def _known(self, held: HeldLine) -> _Line:
         """Return what was prepared. Raises: RetryLater when a task that has lost the line has cleared it."""
@@ -429,7 +429,7 @@ class RelayDelivery:
         held.move(work.upto)
         line.tail, line.sent = tail, sent
         for event, words in work.failed:
-            self._emit(STREAM_PARKED, held, event=event.name, id=event.id, error=words)
+            self._emit(STREAM_PARKED, held, event_name=event.name, id=event.id, error=words)
         if work.batch:
             run_ms = int((self.clock.monotonic() - began) * 1000)
             self._emit(STREAM_CONSUMED, held, events=len(work.batch), run_ms=run_ms)
@@ -532,7 +532,7 @@ class RelayDelivery:
         if message is None:
             again = LINES.park_again(held.token, event.place, error, key, now=self.now())
             await self.database.run_async(again)
-            self._emit(STREAM_PARKED, held, event=event.name, id=event.id, error=error)
+            self._emit(STREAM_PARKED, held, event_name=event.name, id=event.id, error=error)
             return
         sent = self._sent(line, held.position, tail)
         retried = [*sent.retried, (event.place, held.position, late)][-MAX_RETRIED:]
