@@ -41,7 +41,10 @@ def test_long_and_hostile_texts_stay_texts_and_within_the_screen(
             page.locator(f".card > .notice > {each}").first.bounding_box()
             for each in ("svg", "span")
         )
-        assert card and notice and icon and sentence
+        assert card
+        assert notice
+        assert icon
+        assert sentence
         assert icon["x"] + icon["width"] <= sentence["x"], "the sentence is beside its icon"
         assert card["x"] + 8 <= notice["x"], "the notice touches no edge of its card"
     assert page.locator("main script, main img").count() == 0
