@@ -127,8 +127,11 @@ class Storm:
 class Watcher:
     """Reads all lines as a process does, and keeps what it read."""
 
-    def __init__(self, url: str, kind: type[LineReader] = LineReader) -> None:
+    def __init__(
+        self, url: str, kind: type[LineReader] = LineReader, poll_s: float = 0.002
+    ) -> None:
         self._database = PostgresDatabase(url)
+        self._poll_s = poll_s
         self._link = self._database.link("streams read")
         self._reader = kind(self._link, SystemClock())
         self.seen: list[tuple[int, list[Any]]] = []
@@ -153,7 +156,7 @@ class Watcher:
         while not held.ended.is_set():
             found = await self._reader.read(held, 200)
             if found is None or found.upto is None:
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(self._poll_s)
                 continue
             events = msgspec.json.decode(found.text) if found.text else []
             self.seen += [(held.line, each) for each in events]

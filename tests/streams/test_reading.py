@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import psycopg
@@ -16,6 +17,7 @@ from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess
 from tests.support.until import until
 
 STORM_S = 1.5
+PUBLISHER_OPEN_S, UNRELATED_OPEN_S = 30.0, 600.0
 
 
 @pytest.fixture(scope="module", params=["ours", "other"])
@@ -141,6 +143,37 @@ async def test_an_open_transaction_delays_nothing_but_the_lines_that_it_has_publ
         assert 0 < waiting < 20
         publisher.execute("rollback")
         await until(lambda: len(watcher.ids) == 101)
+    for each in (unrelated, publisher):
+        each.close()
+    storm.app.close()
+
+
+@pytest.mark.torture
+async def test_a_transaction_that_is_open_for_ten_minutes_delays_nobody_else(
+    database_url: str,
+) -> None:
+    storm = Storm(database_url)
+    unrelated, publisher = (psycopg.connect(database_url, autocommit=True) for _ in range(2))
+    unrelated.execute("begin")
+    unrelated.execute("insert into numbers values ('other', 0)")
+    publisher.execute("begin")
+    storm.app.publish(publisher, "storm.event", {"n": 1}, key="held")
+    began, count, held, latest_s = time.monotonic(), 0, 0, 0.0
+    async with Watcher(database_url, poll_s=0.05) as watcher:
+        while (passed := time.monotonic() - began) < UNRELATED_OPEN_S:
+            if passed > PUBLISHER_OPEN_S and not held:
+                publisher.execute("commit")
+                held = 1
+            count += 1
+            with storm.app.transaction() as tx:
+                storm.app.publish(tx, "storm.event", {"n": count}, key="free")
+            at, seen = time.monotonic(), count + held
+            await until(lambda seen=seen: len(watcher.ids) == seen)  # type: ignore[misc]
+            latest_s = max(latest_s, time.monotonic() - at)
+            await asyncio.sleep(0.5)
+    print(f"{count} events, the latest read after {latest_s:.2f} s")
+    assert watcher.order_breaks() == 0
+    assert latest_s < 5
     for each in (unrelated, publisher):
         each.close()
     storm.app.close()
