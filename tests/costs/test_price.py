@@ -14,6 +14,7 @@ STARTS_IN_PARTITIONS = {
 }
 """They write one column more."""
 UPKEEP = {"limit_sweep", "limit_sweep_charges", "dead_rows", "sweep"}
+UPKEEP |= {"verify_limits_hold", "verify_permits_are_recorded"}
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "sqlite"])

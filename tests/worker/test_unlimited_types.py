@@ -31,8 +31,8 @@ END = {"job_complete", "job_complete_one"}
 END_SQLITE = {"job_finish_end", "job_finish_held", "queue_drop", "lease_drop", "tally_add"}
 PLAIN = BEAT | REAPER | CLAIM | CLAIM_SQLITE | END | END_SQLITE
 """All that a worker of plain types sends: what it sent before there were limits."""
-AT_START = {"signal_route", "signal_fresh"}
-"""It routes the signals once that were sent while no worker ran."""
+AT_START = {"signal_route", "signal_fresh", "keep_rules"}
+"""It routes the signals that were sent while no worker ran, and looks whether its types are kept as its code says."""
 AFTER_SLOW_CLAIMS = {"unreadable_newer"}
 """A claim that took long may have passed over jobs that only newer workers read."""
 

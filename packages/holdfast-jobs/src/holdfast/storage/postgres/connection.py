@@ -298,8 +298,12 @@ class OwnCursor(_OwnAdapters, RawCursor[Row]):
 
     def rows(self) -> list[Row]:
         """Return what the statement returned."""
-        written = _written(self.pgresult)
-        return self.fetchall() if written is None else written
+        try:
+            return self.fetchall()
+        except psycopg.ProgrammingError:
+            if (written := _written(self.pgresult)) is None:
+                raise
+            return written
 
 
 class OwnAsyncCursor(_OwnAdapters, AsyncRawCursor[Row]):
@@ -310,8 +314,12 @@ class OwnAsyncCursor(_OwnAdapters, AsyncRawCursor[Row]):
 
     async def rows(self) -> list[Row]:
         """Async version of `rows`."""
-        written = _written(self.pgresult)
-        return await self.fetchall() if written is None else written
+        try:
+            return await self.fetchall()
+        except psycopg.ProgrammingError:
+            if (written := _written(self.pgresult)) is None:
+                raise
+            return written
 
 
 def _written(result: PGresult | None) -> list[Row] | None:
