@@ -65,7 +65,8 @@ async def test_a_signal_that_comes_after_parking_wakes_with_hints(workshop: Work
 
 
 async def test_a_signal_wakes_with_notifications_off(workshop: Workshop) -> None:
-    workshop.handle("waiting", waiting)
+    # The worker's clock runs as fast as the database answers, so minutes of it are nothing.
+    workshop.handle("waiting", waiting, timeout="1d")
     clock = ManualClock()
     worker = workshop.begin(clock)
     job_id = await workshop.start_one("waiting")

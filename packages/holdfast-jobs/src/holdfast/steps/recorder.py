@@ -226,9 +226,9 @@ def write_held(store: Store, held: Held, rows: Sequence[Row]) -> Op[Written]:
 
 def write_first(store: Store, rows: Sequence[Row]) -> Op[list[WrittenStep]]:
     """Write what was most likely not written before."""
-    (first, *others) = rows
-    if not others and isinstance(first, NewStep) and first.state == "done" and not first.marks:
-        return store.steps.append(first)
+    lone = rows[0] if len(rows) == 1 else None
+    if isinstance(lone, NewStep) and lone.state == "done" and not lone.marks:
+        return store.steps.append(lone)
     return _write(store, rows)
 
 
