@@ -97,6 +97,6 @@ def _result(contest: Contest, name: str) -> Result:
         [min(baseline)],
         against=AGAINST,
         beside={"median_of_ratios": statistics.median(ratios)},
-        floor=1.03,
+        floor=1.1,
         goal=1.01,
     )
