@@ -260,7 +260,7 @@ class Executor:
             return await self._end_in_own_transaction(job.own_transaction)
         finish = self._resolve(attempt, value)
         payloads = attempt.type.payloads
-        if payloads is not None and not 0 < len(finish.output or "") <= NEVER_LARGE:
+        if payloads is not None and (finish.next or len(finish.output or "") > NEVER_LARGE):
             await payloads.keep([finish])
         if job.function is not None:
             await self._keep_records(attempt, job.function, finish)
