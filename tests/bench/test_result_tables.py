@@ -76,7 +76,7 @@ def test_120_columns_are_enough_for_every_table(
     print_table([RESULT])
     print_peers([PEER])
     lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
-    assert sum("━━━" in line for line in lines) == 4, "tables, not lines"
+    assert sum("━━━" in line for line in lines) == 5, "tables, not lines"
     assert any("1.07" in line for line in lines)
     assert any("5 ms threads" in line for line in lines)
     assert any("lone: worker µs" in line for line in lines)
@@ -93,6 +93,6 @@ def test_markdown_has_a_column_for_each_server_and_the_rows_that_the_readme_quot
     assert "| figure | stock 15 | wheel 18 | against | floor | goal |" in shown
     cell = "21,500 jobs/s · 1.07"
     assert f"| drain_unhandled_backlog | {cell} | {cell} | only waiting | 0.7 | 0.9 |" in shown
-    assert shown.count("| graphile-worker | defaults |") == 3, "speed, cost and steps"
+    assert shown.count("| graphile-worker | defaults |") == 4, "speed, cost, steps and events"
     assert shown.count("| **holdfast** | best |") == 4, "and once more for the README"
     assert "graphile-worker (defaults, stock 15): the worker exited on its own" in shown
