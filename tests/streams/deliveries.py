@@ -11,7 +11,7 @@ from holdfast.worker.handler_threads import HandlerThreads
 from holdfast_streams import StreamEvent
 from holdfast_streams.consumer import Consumer, ConsumerDelivery
 from holdfast_streams.line_reader import HeldLine, LineReader
-from holdfast_streams.reader_store import LINES, READERS, LineToken
+from holdfast_streams.reader_store import LINES, READERS, LineToken, ReadBlock
 from holdfast_streams.stream_event import EventDecoder
 from tests.streams.scene import Scene
 
@@ -57,11 +57,14 @@ class Process:
 
     async def deliver(self) -> None:
         """Take what there is in all lines that this process believes to hold."""
+        for held, block in await self.read():
+            await self.delivery.deliver(held, block)
+
+    async def read(self) -> list[tuple[HeldLine, ReadBlock]]:
+        """Read what there is in them."""
         reader = LineReader(self._link, SystemClock())
-        for held in self.held.values():
-            block = await reader.read(held, 500)
-            if block is not None and block.upto is not None:
-                await self.delivery.deliver(held, block)
+        found = [(held, await reader.read(held, 500)) for held in self.held.values()]
+        return [(held, each) for held, each in found if each is not None and each.upto is not None]
 
     async def close(self) -> None:
         await self._link.close()

@@ -73,6 +73,21 @@ async def test_a_lease_that_still_runs_is_not_taken(
     assert second.held == {}
 
 
+async def test_what_was_parked_with_its_answer_lost_is_not_parked_again(
+    scene: Scene, processes: tuple[Process, Process]
+) -> None:
+    process, _ = processes
+    await process.claim()
+    scene.publish(1, key="a")
+    ((held, block),) = await process.read()
+    start = held.position
+    await process.delivery.give_up(held, block, "it cannot be read")
+    held.move(start)
+    with pytest.raises(LineLost):
+        await process.delivery.give_up(held, block, "it cannot be read")
+    assert len(scene.parked_events("revenue")) == 1
+
+
 class Tokenless(LineStore):
     """A planted defect: a position moves without its token."""
 

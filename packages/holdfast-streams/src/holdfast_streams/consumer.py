@@ -239,13 +239,14 @@ class ConsumerDelivery:
         failed: dict[int, str] | None = None,
         attempts: int = 0,
     ) -> Op[None]:
-        """Park what is to be parked and move the position: the last statements of a transaction. Raises: LineLost."""
+        """Move the position and park what is to be parked: the last statements of a transaction. Raises: LineLost."""
+        # First, since what a lost answer hid has been parked already.
+        if not (yield from LINES.advance(held.token, held.position, upto, held.server)):
+            raise LineLost(f"{held.mark} is read by another process")
         for place, error in (failed or {}).items():
             yield from LINES.park(held.token, "failed", [place], error, attempts, self.now())
         if behind:
             yield from LINES.park(held.token, "held", behind, now=self.now())
-        if not (yield from LINES.advance(held.token, held.position, upto, held.server)):
-            raise LineLost(f"{held.mark} is read by another process")
 
     async def _advance(self, held: HeldLine, upto: int) -> None:
         """Move past events that the consumer does not want."""

@@ -303,10 +303,10 @@ class RelayDelivery:
                 if each.place <= upto and each.id not in agreed and each.place not in parked
             ]
             after = block.upto
+        yield from self._move(held, start, upto, sent)
         yield from RELAYS.unpark(held.token, agreed)
         if lacking:
             yield from LINES.park(held.token, "held", lacking, now=self.now())
-        yield from self._move(held, start, upto, sent)
 
     def _move(
         self, held: HeldLine, start: int, end: int, sent: Sent | None, server: Instant | None = None
@@ -332,9 +332,9 @@ class RelayDelivery:
 
         def set_back() -> Op[tuple[int, int | None]]:
             found = yield from RELAYS.range_of(held.line, start, facts.position)
+            yield from self._move(held, facts.position, start, kept)
             if lost:
                 yield from LINES.park(held.token, "held", lost, now=self.now())
-            yield from self._move(held, facts.position, start, kept)
             return found
 
         count, first = await self.database.run_async(set_back())
@@ -493,12 +493,13 @@ class RelayDelivery:
         return sent_at(tail, line.sent.base, line.sent.retried)
 
     def _last(self, held: HeldLine, work: _Work, sent: Sent | None, attempts: int = 1) -> Op[None]:
-        """Park what is to be parked and move the position. Raises: LineLost."""
+        """Move the position and park what is to be parked. Raises: LineLost."""
+        # First, since what a lost answer hid has been parked already.
+        yield from self._move(held, held.position, work.upto, sent, held.server)
         for event, error in work.failed:
             yield from LINES.park(held.token, "failed", [event.place], error, attempts, self.now())
         if work.behind:
             yield from LINES.park(held.token, "held", work.behind, now=self.now())
-        yield from self._move(held, held.position, work.upto, sent, held.server)
 
     # ---- Parked events
 
