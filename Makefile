@@ -89,8 +89,12 @@ acceptance: setup ## Test whole programs: killed workers, dashboard, documentati
 
 # RECORD=docs/why/campaigns.json notes there what came of campaigns and seeds.
 RECORD ?=
-torture: setup ## Run what takes long, in an hour: campaigns of faults, seeds of the simulation, failovers, deeper tests.
+torture: setup ## Search for an hour: campaigns of faults beside seeds of the simulation, with the figures they must come to.
 	@$(BIN)/python -m tests.torture $(if $(RECORD),--record $(RECORD)) $(ARGS)
+
+.PHONY: lasting
+lasting: setup ## Run the tests that take long: failovers, a million events, races of thousands of jobs.
+	@$(BIN)/python -m tests.torture --lasting $(ARGS)
 
 .PHONY: scale
 scale: setup ## Send the same events through one database and through four, with a broker of three nodes.

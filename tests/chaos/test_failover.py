@@ -404,7 +404,7 @@ async def test_without_the_standby_few_handlers_start_in_vain_and_few_connection
     await be_without_the_standby(pair, app, tmp_path, pace, 9, **settings)
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.timeout(AWAY_S + TEST_TIMEOUT_S)
 async def test_ten_minutes_without_the_standby_cost_few_handlers_and_few_connections(
     pair: Pair, app: Holdfast, tmp_path: Path

@@ -312,7 +312,7 @@ async def test_no_limit_is_broken_and_nothing_is_left_in_a_race(course: Course, 
     assert was_reached(course, race.bounds)
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.parametrize("race", LONG_RACES.values(), ids=LONG_RACES)
 async def test_no_limit_is_broken_in_a_long_race(course: Course, race: Race) -> None:
     await run_race(course, race, LONG_JOBS)

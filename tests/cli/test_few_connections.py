@@ -150,7 +150,7 @@ def test_more_workers_than_connections_take_turns(
         assert observer.execute(EFFECTS).fetchone() == (60, 60)
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.timeout(900)
 def test_six_workers_on_20_connections_take_at_most_twice_the_time_of_one(
     private_postgres: StartPostgres, tmp_path: Path
@@ -164,7 +164,7 @@ def test_six_workers_on_20_connections_take_at_most_twice_the_time_of_one(
     assert six_s <= 2 * one_s, (one_s, six_s)
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.timeout(900)
 def test_a_hundred_workers_on_100_connections_drain_2500_jobs(
     private_postgres: StartPostgres, tmp_path: Path

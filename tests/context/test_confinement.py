@@ -443,12 +443,12 @@ async def check_everything(tenants: TwoTenants) -> None:
     await test_changes_by_ids_and_by_filter_leave_others_alone(tenants)
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 async def test_nothing_is_found_while_all_cuts_are_on(tenants: TwoTenants) -> None:
     await check_everything(tenants)
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.parametrize(("name", "part"), PARTS)
 async def test_a_cut_that_is_switched_off_is_missed(
     tenants: TwoTenants, name: str, part: str, monkeypatch: pytest.MonkeyPatch

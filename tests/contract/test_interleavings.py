@@ -32,7 +32,7 @@ from holdfast.storage.store import Store
 from tests.contract.interleaving import Orders, interleave
 from tests.contract.tables import PostgresTables
 
-# The first steps decide the order of locks; `make torture` goes deeper.
+# The first steps decide the order of locks; `make lasting` goes deeper.
 STEPS = int(os.environ.get("HOLDFAST_INTERLEAVING_STEPS", "4"))
 FAR = 4_000_000_000_000_000
 EXPECTED = (ChainNotFound, WrongState, StillReferenced)

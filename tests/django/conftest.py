@@ -16,11 +16,11 @@ def django_python() -> str:
 
 ON_SQLITE, ON_POSTGRES = (
     pytest.mark.parametrize(
-        "project", [one, pytest.param(other, marks=pytest.mark.torture)], indirect=True
+        "project", [one, pytest.param(other, marks=pytest.mark.lasting)], indirect=True
     )
     for one, other in (("sqlite", "postgresql"), ("postgresql", "sqlite"))
 )
-"""For what takes several workers: one store in every run of the tests, the other with `-m torture`."""
+"""For what takes several workers: one store in every run of the tests, the other with `-m lasting`."""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -92,7 +92,7 @@ def test_fences_grow_although_the_new_primary_has_lost_the_claims_and_its_clock_
     assert fences_back(handled) == 0
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.timeout(TORTURE_FAILOVERS * TEST_TIMEOUT_S)
 def test_twenty_failovers_lose_no_acknowledged_start(network: Network) -> None:
     scene = FailoverScene(network, PatroniCluster(network, skew_s=-10))

@@ -253,7 +253,7 @@ def counted(op: Op[T], names: list[str]) -> Op[T]:
         return result
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 def test_a_hundred_thousand_are_counted_in_one_read_and_cancelled(scene: GroupScene) -> None:
     began = time.perf_counter()
     group = scene.start(list(range(LARGE)), on_complete="whole")
@@ -274,7 +274,7 @@ def test_a_hundred_thousand_are_counted_in_one_read_and_cancelled(scene: GroupSc
     assert (scene.app.chains.get(group).state, scene.followed) == ("cancelled", [])
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 def test_one_job_follows_a_hundred_thousand_and_any_of_them_are_counted_in_one_read(
     scene: GroupScene,
 ) -> None:

@@ -1,4 +1,4 @@
-"""How fast a handler can emit, and how soon a reader in another process has it; `pytest -s -m torture` prints both."""
+"""How fast a handler can emit, and how soon a reader in another process has it; `pytest -s -m lasting` prints both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast_output import add_output
 
-pytestmark = pytest.mark.torture
+pytestmark = pytest.mark.lasting
 
 BURST = 50_000
 PACED = 1_000

@@ -133,7 +133,7 @@ async def test_each_due_time_starts_one_job_though_a_process_is_killed_in_the_mi
     fleet.app.close()
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.parametrize("killed", [False, True])
 async def test_ten_thousand_due_in_the_same_second_are_started_within_five(
     url: str, tmp_path: Path, killed: bool
@@ -198,7 +198,7 @@ def count_transactions(url: str) -> int:
     return int(row[0])
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 async def test_a_hundred_thousand_schedules_cost_an_idle_worker_no_more_than_none(
     url: str, tmp_path: Path
 ) -> None:

@@ -86,6 +86,10 @@ def main() -> int:
         return show(simulate(make_plan(given.seed, given.jobs)), given.trace)
     if given.planted is not None:
         names = list(planted.DEFECTS) if given.planted == "all" else given.planted.split(",")
+        if unknown := sorted({*names} - planted.DEFECTS.keys()):
+            parser.error(
+                f"no defect is named {', '.join(unknown)}; there are {', '.join(planted.DEFECTS)}"
+            )
         return find_planted(names, given.most, given.processes)
     first, end = (int(each) for each in given.seeds.split(":"))
     summary = run_seeds(range(first, end), given.jobs, given.processes, given.within)

@@ -1,7 +1,7 @@
 """The plan of a run: which jobs are started when, and what goes wrong when. All of it follows from the seed."""
 
 import random
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -70,6 +70,8 @@ class Plan(msgspec.Struct, frozen=True):
     slots: int
     types: list[str]
     """What its workers work on."""
+    one_by_one: int
+    """Every so many jobs one is started in a request of its own; the others of a transaction share one."""
     jobs: list[PlannedJob]
     faults: list[PlannedFault]
     events: list[PlannedEvent] = []
@@ -100,46 +102,106 @@ NEEDS = {"join": ("part",), "spread": ("join", "part"), "function": ("work",)}
 """What a type starts itself."""
 
 
+CALM_EVERY = 8
+"""Of so many seeds there is one whose jobs come over a while; in the others they come in a rush."""
+
+
+class Pace(NamedTuple):
+    """How much of what there is, and how closely it follows."""
+
+    types: tuple[int, int]
+    work: int
+    """How often there is plain work beside each of the others."""
+    spreads_s: tuple[float, ...]
+    moments: tuple[int, ...]
+    """In so many moments jobs are started."""
+    ms: tuple[int, ...]
+    fails: tuple[int, ...]
+    one_by_one: int
+    cancelled: float
+    undone: float
+    slots: tuple[int, ...]
+    processes: tuple[int, ...]
+    faults: tuple[int, int]
+    faults_s: float
+    """So long after the last jobs may have been started faults begin."""
+
+
+CALM = Pace(
+    types=(2, 5),
+    work=1,
+    spreads_s=(0.3, 1, 2.5),
+    moments=(2, 4, 8),
+    ms=(0, 1, 5, 20, 80, 300),
+    fails=(0, 0, 0, 0, 1, 2),
+    one_by_one=5,
+    cancelled=0.05,
+    undone=0.06,
+    slots=(3, 5, 10),
+    processes=(2, 2, 3),
+    faults=(4, 8),
+    faults_s=1.5,
+)
+RUSH = Pace(
+    types=(1, 2),
+    work=6,
+    spreads_s=(0.1, 0.4),
+    moments=(1, 2),
+    ms=(0, 0, 5, 80),
+    fails=(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1),
+    one_by_one=25,
+    cancelled=0.02,
+    undone=0.02,
+    slots=(10, 20),
+    processes=(2,),
+    faults=(3, 4),
+    faults_s=0.5,
+)
+
+
 def make_plan(seed: int, jobs: int = 50) -> Plan:
     """Return the plan of a seed.
 
     A seed has some of the types, not all: more of one kind meet each other, and every claim looks for fewer.
     """
     draw = random.Random(f"plan {seed}")
-    types = ["work", *draw.sample(OTHERS, draw.randint(2, 5))]
-    spread_s = draw.choice((0.3, 1, 2.5))
-    moments = [draw.uniform(0, spread_s) for _ in range(draw.choice((2, 4, 8)))]
+    pace = RUSH if seed % CALM_EVERY else CALM
+    types = ["work", *draw.sample(OTHERS, draw.randint(*pace.types))]
+    spread_s = draw.choice(pace.spreads_s)
+    moments = [draw.uniform(0, spread_s) for _ in range(draw.choice(pace.moments))]
     planned: list[PlannedJob] = []
-    left = {each: MOST.get(each, jobs) for each in types}
+    left = {each: MOST.get(each, 2 * jobs) for each in types}
+    often = {**TYPES, "work": pace.work}
     while sum(each.count for each in planned) < jobs:
-        weights = [TYPES[each] if left[each] else 0 for each in types]
+        weights = [often[each] if left[each] else 0 for each in types]
         (type,) = draw.choices(types, weights)
         left[type] -= 1
-        planned.append(_job(draw, len(planned), type, draw.choice(moments)))
-    processes = draw.choice((2, 2, 3))
-    ends = spread_s + 1.5
-    faults = [_fault(draw, draw.uniform(0.05, ends), processes) for _ in range(draw.randint(4, 8))]
-    has_standby = seed % 4 == 2
+        planned.append(_job(draw, pace, len(planned), type, draw.choice(moments)))
+    processes = draw.choice(pace.processes)
+    ends, count = spread_s + pace.faults_s, draw.randint(*pace.faults)
+    faults = [_fault(draw, draw.uniform(0.02, ends), processes) for _ in range(count)]
+    has_standby = seed % 5 == 2
     if has_standby:
         faults = [_with_standby(each) for each in faults]
     return Plan(
         seed,
         processes,
-        draw.choice((3, 5, 10)),
+        draw.choice(pace.slots),
         sorted({*types, *(more for each in types for more in NEEDS.get(each, ()))}),
+        pace.one_by_one,
         sorted(planned, key=lambda each: (each.at, each.undone)),
         sorted(faults, key=lambda each: each.at),
-        events=_events(draw, spread_s) if seed % 4 == 1 else [],
-        has_cycles=seed % 4 == 0,
+        events=_events(draw, spread_s) if seed % 5 == 1 else [],
+        has_cycles=seed % 5 == 0,
         has_hints=draw.random() < 0.5,
         has_standby=has_standby,
     )
 
 
-def _job(draw: random.Random, number: int, type: str, at: float) -> PlannedJob:
-    ms = draw.choice((0, 1, 5, 20, 80, 300) if type not in ("chain", "function") else (0, 5, 80))
-    fails = draw.choice((0, 0, 0, 0, 1, 2)) if type != "long" else 0
-    is_cancelled = draw.random() < 0.05
+def _job(draw: random.Random, pace: Pace, number: int, type: str, at: float) -> PlannedJob:
+    ms = draw.choice(pace.ms if type not in ("chain", "function") else (0, 5, 80))
+    fails = draw.choice(pace.fails) if type != "long" else 0
+    is_cancelled = draw.random() < pace.cancelled
     return PlannedJob(
         number,
         at,
@@ -149,7 +211,7 @@ def _job(draw: random.Random, number: int, type: str, at: float) -> PlannedJob:
         links=draw.randint(1, 3) if type == "chain" else 0,
         key=draw.choice("abc") if type in ("limited", "ordered", "function") else "",
         parts=draw.randint(1, 4) if type in ("join", "spread") else 0,
-        undone=draw.random() < 0.06,
+        undone=draw.random() < pace.undone,
         cancel_after=draw.uniform(0.01, 3) if is_cancelled else 0.0,
     )
 

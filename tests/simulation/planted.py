@@ -296,6 +296,7 @@ DEFECTS: Mapping[str, Defect] = {
     "return-without-token": Defect(
         "an attempt is given back without its token",
         edited(("job_finish_return", "and holdfast_queue.token = x.token", "")),
+        is_rare=True,
     ),
     "fence-by-worker": Defect(
         "a worker may end a job that it has claimed again",
@@ -355,7 +356,6 @@ DEFECTS: Mapping[str, Defect] = {
     "hints-only": Defect(
         "jobs are looked for only after a hint",
         patched(PollBackoff, "poll_s", lambda self, random: 1e6),
-        is_rare=True,
     ),
     "continuation-after-the-commit": Defect(
         "the next job of a chain is written after the end of the last one", _continue_later
@@ -405,7 +405,6 @@ DEFECTS: Mapping[str, Defect] = {
     "fan-in-by-an-old-look": Defect(
         "an end opens what waited for nothing else when it was sent, not when it is written",
         _look_before_fan_in,
-        is_rare=True,
     ),
     "handler-past-its-lease": Defect(
         "a handler runs on when its lease can no longer be relied on",

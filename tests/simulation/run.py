@@ -46,8 +46,6 @@ select exists (select 1 from holdfast_queue)
                 where p.position <> n.place)
 """
 INPUT = ("number", "ms", "fails", "links", "key", "parts")
-ONE_BY_ONE = 5
-"""Every so many jobs one is started in a request of its own; the others of a transaction share one."""
 COLLECTED_EVERY = 4
 """So many runs are left behind together: what they have in common is passed over once."""
 WEATHER = ("cut", "lost_answers", "swallow", "slow")
@@ -295,7 +293,7 @@ class Simulation:
                         parts = [{"part": each, "ms": job.ms} for each in range(job.parts)]
                         blockers = await app.start_many(tx, workload.part, parts)
                         await app.start(tx, job.type, input, id=id, blockers=blockers)
-                    elif job.number % ONE_BY_ONE:
+                    elif job.number % self.plan.one_by_one:
                         alike.append(Start(job.type, input, id=id))
                     else:
                         await app.start(tx, job.type, input, id=id)

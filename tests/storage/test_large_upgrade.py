@@ -116,7 +116,7 @@ def large_database(
         file.close()
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.parametrize("kind", ["postgres_url", "absent_sqlite_url"])
 def test_no_start_waits_long_for_the_migrations_since_the_last_release(
     kind: str, request: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

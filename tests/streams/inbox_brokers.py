@@ -93,13 +93,13 @@ CROSSED = [("postgres", "redis"), ("sqlite", "nats")]
 def _pairs(always: list[tuple[str, str]], tortured: list[tuple[str, str]]) -> pytest.MarkDecorator:
     params = [
         *(pytest.param(*each, id="-".join(each)) for each in always),
-        *(pytest.param(*each, id="-".join(each), marks=pytest.mark.torture) for each in tortured),
+        *(pytest.param(*each, id="-".join(each), marks=pytest.mark.lasting) for each in tortured),
     ]
     return pytest.mark.parametrize(("url", "broker_kind"), params, indirect=["url"])
 
 
 PAIRS = _pairs(STRAIGHT, CROSSED)
-"""Each store and each broker once, because what reads a broker knows of no store; the rest with `-m torture`."""
+"""Each store and each broker once, because what reads a broker knows of no store; the rest with `-m lasting`."""
 
 CROSSED_PAIRS = _pairs(CROSSED, [*STRAIGHT, ("other_postgres", "redis")])
 """The other way round, for tests of processes that are killed: so each pair is in every run of the tests."""

@@ -17,7 +17,7 @@ from tests.streams.scene import Scene
 from tests.support.hosts import Host, Network, require_hosts
 from tests.support.until import TEST_TIMEOUT_S, until
 
-pytestmark = [pytest.mark.torture, pytest.mark.timeout(4 * TEST_TIMEOUT_S)]
+pytestmark = [pytest.mark.lasting, pytest.mark.timeout(4 * TEST_TIMEOUT_S)]
 
 APPLICATION = """
 import os

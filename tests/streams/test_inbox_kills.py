@@ -166,7 +166,7 @@ async def test_webhooks_sent_three_times_each_to_a_server_that_is_killed_count_o
     await inbox.app.aclose()
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.timeout(1800)
 async def test_a_thousand_webhooks_sent_three_times_each(inbox: InboxScene, tmp_path: Path) -> None:
     assert await post_thrice_each(tmp_path, inbox, 1_000, kill_after=250) >= 10
@@ -242,7 +242,7 @@ async def test_a_message_that_kills_its_process_is_parked_after_some_tries(
     await inbox.app.aclose()
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.timeout(1800)
 async def test_a_hundred_thousand_messages_with_a_worker_killed_every_three_seconds(
     postgres_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

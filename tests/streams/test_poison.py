@@ -125,7 +125,7 @@ def take(events: list[StreamEvent], tx) -> None:
 """
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.timeout(180)
 async def test_an_event_that_kills_its_process_is_parked_and_kills_one_when_it_is_retried(
     scene: Scene, tmp_path: Path

@@ -112,7 +112,7 @@ async def test_sums_are_exact_however_often_processes_are_killed(
     scene.app.close()
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.timeout(1800)
 async def test_sums_of_a_million_events_are_exact_with_a_kill_every_two_seconds(
     postgres_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

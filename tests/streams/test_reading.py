@@ -148,7 +148,7 @@ async def test_an_open_transaction_delays_nothing_but_the_lines_that_it_has_publ
     storm.app.close()
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 async def test_a_transaction_that_is_open_for_ten_minutes_delays_nobody_else(
     database_url: str,
 ) -> None:

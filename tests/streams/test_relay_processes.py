@@ -140,12 +140,12 @@ def on(url: str, broker: str, *marks: pytest.MarkDecorator) -> ParameterSet:
     ("url", "broker"),
     [
         on("postgres", "jetstream"),
-        on("other_postgres", "jetstream", pytest.mark.torture),
-        on("sqlite", "jetstream", pytest.mark.torture),
+        on("other_postgres", "jetstream", pytest.mark.lasting),
+        on("sqlite", "jetstream", pytest.mark.lasting),
         on("postgres", "redis"),
         on("other_postgres", "redis"),
-        on("sqlite", "redis", pytest.mark.torture),
-        on("postgres", "forgetful redis", pytest.mark.torture),
+        on("sqlite", "redis", pytest.mark.lasting),
+        on("postgres", "forgetful redis", pytest.mark.lasting),
         on("sqlite", "forgetful redis"),
     ],
     indirect=["url"],
@@ -230,7 +230,7 @@ async def make_stream(to: JetStream) -> None:
     assert made["config"]["duplicate_window"] == 1_000_000_000, made
 
 
-@pytest.mark.torture
+@pytest.mark.lasting
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("version", ["ours", "other"])
 async def test_the_full_storm(

@@ -14,7 +14,7 @@ from tests.support.process import PostgresProcess
 from tests.worker.workshop import Workshop
 
 ALWAYS = tuple(Path(__file__).parents[1] / each for each in ("chaos", "failover", "streams"))
-"""The folders whose tests are all asked; elsewhere those that are marked `torture`."""
+"""The folders whose tests are all asked; elsewhere those that are marked `lasting`."""
 STARTED = pytest.StashKey[list[PostgresProcess]]()
 """The servers that a test has started for itself."""
 
@@ -39,7 +39,7 @@ def is_asked(item: pytest.Item) -> bool:
     if item.get_closest_marker("breaks_laws"):
         return False
     is_within = any(item.path.is_relative_to(each) for each in ALWAYS)
-    return is_within or item.get_closest_marker("torture") is not None
+    return is_within or item.get_closest_marker("lasting") is not None
 
 
 def check_left_behind(item: pytest.Function) -> int:

@@ -107,11 +107,11 @@ async def double_later(number: int) -> int:
 
 ON_SQLITE, ON_POSTGRES = (
     pytest.mark.parametrize(
-        "holdfast_url", [one, pytest.param(other, marks=pytest.mark.torture)], indirect=True
+        "holdfast_url", [one, pytest.param(other, marks=pytest.mark.lasting)], indirect=True
     )
     for one, other in (("sqlite", "postgres"), ("postgres", "sqlite"))
 )
-"""Where each function dies everywhere in every run of the tests; on the other store it does so with `-m torture`."""
+"""Where each function dies everywhere in every run of the tests; on the other store it does so with `-m lasting`."""
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from tests.cli.conftest import run as run
 from tests.cli.conftest import scene as scene
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.torture)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.lasting)])
 def url(request: pytest.FixtureRequest) -> str:
-    """The address of a store: the view knows of neither, so most is seen on one, and with `-m torture` on the other."""
+    """The address of a store: the view knows of neither, so most is seen on one, and with `-m lasting` on the other."""
     found: str = request.getfixturevalue(f"{request.param}_url")
     return found

@@ -1,4 +1,4 @@
-"""Runs what takes long: `make torture`. Exit 1 if a part failed, or its figures fall short of what they must be.
+"""Runs what takes long: `make torture`, `make lasting`. Exit 1 if a part failed, or the figures fall short.
 
 What each part says, and the journals of campaigns, are in build/torture. With `--record FILE`, campaigns and seeds note
 there what came of them.
@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from tests.torture.figures import shortfalls
-from tests.torture.parts import SEEDS, Part, make_lanes, may_mount
+from tests.torture.parts import SEEDS, Part, make_lanes, make_lasting, may_mount
 
 FOLDER = Path("build/torture")
 
@@ -32,11 +32,14 @@ def main() -> int:
     parser.add_argument("--record", metavar="FILE", help="where campaigns and seeds are noted")
     parser.add_argument("--only", default="", help="parts to run, by their beginnings")
     parser.add_argument("--list", action="store_true", help="print the parts")
+    parser.add_argument("--lasting", action="store_true", help="run the tests that take long")
     given = parser.parse_args()
     chosen = tuple(given.only.split(","))
     lanes = [
         [each for each in lane if each.name.startswith(chosen)]
-        for lane in make_lanes(given.scale, given.seed, given.record)
+        for lane in (
+            [make_lasting()] if given.lasting else make_lanes(given.scale, given.seed, given.record)
+        )
     ]
     if given.list:
         print(
@@ -55,7 +58,7 @@ def main() -> int:
     for each in (part for lane in lanes for part in lane):
         if codes[each.name] and each.again is not None:
             codes[each.name] = run_part(each._replace(words=each.again, name=f"{each.name}-again"))
-    found = [] if given.only else list(judge(given.scale))
+    found = [] if given.only or given.lasting else list(judge(given.scale))
     failed = [name for name, code in codes.items() if code]
     for text in (*(f"{name} failed: see {log_of(name)}" for name in failed), *found):
         print(text)

@@ -1,12 +1,13 @@
-"""The parts of `make torture`, in lanes that run beside one another.
+"""The parts of `make torture`, in two lanes that run beside one another, and those of `make lasting`.
 
 Campaigns of faults come one after the other, because each measures recoveries: 38 minutes of faults, and some to start
-and to drain. One fills a disk, in a mount namespace of its own, and is left out where none can be mounted. The tests
-that are marked run beside them, wherever they are. Seeds of the simulation take what is left of the processors, and end
-with the hour, however many they are by then: `figures` says what is missing.
+and to drain. One fills a disk, in a mount namespace of its own, and is left out where none can be mounted. Seeds of the
+simulation take what is left of the processors, and end with the hour, however many they are by then: `figures` says
+what is missing.
 
 A minute of the campaign on PostgreSQL takes 40 to 50 s of processor time, so that they take half an hour of the
-two hours that two processors have in one; a seed takes 0.2 s.
+two hours that two processors have in one; a seed takes 0.07 s. Tests that take long would leave too little to the
+seeds, and run by themselves, wherever they are.
 """
 
 import shlex
@@ -28,7 +29,7 @@ ON_A_SMALL_DISK = ("unshare", "--mount", "sh", "-c", f'{shlex.join(MOUNT)} && ex
 
 FILLED = ("--postgres", "--disk", DISK, "--every", "2")
 
-MARKED = ("-m", "torture", "tests", "apps")
+MARKED = ("-m", "lasting", "tests", "apps")
 """No folders are named, so that none is forgotten."""
 
 DEEPER = ("tests/contract/test_interleavings.py", "tests/model")
@@ -80,10 +81,6 @@ def make_lanes(scale: float, seed: int, record: str | None) -> Sequence[Sequence
         kept = ("--keep", f"build/torture/campaign-{name}")
         return Part(f"campaign-{name}", (*within, *CHAOS, *words, *lasting, *kept, *recorded))
 
-    def tests(name: str, *words: str, **environment: str) -> Part:
-        cache = ("-o", f"cache_dir=build/torture/{name}.cache")
-        return Part(name, (*PYTEST, "--timeout", "1800", *cache, *words), environment)
-
     def seeds(name: str, *words: str) -> Part:
         return Part(name, (*SIMULATION, *words), nice=19)
 
@@ -99,14 +96,21 @@ def make_lanes(scale: float, seed: int, record: str | None) -> Sequence[Sequence
             campaign("sqlite", 150),
         ),
         (
-            tests("marked", *MARKED),
-            tests(
-                "deeper", *DEEPER, HOLDFAST_INTERLEAVING_STEPS="6", HOLDFAST_MODEL_EXAMPLES="300"
-            ),
-            tests("larger", *LARGER, HOLDFAST_SATURATED_JOBS="1000000", HOLDFAST_TURNS="20000"),
-        ),
-        (
             seeds("planted", "--planted"),
             seeds("seeds", "--seeds", range, *within, "-o", "json", *recorded),
         ),
+    )
+
+
+def make_lasting() -> Sequence[Part]:
+    """Return the tests that take long, which have the machine to themselves."""
+
+    def tests(name: str, *words: str, **environment: str) -> Part:
+        cache = ("-o", f"cache_dir=build/torture/{name}.cache")
+        return Part(name, (*PYTEST, "--timeout", "1800", *cache, *words), environment)
+
+    return (
+        tests("marked", *MARKED),
+        tests("deeper", *DEEPER, HOLDFAST_INTERLEAVING_STEPS="6", HOLDFAST_MODEL_EXAMPLES="300"),
+        tests("larger", *LARGER, HOLDFAST_SATURATED_JOBS="1000000", HOLDFAST_TURNS="20000"),
     )

@@ -1,4 +1,4 @@
-"""What is put off to `make torture` is run there, and what that must come to is held against its figures."""
+"""What is put off to `make lasting` is run there, and `make torture` is held against its figures."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.torture.figures import shortfalls
-from tests.torture.parts import MARKED, SEEDS, make_lanes
+from tests.torture.parts import MARKED, SEEDS, make_lanes, make_lasting
 
 ROOT = Path(__file__).parents[2]
 GREEN: dict[str, Any] = {
@@ -32,13 +32,13 @@ GREEN: dict[str, Any] = {
 SOUND = {"seeds": SEEDS, "failed": 0, "fewest_jobs": 50, "fewest_faults": 4}
 
 
-def test_no_marked_test_is_outside_of_what_torture_runs() -> None:
-    roots = [ROOT / each for each in MARKED if not each.startswith("-") and each != "torture"]
+def test_no_marked_test_is_outside_of_what_make_lasting_runs() -> None:
+    roots = [ROOT / each for each in MARKED if not each.startswith("-") and each != "lasting"]
     marked = [
         path
         for folder in ("tests", "apps", "packages", "docs")
         for path in (ROOT / folder).rglob("*.py")
-        if re.search(r"mark\.torture\b", path.read_text("utf-8"))
+        if re.search(r"mark\.lasting\b", path.read_text("utf-8"))
     ]
     assert len(marked) > 10
     assert [path for path in marked if not any(path.is_relative_to(each) for each in roots)] == []
@@ -46,12 +46,12 @@ def test_no_marked_test_is_outside_of_what_torture_runs() -> None:
 
 def test_the_makefile_names_no_marked_tests_of_its_own() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    assert "-m torture" not in makefile
+    assert "-m lasting" not in makefile
     assert "tests.torture" in makefile
 
 
 def test_each_part_has_a_name_of_its_own_and_records_only_when_asked() -> None:
-    parts = [part for lane in make_lanes(1, 1, None) for part in lane]
+    parts = [*make_lasting(), *(part for lane in make_lanes(1, 1, None) for part in lane)]
     assert len({each.name for each in parts}) == len(parts)
     assert not any("--record" in each.words for each in parts)
     recorded = [part for lane in make_lanes(1, 1, "file") for part in lane if "file" in part.words]

@@ -54,7 +54,7 @@ def test_a_server_of_the_test_s_own_is_asked_while_it_runs(private_postgres: Any
 def test_all_tests_of_dying_processes_are_asked_but_those_that_break_laws_on_purpose() -> None:
     assert is_asked(item_of("chaos/test_any.py"))
     assert is_asked(item_of("streams/test_any.py"))
-    assert is_asked(item_of(marks=("torture",)))
+    assert is_asked(item_of(marks=("lasting",)))
     assert not is_asked(item_of())
     assert not is_asked(item_of("/checkouts/streams/tests/verify/test_any.py"))
     assert not is_asked(item_of("chaos/test_any.py", marks=("breaks_laws",)))
