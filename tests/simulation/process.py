@@ -209,6 +209,7 @@ class Process:
         if self.world.random.random() < 0.3:
             first, second = second, first
         first.is_paused = False
+        call_later(0, self._server.serve_waiting)
         call_later(self.world.random.uniform(0, 0.05), setattr, second, "is_paused", False)
         self.world.note(f"{self.name} goes on")
 

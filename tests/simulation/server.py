@@ -294,9 +294,18 @@ class Server:
         session.is_over = True
         if self._holder is session:
             self._holder = None
+        self.serve_waiting()
+
+    def serve_waiting(self) -> None:
+        """Execute what waits for the lock, but begin no transaction of a process that is paused: it would hold it."""
+        left: deque[tuple[float, Request]] = deque()
         while self._waiting and self._holder is None:
-            _, request = self._waiting.popleft()
-            self._execute(request)
+            until, request = self._waiting.popleft()
+            if request.session is not None and request.comes_from_paused:
+                left.append((until, request))
+            else:
+                self._execute(request)
+        self._waiting.extendleft(reversed(left))
 
     def _give_up_waiting(self) -> None:
         while self._waiting and self._waiting[0][0] <= self.world.now:
@@ -402,6 +411,11 @@ class Request:
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._database = database
         self._loop: Any = asyncio.get_running_loop()
+
+    @property
+    def comes_from_paused(self) -> bool:
+        """Whether its process is stopped."""
+        return bool(self._loop.is_paused)
 
     def answer(self, result: Any, error: BaseException | None) -> None:
         """Send the answer back; at the server."""
