@@ -123,7 +123,11 @@ def results_of(seeds: range, jobs: int, processes: int, within_s: float) -> Iter
 
 def run_seed(jobs: int, seed: int) -> Result:
     """Run one seed, and return its trace only if it has failed."""
-    result = simulate(make_plan(seed, jobs))
+    try:
+        result = simulate(make_plan(seed, jobs))
+    except Exception as error:
+        error.add_note(f"in seed {seed}")
+        raise
     return result if result.breaches else result.without_trace()
 
 

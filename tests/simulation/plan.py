@@ -96,6 +96,8 @@ TYPES = {
 }
 """The types that are started, and how often beside the others."""
 OTHERS = sorted({*TYPES} - {"work"})
+SLOW = {"chain": (0, 5, 80), "function": (0, 5, 80, 600), "long": (2_200, 2_500)}
+"""Of types whose time adds up or has to be long: what it may be."""
 MOST = {"long": 3, "rated": 8, "function": 8}
 """Of types that take their time: so many in a seed, or little else would be left when the faults are over."""
 NEEDS = {"join": ("part",), "spread": ("join", "part"), "function": ("work",)}
@@ -199,14 +201,14 @@ def make_plan(seed: int, jobs: int = 50) -> Plan:
 
 
 def _job(draw: random.Random, pace: Pace, number: int, type: str, at: float) -> PlannedJob:
-    ms = draw.choice(pace.ms if type not in ("chain", "function") else (0, 5, 80))
+    ms = draw.choice(SLOW.get(type) or pace.ms)
     fails = draw.choice(pace.fails) if type != "long" else 0
     is_cancelled = draw.random() < pace.cancelled
     return PlannedJob(
         number,
         at,
         type,
-        ms=draw.choice((2_200, 2_500)) if type == "long" else ms,
+        ms=ms,
         fails=fails,
         links=draw.randint(1, 3) if type == "chain" else 0,
         key=draw.choice("abc") if type in ("limited", "ordered", "function") else "",

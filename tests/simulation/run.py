@@ -29,7 +29,7 @@ from tests.simulation.history import History
 from tests.simulation.laws import check
 from tests.simulation.plan import Plan, PlannedEvent, PlannedFault, PlannedJob
 from tests.simulation.process import Hints, Process
-from tests.simulation.server import LOST, Server, SimulatedDatabase
+from tests.simulation.server import LOCK_WAIT_S, LOST, Server, SimulatedDatabase
 from tests.simulation.world import SimulatedLoop, World
 
 QUIET_S = 120.0
@@ -207,6 +207,8 @@ class Simulation:
             world.run_until(world.now + 0.1)
         world.note("drained" if is_drained else "not drained")
         self._end_processes()
+        # What an operator or producer still has open is not for the laws to meet.
+        world.run_until(world.now + LOCK_WAIT_S, lambda: not self.server.is_busy)
         breaches = check(self, is_drained)
         return Result(
             seed=plan.seed,

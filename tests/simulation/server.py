@@ -333,6 +333,11 @@ class Server:
             self._before_lazy = None
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a transaction of several requests is open."""
+        return self._holder is not None
+
+    @property
     def is_cut_off(self) -> bool:
         """Whether it has lost its standby."""
         return self._standby is not None

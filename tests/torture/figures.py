@@ -18,24 +18,16 @@ REAPER_INTERVAL = 0.25
 ASYNCHRONOUS = ", asynchronous standby"
 """A database that may lose with its primary what it acknowledged, by its name."""
 
-LEFT_TO_FAILOVER = ("lost_by_failover", "events_lost_by_failover", "free_restart_p99_s")
-"""What is not held against it: many jobs whose end was lost are taken back at once, and run one after the other."""
+LEFT_TO_FAILOVER = ("lost_by_failover", "events_lost_by_failover")
+"""What is not held against it."""
 
 OWN_KINDS = {"standby": "promote", "small disk": "full_disk"}
 """The fault that a campaign on such a database is there for, by the end of its name."""
-
-LONGEST_HANDLER = 1.5
-"""The longest handlers of campaigns take so many leases."""
 
 
 def allowed_recovery_s(lease_s: float) -> float:
     """Return how long after its worker's death a job may be due again."""
     return lease_s * (1 + REAPER_INTERVAL) + RECOVERY_S
-
-
-def allowed_restart_s(lease_s: float) -> float:
-    """Return how long after it a job may start again, with a worker that is free for it: once a handler has ended."""
-    return allowed_recovery_s(lease_s) + lease_s * LONGEST_HANDLER
 
 
 def shortfalls(
@@ -82,10 +74,6 @@ def _broken(campaign: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {campaign[figure]} {figure.replace('_', ' ')}"
     if campaign["duplicates"] != campaign["duplicates_explained"]:
         yield f"{name}: {campaign['duplicates_explained']} of {campaign['duplicates']} duplicates explained"
-    lease_s = campaign["plan"]["lease_s"]
-    for figure, allowed in (
-        ("recovery_p99_s", allowed_recovery_s(lease_s)),
-        ("free_restart_p99_s", allowed_restart_s(lease_s)),
-    ):
-        if (campaign[figure] or 0) > allowed and figure not in left_out:
-            yield f"{name}: {figure} is {campaign[figure]}, beyond {allowed}"
+    allowed = allowed_recovery_s(campaign["plan"]["lease_s"])
+    if (campaign["recovery_p99_s"] or 0) > allowed:
+        yield f"{name}: recovery_p99_s is {campaign['recovery_p99_s']}, beyond {allowed}"
