@@ -296,7 +296,6 @@ DEFECTS: Mapping[str, Defect] = {
     "return-without-token": Defect(
         "an attempt is given back without its token",
         edited(("job_finish_return", "and holdfast_queue.token = x.token", "")),
-        is_rare=True,
     ),
     "fence-by-worker": Defect(
         "a worker may end a job that it has claimed again",
@@ -341,6 +340,7 @@ DEFECTS: Mapping[str, Defect] = {
     "no-heartbeat-in-a-drain": Defect(
         "leases are not renewed any more once a worker is to end",
         patched(worker.Worker, "_end_work", _end_work_without_heartbeat),
+        is_rare=True,
     ),
     "slot-without-record": Defect(
         "a slot of a cycle is taken by everyone who looks",
@@ -422,7 +422,7 @@ DEFECTS: Mapping[str, Defect] = {
         is_rare=True,
     ),
     "signal-unheard": Defect(
-        "a signal wakes nobody", patched(SqliteSignalStore, "append", _append_only), is_rare=True
+        "a signal wakes nobody", patched(SqliteSignalStore, "append", _append_only)
     ),
     "position-apart": Defect(
         "a consumer's position is committed after its rows, not with them",
