@@ -302,9 +302,9 @@ class Campaign:
     def _sample(self) -> None:
         at = now()
         self.target.probe()
+        found = read_progress(self.target)
         if now() - at > self.plan.lease_s / 4:
             self._note_stall(at)
-        found = read_progress(self.target)
         self.samples.append(CampaignSample(at, *(found or (None,) * 4)))
 
 
