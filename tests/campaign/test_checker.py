@@ -308,6 +308,15 @@ def test_recovery_begins_with_the_first_death_after_the_start() -> None:
     assert [(each.fault, each.seconds) for each in verdict.recoveries] == [(2, 3.0)]
 
 
+@pytest.mark.parametrize(("is_lossy", "expected"), [(True, 1.5), (False, 2.5)])
+def test_recovery_begins_again_with_a_failover_that_may_have_lost_it(
+    is_lossy: bool, expected: float
+) -> None:
+    promoted = FaultRecord(2, "promote", 4.0, 4.5, is_outage=True, is_lossy=is_lossy)
+    verdict = judge(*taken_over(kill(3.0), promoted), LEASE_S)
+    assert verdict.recovery_p99_s == expected
+
+
 def test_a_job_that_its_worker_gave_back_has_not_been_recovered() -> None:
     told, left = taken_over(kill(3.0))
     left.reaps.clear()

@@ -11,7 +11,7 @@ from docs._ext.reference.campaigns import FILE, seeds
 from holdfast_chaos.campaign import CampaignPlan
 from holdfast_chaos.record import read_records
 from tests.docs.snippets import ROOT
-from tests.torture.figures import allowed_recovery_s, allowed_restart_s
+from tests.torture.figures import ASYNCHRONOUS, allowed_recovery_s, allowed_restart_s
 
 _NAMED = re.compile(r"`(test_\w+)`")
 
@@ -45,8 +45,11 @@ def test_the_last_campaigns_recovered_in_time() -> None:
     late = [
         each["store"]
         for each in campaigns
-        if each["recovery_p99_s"] > allowed_recovery_s(lease_s)
-        or each["free_restart_p99_s"] > allowed_restart_s(lease_s)
+        if (each["recovery_p99_s"] or 0) > allowed_recovery_s(lease_s)
+        or (
+            (each["free_restart_p99_s"] or 0) > allowed_restart_s(lease_s)
+            and not each["store"].endswith(ASYNCHRONOUS)
+        )
     ]
     assert late == []
 

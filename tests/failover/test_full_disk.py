@@ -43,6 +43,8 @@ def test_a_full_disk_loses_nothing(
     found = result_of(done)
     assert (found["verdict"], found["broken"], found["lost"]) == ("green", [], 0)
     assert found["faults"]["full_disk"] >= 2
+    # Its record takes the place of no other's.
+    assert found["store"].endswith(", small disk") == bool(words)
     logs = "".join(each.read_text(errors="replace") for each in kept.glob("*.log"))
     assert "disk is full" in logs or "No space left on device" in logs
     assert not list(small_disk.iterdir())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import pytest
@@ -37,7 +37,10 @@ from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run_async
 from holdfast.storage.postgres.database import PostgresDatabase
 from tests.scheduler.scene import ManualClock, Recorder
+from tests.support.links import DisturbedDatabase
 from tests.support.until import until
+
+T = TypeVar("T")
 
 DAY = 86_400
 AGES = Ages(chains=30, dead_letters=90, runs=30)
@@ -459,6 +462,37 @@ async def test_workers_that_an_earlier_tick_marked_as_vanished_may_still_come_ba
 
 
 HOUR_US = 3_600_000_000
+
+
+async def test_what_expires_by_a_jump_after_the_look_of_a_tick_is_not_taken_back(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    await _start(database, clock, 1)
+    (job,) = await _claim(database, clock, "w-2")
+    ahead = [0]
+
+    class JumpAfterTheLook:
+        async def around(self, purpose: str, call: Callable[[], Awaitable[T]]) -> T:
+            found = await call()
+            if reaper.has_looked:
+                ahead[0] = HOUR_US
+            return found
+
+    class LookingReaper(ReaperRunner):
+        @property
+        def has_looked(self) -> bool:
+            return self._guard is not None and self._guard.looked_at is not None
+
+    reaper = LookingReaper(database.store, 100, 3)
+    jumping: Any = DisturbedDatabase(database, JumpAfterTheLook())
+    tick = Tick(
+        jumping, [reaper], "w-1", clock=clock, observer=recorder, now=lambda: clock.now() + ahead[0]
+    )
+    assert (await tick.run()).total_processed == 0
+    assert ahead == [HOUR_US]
+    (record,) = await database.run_async(database.store.jobs.get([job.id]))
+    assert (record.state, record.crashes) == ("running", 0)
+    await tick.close()
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["a new process", "one that saw it"])

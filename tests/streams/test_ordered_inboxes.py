@@ -432,19 +432,25 @@ async def test_a_place_is_moved_only_under_the_token_and_from_where_it_was(
 async def test_a_line_that_was_not_renewed_in_time_is_not_taken_further(
     inbox: InboxScene, broker: AnyBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, tokens = OrderedLoop._take_together, list[str]()
+    take, sort, taking = OrderedLoop._take_together, OrderedLoop._sort, list[Any]()
 
-    async def take_late(self: OrderedLoop, line: Any, found: Any) -> None:
-        tokens.append(line.token)
-        if len(tokens) == 1:
-            line.until = self._clock.monotonic()
+    async def note_line(self: OrderedLoop, line: Any, found: Any) -> None:
+        taking.append(line)
         await take(self, line, found)
 
+    async def sort_late(self: OrderedLoop, found: Any) -> Any:
+        # The last thing that is awaited before the line's time is looked at: no renewal comes in between.
+        sorted = await sort(self, found)
+        if len(taking) == 1:
+            taking[0].until = self._clock.monotonic()
+        return sorted
+
     monkeypatch.setenv("HOLDFAST_STREAMS_TAKEOVER_MS", "1000")
-    monkeypatch.setattr(OrderedLoop, "_take_together", take_late)
+    monkeypatch.setattr(OrderedLoop, "_take_together", note_line)
+    monkeypatch.setattr(OrderedLoop, "_sort", sort_late)
     await broker.make_stream()
     declare(inbox, broker)
     await broker.send_lines(*keyed("a", 1))
     async with inbox.working():
         await inbox.until_taken(1)
-    assert tokens[0] != tokens[-1], "it is taken by who claims the line anew"
+    assert taking[0].token != taking[-1].token, "it is taken by who claims the line anew"

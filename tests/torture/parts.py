@@ -1,13 +1,17 @@
 """The parts of `make torture`, in lanes that run beside one another.
 
 Campaigns of faults come one after the other, because each measures recoveries: 38 minutes of faults, and some to start
-and to drain. The tests that are marked run beside them, wherever they are. Seeds of the simulation take what is left of
-the processors, and end with the hour, however many they are by then: `figures` says what is missing.
+and to drain. One fills a disk, in a mount namespace of its own, and is left out where none can be mounted. The tests
+that are marked run beside them, wherever they are. Seeds of the simulation take what is left of the processors, and end
+with the hour, however many they are by then: `figures` says what is missing.
 
-A minute of the campaign on PostgreSQL takes 40 to 50 s of processor time, so that the three take half an hour of the
+A minute of the campaign on PostgreSQL takes 40 to 50 s of processor time, so that they take half an hour of the
 two hours that two processors have in one; a seed takes 0.2 s.
 """
 
+import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -15,6 +19,14 @@ from typing import NamedTuple
 PYTEST = (sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal")
 CHAOS = (sys.executable, "-m", "holdfast", "chaos", "-o", "json")
 SIMULATION = (sys.executable, "-m", "tests.simulation")
+
+DISK = "/mnt"
+"""Where the small disk is mounted: only the part itself sees it, and it is gone with it."""
+
+MOUNT = ("mount", "-t", "tmpfs", "-o", "size=512m", "none", DISK)
+ON_A_SMALL_DISK = ("unshare", "--mount", "sh", "-c", f'{shlex.join(MOUNT)} && exec "$@"', "sh")
+
+FILLED = ("--postgres", "--disk", DISK, "--every", "2")
 
 MARKED = ("-m", "torture", "tests", "apps")
 """No folders are named, so that none is forgotten."""
@@ -39,6 +51,11 @@ class Part(NamedTuple):
     nice: int = 0
 
     @property
+    def has_small_disk(self) -> bool:
+        """Whether it can be run only where a small disk can be mounted."""
+        return self.words[: len(ON_A_SMALL_DISK)] == ON_A_SMALL_DISK
+
+    @property
     def again(self) -> tuple[str, ...] | None:
         """What to run with nothing beside it if it has failed: the tests that did. Campaigns and seeds stand."""
         if self.words[: len(PYTEST)] != PYTEST:
@@ -46,14 +63,22 @@ class Part(NamedTuple):
         return (*self.words, "--last-failed", "--last-failed-no-failures", "none")
 
 
+def may_mount() -> bool:
+    """Whether a small disk can be mounted: root may, on Linux, unless a container forbids it."""
+    words = (*ON_A_SMALL_DISK, "true")
+    return shutil.which(words[0]) is not None and not subprocess.call(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
 def make_lanes(scale: float, seed: int, record: str | None) -> Sequence[Sequence[Part]]:
     """Return the lanes; with a smaller scale, campaigns are shorter and seeds fewer."""
     recorded = () if record is None else ("--record", record)
 
-    def campaign(name: str, seconds: float, *words: str) -> Part:
+    def campaign(name: str, seconds: float, *words: str, within: tuple[str, ...] = ()) -> Part:
         lasting = ("--seconds", str(max(SHORTEST_S, seconds * scale)), "--seed", str(seed))
         kept = ("--keep", f"build/torture/campaign-{name}")
-        return Part(f"campaign-{name}", (*CHAOS, *words, *lasting, *kept, *recorded))
+        return Part(f"campaign-{name}", (*within, *CHAOS, *words, *lasting, *kept, *recorded))
 
     def tests(name: str, *words: str, **environment: str) -> Part:
         cache = ("-o", f"cache_dir=build/torture/{name}.cache")
@@ -66,10 +91,12 @@ def make_lanes(scale: float, seed: int, record: str | None) -> Sequence[Sequence
     range = f"1:{1 + int(SEEDS * scale)}"
     return (
         (
-            # A machine that keeps up makes 120,000 jobs and 1,200 faults in these three.
+            # A machine that keeps up makes 120,000 jobs and 1,200 faults in all of these.
             campaign("postgres", 1_800, "--postgres", "--rate", "65", "--every", "1.7"),
-            campaign("standby", 240, "--standby", "sync"),
-            campaign("sqlite", 240),
+            campaign("standby", 150, "--standby", "sync", "--every", "2"),
+            campaign("standby-async", 90, "--standby", "async", "--every", "2"),
+            campaign("full-disk", 90, *FILLED, within=ON_A_SMALL_DISK),
+            campaign("sqlite", 150),
         ),
         (
             tests("marked", *MARKED),

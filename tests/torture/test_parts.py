@@ -56,7 +56,8 @@ def test_each_part_has_a_name_of_its_own_and_records_only_when_asked() -> None:
     assert not any("--record" in each.words for each in parts)
     recorded = [part for lane in make_lanes(1, 1, "file") for part in lane if "file" in part.words]
     assert {each.name for each in recorded} == {
-        *("campaign-postgres", "campaign-standby", "campaign-sqlite", "seeds")
+        *("campaign-postgres", "campaign-standby", "campaign-standby-async"),
+        *("campaign-full-disk", "campaign-sqlite", "seeds"),
     }
 
 
@@ -80,11 +81,33 @@ def test_what_is_promised_has_no_shortfall() -> None:
         {"recovery_p99_s": 5.8},
         {"free_restart_p99_s": 10.3},
         {"verdict": "unknown"},
+        {"store": "PostgreSQL 18, synchronous standby"},
+        {"store": "PostgreSQL 18, small disk"},
     ],
     ids=lambda change: next(iter(change)),
 )
 def test_a_figure_that_falls_short_is_named(change: dict[str, Any]) -> None:
     assert len(list(shortfalls([GREEN | change], SOUND, 1, SEEDS))) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "counted"),
+    [
+        ({"lost_by_failover": 9, "events_lost_by_failover": 7}, 0),
+        ({"free_restart_p99_s": 30.0}, 0),
+        ({"recovery_p99_s": 5.8}, 1),
+        ({"lost": 1}, 1),
+        ({"events_lost": 1}, 1),
+        ({"faults": {f"kind {number}": 125 for number in range(8)}}, 1),
+    ],
+    ids=["counted apart", "queued", "recovered late", "lost", "events lost", "not promoted"],
+)
+def test_what_an_asynchronous_standby_lacked_is_not_held_against_its_campaign(
+    change: dict[str, Any], counted: int
+) -> None:
+    name = {"store": "PostgreSQL 18, asynchronous standby"}
+    promoted = {"faults": GREEN["faults"] | {"promote": 1}}
+    assert len(list(shortfalls([GREEN | name | promoted | change], SOUND, 1, SEEDS))) == counted
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,8 @@ async def work(workshop: Workshop) -> dict[str, str]:
     await workshop.until_idle()
     names["waiting"] = await workshop.start_one("never", 1)
     names["blocked"] = new_id()
-    job = NewJob(names["blocked"], names["blocked"], "done", "1", blockers=1)
+    # Of a type that nobody takes: a worker would, as soon as the row says that it is due.
+    job = NewJob(names["blocked"], names["blocked"], "never", "1", blockers=1)
     edge = NewBlocker(job.id, 0, names["waiting"])
     await workshop.run(start_chains(workshop.store, [StartRequest(job, None, (edge,))]))
     chain = await workshop.run(workshop.store.chains.tails([names["first"]]))

@@ -56,4 +56,5 @@ def test_all_tests_of_dying_processes_are_asked_but_those_that_break_laws_on_pur
     assert is_asked(item_of("streams/test_any.py"))
     assert is_asked(item_of(marks=("torture",)))
     assert not is_asked(item_of())
+    assert not is_asked(item_of("/checkouts/streams/tests/verify/test_any.py"))
     assert not is_asked(item_of("chaos/test_any.py", marks=("breaks_laws",)))

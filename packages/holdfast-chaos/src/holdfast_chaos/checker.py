@@ -429,6 +429,7 @@ def _recoveries(case: Case) -> Iterator[JobRecovery]:
     for each in sorted(case.history.faults, key=lambda fault: fault.began_at):
         if each.is_death:
             deaths[each.actor].append(each)
+    lossies = [each for each in case.history.faults if each.is_lossy]
     away = _away(case.history, [])
     turns = _turns(case.history)
     for before, start, _ in case.charges:
@@ -436,7 +437,9 @@ def _recoveries(case: Case) -> Iterator[JobRecovery]:
         fault = next((each for each in deaths[before.actor] if each.began_at >= before.at), None)
         if fault is None or fault.began_at > due:
             continue
-        begin = fault.began_at
+        # What was taken back in time may be lost with an asynchronous primary, and is taken back again.
+        lossy = (each.ended_at for each in lossies if fault.began_at <= each.began_at <= due)
+        begin = max((fault.began_at, *lossy))
         recovered_s = due - begin - _seconds_within(begin, due, away)
         others = _away(case.history, [each for each in turns if each.job != start.job])
         yield JobRecovery(

@@ -251,7 +251,7 @@ class OwnServer(GivenServer):
     def name(self) -> str:
         """What it is, for people."""
         standby = {"none": "", "async": ", asynchronous standby", "sync": ", synchronous standby"}
-        return super().name + standby[self.replication]
+        return super().name + standby[self.replication] + (", small disk" if self.disk else "")
 
     def refusals(self) -> Mapping[str, str]:
         """Return the kinds of faults that cannot be had here, and why."""

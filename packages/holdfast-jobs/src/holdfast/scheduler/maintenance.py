@@ -106,24 +106,23 @@ class ReaperRunner(WorkerReaperRunner):
             raise
 
     async def _recover(self, context: RunnerContext) -> None:
-        await self._wait_after_outage(context)
+        guard = await self._wait_after_outage(context)
         began, limits = context.now_ms(), (self._batch, self._poison_limit)
-        tell = partial(self._report_reaped, context)
-        count = await reap_all(
-            context.link, self._store, *limits, tell, context.now, context.is_spent
-        )
+        tell, now = partial(self._report_reaped, context), lambda: guard.looked_at
+        count = await reap_all(context.link, self._store, *limits, tell, now, context.is_spent)
         context.worker_counters.reaper_runs += 1
         took_ms = context.now_ms() - began
         context.emit("reaper_ran", worker=context.worker, recovered=count, duration_ms=took_ms)
 
-    async def _wait_after_outage(self, context: RunnerContext) -> None:
+    async def _wait_after_outage(self, context: RunnerContext) -> OutageGuard:
         """Wait an interval after an outage, so that workers can renew; never so long that no time is left."""
-        if self._guard is None:
-            self._guard = OutageGuard(self._store, context.clock, self._interval_s)
-        if not await self._guard.is_calm(context.link, self._unreachable_at, context.now()):
+        guard = self._guard or OutageGuard(self._store, context.clock, self._interval_s)
+        self._guard = guard
+        if not await guard.is_calm(context.link, self._unreachable_at, context.now()):
             left_ms = context.budget.remaining_ms(context.now_ms())
             left_s = self._interval_s if left_ms is None else left_ms / 2_000
             await context.clock.wait(context.stopping, min(self._interval_s, left_s))
+        return guard
 
     def _report_reaped(self, context: RunnerContext, report: ReapReport) -> None:
         jobs = report.page.reaped
