@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from holdfast.core.errors import CommandUsage
 from holdfast_chaos.campaign import Campaign, CampaignPlan, CampaignResult, CampaignSample
 from holdfast_chaos.checker import LeftEffect, LeftJob, LeftReap, LeftRows, judge
 from holdfast_chaos.journal import FaultRecord, HandlerBegan, HandlerEnded, History, StartsAcked
@@ -99,6 +100,17 @@ def test_a_record_takes_the_place_of_the_last_one_on_the_same_database(tmp_path:
         ("PostgreSQL 18", 2),
         ("SQLite", 3),
     ]
+
+
+@pytest.mark.parametrize("text", ["import os", "", "{}", "[1]", '[{"seed": 1}]', "\udcff"])
+def test_a_file_that_holds_no_campaigns_is_refused_and_left_alone(
+    tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(text, errors="surrogateescape")
+    with pytest.raises(CommandUsage, match=r"shop\.py is no file of campaigns"):
+        add_record(file, make_result())
+    assert file.read_text(errors="surrogateescape") == text
 
 
 def test_the_terminal_shows_phase_rates_and_faults(tmp_path: Path) -> None:

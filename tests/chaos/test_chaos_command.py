@@ -212,6 +212,7 @@ def test_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
         (("typed:app",), 2, "HF222"),
         (("--report", "gone/page.html"), 2, "gone/page.html cannot be written"),
         (("--record", "."), 2, ". cannot be written"),
+        (("--record", "shop.py"), 2, "shop.py is no file of campaigns"),
         (("--only", "restart,cut"), 2, "restart: SQLite has no server"),
         (("--url", "postgresql://app@127.0.0.1:1/shop"), 7, "HF043"),
     ],

@@ -150,6 +150,7 @@ def chaos(
     6 if one is broken, and with 5 if too little happened to say. The same seed makes the same faults.
     """
     from holdfast_chaos.campaign import Campaign, CampaignPlan
+    from holdfast_chaos.record import add_record, read_records
     from holdfast_chaos.users_app import choose_starts, longest_lease_s, name_database
     from holdfast_chaos.view import show_campaign
 
@@ -159,6 +160,8 @@ def chaos(
         )
     for each in (report, record):
         _check_place(each)
+    if record is not None:
+        read_records(Path(record))
     name_database(url)
     starts = () if spec is None else choose_starts(spec, inputs)
     plan = CampaignPlan(
@@ -194,8 +197,6 @@ def chaos(
         write_page(result, Path(report))
         print_info(f"the timeline is in {report}")
     if record is not None:
-        from holdfast_chaos.record import add_record
-
         add_record(Path(record), result)
         print_info(f"recorded in {record}")
     return EXITS[result.verdict.verdict]
