@@ -51,6 +51,21 @@ def make_result(store: str = "SQLite", seed: int = 7, lost: bool = False) -> Cam
     )
 
 
+def test_a_stall_has_no_number(tmp_path: Path) -> None:
+    result = make_result()
+    stall = FaultRecord(-1, "stall", 103.0, 104.0, is_injected=False)
+    result.history.faults.append(stall)
+    page = render_page(result)
+    assert "<title>stall of the database at 0:03" in page
+    assert "#-1" not in page
+    campaign = Campaign(CampaignPlan(10.0, 7), SqliteTarget(tmp_path / "c.db"), tmp_path)
+    campaign.history.append(stall)
+    console = Console(width=100, record=True, file=(tmp_path / "drawn").open("w"))
+    console.print(CampaignView(campaign))
+    console.file.close()
+    assert "\nstall database 1.0 s" in console.export_text()
+
+
 def test_the_page_has_the_timeline_the_laws_and_no_script() -> None:
     page = render_page(make_result())
     assert all(each in page for each in PAGE_PARTS)
@@ -70,6 +85,7 @@ def test_figures_and_laws_are_those_of_the_verdict() -> None:
     result = make_result()
     figures = dict(figures_of(result))
     assert figures["started twice"] == "1, 1 explained"
+    assert figures["faults"] == "2"
     assert figures["recovery p50"] == "1.00 s"
     assert figures["restart p50"] == "2.00 s"
     assert [each["count"] for each in law_rows(result)] == [0] * 11

@@ -213,6 +213,8 @@ def test_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
         (("--report", "gone/page.html"), 2, "gone/page.html cannot be written"),
         (("--record", "."), 2, ". cannot be written"),
         (("--record", "shop.py"), 2, "shop.py is no file of campaigns"),
+        (("--only", "promote"), 2, "help: pass --standby sync"),
+        (("--only", "full_disk"), 2, "help: pass --disk FOLDER"),
         (("--only", "restart,cut"), 2, "restart: SQLite has no server"),
         (("--url", "postgresql://app@127.0.0.1:1/shop"), 7, "HF043"),
     ],

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -183,7 +184,9 @@ def chaos(
         campaign = Campaign(plan, target, folder)
         if not campaign.kinds:
             refused = [f"{kind}: {reason}" for kind, reason in campaign.skipped.items()]
-            raise CommandUsage("none of these faults can be made here", details=refused)
+            raise CommandUsage(
+                "none of these faults can be made here", details=refused, help=_help_for(plan.only)
+            )
         try:
             with show_campaign(campaign):
                 result = campaign.run()
@@ -200,6 +203,18 @@ def chaos(
         add_record(Path(record), result)
         print_info(f"recorded in {record}")
     return EXITS[result.verdict.verdict]
+
+
+_OPTIONS = {
+    "promote": "pass --standby sync",
+    "full_disk": "pass --disk FOLDER",
+    "write_lock": "leave out --postgres and --url",
+}
+
+
+def _help_for(kinds: Iterable[str]) -> str:
+    """Return which options give what these faults need."""
+    return " · ".join(sorted({_OPTIONS.get(kind, "pass --postgres") for kind in kinds}))
 
 
 def _kinds(only: str) -> tuple[str, ...]:

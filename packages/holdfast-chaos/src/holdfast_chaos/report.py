@@ -49,7 +49,7 @@ class CampaignTimeline:
         for fault in self._result.history.faults:
             x = self.x(fault.began_at)
             starts = charged.get(fault.number, 0)
-            text = f"#{fault.number} {fault.kind} of {fault.actor or 'the database'}"
+            text = f"{fault.name} of {fault.actor or 'the database'}"
             text += f" at {_clock(fault.began_at - self._begin)}"
             bar = {
                 "x": x,
@@ -131,7 +131,7 @@ def figures_of(result: CampaignResult) -> Sequence[tuple[str, str]]:
 
     return (
         ("jobs", f"{verdict.jobs:,}"),
-        ("faults", f"{sum(verdict.faults.values()):,} of {len(verdict.faults)} kinds"),
+        ("faults", f"{sum(verdict.faults.values()):,}"),
         ("lost", f"{verdict.lost:,}"),
         ("lost by failover", f"{verdict.lost_by_failover:,}"),
         ("started twice", f"{verdict.duplicates:,}, {verdict.duplicates_explained:,} explained"),

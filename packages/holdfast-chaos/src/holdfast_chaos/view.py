@@ -75,8 +75,7 @@ class CampaignView:
         return Group(
             *(
                 Text(
-                    f"#{each.number} {each.kind} {each.actor or 'database'}"
-                    f" {each.ended_at - each.began_at:.1f} s",
+                    f"{each.name} {each.actor or 'database'} {each.ended_at - each.began_at:.1f} s",
                     style="bright_black",
                 )
                 for each in recent
