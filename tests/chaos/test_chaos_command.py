@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -242,27 +244,81 @@ def test_a_worker_that_cannot_start_is_named_with_the_end_of_its_log(tmp_path: P
     assert "no such disk" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "said"),
-    [(signal.SIGTERM, 128 + signal.SIGTERM, ""), (signal.SIGINT, 130, "nothing was judged")],
-)
-def test_a_campaign_that_is_ended_leaves_nothing_behind(
-    tmp_path: Path, number: signal.Signals, code: int, said: str
-) -> None:
-    (tmp_path / "tmp").mkdir()
+ENDED = "ended early: nothing was judged, and what the campaign started is gone\n"
+
+
+@contextmanager
+def started(
+    folder: Path, *words: str, starter: tuple[str, ...] = ()
+) -> "Iterator[subprocess.Popen[str]]":
+    """Start the command; end it if the test does not."""
     campaign = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "chaos", "--seconds", "600"],
-        env=os.environ | {"TMPDIR": str(tmp_path / "tmp")},
-        stdout=subprocess.DEVNULL,
+        [*starter, sys.executable, "-m", "holdfast", "chaos", *words],
+        cwd=folder,
+        env=os.environ | {"NO_COLOR": "1", "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        wait_until(lambda: bool(list(tmp_path.glob("tmp/*/faults.journal"))))
-        campaign.send_signal(number)
-        _, told = campaign.communicate(timeout=TEST_TIMEOUT_S)
-        assert (campaign.returncode, said in told) == (code, True)
+        yield campaign
     finally:
         campaign.kill()
         campaign.wait()
-    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_a_campaign_that_is_ended_leaves_nothing_behind_and_says_so_in_a_line(
+    tmp_path: Path, postgres_url: str, store: str, number: signal.Signals
+) -> None:
+    words = ("--url", postgres_url) if store == "postgres" else ()
+    with started(tmp_path, "--seconds", "600", "--workers", "1", *words) as campaign:
+        wait_until(lambda: bool(list(tmp_path.glob("*/worker-1.journal"))))
+        campaign.send_signal(number)
+        _, told = campaign.communicate(timeout=TEST_TIMEOUT_S)
+    assert (campaign.returncode, told) == (128 + number, ENDED)
+    assert list(tmp_path.iterdir()) == []
+    if store == "postgres":
+        with psycopg.connect(postgres_url) as connection:
+            kept = "select 1 from pg_namespace where nspname = 'holdfast_chaos'"
+            assert connection.execute(kept).fetchall() == []
+
+
+ON_A_TERMINAL = """
+import fcntl, os, sys, termios
+
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "holdfast", "chaos", "--seconds", "600"])
+"""
+
+
+def test_a_campaign_whose_terminal_is_closed_leaves_nothing_behind(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    campaign = subprocess.Popen(
+        [sys.executable, "-c", ON_A_TERMINAL],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        wait_until(lambda: bool(list(tmp_path.glob("*/worker-1.journal"))))
+        os.close(ours)
+        assert campaign.wait(TEST_TIMEOUT_S) == 128 + signal.SIGHUP
+    finally:
+        campaign.kill()
+        campaign.wait()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_campaign_under_nohup_goes_on(tmp_path: Path) -> None:
+    words = ("--seconds", "1", "--every", "60", "--workers", "1")
+    with started(tmp_path, *words, starter=("nohup",)) as campaign:
+        wait_until(lambda: bool(list(tmp_path.glob("*/worker-1.journal"))))
+        campaign.send_signal(signal.SIGHUP)
+        _, told = campaign.communicate(timeout=TEST_TIMEOUT_S)
+    assert campaign.returncode == 5, told
+    assert "unknown because no fault was injected" in told

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ _LAW_COLUMNS = (
     Column("must hold", lambda row: row["text"]),
     Column("broken", lambda row: row["count"]),
 )
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 EXITS = {"green": Exit.OK, "red": Exit.CHECK_NOT_MET, "unknown": Exit.PARTLY}
 
 
@@ -176,23 +176,26 @@ def chaos(
         app=spec,
         starts=starts,
     )
-    # What was started is ended and removed, also when this command is.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with ExitStack() as stack:
-        folder = _folder(keep, stack)
-        target = stack.enter_context(_open_target(folder, url, schema, postgres, standby, disk))
-        campaign = Campaign(plan, target, folder)
-        if not campaign.kinds:
-            refused = [f"{kind}: {reason}" for kind, reason in campaign.skipped.items()]
-            raise CommandUsage(
-                "none of these faults can be made here", details=refused, help=_help_for(plan.only)
-            )
-        try:
+    _end_by_signals()
+    try:
+        with ExitStack() as stack:
+            folder = _folder(keep, stack)
+            target = stack.enter_context(_open_target(folder, url, schema, postgres, standby, disk))
+            campaign = Campaign(plan, target, folder)
+            if not campaign.kinds:
+                refused = [f"{kind}: {reason}" for kind, reason in campaign.skipped.items()]
+                raise CommandUsage(
+                    "none of these faults can be made here",
+                    details=refused,
+                    help=_help_for(plan.only),
+                )
             with show_campaign(campaign):
                 result = campaign.run()
-        except KeyboardInterrupt:
-            print_info("ended early: nothing was judged, and the campaign's database is removed")
-            raise
+    except KeyboardInterrupt as ended:
+        # The terminal may be what has gone.
+        with suppress(OSError):
+            print_info("ended early: nothing was judged, and what the campaign started is gone")
+        return 128 + (ended.number if isinstance(ended, EndingSignal) else signal.SIGINT)
     _write(result, output)
     if report is not None:
         from holdfast_chaos.report import write_page
@@ -203,6 +206,28 @@ def chaos(
         add_record(Path(record), result)
         print_info(f"recorded in {record}")
     return EXITS[result.verdict.verdict]
+
+
+class EndingSignal(KeyboardInterrupt):
+    """A signal that ends a campaign as Ctrl-C does; psycopg cancels a statement for a KeyboardInterrupt only."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def _end_by_signals() -> None:
+    """Have what was started ended and removed, also when this command is told to end or its terminal is closed."""
+
+    def end(number: int, _: object) -> None:
+        for each in ENDING:
+            signal.signal(each, signal.SIG_IGN)
+        raise EndingSignal(number)
+
+    for each in ENDING:
+        # What is ignored, as under nohup, stays so.
+        if signal.getsignal(each) is not signal.SIG_IGN:
+            signal.signal(each, end)
 
 
 _OPTIONS = {
