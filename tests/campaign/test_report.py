@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from holdfast.core.errors import CommandUsage
@@ -11,7 +12,16 @@ from holdfast_chaos.campaign import Campaign, CampaignPlan, CampaignResult, Camp
 from holdfast_chaos.checker import LeftEffect, LeftJob, LeftReap, LeftRows, judge
 from holdfast_chaos.journal import FaultRecord, HandlerBegan, HandlerEnded, History, StartsAcked
 from holdfast_chaos.record import add_record, read_records
-from holdfast_chaos.report import HEIGHT, CampaignTimeline, figures_of, law_rows, render_page
+from holdfast_chaos.report import (
+    HEIGHT,
+    CampaignTimeline,
+    figures_of,
+    gaps_of,
+    law_rows,
+    notes_on,
+    render_page,
+    summarize,
+)
 from holdfast_chaos.target import SqliteTarget
 from holdfast_chaos.view import CampaignView, draw_rates
 
@@ -49,6 +59,62 @@ def make_result(store: str = "SQLite", seed: int = 7, lost: bool = False) -> Cam
         faults_ended_at=110.0,
         ended_at=112.0,
     )
+
+
+def make_users_result(*states: str) -> CampaignResult:
+    """A campaign with a user's application, each of whose jobs ended in one of the states."""
+    result = make_result()
+    jobs = [
+        LeftJob(str(number), str(number), 0, "order.charge", state, number)
+        for number, state in enumerate(states, 1)
+    ]
+    result.history.began[:] = [
+        HandlerBegan(102.0, "worker-1", each.id, each.type, 1, each.fence, 102_000_000)
+        for each in jobs
+    ]
+    result.history.acked[:] = [StartsAcked(101.0, {each.id: 0 for each in jobs})]
+    left = LeftRows(jobs, reaps=[LeftReap("3", 3, 105_000_000)])
+    plan = CampaignPlan(10.0, 7, app="shop:app", unstarted=("mail.send", "order.charge"))
+    verdict = judge(result.history, left, 2.0, is_own=False)
+    return structs.replace(result, plan=plan, verdict=verdict)
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        (("completed",), ""),
+        (("failed",), "; 1 job failed by its own handler"),
+        (("failed", "failed"), "; 2 jobs failed by their own handlers"),
+        (("failed", "completed", "failed"), "; 2 jobs failed, 1 of them by their own handlers"),
+    ],
+)
+def test_the_verdict_names_the_jobs_that_failed(states: tuple[str, ...], said: str) -> None:
+    result = make_users_result(*states)
+    assert summarize(result) == "green, with seed 7 on SQLite" + said
+    page = render_page(result)
+    assert f"<p>Green, with seed 7 on SQLite{said}.</p>" in page
+    assert (f"<span>order.charge {states.count('failed')}</span>" in page) == bool(said)
+    assert dict(figures_of(result))["failed jobs"] == str(states.count("failed"))
+
+
+def test_what_was_not_started_and_not_judged_is_named_and_not_marked_as_kept() -> None:
+    result = make_users_result("completed")
+    marks = {each["name"]: each["mark"] for each in law_rows(result)}
+    not_judged = ("one-effect", "events-arrive", "events-once", "events-in-order")
+    assert marks == dict.fromkeys(marks, "✓") | dict.fromkeys(not_judged, "–")
+    figures = dict(figures_of(result))
+    assert {figures[each] for each in figures if "events" in each or "consumers" in each} == {"–"}
+    # What ran as a continuation has been tried, too.
+    assert result.to_json()["not_started"] == ["mail.send"]
+    assert list(notes_on(result)) == ["not started: mail.send; give --input TYPE=JSON for each"]
+    assert list(gaps_of(result)) == [
+        "one-effect, because only our own job types write effects down",
+        "events-arrive, events-once, events-in-order, because no events were published",
+    ]
+    page = render_page(result)
+    assert '<td class="">–</td><td>one-effect</td>' in page
+    assert "<p>Not started: mail.send; give --input TYPE=JSON for each.</p>" in page
+    assert "<p>Not judged: one-effect, because" in page
 
 
 def test_a_stall_has_no_number(tmp_path: Path) -> None:
@@ -98,8 +164,9 @@ def test_figures_and_laws_are_those_of_the_verdict() -> None:
 def test_json_has_the_figures_that_scripts_read() -> None:
     found = make_result().to_json()
     assert json.loads(json.dumps(found))["plan"]["workers"] == 3
-    assert list(found)[:20] == [
-        *("jobs", "faults", "lost", "lost_by_failover", "duplicates", "duplicates_explained"),
+    assert list(found)[:22] == [
+        *("jobs", "failed", "failed_by_handlers", "faults"),
+        *("lost", "lost_by_failover", "duplicates", "duplicates_explained"),
         *("fencing_violations", "refused_zombie_writes", "events", "events_lost"),
         *("events_lost_by_failover", "events_twice", "events_out_of_order", "refused_lines"),
         *("recovery_p50_s", "recovery_p99_s"),

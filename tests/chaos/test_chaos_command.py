@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -112,7 +113,7 @@ def test_a_users_handlers_run_in_a_schema_of_their_own_on_a_given_server(
     assert found["jobs"] > 0
     assert found["skipped"]["restart"] == "the server is not one that this command started"
     assert found["skipped"]["events"] == "they are published beside our own job types only"
-    assert found["events"] == 0
+    assert found["events"] is None
     assert not (tmp_path / "never-opened.db").exists()
     with psycopg.connect(postgres_url) as connection:
         kept = "select 1 from pg_namespace where nspname = 'chaos_here'"
@@ -159,6 +160,37 @@ def test_job_types_that_need_no_input_are_started_by_themselves(tmp_path: Path) 
     words = ("--only", "kill", "--seconds", "2", "--every", "1", "--workers", "1", "-o", "json")
     found = result_of(chaos(tmp_path, "shop:app", *words))
     assert found["plan"]["starts"] == [["cache.warm", None]]
+    assert found["not_started"] == ["order.charge"]
+    assert list(found["not_judged"]) == [
+        *("one-effect", "events-arrive", "events-once", "events-in-order")
+    ]
+    assert (found["failed"], found["failed_by_handlers"]) == ({}, 0)
+
+
+FAILING = """
+from holdfast import Permanent
+
+@app.job("order.refuse")
+async def refuse(job: Job[None]) -> None:
+    raise Permanent("sold out")
+"""
+
+
+def test_what_failed_and_what_was_not_started_or_judged_is_named(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APPLICATION + FAILING)
+    words = ("--only", "kill", "--seconds", "2", "--every", "1", "--workers", "1")
+    done = chaos(tmp_path, "shop:app", *words, "--report", "page.html")
+    found = re.search(r"^failed jobs +(\d+)\n  order.refuse +(\d+)$", done.stdout, re.MULTILINE)
+    assert found is not None, done.stdout
+    assert int(found[1]) == int(found[2]) > 1
+    verdict = f"with seed 1 on SQLite; {found[1]} jobs failed by their own handlers"
+    not_started = "ot started: order.charge; give --input TYPE=JSON for each"
+    page = (tmp_path / "page.html").read_text()
+    for told in (done.stderr, page):
+        assert verdict in told
+        assert f"n{not_started}" in told or f"N{not_started}" in told
+    assert "–  one-effect " in done.stdout
+    assert "✓  fences-grow " in done.stdout
 
 
 WITHOUT_STREAMS = """
@@ -179,7 +211,7 @@ def test_without_streams_a_campaign_publishes_no_events_and_says_so(
     done = chaos(tmp_path, "--only", "kill", *QUICK, "--seconds", "3", "-o", "json")
     found = result_of(done)
     assert found["jobs"] > 0
-    assert found["events"] == 0
+    assert found["events"] is None
     assert found["skipped"]["events"] == "holdfast-streams is not installed"
 
 

@@ -57,6 +57,8 @@ class CampaignPlan(msgspec.Struct, frozen=True):
     only: Sequence[str] = ()
     app: str | None = None
     starts: Sequence[tuple[str, Any]] = ()
+    unstarted: Sequence[str] = ()
+    """The job types that could begin a chain and are not among the starts."""
 
 
 class CampaignSample(msgspec.Struct, frozen=True):
@@ -88,17 +90,25 @@ class CampaignResult(msgspec.Struct, frozen=True):
     faults_ended_at: float
     ended_at: float
 
+    @property
+    def not_started(self) -> list[str]:
+        """The job types that could begin a chain and never ran, not even as continuations of others."""
+        ran = {each.type for each in self.history.began}
+        return [each for each in self.plan.unstarted if each not in ran]
+
     def to_json(self) -> dict[str, Any]:
         """Return what scripts read: the figures first."""
         found: dict[str, Any] = msgspec.to_builtins(self.verdict)
         for name in ("recoveries", "charged"):
             del found[name]
         plan = msgspec.to_builtins(self.plan)
+        del plan["unstarted"]
         about = {"seed": plan.pop("seed"), "seconds": plan.pop("seconds"), "store": self.store}
         return {
             **found,
             **about,
             "skipped": dict(self.skipped),
+            "not_started": self.not_started,
             "date": self.date,
             "version": self.version,
             "plan": plan,
