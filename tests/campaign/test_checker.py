@@ -7,6 +7,7 @@ from msgspec import structs
 
 from holdfast_chaos.checker import (
     ABSENT,
+    LAWS,
     CampaignVerdict,
     LeftEffect,
     LeftJob,
@@ -123,6 +124,17 @@ def test_laws_that_a_users_application_gives_nothing_for_are_not_judged() -> Non
     assert (verdict.events, verdict.events_lost, verdict.events_lost_by_failover) == (None,) * 3
     assert (verdict.events_twice, verdict.events_out_of_order) == (None, None)
     assert verdict.refused_lines is None
+
+
+def test_of_a_database_that_stayed_away_only_the_journals_are_judged() -> None:
+    verdict = judge(history(began(2.0, 1)), None, LEASE_S, has_events=True)
+    assert verdict.verdict == "unknown"
+    assert verdict.reasons[0] == "the database stayed away, and only the journals were judged"
+    assert set(LAWS) - set(verdict.not_judged) == {"fences-grow", "starts-are-charged"}
+    assert (verdict.jobs, verdict.failed, verdict.lost, verdict.events) == (None,) * 4
+    assert verdict.fencing_violations is None
+    back = history(began(2.0, 2), began(4.0, 1), faults=(kill(3.0),))
+    assert laws(judge(back, None, LEASE_S)) == ["fences-grow"]
 
 
 @pytest.mark.parametrize(("promoted_at", "lost", "apart"), [(5.0, 0, 1), (0.5, 1, 0)])

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.support.postgres import StartPostgres
 from tests.support.until import TEST_TIMEOUT_S, wait_until
 
 SECONDS = "6"
@@ -213,6 +214,38 @@ def test_without_streams_a_campaign_publishes_no_events_and_says_so(
     assert found["jobs"] > 0
     assert found["events"] is None
     assert found["skipped"]["events"] == "holdfast-streams is not installed"
+
+
+IMPATIENT = """
+import holdfast_chaos.campaign
+
+holdfast_chaos.campaign.IDLE_S = 1.0
+"""
+
+
+def test_a_database_that_stays_away_ends_a_campaign_with_what_the_journals_show(
+    tmp_path: Path, private_postgres: StartPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(IMPATIENT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    server = private_postgres()
+    words = ("--url", server.url, "--only", "kill", "--keep", "kept", "--report", "page.html")
+    recorded = ("--record", "campaigns.json")
+    with started(tmp_path, *QUICK, *words, *recorded, "--seconds", "600") as campaign:
+        faults = tmp_path / "kept" / "faults.journal"
+        wait_until(lambda: faults.exists() and '"kind":"kill"' in faults.read_text())
+        server.stop("immediate")
+        said, told = campaign.communicate(timeout=TEST_TIMEOUT_S)
+    assert campaign.returncode == 7, told
+    assert "–  acknowledged-ends" in said
+    assert "✓  fences-grow" in said
+    assert "the database has not answered since" in told
+    assert "unknown, with seed 1 on PostgreSQL" in told
+    assert "schema holdfast_chaos is still in the database" in told
+    assert "HF043" not in told
+    assert "The database has not answered since" in (tmp_path / "page.html").read_text()
+    # It would take the place of one that was judged.
+    assert not (tmp_path / "campaigns.json").exists()
 
 
 def test_a_campaign_without_faults_is_unknown(tmp_path: Path) -> None:

@@ -28,10 +28,11 @@ EFFECT_TYPES = ("chaos.effect", "chaos.thread", "chaos.atomic")
 """Our own job types that leave a row in the transaction that completes them."""
 
 Colour = Literal["green", "red", "unknown"]
-Evidence = Literal["effects", "events"]
-"""What a law may need beside the journals and the rows."""
+Evidence = Literal["rows", "effects", "events"]
+"""What a law may need beside the journals."""
 
 ABSENT: Mapping[Evidence, str] = {
+    "rows": "the database stayed away",
     "effects": "only our own job types write effects down",
     "events": "no events were published",
 }
@@ -115,19 +116,19 @@ class JobRecovery(msgspec.Struct, frozen=True):
 class CampaignVerdict(msgspec.Struct, frozen=True):
     """The figures of a campaign, and what they amount to; None is what was not judged."""
 
-    jobs: int
-    failed: dict[str, int]
+    jobs: int | None
+    failed: dict[str, int] | None
     """Jobs that failed, by type."""
 
-    failed_by_handlers: int
+    failed_by_handlers: int | None
     """Those that failed by what their handlers did, and not because workers died with them."""
 
     faults: dict[str, int]
-    lost: int
-    lost_by_failover: int
+    lost: int | None
+    lost_by_failover: int | None
     duplicates: int
     duplicates_explained: int
-    fencing_violations: int
+    fencing_violations: int | None
     refused_zombie_writes: int
     events: int | None
     events_lost: int | None
@@ -352,11 +353,11 @@ FindBreaches = Callable[[Case], Iterator[str]]
 
 
 class CampaignLaw(NamedTuple):
-    """What finds the breaches of a law, what must hold, and what it needs beside the journals and the rows."""
+    """What finds the breaches of a law, what must hold, and what it needs beside the journals."""
 
     find: FindBreaches
     text: str
-    needs: Sequence[Evidence] = ()
+    needs: Sequence[Evidence] = ("rows",)
 
 
 LAWS: Mapping[str, CampaignLaw] = {
@@ -364,23 +365,29 @@ LAWS: Mapping[str, CampaignLaw] = {
         lost_chains, "What was acknowledged has ended once everything is drained."
     ),
     "rolled-back-is-gone": CampaignLaw(undone_chains, "What was rolled back leaves nothing."),
-    "fences-grow": CampaignLaw(fences_back, "The fences of a job's claims strictly increase."),
+    "fences-grow": CampaignLaw(
+        fences_back, "The fences of a job's claims strictly increase.", needs=()
+    ),
     "no-stale-write": CampaignLaw(stale_writes, "No write is accepted after a newer claim."),
     "one-effect": CampaignLaw(
         wrong_effects,
         "A completed job has one effect, written in its transaction.",
-        needs=("effects",),
+        needs=("rows", "effects"),
     ),
     "starts-are-charged": CampaignLaw(
-        unexplained_starts, "Each start of a job but the first is charged to a fault."
+        unexplained_starts, "Each start of a job but the first is charged to a fault.", needs=()
     ),
     "whole-chains": CampaignLaw(torn_chains, "Chains are numbered without gap, to their end."),
     "events-arrive": CampaignLaw(
-        lost_events, "Every event that was committed is taken by the consumer.", needs=("events",)
+        lost_events,
+        "Every event that was committed is taken by the consumer.",
+        needs=("rows", "events"),
     ),
-    "events-once": CampaignLaw(repeated_events, "No event is taken twice.", needs=("events",)),
+    "events-once": CampaignLaw(
+        repeated_events, "No event is taken twice.", needs=("rows", "events")
+    ),
     "events-in-order": CampaignLaw(
-        disordered_events, "Events of a key are taken in their order.", needs=("events",)
+        disordered_events, "Events of a key are taken in their order.", needs=("rows", "events")
     ),
     "rows-keep-their-laws": CampaignLaw(
         broken_rows, "The rows keep the laws of `holdfast verify`."
@@ -391,7 +398,7 @@ FENCING = ("fences-grow", "no-stale-write", "one-effect")
 
 def judge(
     history: History,
-    rows: LeftRows,
+    rows: LeftRows | None,
     lease_s: float,
     *,
     is_own: bool = True,
@@ -399,9 +406,12 @@ def judge(
 ) -> CampaignVerdict:
     """Hold the journals of a campaign against what is left in the database.
 
-    Our own jobs have all ended when nothing more happens. Those of a user's application may wait for a retry of theirs.
+    Without rows, the database is away, and what needs them is not judged. Our own jobs have all ended when nothing more
+    happens. Those of a user's application may wait for a retry of theirs.
     """
-    is_there: Mapping[Evidence, bool] = {"effects": is_own, "events": has_events}
+    has_rows = rows is not None
+    rows = rows or LeftRows()
+    is_there: Mapping[Evidence, bool] = {"rows": has_rows, "effects": is_own, "events": has_events}
     case = Case(history, rows, lease_s, is_own)
     broken, not_judged = {}, {}
     for name, law in LAWS.items():
@@ -415,28 +425,31 @@ def judge(
         """Return how often a law was broken."""
         return None if law in not_judged else broken[law].count if law in broken else 0
 
+    counts_events = has_rows and has_events
     recoveries = list(_recoveries(case))
     seconds = [each.seconds for each in recoveries]
     restarts = [each.restart_seconds for each in recoveries]
     injected = [each for each in history.faults if each.is_injected]
     reasons = _gaps(case, injected, has_events)
+    if not has_rows:
+        reasons.insert(0, f"{ABSENT['rows']}, and only the journals were judged")
     charged = Counter(each.fault.number for each in case.charges if each.fault is not None)
     failed = Counter(each.type for each in rows.jobs if each.state == "failed")
     return CampaignVerdict(
-        jobs=len(rows.jobs),
-        failed=dict(sorted(failed.items())),
-        failed_by_handlers=sum(map(case.is_failed_by_handler, rows.jobs)),
+        jobs=len(rows.jobs) if has_rows else None,
+        failed=dict(sorted(failed.items())) if has_rows else None,
+        failed_by_handlers=sum(map(case.is_failed_by_handler, rows.jobs)) if has_rows else None,
         faults=dict(sorted(Counter(each.kind for each in injected).items())),
-        lost=count("acknowledged-ends") or 0,
-        lost_by_failover=sum(map(case.is_lost_by_failover, case.chains)),
+        lost=count("acknowledged-ends"),
+        lost_by_failover=sum(map(case.is_lost_by_failover, case.chains)) if has_rows else None,
         duplicates=len(case.charges),
         duplicates_explained=sum(each.fault is not None for each in case.charges),
-        fencing_violations=sum(count(each) or 0 for each in FENCING),
+        fencing_violations=sum(count(each) or 0 for each in FENCING) if has_rows else None,
         refused_zombie_writes=len(history.refused),
-        events=len(rows.taken) if has_events else None,
+        events=len(rows.taken) if counts_events else None,
         events_lost=count("events-arrive"),
         events_lost_by_failover=sum(map(case.is_event_lost_by_failover, case.published))
-        if has_events
+        if counts_events
         else None,
         events_twice=count("events-once"),
         events_out_of_order=count("events-in-order"),

@@ -147,8 +147,8 @@ def chaos(
     """Kill, pause and cut off workers and databases under load, and check that nothing is lost.
 
     Runs on a temporary SQLite file, on a PostgreSQL server of its own, or on yours. Exits with 0 if all laws hold, with
-    6 if one is broken, and with 5 if too little happened to say. Jobs that your handlers fail break no law: they are
-    counted. The same seed makes the same faults.
+    6 if one is broken, with 5 if too little happened to say, and with 7 if the database stayed away. Jobs that your
+    handlers fail break no law: they are counted. The same seed makes the same faults.
     """
     from holdfast_chaos.campaign import Campaign, CampaignPlan
     from holdfast_chaos.record import add_record, read_records
@@ -186,7 +186,9 @@ def chaos(
     try:
         with ExitStack() as stack:
             folder = _folder(keep, stack)
-            target = stack.enter_context(_open_target(folder, url, schema, postgres, standby, disk))
+            target = _open_target(folder, url, schema, postgres, standby, disk)
+            stack.callback(_name_leftover, target)
+            stack.enter_context(target)
             campaign = Campaign(plan, target, folder)
             if not campaign.kinds:
                 refused = [f"{kind}: {reason}" for kind, reason in campaign.skipped.items()]
@@ -208,9 +210,13 @@ def chaos(
 
         write_page(result, Path(report))
         print_info(f"the timeline is in {report}")
-    if record is not None:
+    if record is not None and result.away_since is not None:
+        print_info("not recorded: what the database holds was not judged")
+    elif record is not None:
         add_record(Path(record), result)
         print_info(f"recorded in {record}")
+    if result.away_since is not None and not result.verdict.broken:
+        return Exit.DATABASE
     return EXITS[result.verdict.verdict]
 
 
@@ -234,6 +240,13 @@ def _end_by_signals() -> None:
         # What is ignored, as under nohup, stays so.
         if signal.getsignal(each) is not signal.SIG_IGN:
             signal.signal(each, end)
+
+
+def _name_leftover(target: CampaignTarget) -> None:
+    """Say what could not be removed."""
+    if target.leftover:
+        with suppress(OSError):
+            print_info(f"{target.leftover} is still in the database: drop it once that answers")
 
 
 _OPTIONS = {
@@ -328,7 +341,7 @@ def _write(result: CampaignResult, output: str) -> None:
     parts = {"failed jobs": verdict.failed, "faults": verdict.faults}
     for name, value in figures_of(result):
         figures.append({"figure": name, "value": value})
-        for kind, n in parts.get(name, {}).items():
+        for kind, n in (parts.get(name) or {}).items():
             figures.append({"figure": f"  {kind}", "value": f"{n:,}"})
     write_table(figures, columns("figure", "value"))
     click.echo()

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from holdfast.core.duration import pluralize
 from holdfast_chaos.campaign import CampaignResult
-from holdfast_chaos.checker import LAWS
+from holdfast_chaos.checker import LAWS, CampaignVerdict
 from holdfast_chaos.faults import KINDS
 
 WIDTH = 1_000.0
@@ -137,13 +137,13 @@ def figures_of(result: CampaignResult) -> Sequence[tuple[str, str]]:
         return "–" if value is None else f"{value:.2f} s"
 
     return (
-        ("jobs", f"{verdict.jobs:,}"),
-        ("failed jobs", f"{sum(verdict.failed.values()):,}"),
+        ("jobs", count(verdict.jobs)),
+        ("failed jobs", count(_count_failed(verdict))),
         ("faults", f"{sum(verdict.faults.values()):,}"),
-        ("lost", f"{verdict.lost:,}"),
-        ("lost by failover", f"{verdict.lost_by_failover:,}"),
+        ("lost", count(verdict.lost)),
+        ("lost by failover", count(verdict.lost_by_failover)),
         ("started twice", f"{verdict.duplicates:,}, {verdict.duplicates_explained:,} explained"),
-        ("fencing violations", f"{verdict.fencing_violations:,}"),
+        ("fencing violations", count(verdict.fencing_violations)),
         ("refused zombie writes", f"{verdict.refused_zombie_writes:,}"),
         ("events", _count_events(result)),
         ("events lost", count(verdict.events_lost)),
@@ -161,7 +161,7 @@ def figures_of(result: CampaignResult) -> Sequence[tuple[str, str]]:
 def summarize(result: CampaignResult) -> str:
     """Return the verdict in a line. Jobs that failed by their own handlers break no law, and are named with it."""
     line = f"{result.verdict.verdict}, with seed {result.plan.seed} on {result.store}"
-    failed, by_handlers = sum(result.verdict.failed.values()), result.verdict.failed_by_handlers
+    failed, by_handlers = _count_failed(result.verdict), result.verdict.failed_by_handlers
     if not failed:
         return line
     share = "" if failed == by_handlers else f", {by_handlers:,} of them"
@@ -170,11 +170,15 @@ def summarize(result: CampaignResult) -> str:
 
 
 def notes_on(result: CampaignResult) -> Iterator[str]:
-    """Yield what is to be known with the verdict: what was not started, and why nothing was shown."""
+    """Yield what is to be known with the verdict: what was not started, why nothing was shown, what is away."""
     if result.not_started:
         yield f"not started: {', '.join(result.not_started)}; give --input TYPE=JSON for each"
     for reason in result.verdict.reasons:
         yield f"unknown because {reason}"
+    if result.away_since is not None:
+        since = _clock(max(0.0, result.away_since - result.began_at))
+        waited_s = result.ended_at - result.away_since
+        yield f"the database has not answered since {since}, and was given up after {waited_s:.0f} s"
 
 
 def gaps_of(result: CampaignResult) -> Iterator[str]:
@@ -184,6 +188,10 @@ def gaps_of(result: CampaignResult) -> Iterator[str]:
         laws.setdefault(reason, []).append(law)
     for reason, names in laws.items():
         yield f"{', '.join(names)}, because {reason}"
+
+
+def _count_failed(verdict: CampaignVerdict) -> int | None:
+    return None if verdict.failed is None else sum(verdict.failed.values())
 
 
 def _count_events(result: CampaignResult) -> str:
