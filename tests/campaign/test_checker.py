@@ -6,6 +6,8 @@ import pytest
 from msgspec import structs
 
 from holdfast_chaos.checker import (
+    ABSENT,
+    LAWS,
     CampaignVerdict,
     LeftEffect,
     LeftJob,
@@ -95,6 +97,46 @@ def test_a_job_of_a_users_application_that_waits_is_unknown_and_not_lost() -> No
     assert verdict.reasons == ["1 jobs had not ended when the time to drain was over"]
 
 
+def test_failed_jobs_are_counted_by_type_and_break_no_law() -> None:
+    given = rows(row(state="failed"), effects=())
+    verdict = judge(history(began(2.0, 1)), given, LEASE_S, is_own=False)
+    assert (verdict.verdict, verdict.broken) == ("green", [])
+    assert (verdict.failed, verdict.failed_by_handlers) == ({"chaos.effect": 1}, 1)
+
+
+def test_a_job_that_is_quarantined_has_not_failed_by_its_handler() -> None:
+    given = rows(row(state="failed"), row("b", "failed", 7, chain="b"), effects=())
+    given.reaps.append(LeftReap("a", 1, 6_000_000))
+    verdict = judge(history(began(2.0, 1)), given, LEASE_S, is_own=False)
+    assert (verdict.failed, verdict.failed_by_handlers) == ({"chaos.effect": 2}, 0)
+
+
+OF_EVENTS = ("events-arrive", "events-once", "events-in-order")
+
+
+def test_laws_that_a_users_application_gives_nothing_for_are_not_judged() -> None:
+    verdict = judge(history(began(2.0, 1)), rows(row(), effects=()), LEASE_S, is_own=False)
+    assert verdict.not_judged == {
+        "one-effect": ABSENT["effects"],
+        **dict.fromkeys(OF_EVENTS, ABSENT["events"]),
+    }
+    assert (verdict.verdict, verdict.lost, verdict.fencing_violations) == ("green", 0, 0)
+    assert (verdict.events, verdict.events_lost, verdict.events_lost_by_failover) == (None,) * 3
+    assert (verdict.events_twice, verdict.events_out_of_order) == (None, None)
+    assert verdict.refused_lines is None
+
+
+def test_of_a_database_that_stayed_away_only_the_journals_are_judged() -> None:
+    verdict = judge(history(began(2.0, 1)), None, LEASE_S, has_events=True)
+    assert verdict.verdict == "unknown"
+    assert verdict.reasons[0] == "the database stayed away, and only the journals were judged"
+    assert set(LAWS) - set(verdict.not_judged) == {"fences-grow", "starts-are-charged"}
+    assert (verdict.jobs, verdict.failed, verdict.lost, verdict.events) == (None,) * 4
+    assert verdict.fencing_violations is None
+    back = history(began(2.0, 2), began(4.0, 1), faults=(kill(3.0),))
+    assert laws(judge(back, None, LEASE_S)) == ["fences-grow"]
+
+
 @pytest.mark.parametrize(("promoted_at", "lost", "apart"), [(5.0, 0, 1), (0.5, 1, 0)])
 def test_what_an_asynchronous_primary_lost_is_counted_apart(
     promoted_at: float, lost: int, apart: int
@@ -136,7 +178,7 @@ def test_events_that_are_taken_once_in_the_order_of_their_keys_are_green(
     taken: tuple[PublishedEvent, ...],
 ) -> None:
     verdict = judge(*publishing(*taken), LEASE_S, has_events=True)
-    assert (verdict.verdict, verdict.events) == ("green", 3)
+    assert (verdict.verdict, verdict.events, verdict.not_judged) == ("green", 3, {})
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,19 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from tests.support.postgres import StartPostgres
 from tests.support.until import TEST_TIMEOUT_S, wait_until
 
 SECONDS = "6"
@@ -110,7 +114,7 @@ def test_a_users_handlers_run_in_a_schema_of_their_own_on_a_given_server(
     assert found["jobs"] > 0
     assert found["skipped"]["restart"] == "the server is not one that this command started"
     assert found["skipped"]["events"] == "they are published beside our own job types only"
-    assert found["events"] == 0
+    assert found["events"] is None
     assert not (tmp_path / "never-opened.db").exists()
     with psycopg.connect(postgres_url) as connection:
         kept = "select 1 from pg_namespace where nspname = 'chaos_here'"
@@ -157,6 +161,37 @@ def test_job_types_that_need_no_input_are_started_by_themselves(tmp_path: Path) 
     words = ("--only", "kill", "--seconds", "2", "--every", "1", "--workers", "1", "-o", "json")
     found = result_of(chaos(tmp_path, "shop:app", *words))
     assert found["plan"]["starts"] == [["cache.warm", None]]
+    assert found["not_started"] == ["order.charge"]
+    assert list(found["not_judged"]) == [
+        *("one-effect", "events-arrive", "events-once", "events-in-order")
+    ]
+    assert (found["failed"], found["failed_by_handlers"]) == ({}, 0)
+
+
+FAILING = """
+from holdfast import Permanent
+
+@app.job("order.refuse")
+async def refuse(job: Job[None]) -> None:
+    raise Permanent("sold out")
+"""
+
+
+def test_what_failed_and_what_was_not_started_or_judged_is_named(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APPLICATION + FAILING)
+    words = ("--only", "kill", "--seconds", "2", "--every", "1", "--workers", "1")
+    done = chaos(tmp_path, "shop:app", *words, "--report", "page.html")
+    found = re.search(r"^failed jobs +(\d+)\n  order.refuse +(\d+)$", done.stdout, re.MULTILINE)
+    assert found is not None, done.stdout
+    assert int(found[1]) == int(found[2]) > 1
+    verdict = f"with seed 1 on SQLite; {found[1]} jobs failed by their own handlers"
+    not_started = "ot started: order.charge; give --input TYPE=JSON for each"
+    page = (tmp_path / "page.html").read_text()
+    for told in (done.stderr, page):
+        assert verdict in told
+        assert f"n{not_started}" in told or f"N{not_started}" in told
+    assert "–  one-effect " in done.stdout
+    assert "✓  fences-grow " in done.stdout
 
 
 WITHOUT_STREAMS = """
@@ -177,8 +212,40 @@ def test_without_streams_a_campaign_publishes_no_events_and_says_so(
     done = chaos(tmp_path, "--only", "kill", *QUICK, "--seconds", "3", "-o", "json")
     found = result_of(done)
     assert found["jobs"] > 0
-    assert found["events"] == 0
+    assert found["events"] is None
     assert found["skipped"]["events"] == "holdfast-streams is not installed"
+
+
+IMPATIENT = """
+import holdfast_chaos.campaign
+
+holdfast_chaos.campaign.IDLE_S = 1.0
+"""
+
+
+def test_a_database_that_stays_away_ends_a_campaign_with_what_the_journals_show(
+    tmp_path: Path, private_postgres: StartPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(IMPATIENT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    server = private_postgres()
+    words = ("--url", server.url, "--only", "kill", "--keep", "kept", "--report", "page.html")
+    recorded = ("--record", "campaigns.json")
+    with started(tmp_path, *QUICK, *words, *recorded, "--seconds", "600") as campaign:
+        faults = tmp_path / "kept" / "faults.journal"
+        wait_until(lambda: faults.exists() and '"kind":"kill"' in faults.read_text())
+        server.stop("immediate")
+        said, told = campaign.communicate(timeout=TEST_TIMEOUT_S)
+    assert campaign.returncode == 7, told
+    assert "–  acknowledged-ends" in said
+    assert "✓  fences-grow" in said
+    assert "the database has not answered since" in told
+    assert "unknown, with seed 1 on PostgreSQL" in told
+    assert "schema holdfast_chaos is still in the database" in told
+    assert "HF043" not in told
+    assert "The database has not answered since" in (tmp_path / "page.html").read_text()
+    # It would take the place of one that was judged.
+    assert not (tmp_path / "campaigns.json").exists()
 
 
 def test_a_campaign_without_faults_is_unknown(tmp_path: Path) -> None:
@@ -212,6 +279,9 @@ def test_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
         (("typed:app",), 2, "HF222"),
         (("--report", "gone/page.html"), 2, "gone/page.html cannot be written"),
         (("--record", "."), 2, ". cannot be written"),
+        (("--record", "shop.py"), 2, "shop.py is no file of campaigns"),
+        (("--only", "promote"), 2, "help: pass --standby sync"),
+        (("--only", "full_disk"), 2, "help: pass --disk FOLDER"),
         (("--only", "restart,cut"), 2, "restart: SQLite has no server"),
         (("--url", "postgresql://app@127.0.0.1:1/shop"), 7, "HF043"),
     ],
@@ -239,27 +309,81 @@ def test_a_worker_that_cannot_start_is_named_with_the_end_of_its_log(tmp_path: P
     assert "no such disk" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "said"),
-    [(signal.SIGTERM, 128 + signal.SIGTERM, ""), (signal.SIGINT, 130, "nothing was judged")],
-)
-def test_a_campaign_that_is_ended_leaves_nothing_behind(
-    tmp_path: Path, number: signal.Signals, code: int, said: str
-) -> None:
-    (tmp_path / "tmp").mkdir()
+ENDED = "ended early: nothing was judged, and what the campaign started is gone\n"
+
+
+@contextmanager
+def started(
+    folder: Path, *words: str, starter: tuple[str, ...] = ()
+) -> "Iterator[subprocess.Popen[str]]":
+    """Start the command; end it if the test does not."""
     campaign = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "chaos", "--seconds", "600"],
-        env=os.environ | {"TMPDIR": str(tmp_path / "tmp")},
-        stdout=subprocess.DEVNULL,
+        [*starter, sys.executable, "-m", "holdfast", "chaos", *words],
+        cwd=folder,
+        env=os.environ | {"NO_COLOR": "1", "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        wait_until(lambda: bool(list(tmp_path.glob("tmp/*/faults.journal"))))
-        campaign.send_signal(number)
-        _, told = campaign.communicate(timeout=TEST_TIMEOUT_S)
-        assert (campaign.returncode, said in told) == (code, True)
+        yield campaign
     finally:
         campaign.kill()
         campaign.wait()
-    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_a_campaign_that_is_ended_leaves_nothing_behind_and_says_so_in_a_line(
+    tmp_path: Path, postgres_url: str, store: str, number: signal.Signals
+) -> None:
+    words = ("--url", postgres_url) if store == "postgres" else ()
+    with started(tmp_path, "--seconds", "600", "--workers", "1", *words) as campaign:
+        wait_until(lambda: bool(list(tmp_path.glob("*/worker-1.journal"))))
+        campaign.send_signal(number)
+        _, told = campaign.communicate(timeout=TEST_TIMEOUT_S)
+    assert (campaign.returncode, told) == (128 + number, ENDED)
+    assert list(tmp_path.iterdir()) == []
+    if store == "postgres":
+        with psycopg.connect(postgres_url) as connection:
+            kept = "select 1 from pg_namespace where nspname = 'holdfast_chaos'"
+            assert connection.execute(kept).fetchall() == []
+
+
+ON_A_TERMINAL = """
+import fcntl, os, sys, termios
+
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "holdfast", "chaos", "--seconds", "600"])
+"""
+
+
+def test_a_campaign_whose_terminal_is_closed_leaves_nothing_behind(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    campaign = subprocess.Popen(
+        [sys.executable, "-c", ON_A_TERMINAL],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        wait_until(lambda: bool(list(tmp_path.glob("*/worker-1.journal"))))
+        os.close(ours)
+        assert campaign.wait(TEST_TIMEOUT_S) == 128 + signal.SIGHUP
+    finally:
+        campaign.kill()
+        campaign.wait()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_campaign_under_nohup_goes_on(tmp_path: Path) -> None:
+    words = ("--seconds", "1", "--every", "60", "--workers", "1")
+    with started(tmp_path, *words, starter=("nohup",)) as campaign:
+        wait_until(lambda: bool(list(tmp_path.glob("*/worker-1.journal"))))
+        campaign.send_signal(signal.SIGHUP)
+        _, told = campaign.communicate(timeout=TEST_TIMEOUT_S)
+    assert campaign.returncode == 5, told
+    assert "unknown because no fault was injected" in told

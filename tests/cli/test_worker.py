@@ -356,6 +356,15 @@ def test_a_broken_module_is_shown_with_its_place(folder: Path, run: Run, spec: s
     result = run("worker", spec)
     assert f"error[HF092]: importing {spec} failed: RuntimeError: no such luck" in result.stderr
     assert f"{folder / 'broken.py'}:2: raise RuntimeError" in result.stderr
+    assert "importlib" not in result.stderr
+    assert "session.py" not in result.stderr
+
+
+def test_a_module_that_is_no_python_is_shown_with_its_place(folder: Path, run: Run) -> None:
+    (folder / "torn.py").write_text("app = = 1\n")
+    result = run("worker", "torn")
+    assert "failed: SyntaxError: invalid syntax (torn.py, line 1)" in result.stderr
+    assert "importlib" not in result.stderr
 
 
 def test_an_unknown_type_is_answered_with_the_nearest(folder: Path, run: Run) -> None:

@@ -37,7 +37,7 @@ def shortfalls(
     least: int,
 ) -> Iterator[str]:
     """Yield what the campaigns and the seeds fall short of; the numbers of a smaller scale are smaller."""
-    jobs = sum(each["jobs"] for each in campaigns)
+    jobs = sum(each["jobs"] or 0 for each in campaigns)
     kinds = sum((Counter(each["faults"]) for each in campaigns), Counter[str]())
     faults = sum(kinds.values())
     if jobs < JOBS * scale:

@@ -50,7 +50,7 @@ def _by_failover(campaign: Mapping[str, Any]) -> str:
 
 
 def _events(campaign: Mapping[str, Any]) -> str:
-    if "events" not in campaign:
+    if campaign.get("events") is None:
         return "–"
     wrong = sum(campaign[f"events_{each}"] for each in ("lost", "twice", "out_of_order"))
     lost = campaign["events_lost_by_failover"]

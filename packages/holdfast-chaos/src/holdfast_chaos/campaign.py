@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.cli.orphan_guard import OrphanGuard
+from holdfast.core.errors import DatabaseUnreachable
 from holdfast.version import VERSION
 from holdfast_chaos.actors import CampaignActor, make_producer, make_worker
 from holdfast_chaos.checker import (
@@ -40,7 +41,11 @@ SAMPLE_S = 0.5
 WARM_UP_S = 60.0
 MAX_AT_ONCE = 4
 STALL_TICK_S = 0.05
-IDLE_DRAIN_S = 30.0
+IDLE_S = 30.0
+"""So long, and three leases more, may nothing happen, or may the database stay away."""
+
+ProgressCounts = tuple[int, int, int, int]
+"""How many jobs have ended and have not, and how many events were taken and were not."""
 
 
 class CampaignPlan(msgspec.Struct, frozen=True):
@@ -57,6 +62,8 @@ class CampaignPlan(msgspec.Struct, frozen=True):
     only: Sequence[str] = ()
     app: str | None = None
     starts: Sequence[tuple[str, Any]] = ()
+    unstarted: Sequence[str] = ()
+    """The job types that could begin a chain and are not among the starts."""
 
 
 class CampaignSample(msgspec.Struct, frozen=True):
@@ -87,6 +94,14 @@ class CampaignResult(msgspec.Struct, frozen=True):
     began_at: float
     faults_ended_at: float
     ended_at: float
+    away_since: float | None = None
+    """Since when the database has not answered, if it stayed away."""
+
+    @property
+    def not_started(self) -> list[str]:
+        """The job types that could begin a chain and never ran, not even as continuations of others."""
+        ran = {each.type for each in self.history.began}
+        return [each for each in self.plan.unstarted if each not in ran]
 
     def to_json(self) -> dict[str, Any]:
         """Return what scripts read: the figures first."""
@@ -94,11 +109,13 @@ class CampaignResult(msgspec.Struct, frozen=True):
         for name in ("recoveries", "charged"):
             del found[name]
         plan = msgspec.to_builtins(self.plan)
+        del plan["unstarted"]
         about = {"seed": plan.pop("seed"), "seconds": plan.pop("seconds"), "store": self.store}
         return {
             **found,
             **about,
             "skipped": dict(self.skipped),
+            "not_started": self.not_started,
             "date": self.date,
             "version": self.version,
             "plan": plan,
@@ -126,6 +143,11 @@ class Campaign:
         self._is_over = threading.Event()
         self._stalls = 0
         self._seen_at = 0.0
+        self._store = ""
+        self._patience_s = IDLE_S + 3 * plan.lease_s
+        self._answered_at = 0.0
+        self._away_since: float | None = None
+        self._is_silent = False
         refused = target.refusals()
         wanted = plan.only or tuple(KINDS)
         self.skipped = {kind: refused[kind] for kind in wanted if kind in refused}
@@ -139,11 +161,12 @@ class Campaign:
     def run(self) -> CampaignResult:
         """Run it, and judge what is left. Raises: CampaignStalled, SchemaInUse, and the errors of databases."""
         self.target.prepare()
+        self._store = self.target.name
         with ExitStack() as stack:
             guard = stack.enter_context(OrphanGuard())
             self._journal = stack.enter_context(closing(Journal(self.journals, "faults")))
             scene = self._make_scene(stack, guard)
-            self._seen_at = now()
+            self._seen_at = self._answered_at = now()
             for each in (
                 self._repeat(STALL_TICK_S, self._watch_clock),
                 self._repeat(SAMPLE_S, self._sample),
@@ -156,13 +179,19 @@ class Campaign:
             self._make_faults(scene)
             faults_ended_at = now()
             self.phase = "draining"
-            for producer in scene.producers:
-                producer.stop()
+            self._stop(scene.producers)
             self._drain()
             self.phase = "judging"
-            for worker in scene.workers:
-                worker.stop()
+            self._stop(scene.workers)
         return self._judge(faults_ended_at)
+
+    def _stop(self, actors: Sequence[CampaignActor]) -> None:
+        """Ask processes to stop; without a database they have nothing to write, and are killed."""
+        for each in actors:
+            if self._away_since is None:
+                each.stop()
+            else:
+                each.kill()
 
     def _make_scene(self, stack: ExitStack, guard: OrphanGuard) -> FaultScene:
         def options_of(name: str) -> tuple[SubjectOptions, Any]:
@@ -193,7 +222,7 @@ class Campaign:
     def _warm_up(self, scene: FaultScene) -> None:
         """Wait until jobs are completed and events taken before anything is broken. Raises: CampaignStalled."""
         deadline = now() + WARM_UP_S
-        while (missing := self._find_gap()) is not None:
+        while (missing := self._find_gap()) is not None and not self.is_stopping.is_set():
             for each in (*scene.workers, *scene.producers):
                 each.check()
             if now() > deadline:
@@ -255,23 +284,42 @@ class Campaign:
 
     def _drain(self) -> None:
         """Wait until every job has ended and every event was taken, or nothing has happened for long."""
-        last, changed_at = (-1, -1, -1, -1), now()
-        while now() - changed_at < IDLE_DRAIN_S + 3 * self.plan.lease_s:
-            found = read_progress(self.target)
-            if found is not None and found[1] == 0 and found[3] <= 0:
-                return
-            if found is not None and found != last:
-                last, changed_at = found, now()
+        last: ProgressCounts | None = None
+        idle_s, seen_at = 0.0, now()
+        while self._away_since is None and idle_s < self._patience_s:
+            found = self._look()
+            before, seen_at = seen_at, now()
+            if found is not None:
+                if found[1] == 0 and found[3] <= 0:
+                    return
+                # What is away does not idle.
+                idle_s = idle_s + seen_at - before if found == last else 0.0
+                last = found
             time.sleep(POLL_S)
+
+    def _look(self) -> ProgressCounts | None:
+        """Return how far it is; note that the database was away by itself, and end when it stays so."""
+        found = read_progress(self.target)
+        if found is not None and self._is_silent:
+            self._is_silent = False
+            self._note_stall(self._answered_at)
+        if found is not None or any(each.is_outage for each in list(self.active.values())):
+            self._answered_at = now()
+            return found
+        self._is_silent = True
+        if self._away_since is None and now() - self._answered_at > self._patience_s:
+            self._away_since = self._answered_at
+            self.is_stopping.set()
+        return None
 
     def _judge(self, faults_ended_at: float) -> CampaignResult:
         history = read_journals(self.journals)
-        rows = read_rows(self.target)
+        rows = self._read_rows()
         is_own = self.plan.app is None
         verdict = judge(history, rows, self.plan.lease_s, is_own=is_own, has_events=self.has_events)
         return CampaignResult(
             plan=self.plan,
-            store=self.target.name,
+            store=self._store,
             version=VERSION,
             date=datetime.now(UTC).date().isoformat(),
             verdict=verdict,
@@ -281,7 +329,18 @@ class Campaign:
             began_at=self.began_at,
             faults_ended_at=faults_ended_at,
             ended_at=now(),
+            away_since=self._away_since,
         )
+
+    def _read_rows(self) -> LeftRows | None:
+        """Read what is left in the database; None if it is away."""
+        if self._away_since is not None:
+            return None
+        try:
+            return read_rows(self.target)
+        except DatabaseUnreachable:
+            self._away_since = self._answered_at
+            return None
 
     def _repeat(self, interval_s: float, call: Callable[[], None]) -> threading.Thread:
         """Call something in a thread, again and again until the campaign is over."""
@@ -302,13 +361,13 @@ class Campaign:
     def _sample(self) -> None:
         at = now()
         self.target.probe()
-        found = read_progress(self.target)
+        found = self._look()
         if now() - at > self.plan.lease_s / 4:
             self._note_stall(at)
         self.samples.append(CampaignSample(at, *(found or (None,) * 4)))
 
 
-def read_progress(target: CampaignTarget) -> tuple[int, int, int, int] | None:
+def read_progress(target: CampaignTarget) -> ProgressCounts | None:
     """Return how many jobs have ended and have not, and how many events were taken and were not.
 
     None while the database does not answer.

@@ -28,6 +28,15 @@ EFFECT_TYPES = ("chaos.effect", "chaos.thread", "chaos.atomic")
 """Our own job types that leave a row in the transaction that completes them."""
 
 Colour = Literal["green", "red", "unknown"]
+Evidence = Literal["rows", "effects", "events"]
+"""What a law may need beside the journals."""
+
+ABSENT: Mapping[Evidence, str] = {
+    "rows": "the database stayed away",
+    "effects": "only our own job types write effects down",
+    "events": "no events were published",
+}
+"""Why a law was not judged that needs it."""
 
 
 class LeftJob(msgspec.Struct, frozen=True):
@@ -105,22 +114,28 @@ class JobRecovery(msgspec.Struct, frozen=True):
 
 
 class CampaignVerdict(msgspec.Struct, frozen=True):
-    """The figures of a campaign, and what they amount to."""
+    """The figures of a campaign, and what they amount to; None is what was not judged."""
 
-    jobs: int
+    jobs: int | None
+    failed: dict[str, int] | None
+    """Jobs that failed, by type."""
+
+    failed_by_handlers: int | None
+    """Those that failed by what their handlers did, and not because workers died with them."""
+
     faults: dict[str, int]
-    lost: int
-    lost_by_failover: int
+    lost: int | None
+    lost_by_failover: int | None
     duplicates: int
     duplicates_explained: int
-    fencing_violations: int
+    fencing_violations: int | None
     refused_zombie_writes: int
-    events: int
-    events_lost: int
-    events_lost_by_failover: int
-    events_twice: int
-    events_out_of_order: int
-    refused_lines: int
+    events: int | None
+    events_lost: int | None
+    events_lost_by_failover: int | None
+    events_twice: int | None
+    events_out_of_order: int | None
+    refused_lines: int | None
     recovery_p50_s: float | None
     recovery_p99_s: float | None
     restart_p50_s: float | None
@@ -129,6 +144,9 @@ class CampaignVerdict(msgspec.Struct, frozen=True):
     verdict: Colour
     reasons: list[str]
     broken: list[BrokenLaw]
+    not_judged: dict[str, str]
+    """Laws that nothing could be held against, and why."""
+
     charged: dict[int, int]
     recoveries: list[JobRecovery]
 
@@ -165,6 +183,7 @@ class Case:
             each.tag: (acked, each) for acked in history.events for each in acked.events
         }
         self.taken = Counter(each.tag for each in rows.taken)
+        self.reaped = {(each.job_id, each.fence) for each in rows.reaps}
         self.charges = list(self._charge_starts())
 
     def is_lost_by_failover(self, chain: str) -> bool:
@@ -179,6 +198,11 @@ class Case:
 
     def _could_be_lost(self, at: float) -> bool:
         return any(fault.is_lossy and at <= fault.ended_at for fault in self.history.faults)
+
+    def is_failed_by_handler(self, row: LeftJob) -> bool:
+        """Whether a job failed in an attempt whose handler was called, and whose worker had not died."""
+        is_called = any(each.fence == row.fence for each in self.starts.get(row.id, ()))
+        return row.state == "failed" and is_called and (row.id, row.fence) not in self.reaped
 
     def _charge_starts(self) -> Iterator[Charge]:
         """Yield every start of a job that was not its first."""
@@ -326,31 +350,55 @@ def disordered_events(case: Case) -> Iterator[str]:
 
 
 FindBreaches = Callable[[Case], Iterator[str]]
-LAWS: Mapping[str, tuple[FindBreaches, str]] = {
-    "acknowledged-ends": (
-        lost_chains,
-        "What was acknowledged has ended once everything is drained.",
+
+
+class CampaignLaw(NamedTuple):
+    """What finds the breaches of a law, what must hold, and what it needs beside the journals."""
+
+    find: FindBreaches
+    text: str
+    needs: Sequence[Evidence] = ("rows",)
+
+
+LAWS: Mapping[str, CampaignLaw] = {
+    "acknowledged-ends": CampaignLaw(
+        lost_chains, "What was acknowledged has ended once everything is drained."
     ),
-    "rolled-back-is-gone": (undone_chains, "What was rolled back leaves nothing."),
-    "fences-grow": (fences_back, "The fences of a job's claims strictly increase."),
-    "no-stale-write": (stale_writes, "No write is accepted after a newer claim."),
-    "one-effect": (wrong_effects, "A completed job has one effect, written in its transaction."),
-    "starts-are-charged": (
-        unexplained_starts,
-        "Each start of a job but the first is charged to a fault.",
+    "rolled-back-is-gone": CampaignLaw(undone_chains, "What was rolled back leaves nothing."),
+    "fences-grow": CampaignLaw(
+        fences_back, "The fences of a job's claims strictly increase.", needs=()
     ),
-    "whole-chains": (torn_chains, "Chains are numbered without gap, to their end."),
-    "events-arrive": (lost_events, "Every event that was committed is taken by the consumer."),
-    "events-once": (repeated_events, "No event is taken twice."),
-    "events-in-order": (disordered_events, "Events of a key are taken in their order."),
-    "rows-keep-their-laws": (broken_rows, "The rows keep the laws of `holdfast verify`."),
+    "no-stale-write": CampaignLaw(stale_writes, "No write is accepted after a newer claim."),
+    "one-effect": CampaignLaw(
+        wrong_effects,
+        "A completed job has one effect, written in its transaction.",
+        needs=("rows", "effects"),
+    ),
+    "starts-are-charged": CampaignLaw(
+        unexplained_starts, "Each start of a job but the first is charged to a fault.", needs=()
+    ),
+    "whole-chains": CampaignLaw(torn_chains, "Chains are numbered without gap, to their end."),
+    "events-arrive": CampaignLaw(
+        lost_events,
+        "Every event that was committed is taken by the consumer.",
+        needs=("rows", "events"),
+    ),
+    "events-once": CampaignLaw(
+        repeated_events, "No event is taken twice.", needs=("rows", "events")
+    ),
+    "events-in-order": CampaignLaw(
+        disordered_events, "Events of a key are taken in their order.", needs=("rows", "events")
+    ),
+    "rows-keep-their-laws": CampaignLaw(
+        broken_rows, "The rows keep the laws of `holdfast verify`."
+    ),
 }
 FENCING = ("fences-grow", "no-stale-write", "one-effect")
 
 
 def judge(
     history: History,
-    rows: LeftRows,
+    rows: LeftRows | None,
     lease_s: float,
     *,
     is_own: bool = True,
@@ -358,36 +406,54 @@ def judge(
 ) -> CampaignVerdict:
     """Hold the journals of a campaign against what is left in the database.
 
-    Our own jobs have all ended when nothing more happens. Those of a user's application may wait for a retry of theirs.
+    Without rows, the database is away, and what needs them is not judged. Our own jobs have all ended when nothing more
+    happens. Those of a user's application may wait for a retry of theirs.
     """
+    has_rows = rows is not None
+    rows = rows or LeftRows()
+    is_there: Mapping[Evidence, bool] = {"rows": has_rows, "effects": is_own, "events": has_events}
     case = Case(history, rows, lease_s, is_own)
-    broken = {}
-    for name, (law, text) in LAWS.items():
-        found = list(law(case))
-        if found:
-            broken[name] = BrokenLaw(name, text, len(found), found[:MAX_NAMED])
-    counts = {name: each.count for name, each in broken.items()}
+    broken, not_judged = {}, {}
+    for name, law in LAWS.items():
+        missing = next((each for each in law.needs if not is_there[each]), None)
+        if missing is not None:
+            not_judged[name] = ABSENT[missing]
+        elif found := list(law.find(case)):
+            broken[name] = BrokenLaw(name, law.text, len(found), found[:MAX_NAMED])
+
+    def count(law: str) -> int | None:
+        """Return how often a law was broken."""
+        return None if law in not_judged else broken[law].count if law in broken else 0
+
+    counts_events = has_rows and has_events
     recoveries = list(_recoveries(case))
     seconds = [each.seconds for each in recoveries]
     restarts = [each.restart_seconds for each in recoveries]
     injected = [each for each in history.faults if each.is_injected]
     reasons = _gaps(case, injected, has_events)
+    if not has_rows:
+        reasons.insert(0, f"{ABSENT['rows']}, and only the journals were judged")
     charged = Counter(each.fault.number for each in case.charges if each.fault is not None)
+    failed = Counter(each.type for each in rows.jobs if each.state == "failed")
     return CampaignVerdict(
-        jobs=len(rows.jobs),
+        jobs=len(rows.jobs) if has_rows else None,
+        failed=dict(sorted(failed.items())) if has_rows else None,
+        failed_by_handlers=sum(map(case.is_failed_by_handler, rows.jobs)) if has_rows else None,
         faults=dict(sorted(Counter(each.kind for each in injected).items())),
-        lost=counts.get("acknowledged-ends", 0),
-        lost_by_failover=sum(map(case.is_lost_by_failover, case.chains)),
+        lost=count("acknowledged-ends"),
+        lost_by_failover=sum(map(case.is_lost_by_failover, case.chains)) if has_rows else None,
         duplicates=len(case.charges),
-        duplicates_explained=len(case.charges) - counts.get("starts-are-charged", 0),
-        fencing_violations=sum(counts.get(each, 0) for each in FENCING),
+        duplicates_explained=sum(each.fault is not None for each in case.charges),
+        fencing_violations=sum(count(each) or 0 for each in FENCING) if has_rows else None,
         refused_zombie_writes=len(history.refused),
-        events=len(rows.taken),
-        events_lost=counts.get("events-arrive", 0),
-        events_lost_by_failover=sum(map(case.is_event_lost_by_failover, case.published)),
-        events_twice=counts.get("events-once", 0),
-        events_out_of_order=counts.get("events-in-order", 0),
-        refused_lines=len(history.lines_refused),
+        events=len(rows.taken) if counts_events else None,
+        events_lost=count("events-arrive"),
+        events_lost_by_failover=sum(map(case.is_event_lost_by_failover, case.published))
+        if counts_events
+        else None,
+        events_twice=count("events-once"),
+        events_out_of_order=count("events-in-order"),
+        refused_lines=len(history.lines_refused) if has_events else None,
         recovery_p50_s=percentile(seconds, 0.5),
         recovery_p99_s=percentile(seconds, 0.99),
         restart_p50_s=percentile(restarts, 0.5),
@@ -396,6 +462,7 @@ def judge(
         verdict="red" if broken else "unknown" if reasons else "green",
         reasons=reasons,
         broken=list(broken.values()),
+        not_judged=not_judged,
         charged=dict(sorted(charged.items())),
         recoveries=recoveries,
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from holdfast_chaos.campaign import CampaignResult
     from holdfast_chaos.target import CampaignTarget, StandbyMode
 
+_COLOURS = {"✗": "red", "✓": "green", "–": None}
 _LAW_COLUMNS = (
-    Column(
-        "", lambda row: "✗" if row["count"] else "✓", lambda row: "red" if row["count"] else "green"
-    ),
+    Column("", lambda row: row["mark"], lambda row: _COLOURS[row["mark"]]),
     Column("law", lambda row: row["name"]),
     Column("must hold", lambda row: row["text"]),
-    Column("broken", lambda row: row["count"]),
+    Column("broken", lambda row: "–" if row["not_judged"] else row["count"]),
 )
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 EXITS = {"green": Exit.OK, "red": Exit.CHECK_NOT_MET, "unknown": Exit.PARTLY}
 
 
@@ -147,10 +147,17 @@ def chaos(
     """Kill, pause and cut off workers and databases under load, and check that nothing is lost.
 
     Runs on a temporary SQLite file, on a PostgreSQL server of its own, or on yours. Exits with 0 if all laws hold, with
-    6 if one is broken, and with 5 if too little happened to say. The same seed makes the same faults.
+    6 if one is broken, with 5 if too little happened to say, and with 7 if the database stayed away. Jobs that your
+    handlers fail break no law: they are counted. The same seed makes the same faults.
     """
     from holdfast_chaos.campaign import Campaign, CampaignPlan
-    from holdfast_chaos.users_app import choose_starts, longest_lease_s, name_database
+    from holdfast_chaos.record import add_record, read_records
+    from holdfast_chaos.users_app import (
+        choose_starts,
+        longest_lease_s,
+        name_database,
+        name_unstarted,
+    )
     from holdfast_chaos.view import show_campaign
 
     if inputs and spec is None:
@@ -159,6 +166,8 @@ def chaos(
         )
     for each in (report, record):
         _check_place(each)
+    if record is not None:
+        read_records(Path(record))
     name_database(url)
     starts = () if spec is None else choose_starts(spec, inputs)
     plan = CampaignPlan(
@@ -171,34 +180,85 @@ def chaos(
         only=_kinds(only),
         app=spec,
         starts=starts,
+        unstarted=() if spec is None else name_unstarted(spec, starts),
     )
-    # What was started is ended and removed, also when this command is.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with ExitStack() as stack:
-        folder = _folder(keep, stack)
-        target = stack.enter_context(_open_target(folder, url, schema, postgres, standby, disk))
-        campaign = Campaign(plan, target, folder)
-        if not campaign.kinds:
-            refused = [f"{kind}: {reason}" for kind, reason in campaign.skipped.items()]
-            raise CommandUsage("none of these faults can be made here", details=refused)
-        try:
+    _end_by_signals()
+    try:
+        with ExitStack() as stack:
+            folder = _folder(keep, stack)
+            target = _open_target(folder, url, schema, postgres, standby, disk)
+            stack.callback(_name_leftover, target)
+            stack.enter_context(target)
+            campaign = Campaign(plan, target, folder)
+            if not campaign.kinds:
+                refused = [f"{kind}: {reason}" for kind, reason in campaign.skipped.items()]
+                raise CommandUsage(
+                    "none of these faults can be made here",
+                    details=refused,
+                    help=_help_for(plan.only),
+                )
             with show_campaign(campaign):
                 result = campaign.run()
-        except KeyboardInterrupt:
-            print_info("ended early: nothing was judged, and the campaign's database is removed")
-            raise
+    except KeyboardInterrupt as ended:
+        # The terminal may be what has gone.
+        with suppress(OSError):
+            print_info("ended early: nothing was judged, and what the campaign started is gone")
+        return 128 + (ended.number if isinstance(ended, EndingSignal) else signal.SIGINT)
     _write(result, output)
     if report is not None:
         from holdfast_chaos.report import write_page
 
         write_page(result, Path(report))
         print_info(f"the timeline is in {report}")
-    if record is not None:
-        from holdfast_chaos.record import add_record
-
+    if record is not None and result.away_since is not None:
+        print_info("not recorded: what the database holds was not judged")
+    elif record is not None:
         add_record(Path(record), result)
         print_info(f"recorded in {record}")
+    if result.away_since is not None and not result.verdict.broken:
+        return Exit.DATABASE
     return EXITS[result.verdict.verdict]
+
+
+class EndingSignal(KeyboardInterrupt):
+    """A signal that ends a campaign as Ctrl-C does; psycopg cancels a statement for a KeyboardInterrupt only."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def _end_by_signals() -> None:
+    """Have what was started ended and removed, also when this command is told to end or its terminal is closed."""
+
+    def end(number: int, _: object) -> None:
+        for each in ENDING:
+            signal.signal(each, signal.SIG_IGN)
+        raise EndingSignal(number)
+
+    for each in ENDING:
+        # What is ignored, as under nohup, stays so.
+        if signal.getsignal(each) is not signal.SIG_IGN:
+            signal.signal(each, end)
+
+
+def _name_leftover(target: CampaignTarget) -> None:
+    """Say what could not be removed."""
+    if target.leftover:
+        with suppress(OSError):
+            print_info(f"{target.leftover} is still in the database: drop it once that answers")
+
+
+_OPTIONS = {
+    "promote": "pass --standby sync",
+    "full_disk": "pass --disk FOLDER",
+    "write_lock": "leave out --postgres and --url",
+}
+
+
+def _help_for(kinds: Iterable[str]) -> str:
+    """Return which options give what these faults need."""
+    return " · ".join(sorted({_OPTIONS.get(kind, "pass --postgres") for kind in kinds}))
 
 
 def _kinds(only: str) -> tuple[str, ...]:
@@ -271,14 +331,18 @@ def _open_target(
 
 def _write(result: CampaignResult, output: str) -> None:
     """Write the result."""
-    from holdfast_chaos.report import figures_of, law_rows
+    from holdfast_chaos.report import figures_of, gaps_of, law_rows, notes_on, summarize
 
     if output == "json":
         click.echo(json.dumps(result.to_json(), ensure_ascii=False, indent=2))
         return
     verdict = result.verdict
-    figures = [{"figure": name, "value": value} for name, value in figures_of(result)]
-    figures += [{"figure": f"  {kind}", "value": str(n)} for kind, n in verdict.faults.items()]
+    figures = []
+    parts = {"failed jobs": verdict.failed, "faults": verdict.faults}
+    for name, value in figures_of(result):
+        figures.append({"figure": name, "value": value})
+        for kind, n in (parts.get(name) or {}).items():
+            figures.append({"figure": f"  {kind}", "value": f"{n:,}"})
     write_table(figures, columns("figure", "value"))
     click.echo()
     write_table(list(law_rows(result)), _LAW_COLUMNS)
@@ -287,6 +351,8 @@ def _write(result: CampaignResult, output: str) -> None:
             print_info(f"{each.law}: {named}")
     for kind, reason in result.skipped.items():
         print_info(f"not made: {kind}, because {reason}")
-    for reason in verdict.reasons:
-        print_info(f"unknown because {reason}")
-    print_info(f"{verdict.verdict}, with seed {result.plan.seed} on {result.store}")
+    for gap in gaps_of(result):
+        print_info(f"not judged: {gap}")
+    for note in notes_on(result):
+        print_info(note)
+    print_info(summarize(result))

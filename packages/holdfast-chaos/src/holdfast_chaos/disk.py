@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 
 from holdfast.core.errors import CommandUsage
 
 MAX_BYTES = 4 << 30
 MIN_BYTES = 256 << 20
 BLOCK_BYTES = 1 << 20
+NEW_FOLDER = "/mnt/holdfast-chaos"
 
 
 class SmallDisk:
@@ -27,7 +30,7 @@ class SmallDisk:
         if free > MAX_BYTES:
             raise CommandUsage(
                 f"{folder} has {free >> 30} GiB free, and filling it would fill the disk of others",
-                help=f"mount a small one: mount -t tmpfs -o size=512m none {folder}",
+                help=f"mount a small one: {_mount_command(folder)}",
             )
         if free < MIN_BYTES:
             raise CommandUsage(
@@ -53,3 +56,11 @@ class SmallDisk:
     def free(self) -> None:
         """Give the room back."""
         self._file.unlink(missing_ok=True)
+
+
+def _mount_command(folder: Path) -> str:
+    """Return how to mount a small file system: over the folder that was given only if nothing is in it."""
+    with suppress(OSError):
+        if not folder.is_mount() and not any(folder.iterdir()):
+            return f"mount -t tmpfs -o size=512m none {quote(str(folder))}"
+    return f"mkdir -p {NEW_FOLDER} && mount -t tmpfs -o size=512m none {NEW_FOLDER}"

@@ -121,6 +121,11 @@ class FaultRecord(msgspec.Struct, frozen=True, tag_field="line", tag="fault"):
     is_charged: bool = True
     is_injected: bool = True
 
+    @property
+    def name(self) -> str:
+        """What people call it: by its number, which only what was injected has."""
+        return f"#{self.number} {self.kind}" if self.is_injected else self.kind
+
 
 JournalLine = (
     StartsAcked

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.errors import CommandUsage
 from holdfast_chaos.campaign import CampaignResult
 
 FIGURES = (
@@ -25,11 +26,23 @@ def to_record(result: CampaignResult) -> dict[str, Any]:
 
 
 def read_records(file: Path) -> list[dict[str, Any]]:
-    """Read the campaigns of a file; none if it does not exist yet."""
+    """Read the campaigns of a file; none if it does not exist yet. Raises: CommandUsage."""
     if not file.exists():
         return []
-    found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        found: object = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(_is_record(each) for each in found):
+        raise CommandUsage(
+            f"{file} is no file of campaigns",
+            help="name a new file, or one that --record has written",
+        )
     return found
+
+
+def _is_record(found: object) -> bool:
+    return isinstance(found, dict) and isinstance(found.get("store"), str)
 
 
 def add_record(file: Path, result: CampaignResult) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from holdfast.core.duration import pluralize
 from holdfast_chaos.campaign import CampaignResult
-from holdfast_chaos.checker import LAWS
+from holdfast_chaos.checker import LAWS, CampaignVerdict
 from holdfast_chaos.faults import KINDS
 
 WIDTH = 1_000.0
@@ -49,7 +50,7 @@ class CampaignTimeline:
         for fault in self._result.history.faults:
             x = self.x(fault.began_at)
             starts = charged.get(fault.number, 0)
-            text = f"#{fault.number} {fault.kind} of {fault.actor or 'the database'}"
+            text = f"{fault.name} of {fault.actor or 'the database'}"
             text += f" at {_clock(fault.began_at - self._begin)}"
             bar = {
                 "x": x,
@@ -110,13 +111,16 @@ def _clock(seconds: float) -> str:
 
 
 def law_rows(result: CampaignResult) -> Iterator[dict[str, Any]]:
-    """Yield every law and what broke it."""
+    """Yield every law, whether it was judged, and what broke it."""
     broken = {each.law: each for each in result.verdict.broken}
-    for name, (_, text) in LAWS.items():
+    for name, law in LAWS.items():
         found = broken.get(name)
+        not_judged = result.verdict.not_judged.get(name, "")
         yield {
             "name": name,
-            "text": text,
+            "text": law.text,
+            "mark": "–" if not_judged else "✗" if found else "✓",
+            "not_judged": not_judged,
             "count": found.count if found else 0,
             "named": found.named if found else [],
         }
@@ -126,22 +130,26 @@ def figures_of(result: CampaignResult) -> Sequence[tuple[str, str]]:
     """Return the figures of a campaign with their names, as people read them."""
     verdict = result.verdict
 
+    def count(value: int | None) -> str:
+        return "–" if value is None else f"{value:,}"
+
     def seconds(value: float | None) -> str:
         return "–" if value is None else f"{value:.2f} s"
 
     return (
-        ("jobs", f"{verdict.jobs:,}"),
-        ("faults", f"{sum(verdict.faults.values()):,} of {len(verdict.faults)} kinds"),
-        ("lost", f"{verdict.lost:,}"),
-        ("lost by failover", f"{verdict.lost_by_failover:,}"),
+        ("jobs", count(verdict.jobs)),
+        ("failed jobs", count(_count_failed(verdict))),
+        ("faults", f"{sum(verdict.faults.values()):,}"),
+        ("lost", count(verdict.lost)),
+        ("lost by failover", count(verdict.lost_by_failover)),
         ("started twice", f"{verdict.duplicates:,}, {verdict.duplicates_explained:,} explained"),
-        ("fencing violations", f"{verdict.fencing_violations:,}"),
+        ("fencing violations", count(verdict.fencing_violations)),
         ("refused zombie writes", f"{verdict.refused_zombie_writes:,}"),
         ("events", _count_events(result)),
-        ("events lost", f"{verdict.events_lost:,}"),
-        ("events taken twice", f"{verdict.events_twice:,}"),
-        ("events out of order", f"{verdict.events_out_of_order:,}"),
-        ("refused writes of consumers", f"{verdict.refused_lines:,}"),
+        ("events lost", count(verdict.events_lost)),
+        ("events taken twice", count(verdict.events_twice)),
+        ("events out of order", count(verdict.events_out_of_order)),
+        ("refused writes of consumers", count(verdict.refused_lines)),
         ("recovery p50", seconds(verdict.recovery_p50_s)),
         ("recovery p99", seconds(verdict.recovery_p99_s)),
         ("restart p50", seconds(verdict.restart_p50_s)),
@@ -150,9 +158,45 @@ def figures_of(result: CampaignResult) -> Sequence[tuple[str, str]]:
     )
 
 
+def summarize(result: CampaignResult) -> str:
+    """Return the verdict in a line. Jobs that failed by their own handlers break no law, and are named with it."""
+    line = f"{result.verdict.verdict}, with seed {result.plan.seed} on {result.store}"
+    failed, by_handlers = _count_failed(result.verdict), result.verdict.failed_by_handlers
+    if not failed:
+        return line
+    share = "" if failed == by_handlers else f", {by_handlers:,} of them"
+    whose = "its own handler" if failed == 1 else "their own handlers"
+    return f"{line}; {pluralize(failed, 'job')} failed{share} by {whose}"
+
+
+def notes_on(result: CampaignResult) -> Iterator[str]:
+    """Yield what is to be known with the verdict: what was not started, why nothing was shown, what is away."""
+    if result.not_started:
+        yield f"not started: {', '.join(result.not_started)}; give --input TYPE=JSON for each"
+    for reason in result.verdict.reasons:
+        yield f"unknown because {reason}"
+    if result.away_since is not None:
+        since = _clock(max(0.0, result.away_since - result.began_at))
+        waited_s = result.ended_at - result.away_since
+        yield f"the database has not answered since {since}, and was given up after {waited_s:.0f} s"
+
+
+def gaps_of(result: CampaignResult) -> Iterator[str]:
+    """Yield why laws were not judged, those with the same reason together."""
+    laws: dict[str, list[str]] = {}
+    for law, reason in result.verdict.not_judged.items():
+        laws.setdefault(reason, []).append(law)
+    for reason, names in laws.items():
+        yield f"{', '.join(names)}, because {reason}"
+
+
+def _count_failed(verdict: CampaignVerdict) -> int | None:
+    return None if verdict.failed is None else sum(verdict.failed.values())
+
+
 def _count_events(result: CampaignResult) -> str:
     """Return how many events were taken, and lost with an asynchronous primary."""
-    if "events" in result.skipped:
+    if result.verdict.events is None:
         return "–"
     lost = result.verdict.events_lost_by_failover
     return f"{result.verdict.events:,}" + (f", {lost:,} lost by failover" if lost else "")
@@ -172,6 +216,9 @@ def render_page(result: CampaignResult) -> str:
     return environment.get_template("campaign.html").render(
         result=result,
         verdict=result.verdict,
+        summary=summarize(result),
+        notes=list(notes_on(result)),
+        gaps=list(gaps_of(result)),
         figures=figures_of(result),
         laws=list(law_rows(result)),
         lanes=line.lanes(),

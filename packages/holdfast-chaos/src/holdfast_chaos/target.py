@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from holdfast.app import Holdfast
 from holdfast.cli.orphan_guard import OrphanGuard
-from holdfast.core.errors import MissingExtra
+from holdfast.core.errors import DatabaseUnreachable, MissingExtra
 from holdfast_chaos.disk import SmallDisk
 from holdfast_chaos.errors import SchemaInUse
 from holdfast_chaos.journal import now
@@ -39,6 +39,9 @@ class CampaignTarget:
     schema = SCHEMA
     disk: SmallDisk | None = None
     """The file system that it has for itself, if it was given one."""
+
+    leftover = ""
+    """What `close` could not remove, because the database was away."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -176,7 +179,24 @@ class GivenServer(CampaignTarget):
         from holdfast.storage.postgres.connection import unreachable
 
         try:
-            return psycopg.connect(self.url, autocommit=True, connect_timeout=10)
+            return psycopg.connect(
+                self.url,
+                autocommit=True,
+                connect_timeout=10,
+                keepalives_idle=15,
+                tcp_user_timeout=30_000,
+            )
+        except psycopg.OperationalError as error:
+            raise unreachable(self.url, error) from error
+
+    def execute(self, name: str, **params: Any) -> list[tuple[Any, ...]]:
+        """Run one of our own statements; return its rows, if it has any. Raises: DatabaseUnreachable."""
+        import psycopg
+
+        from holdfast.storage.postgres.connection import unreachable
+
+        try:
+            return super().execute(name, **params)
         except psycopg.OperationalError as error:
             raise unreachable(self.url, error) from error
 
@@ -188,14 +208,16 @@ class GivenServer(CampaignTarget):
         super().prepare()
 
     def close(self) -> None:
-        """Drop the schema."""
+        """Drop the schema, unless the server is away."""
         from psycopg import sql
 
         if self._is_made and not self._keeps:
-            with self.connect() as connection:
-                connection.execute(
-                    sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(self.schema))
-                )
+            drop = sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(self.schema))
+            try:
+                with self.connect() as connection:
+                    connection.execute(drop)
+            except DatabaseUnreachable:
+                self.leftover = f"schema {self.schema}"
 
     def make_proxy(self) -> FaultyProxy:
         """Return a proxy for one process."""
@@ -204,9 +226,11 @@ class GivenServer(CampaignTarget):
         return proxy
 
     def end_sessions(self, ports: list[int]) -> int:
-        """End the sessions that come from these ports; return how many."""
-        ((count,),) = self.execute("end_sessions", ports="{" + ",".join(map(str, ports)) + "}")
-        return int(count)
+        """End the sessions that come from these ports; return how many: none while the server is away."""
+        with suppress(DatabaseUnreachable):
+            ((count,),) = self.execute("end_sessions", ports="{" + ",".join(map(str, ports)) + "}")
+            return int(count)
+        return 0
 
 
 class OwnServer(GivenServer):

@@ -40,6 +40,16 @@ def choose_starts(spec: str, inputs: Sequence[str]) -> list[tuple[str, Any]]:
     return found
 
 
+def name_unstarted(spec: str, starts: Sequence[tuple[str, Any]]) -> list[str]:
+    """Return the job types that could begin a chain and are not started, in their order."""
+    started = {name for name, _ in starts}
+    return [
+        each.name
+        for each in load_app(spec).registry
+        if _can_begin(each) and each.name not in started
+    ]
+
+
 def longest_lease_s(spec: str, lease_s: float) -> float:
     """Return for how long a worker may hold a job of this application: a pause has to outlast it."""
     declared = [each.lease.duration_ms / 1_000 for each in load_app(spec).registry if each.lease]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 
 from rich.console import Console, Group
@@ -75,8 +75,7 @@ class CampaignView:
         return Group(
             *(
                 Text(
-                    f"#{each.number} {each.kind} {each.actor or 'database'}"
-                    f" {each.ended_at - each.began_at:.1f} s",
+                    f"{each.name} {each.actor or 'database'} {each.ended_at - each.began_at:.1f} s",
                     style="bright_black",
                 )
                 for each in recent
@@ -92,16 +91,21 @@ def show_campaign(campaign: Campaign) -> Iterator[None]:
         yield
         return
     is_over = threading.Event()
-    with Live(CampaignView(campaign), console=console, auto_refresh=False, transient=True) as live:
+    live = Live(CampaignView(campaign), console=console, auto_refresh=False, transient=True)
 
-        def draw() -> None:
+    def draw() -> None:
+        with suppress(OSError):
             while not is_over.wait(REFRESH_S):
                 live.refresh()
 
-        thread = threading.Thread(target=draw, name="chaos-view", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
+    thread = threading.Thread(target=draw, name="chaos-view", daemon=True)
+    live.start()
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        # A terminal that was closed takes nothing more.
+        with suppress(OSError):
+            live.stop()

@@ -308,9 +308,10 @@ def _explain_failure(name: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == name:
             raise _not_found(name) from None
-        frames = traceback.extract_tb(error.__traceback__)[-_SHOWN_FRAMES:]
-        places = [f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in frames]
-        reason = traceback.format_exception_only(error)[-1].strip()
+        frames = traceback.extract_tb(error.__traceback__)[2:]  # without our own two
+        theirs = [each for each in frames if "importlib" not in each.filename][-_SHOWN_FRAMES:]
+        places = [f"{each.filename}:{each.lineno}: {each.line}" for each in theirs]
+        reason = f"{type(error).__name__}: {error}".rstrip(": ")
         raise AppNotLoaded(
             f"importing {name} failed: {reason}", details=places, help="fix the module first"
         ) from error
