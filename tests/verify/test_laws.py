@@ -20,7 +20,7 @@ from holdfast.core.outcome import Continue
 from holdfast.core.records import NewBlocker, NewJob
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
-from holdfast_verify.laws import LAWS, check_laws
+from holdfast_verify.laws import LAWS, Breach, check_laws
 from tests.support.laws import breaches_of
 from tests.support.until import until
 from tests.worker.workshop import Workshop
@@ -145,6 +145,13 @@ async def test_a_law_names_the_row_that_breaks_it(workshop: Workshop, url: str, 
     (breach,) = found[law][:1]
     assert breach.subject in {*names.values(), "broken", "t k", "r"}
     assert breach.text
+
+
+async def test_a_gap_in_a_chain_is_told_alike_on_both_stores(workshop: Workshop, url: str) -> None:
+    names = await work(workshop)
+    damage(url, PLANTED["unbroken-chains"], names)
+    (breach,) = (await broken_laws(workshop))["unbroken-chains"]
+    assert breach == Breach(names["first"], "it has 2 jobs, numbered up to 8")
 
 
 async def ask(url: str, *words: str) -> Result:
