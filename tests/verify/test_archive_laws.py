@@ -60,6 +60,11 @@ async def archived(place: Place, drop: bool = False) -> None:
         assert place.rows(table(place, "job")) == []
 
 
+def change(place: Place, statement: str, *params: Any) -> None:
+    """Change rows of the database."""
+    place.execute(statement, statement.replace("holdfast.", "holdfast_"), params)
+
+
 def table(place: Place, name: str) -> str:
     return f"holdfast_{name}" if place.is_sqlite else f"holdfast.{name}"
 
@@ -191,6 +196,17 @@ async def test_a_job_that_was_changed_in_the_database_disagrees(place: Place) ->
     found = broken(place)
     assert found.keys() == {"archive-agrees"}
     assert found["archive-agrees"][0][1].endswith("has other values than the archive: key")
+
+
+async def test_more_rows_than_the_limit_are_said_to_be_more(place: Place) -> None:
+    await archived(place)
+    change(place, "update holdfast.job set key = 'other'")
+    for limit, is_more in ((2, True), (3, False)):
+        verdicts = check_archive(work_on(place.app, str(place.root)), limit)
+        found = {each.law.name: each for each in verdicts}
+        assert len(found["archive-agrees"].breaches) == limit
+        assert found["archive-agrees"].has_more is is_more
+        assert not found["archive-whole"].has_more
 
 
 async def ask(place: Place, *words: str) -> Result:

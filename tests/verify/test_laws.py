@@ -182,3 +182,19 @@ async def test_the_command_ends_with_the_rows_and_its_own_code(
     (breach,) = rows[law]
     assert breach["subject"] == names[name]
     assert f"{law}: {names[name]}: " in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("limit", "named", "rows"), [(2, 2, "2+ rows"), (7, 7, "7 rows"), (20, 7, "7 rows")]
+)
+async def test_the_command_says_that_there_are_more_rows_than_it_names(
+    workshop: Workshop, url: str, limit: int, named: int, rows: str
+) -> None:
+    damage(url, "delete from holdfast.outcome", await work(workshop))
+    answer = await ask(url, "--limit", str(limit))
+    assert f" {rows}\n" in answer.stdout
+    assert ("one-state: there are more; raise --limit" in answer.stderr) is (named < 7)
+    answer = await ask(url, "--limit", str(limit), "-o", "json")
+    laws = {each["law"]: each for each in json.loads(answer.stdout)}
+    assert (len(laws["one-state"]["breaches"]), laws["one-state"]["more"]) == (named, named < 7)
+    assert laws["no-orphans"]["more"] is False

@@ -25,7 +25,7 @@ from holdfast_archive.registration import declared_archive
 from holdfast_archive.sources import tables_of
 from holdfast_archive.table_access import Shape
 from holdfast_archive.work import Work, temporary_folder
-from holdfast_verify.laws import Breach, Law, LawVerdict
+from holdfast_verify.laws import Breach, Law, LawVerdict, judge
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -79,16 +79,17 @@ class _Check:
         self._work = work
         self._scratch = scratch
         self._limit = limit
+        self._enough = limit + 1
         self._found: dict[str, list[Breach]] = {law.name: [] for law in ARCHIVE_LAWS}
 
     def verdicts(self) -> list[LawVerdict]:
         """What breaks each law."""
-        self._add(CHAINS, self._scratch.ask("chains", self._limit))
-        return [LawVerdict(law, self._found[law.name][: self._limit]) for law in ARCHIVE_LAWS]
+        self._add(CHAINS, self._scratch.ask("chains", self._enough))
+        return [judge(law, self._found[law.name], self._limit) for law in ARCHIVE_LAWS]
 
     def _add(self, law: Law, rows: Iterable[Sequence[str]]) -> None:
         found = self._found[law.name]
-        found += [Breach(*row) for row in rows if len(found) < self._limit]
+        found += [Breach(*row) for row in rows][: self._enough - len(found)]
 
     def read(self, manifest: Manifest) -> None:
         """Look at the objects of one manifest; one that was exported again meanwhile is read as it is now."""
@@ -140,8 +141,8 @@ class _Check:
                     if table in {"job", "outcome"}:
                         self._compare(connection, table, shape, reader, batch)
         name = f"in {manifest.name}: "
-        self._add(WHOLE, ((job, name + text) for job, text in scratch.ask("torn", self._limit)))
-        self._add(FENCES, ((job, name + text) for job, text in scratch.ask("fences", self._limit)))
+        self._add(WHOLE, ((job, name + text) for job, text in scratch.ask("torn", self._enough)))
+        self._add(FENCES, ((job, name + text) for job, text in scratch.ask("fences", self._enough)))
         scratch.forget()
 
     def _places_of(

@@ -62,16 +62,22 @@ class Breach(msgspec.Struct, frozen=True):
 
 
 class LawVerdict(msgspec.Struct, frozen=True):
-    """A law and what was found to break it: at most `MAX_BREACHES`, in the order of their ids."""
+    """A law and what was found to break it, in the order of their ids: not all of it if it `has_more`."""
 
     law: Law
     breaches: Sequence[Breach]
+    has_more: bool = False
+
+
+def judge(law: Law, breaches: Sequence[Breach], limit: int) -> LawVerdict:
+    """Return the verdict on a law, by what was found of one row more than the limit."""
+    return LawVerdict(law, breaches[:limit], len(breaches) > limit)
 
 
 def check_law(law: Law, limit: int = MAX_BREACHES) -> Op[LawVerdict]:
     """Look for what breaks a law. One statement that reads whole tables."""
-    breaches = yield from fetch(Breach, law.statement, limit=limit)
-    return LawVerdict(law, breaches)
+    breaches = yield from fetch(Breach, law.statement, limit=limit + 1)
+    return judge(law, breaches, limit)
 
 
 def check_laws(laws: Sequence[Law] = LAWS, limit: int = MAX_BREACHES) -> Op[list[LawVerdict]]:
