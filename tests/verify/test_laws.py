@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast import Holdfast
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.commands.start import StartRequest, start_chains
@@ -48,8 +49,13 @@ PLANTED = {
 }
 """A row that breaks each law, and no other that need not break with it."""
 
-TORN_TOO = {"unbroken-chains": {"linked-chains"}, "ends-are-noticed": set()}
+TORN_TOO = {
+    "one-state": {"tallies-agree"},
+    "unbroken-chains": {"linked-chains"},
+}
 """What is broken by the same row for good reason."""
+
+COUNTED = "insert into holdfast.tally (at, type, {column}) values ({now}, 'done', 3)"
 
 
 async def work(workshop: Workshop) -> dict[str, str]:
@@ -152,6 +158,47 @@ async def test_a_gap_in_a_chain_is_told_alike_on_both_stores(workshop: Workshop,
     damage(url, PLANTED["unbroken-chains"], names)
     (breach,) = (await broken_laws(workshop))["unbroken-chains"]
     assert breach == Breach(names["first"], "it has 2 jobs, numbered up to 8")
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        (
+            "delete from holdfast.tally where type = 'done'",
+            "the tally says 0 completed and the rows 2",
+        ),
+        (
+            COUNTED.replace("{column}", "completed"),
+            "the tally says -3 in the queue and the rows 0, the tally says 5 completed and the rows 2",
+        ),
+        (
+            COUNTED.replace("{column}", "cancelled"),
+            "the tally says -3 in the queue and the rows 0, the tally says 3 cancelled and the rows 0",
+        ),
+        (
+            "update holdfast.outcome set state = 'cancelled' where job_id = '{done}'",
+            "the tally says 2 completed and the rows 1, the tally says 0 cancelled and the rows 1",
+        ),
+    ],
+    ids=["gone", "completed", "cancelled", "moved"],
+)
+async def test_the_tally_is_held_against_all_rows_of_a_type(
+    workshop: Workshop, url: str, statement: str, found: str
+) -> None:
+    damage(url, statement, await work(workshop))
+    assert await broken_laws(workshop) == {"tallies-agree": [Breach("done", found)]}
+
+
+async def test_an_event_that_was_fanned_out_is_in_no_count(workshop: Workshop, url: str) -> None:
+    with closing(Holdfast(url)) as app:
+        with app.transaction() as tx:
+            app.publish(tx, "placed", 1)
+
+        @app.on("placed", name="mail")
+        def mail(job: Job[int]) -> None: ...
+
+        app.subscribe_handlers()
+    assert await broken_laws(workshop) == {}
 
 
 async def ask(url: str, *words: str) -> Result:
