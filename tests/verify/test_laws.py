@@ -52,10 +52,12 @@ PLANTED = {
 TORN_TOO = {
     "one-state": {"tallies-agree"},
     "unbroken-chains": {"linked-chains"},
+    "limits-hold": {"fences-grow"},
 }
 """What is broken by the same row for good reason."""
 
 COUNTED = "insert into holdfast.tally (at, type, {column}) values ({now}, 'done', 3)"
+ANCIENT = "insert into holdfast.progress (job_id, fence, fraction, note, at) values ('{held}', {fence}, 0, '', {now})"
 
 
 async def work(workshop: Workshop) -> dict[str, str]:
@@ -199,6 +201,30 @@ async def test_an_event_that_was_fanned_out_is_in_no_count(workshop: Workshop, u
 
         app.subscribe_handlers()
     assert await broken_laws(workshop) == {}
+
+
+@pytest.mark.parametrize("lowered", ["fence - 1", "1"])
+async def test_the_fence_of_a_claim_that_was_set_back_is_found(
+    workshop: Workshop, url: str, lowered: str
+) -> None:
+    names = await work(workshop)
+    statement = "update holdfast.queue set fence = {lowered} where job_id = '{held}'"
+    damage(url, statement, names | {"lowered": lowered})
+    found = await broken_laws(workshop)
+    assert found.keys() == {"fences-grow"}
+    assert found["fences-grow"][0].subject == names["held"]
+
+
+async def test_progress_beyond_the_fence_of_its_job_is_found(workshop: Workshop, url: str) -> None:
+    names = await work(workshop)
+    damage(url, ANCIENT, names | {"fence": "5"})
+    assert await broken_laws(workshop) == {}
+    damage(url, "update holdfast.progress set fence = {fence}", names | {"fence": str(2**60)})
+    (breach,) = (await broken_laws(workshop))["fences-grow"]
+    assert (breach.subject, breach.text.partition(",")[0]) == (
+        names["held"],
+        f"a row of progress has the fence {2**60}",
+    )
 
 
 async def ask(url: str, *words: str) -> Result:

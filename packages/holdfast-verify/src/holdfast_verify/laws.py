@@ -39,7 +39,7 @@ LAWS: Sequence[Law] = (
         "A claimed job of a limited partition is among those that it let in.",
     ),
     Law("limits-hold", "No more jobs run at once, and none that cost more, than a limit lets in."),
-    Law("fences-grow", "No attempt has a higher fence than its job, and no step one beyond it."),
+    Law("fences-grow", "No row has a higher fence than its job, and no claim one below its time."),
     Law("blocked-by-something", "A blocked job waits for an open chain or a durable wait."),
     Law(
         "waits-are-kept", "A job that waits for a chain is not claimed and not due before it ends."

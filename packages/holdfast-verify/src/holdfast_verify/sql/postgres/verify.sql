@@ -52,13 +52,26 @@ select q.job_id::text, 'its token ' || q.token || ' belongs to no lease'
  limit :limit::integer;
 
 -- name: verify_fences_grow
-select r.job_id::text, 'a row of ' || r.source || ' has the fence ' || r.fence || ', the job ' || coalesce(q.fence, o.fence)
+-- A claim's fence is no lower than the clock's milliseconds, above which is the timeline of the server that gave it; on a standby, and
+-- of fences that rows from another server brought along, only the clock counts.
+select r.job_id::text, r.text
   from (
-    select job_id, 'attempt' as source, max(fence) as fence from holdfast.attempt group by job_id
-    union all select job_id, 'step', max(fence) from holdfast.step group by job_id) r
-  left join holdfast.queue q on q.job_id = r.job_id
-  left join holdfast.outcome o on o.job_id = r.job_id
- where r.fence > coalesce(q.fence, o.fence)
+    select w.job_id, 'a row of ' || w.source || ' has the fence ' || w.fence || ', the job ' || coalesce(q.fence, o.fence) as text
+      from (
+        select job_id, 'attempt' as source, max(fence) as fence from holdfast.attempt group by job_id
+        union all select job_id, 'progress', fence from holdfast.progress
+        union all select job_id, 'step', max(fence) from holdfast.step group by job_id) w
+      left join holdfast.queue q on q.job_id = w.job_id
+      left join holdfast.outcome o on o.job_id = w.job_id
+     where w.fence > coalesce(q.fence, o.fence)
+    union all
+    select q.job_id, 'it is claimed with the fence ' || q.fence || ', the lowest at that time was ' || c.lowest
+      from holdfast.queue q
+      join holdfast.lease l on l.token = q.token
+     cross join (select coalesce((select i.fence_base from holdfast.identity i where i.only_row), 0) + holdfast.timeline() as number) s
+     cross join lateral (
+       select holdfast.us(l.claimed_at) / 1000 + case when q.fence >> 42 = s.number then s.number << 42 else 0 end as lowest) c
+     where q.fence < c.lowest) r
  order by r.job_id
  limit :limit::integer;
 

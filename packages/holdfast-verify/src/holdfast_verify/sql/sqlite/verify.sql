@@ -52,13 +52,22 @@ select q.job_id, 'its token ' || q.token || ' belongs to no lease'
  limit :limit;
 
 -- name: verify_fences_grow
-select r.job_id, 'a row of ' || r.source || ' has the fence ' || r.fence || ', the job ' || coalesce(q.fence, o.fence)
+-- A claim's fence is no lower than the clock's milliseconds.
+select r.job_id, r.text
   from (
-    select job_id, 'attempt' as source, max(fence) as fence from holdfast_attempt group by job_id
-    union all select job_id, 'step', max(fence) from holdfast_step group by job_id) r
-  left join holdfast_queue q on q.job_id = r.job_id
-  left join holdfast_outcome o on o.job_id = r.job_id
- where r.fence > coalesce(q.fence, o.fence)
+    select w.job_id, 'a row of ' || w.source || ' has the fence ' || w.fence || ', the job ' || coalesce(q.fence, o.fence) as text
+      from (
+        select job_id, 'attempt' as source, max(fence) as fence from holdfast_attempt group by job_id
+        union all select job_id, 'progress', fence from holdfast_progress
+        union all select job_id, 'step', max(fence) from holdfast_step group by job_id) w
+      left join holdfast_queue q on q.job_id = w.job_id
+      left join holdfast_outcome o on o.job_id = w.job_id
+     where w.fence > coalesce(q.fence, o.fence)
+    union all
+    select q.job_id, 'it is claimed with the fence ' || q.fence || ', the lowest at that time was ' || (l.claimed_at / 1000)
+      from holdfast_queue q
+      join holdfast_lease l on l.token = q.token
+     where q.fence < l.claimed_at / 1000) r
  order by r.job_id
  limit :limit;
 
