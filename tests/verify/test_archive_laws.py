@@ -31,8 +31,12 @@ __all__ = ["place"]
 Edit = Callable[[pa.Table], pa.Table]
 
 
+async def say(word: str) -> str:
+    return word
+
+
 async def archived(place: Place, drop: bool = False) -> None:
-    """Archive a chain of two jobs and one that failed twice; leave the rows in the database, or not."""
+    """Archive a chain of two jobs, the second with a step, and one that failed; leave the rows, or not."""
     app = place.app
 
     @app.job("first")
@@ -41,7 +45,7 @@ async def archived(place: Place, drop: bool = False) -> None:
 
     @app.job("second")
     async def second(job: Job[Any]) -> Any:
-        return job.input
+        return await job.step("say", say, job.input)
 
     @app.job("refuse")
     async def refuse(job: Job[Any]) -> None:
@@ -58,6 +62,16 @@ async def archived(place: Place, drop: bool = False) -> None:
         place.later(days=60)
         place.archive.run()
         assert place.rows(table(place, "job")) == []
+
+
+def id_of(place: Place, type: str) -> str:
+    ((id,),) = place.execute(
+        "select id::text from holdfast.job where type = ?",
+        "select id from holdfast_job where type = ?",
+        (type,),
+    )
+    found: str = id
+    return found
 
 
 def change(place: Place, statement: str, *params: Any) -> None:
@@ -122,6 +136,37 @@ async def test_a_failed_chain_that_went_on_since_breaks_nothing(place: Place) ->
     database = place.app.database
     assert database.run(database.store.jobs.redrive([id]))
     await place.app.make_worker(WorkerOptions(stop_when_idle=True)).run()
+    assert broken(place) == {}
+
+
+async def test_a_failed_chain_that_was_redriven_and_cancelled_breaks_nothing(place: Place) -> None:
+    await archived(place)
+    app, id = place.app, id_of(place, "refuse")
+    with app.transaction() as tx:
+        app.dead_letters.redrive(tx, id)
+    assert broken(place) == {}
+    with app.transaction() as tx:
+        app.jobs.cancel(tx, id)
+    assert broken(place) == {}
+
+
+async def test_the_older_end_of_a_chain_that_was_archived_twice_can_be_restored(
+    place: Place,
+) -> None:
+    await archived(place)
+    app, id = place.app, id_of(place, "refuse")
+    with app.transaction() as tx:
+        app.dead_letters.redrive(tx, id)
+    with app.transaction() as tx:
+        app.jobs.cancel(tx, id)
+    place.later(days=2)
+    place.archive.run()
+    assert broken(place) == {}
+    place.later(days=60)
+    place.archive.run()
+    assert place.rows(table(place, "job")) == []
+    place.archive.restore(manifest_of(place, "dead_letters").id)
+    assert app.jobs.get(id).state == "failed"
     assert broken(place) == {}
 
 
@@ -196,6 +241,44 @@ async def test_a_job_that_was_changed_in_the_database_disagrees(place: Place) ->
     found = broken(place)
     assert found.keys() == {"archive-agrees"}
     assert found["archive-agrees"][0][1].endswith("has other values than the archive: key")
+
+
+@pytest.mark.parametrize("type", ["second", "refuse"])
+@pytest.mark.parametrize("by", [1, -1])
+async def test_the_end_of_a_job_under_another_fence_disagrees(
+    place: Place, type: str, by: int
+) -> None:
+    await archived(place)
+    change(place, "update holdfast.outcome set fence = fence + ? where type = ?", by, type)
+    text = "outcome has other values than the archive: fence"
+    assert broken(place) == {"archive-agrees": [(id_of(place, type), text)]}
+
+
+async def test_a_step_and_an_attempt_that_were_changed_disagree(place: Place) -> None:
+    await archived(place)
+    change(place, "update holdfast.step set output = '7'")
+    change(place, "update holdfast.attempt set error = 'none'")
+    refused = (id_of(place, "refuse"), "attempt 1 has other values than the archive: error")
+    said = id_of(place, "second")
+    found = broken(place)
+    assert found.keys() == {"archive-agrees"}
+    assert sorted(found["archive-agrees"]) == sorted(
+        [refused, (said, "step say has other values than the archive: output")]
+    )
+    change(place, "delete from holdfast.step")
+    assert (said, "step say is in the archive only") in broken(place)["archive-agrees"]
+
+
+async def test_what_belongs_to_a_job_that_was_redriven_since_is_not_compared(place: Place) -> None:
+    await archived(place)
+    app, id = place.app, id_of(place, "refuse")
+    with app.transaction() as tx:
+        app.dead_letters.redrive(tx, id)
+    change(place, "update holdfast.attempt set error = 'none'")
+    change(place, "update holdfast.job set input = '7' where id = ?", id)
+    assert broken(place) == {}
+    change(place, "update holdfast.job set key = 'other' where id = ?", id)
+    assert broken(place) == {"archive-agrees": [(id, "job has other values than the archive: key")]}
 
 
 async def test_more_rows_than_the_limit_are_said_to_be_more(place: Place) -> None:
