@@ -112,7 +112,7 @@ class _Check:
                 try:
                     reader = self._work.fetch(each, folder / str(place))
                 except ArchiveCorrupted as error:
-                    wrong.append((each.key, error.message))
+                    wrong.append((each.key, _without(each.key, error.message)))
                 else:
                     readers[each.table] = stack.enter_context(reader)
             if not wrong and manifest.source in (JOBS, DEAD_LETTERS):
@@ -257,6 +257,12 @@ class _RowPair:
     def words(self, name: str) -> str:
         """Say how they differ."""
         return f"{name} has other values than the archive: {', '.join(self.differing)}"
+
+
+def _without(key: str, message: str) -> str:
+    """Say what is wrong with an object, without its key."""
+    rest = message.removeprefix(f"{key} ")
+    return message if rest == message else f"it {rest}"
 
 
 def _place(row: dict[str, Any]) -> tuple[str, int, str]:
