@@ -15,9 +15,11 @@ from holdfast.core.records import Claim, Finish, LeaseClass, NewJob, Probe
 from holdfast.core.steps import NewStep
 from holdfast.settings import load_settings
 from holdfast.storage.id_generator import new_id
+from holdfast_archive.errors import RestoreConflict
 from holdfast_archive.progress import Progress
 from holdfast_archive.table_access import MEMBERS
 from tests.archive.conftest import Place
+from tests.support.laws import check_rows
 from tests.support.until import until
 
 ALL = tuple(MEMBERS)
@@ -167,6 +169,45 @@ async def test_totals_are_the_same_after_a_restore(place: Place) -> None:
     for manifest in place.archive.list():
         place.archive.restore(manifest.id)
     assert _totals(app) == before == (2, 1)
+
+
+async def test_what_is_removed_and_restored_keeps_the_laws_of_rows(place: Place) -> None:
+    app = place.app
+    with app.transaction() as tx:
+        app.publish(tx, "order.paid", "four chairs")
+
+    @app.on("order.paid", name="mail")
+    async def mail(job: Job[Any]) -> None: ...
+
+    # The event itself is not counted: it was stored before there was a subscription.
+    app.subscribe_handlers()
+    await _ended(place)
+    place.archive.jobs(keep="30d")
+    before = _totals(app)
+    assert before == (3, 1)
+    place.archive.run()
+    place.later(days=31)
+    place.archive.run()
+    assert _all(place) == {name: [] for name in ALL}
+    check_rows(app.database)
+    for manifest in place.archive.list():
+        place.archive.restore(manifest.id)
+    assert _totals(app) == before
+    check_rows(app.database)
+
+
+async def test_a_job_that_was_redriven_is_not_restored_beside_itself(place: Place) -> None:
+    app = await _ended(place)
+    place.archive.jobs(keep="30d")
+    place.archive.run()
+    (dead,) = app.dead_letters.list().items
+    with app.transaction() as tx:
+        app.dead_letters.redrive(tx, dead.id)
+    (manifest,) = place.archive.list("dead_letters")
+    with pytest.raises(RestoreConflict, match=f"job {dead.id} was redriven"):
+        place.archive.restore(manifest.id)
+    assert app.jobs.get(dead.id).state == "pending"
+    check_rows(app.database)
 
 
 async def test_failed_chains_stay_as_long_as_dead_letters_do(place: Place) -> None:

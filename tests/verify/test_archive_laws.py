@@ -31,8 +31,12 @@ __all__ = ["place"]
 Edit = Callable[[pa.Table], pa.Table]
 
 
+async def say(word: str) -> str:
+    return word
+
+
 async def archived(place: Place, drop: bool = False) -> None:
-    """Archive a chain of two jobs and one that failed twice; leave the rows in the database, or not."""
+    """Archive a chain of two jobs, the second with a step, and one that failed; leave the rows, or not."""
     app = place.app
 
     @app.job("first")
@@ -41,7 +45,7 @@ async def archived(place: Place, drop: bool = False) -> None:
 
     @app.job("second")
     async def second(job: Job[Any]) -> Any:
-        return job.input
+        return await job.step("say", say, job.input)
 
     @app.job("refuse")
     async def refuse(job: Job[Any]) -> None:
@@ -58,6 +62,21 @@ async def archived(place: Place, drop: bool = False) -> None:
         place.later(days=60)
         place.archive.run()
         assert place.rows(table(place, "job")) == []
+
+
+def id_of(place: Place, type: str) -> str:
+    ((id,),) = place.execute(
+        "select id::text from holdfast.job where type = ?",
+        "select id from holdfast_job where type = ?",
+        (type,),
+    )
+    found: str = id
+    return found
+
+
+def change(place: Place, statement: str, *params: Any) -> None:
+    """Change rows of the database."""
+    place.execute(statement, statement.replace("holdfast.", "holdfast_"), params)
 
 
 def table(place: Place, name: str) -> str:
@@ -120,6 +139,37 @@ async def test_a_failed_chain_that_went_on_since_breaks_nothing(place: Place) ->
     assert broken(place) == {}
 
 
+async def test_a_failed_chain_that_was_redriven_and_cancelled_breaks_nothing(place: Place) -> None:
+    await archived(place)
+    app, id = place.app, id_of(place, "refuse")
+    with app.transaction() as tx:
+        app.dead_letters.redrive(tx, id)
+    assert broken(place) == {}
+    with app.transaction() as tx:
+        app.jobs.cancel(tx, id)
+    assert broken(place) == {}
+
+
+async def test_the_older_end_of_a_chain_that_was_archived_twice_can_be_restored(
+    place: Place,
+) -> None:
+    await archived(place)
+    app, id = place.app, id_of(place, "refuse")
+    with app.transaction() as tx:
+        app.dead_letters.redrive(tx, id)
+    with app.transaction() as tx:
+        app.jobs.cancel(tx, id)
+    place.later(days=2)
+    place.archive.run()
+    assert broken(place) == {}
+    place.later(days=60)
+    place.archive.run()
+    assert place.rows(table(place, "job")) == []
+    place.archive.restore(manifest_of(place, "dead_letters").id)
+    assert app.jobs.get(id).state == "failed"
+    assert broken(place) == {}
+
+
 async def test_a_damaged_object_is_named(place: Place) -> None:
     await archived(place)
     manifest = manifest_of(place, "jobs")
@@ -129,7 +179,9 @@ async def test_a_damaged_object_is_named(place: Place) -> None:
     path.write_bytes(content)
     found = broken(place)
     assert found.keys() == {"archive-intact"}
-    assert [subject for subject, _ in found["archive-intact"]] == [manifest.objects[0].key]
+    ((subject, text),) = found["archive-intact"]
+    assert subject == manifest.objects[0].key
+    assert text.startswith("it has the SHA-256 ")
 
 
 async def test_an_object_that_is_gone_is_named(place: Place) -> None:
@@ -137,7 +189,7 @@ async def test_an_object_that_is_gone_is_named(place: Place) -> None:
     manifest = manifest_of(place, "dead_letters")
     place.object_path(manifest).unlink()
     key = manifest.objects[0].key
-    assert broken(place) == {"archive-intact": [(key, f"{key} is missing")]}
+    assert broken(place) == {"archive-intact": [(key, "it is missing")]}
 
 
 async def test_a_chain_that_lost_its_first_job_has_a_gap(place: Place) -> None:
@@ -191,6 +243,55 @@ async def test_a_job_that_was_changed_in_the_database_disagrees(place: Place) ->
     found = broken(place)
     assert found.keys() == {"archive-agrees"}
     assert found["archive-agrees"][0][1].endswith("has other values than the archive: key")
+
+
+@pytest.mark.parametrize("type", ["second", "refuse"])
+@pytest.mark.parametrize("by", [1, -1])
+async def test_the_end_of_a_job_under_another_fence_disagrees(
+    place: Place, type: str, by: int
+) -> None:
+    await archived(place)
+    change(place, "update holdfast.outcome set fence = fence + ? where type = ?", by, type)
+    text = "outcome has other values than the archive: fence"
+    assert broken(place) == {"archive-agrees": [(id_of(place, type), text)]}
+
+
+async def test_a_step_and_an_attempt_that_were_changed_disagree(place: Place) -> None:
+    await archived(place)
+    change(place, "update holdfast.step set output = '7'")
+    change(place, "update holdfast.attempt set error = 'none'")
+    refused = (id_of(place, "refuse"), "attempt 1 has other values than the archive: error")
+    said = id_of(place, "second")
+    found = broken(place)
+    assert found.keys() == {"archive-agrees"}
+    assert sorted(found["archive-agrees"]) == sorted(
+        [refused, (said, "step say has other values than the archive: output")]
+    )
+    change(place, "delete from holdfast.step")
+    assert (said, "step say is in the archive only") in broken(place)["archive-agrees"]
+
+
+async def test_what_belongs_to_a_job_that_was_redriven_since_is_not_compared(place: Place) -> None:
+    await archived(place)
+    app, id = place.app, id_of(place, "refuse")
+    with app.transaction() as tx:
+        app.dead_letters.redrive(tx, id)
+    change(place, "update holdfast.attempt set error = 'none'")
+    change(place, "update holdfast.job set input = '7' where id = ?", id)
+    assert broken(place) == {}
+    change(place, "update holdfast.job set key = 'other' where id = ?", id)
+    assert broken(place) == {"archive-agrees": [(id, "job has other values than the archive: key")]}
+
+
+async def test_more_rows_than_the_limit_are_said_to_be_more(place: Place) -> None:
+    await archived(place)
+    change(place, "update holdfast.job set key = 'other'")
+    for limit, is_more in ((2, True), (3, False)):
+        verdicts = check_archive(work_on(place.app, str(place.root)), limit)
+        found = {each.law.name: each for each in verdicts}
+        assert len(found["archive-agrees"].breaches) == limit
+        assert found["archive-agrees"].has_more is is_more
+        assert not found["archive-whole"].has_more
 
 
 async def ask(place: Place, *words: str) -> Result:

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast import Holdfast
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.commands.start import StartRequest, start_chains
@@ -20,7 +21,7 @@ from holdfast.core.outcome import Continue
 from holdfast.core.records import NewBlocker, NewJob
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
-from holdfast_verify.laws import LAWS, check_laws
+from holdfast_verify.laws import LAWS, Breach, check_laws
 from tests.support.laws import breaches_of
 from tests.support.until import until
 from tests.worker.workshop import Workshop
@@ -48,8 +49,15 @@ PLANTED = {
 }
 """A row that breaks each law, and no other that need not break with it."""
 
-TORN_TOO = {"unbroken-chains": {"linked-chains"}, "ends-are-noticed": set()}
+TORN_TOO = {
+    "one-state": {"tallies-agree"},
+    "unbroken-chains": {"linked-chains"},
+    "limits-hold": {"fences-grow"},
+}
 """What is broken by the same row for good reason."""
+
+COUNTED = "insert into holdfast.tally (at, type, {column}) values ({now}, 'done', 3)"
+ANCIENT = "insert into holdfast.progress (job_id, fence, fraction, note, at) values ('{held}', {fence}, 0, '', {now})"
 
 
 async def work(workshop: Workshop) -> dict[str, str]:
@@ -147,6 +155,78 @@ async def test_a_law_names_the_row_that_breaks_it(workshop: Workshop, url: str, 
     assert breach.text
 
 
+async def test_a_gap_in_a_chain_is_told_alike_on_both_stores(workshop: Workshop, url: str) -> None:
+    names = await work(workshop)
+    damage(url, PLANTED["unbroken-chains"], names)
+    (breach,) = (await broken_laws(workshop))["unbroken-chains"]
+    assert breach == Breach(names["first"], "it has 2 jobs, numbered up to 8")
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        (
+            "delete from holdfast.tally where type = 'done'",
+            "the tally says 0 completed and the rows 2",
+        ),
+        (
+            COUNTED.replace("{column}", "completed"),
+            "the tally says -3 in the queue and the rows 0, the tally says 5 completed and the rows 2",
+        ),
+        (
+            COUNTED.replace("{column}", "cancelled"),
+            "the tally says -3 in the queue and the rows 0, the tally says 3 cancelled and the rows 0",
+        ),
+        (
+            "update holdfast.outcome set state = 'cancelled' where job_id = '{done}'",
+            "the tally says 2 completed and the rows 1, the tally says 0 cancelled and the rows 1",
+        ),
+    ],
+    ids=["gone", "completed", "cancelled", "moved"],
+)
+async def test_the_tally_is_held_against_all_rows_of_a_type(
+    workshop: Workshop, url: str, statement: str, found: str
+) -> None:
+    damage(url, statement, await work(workshop))
+    assert await broken_laws(workshop) == {"tallies-agree": [Breach("done", found)]}
+
+
+async def test_an_event_that_was_fanned_out_is_in_no_count(workshop: Workshop, url: str) -> None:
+    with closing(Holdfast(url)) as app:
+        with app.transaction() as tx:
+            app.publish(tx, "placed", 1)
+
+        @app.on("placed", name="mail")
+        def mail(job: Job[int]) -> None: ...
+
+        app.subscribe_handlers()
+    assert await broken_laws(workshop) == {}
+
+
+@pytest.mark.parametrize("lowered", ["fence - 1", "1"])
+async def test_the_fence_of_a_claim_that_was_set_back_is_found(
+    workshop: Workshop, url: str, lowered: str
+) -> None:
+    names = await work(workshop)
+    statement = "update holdfast.queue set fence = {lowered} where job_id = '{held}'"
+    damage(url, statement, names | {"lowered": lowered})
+    found = await broken_laws(workshop)
+    assert found.keys() == {"fences-grow"}
+    assert found["fences-grow"][0].subject == names["held"]
+
+
+async def test_progress_beyond_the_fence_of_its_job_is_found(workshop: Workshop, url: str) -> None:
+    names = await work(workshop)
+    damage(url, ANCIENT, names | {"fence": "5"})
+    assert await broken_laws(workshop) == {}
+    damage(url, "update holdfast.progress set fence = {fence}", names | {"fence": str(2**60)})
+    (breach,) = (await broken_laws(workshop))["fences-grow"]
+    assert (breach.subject, breach.text.partition(",")[0]) == (
+        names["held"],
+        f"a row of progress has the fence {2**60}",
+    )
+
+
 async def ask(url: str, *words: str) -> Result:
     """Run the command on the workshop's database."""
     command = ["verify", "--url", url, *words]
@@ -175,3 +255,19 @@ async def test_the_command_ends_with_the_rows_and_its_own_code(
     (breach,) = rows[law]
     assert breach["subject"] == names[name]
     assert f"{law}: {names[name]}: " in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("limit", "named", "rows"), [(2, 2, "2+ rows"), (7, 7, "7 rows"), (20, 7, "7 rows")]
+)
+async def test_the_command_says_that_there_are_more_rows_than_it_names(
+    workshop: Workshop, url: str, limit: int, named: int, rows: str
+) -> None:
+    damage(url, "delete from holdfast.outcome", await work(workshop))
+    answer = await ask(url, "--limit", str(limit))
+    assert f" {rows}\n" in answer.stdout
+    assert ("one-state: there are more; raise --limit" in answer.stderr) is (named < 7)
+    answer = await ask(url, "--limit", str(limit), "-o", "json")
+    laws = {each["law"]: each for each in json.loads(answer.stdout)}
+    assert (len(laws["one-state"]["breaches"]), laws["one-state"]["more"]) == (named, named < 7)
+    assert laws["no-orphans"]["more"] is False

@@ -41,7 +41,8 @@ class ArchiveSourceInvalid(ArchiveError, code="HF112", http_status=409, exit_cod
 class RestoreConflict(ArchiveError, code="HF113", http_status=409, exit_code=4):
     """A row with this key already exists and has other values.
 
-    A restore never overwrites rows. Identical existing rows are skipped; nothing was restored.
+    A restore never overwrites rows, and never ends a job that is in the queue again. Identical existing
+    rows are skipped; nothing was restored.
     """
 
     fix = "remove or rename the row that is in the way, or restore into another table"

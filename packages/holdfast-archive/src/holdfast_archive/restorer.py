@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import InvalidOption
+from holdfast.storage.database import Transaction
 from holdfast.storage.operation import Row, run
 from holdfast_archive.errors import ArchiveCorrupted, RestoreConflict
 from holdfast_archive.exporter import Definition, describe
@@ -69,9 +70,10 @@ def _restore(
                 work.report(hold, "restore", done, total)
                 missing = _find_missing(work, connection, shape, reader, batch)
                 if missing:
+                    if is_chains and name == "outcome":
+                        _refuse_live(work, tx, shape, missing)
+                        states.update(_states(shape, missing))
                     access.insert(connection, shape, missing)
-                if is_chains and name == "outcome":
-                    states.update(_states(shape, missing))
                 inserted += len(missing)
                 done += batch.num_rows
         if is_chains:
@@ -118,9 +120,20 @@ def _identities(work: Work, shape: Shape, rows: Sequence[Row]) -> list[Any]:
     )
 
 
+def _refuse_live(work: Work, tx: Transaction, shape: Shape, outcomes: Sequence[Row]) -> None:
+    """Raises: RestoreConflict for a job that is in the queue again: it would have ended as well."""
+    (job,) = shape.places_of("job_id")
+    if live := run(work.database.store.jobs.lock([str(row[job]) for row in outcomes]), tx):
+        raise RestoreConflict(
+            f"job {min(live)} was redriven and is in the queue",
+            help="delete its chain if it is to be as it was archived",
+        )
+
+
 def _states(shape: Shape, rows: Sequence[Row]) -> list[tuple[str, str]]:
-    type, state = shape.places_of("type", "state")
-    return [(row[type], row[state]) for row in rows]
+    """Return types and states of what counts: an event that was fanned out does not."""
+    type, state, fanned_out = shape.places_of("type", "state", "fanned_out")
+    return [(row[type], row[state]) for row in rows if row[fanned_out] not in (1, "true")]
 
 
 def _tally_rows(states: Counter[tuple[str, str]]) -> list[dict[str, str | int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from holdfast_archive.registration import declared_archive
 from holdfast_archive.sources import tables_of
 from holdfast_archive.table_access import Shape
 from holdfast_archive.work import Work, temporary_folder
-from holdfast_verify.laws import Breach, Law, LawVerdict
+from holdfast_verify.laws import Breach, Law, LawVerdict, judge
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -44,6 +44,8 @@ _PLACE = ("id", "chain_id", "chain_index")
 _PAGE = 500
 _STEP_ROWS = 1_000
 _HAVE_OBJECTS = ("exported", "verified", "dropped", "failed")
+_CHANGEABLE = {"input", "version", "cost"}
+"""What a job that was redriven may get anew: what it was asked for since, and what a later limit counts."""
 
 
 def check_archive(work: Work, limit: int) -> list[LawVerdict]:
@@ -79,16 +81,18 @@ class _Check:
         self._work = work
         self._scratch = scratch
         self._limit = limit
+        self._enough = limit + 1
         self._found: dict[str, list[Breach]] = {law.name: [] for law in ARCHIVE_LAWS}
 
     def verdicts(self) -> list[LawVerdict]:
         """What breaks each law."""
-        self._add(CHAINS, self._scratch.ask("chains", self._limit))
-        return [LawVerdict(law, self._found[law.name][: self._limit]) for law in ARCHIVE_LAWS]
+        self._add(CHAINS, self._scratch.ask("chains", self._enough))
+        self._add(AGREES, self._scratch.ask("disagreements", self._enough))
+        return [judge(law, self._found[law.name], self._limit) for law in ARCHIVE_LAWS]
 
     def _add(self, law: Law, rows: Iterable[Sequence[str]]) -> None:
         found = self._found[law.name]
-        found += [Breach(*row) for row in rows if len(found) < self._limit]
+        found += [Breach(*row) for row in rows][: self._enough - len(found)]
 
     def read(self, manifest: Manifest) -> None:
         """Look at the objects of one manifest; one that was exported again meanwhile is read as it is now."""
@@ -108,7 +112,7 @@ class _Check:
                 try:
                     reader = self._work.fetch(each, folder / str(place))
                 except ArchiveCorrupted as error:
-                    wrong.append((each.key, error.message))
+                    wrong.append((each.key, _without(each.key, error.message)))
                 else:
                     readers[each.table] = stack.enter_context(reader)
             if not wrong and manifest.source in (JOBS, DEAD_LETTERS):
@@ -119,7 +123,8 @@ class _Check:
         scratch, access = self._scratch, self._work.access
         with self._work.database.snapshot() as connection:
             access.prepare(connection)
-            for table, reader in readers.items():
+            # The outcomes come first: by them is known which jobs were redriven since.
+            for table, reader in sorted(readers.items(), key=lambda each: each[0] != "outcome"):
                 shape = access.member(connection, table)
                 for batch in reader.batches(_STEP_ROWS):
                     rows = [
@@ -131,17 +136,21 @@ class _Check:
                         scratch.put("place", map(_place, rows))
                         chains = texts(sorted({str(row["chain_id"]) for row in rows}))
                         scratch.put("place", self._places_of(connection, shape, chains))
+                        self._compare_jobs(self._pairs(connection, shape, reader, batch))
                     elif table == "outcome":
                         scratch.put(
                             "end", ((str(row["job_id"]), int(row["fence"])) for row in rows)
                         )
+                        self._compare_outcomes(self._pairs(connection, shape, reader, batch))
                     else:
                         scratch.put("part", (_part(table, row) for row in rows))
-                    if table in {"job", "outcome"}:
-                        self._compare(connection, table, shape, reader, batch)
+                        same = scratch.same(str(row["job_id"]) for row in rows)
+                        if same and table in ("attempt", "step"):
+                            pairs = self._pairs(connection, shape, reader, batch)
+                            self._compare_parts(table, same, pairs)
         name = f"in {manifest.name}: "
-        self._add(WHOLE, ((job, name + text) for job, text in scratch.ask("torn", self._limit)))
-        self._add(FENCES, ((job, name + text) for job, text in scratch.ask("fences", self._limit)))
+        self._add(WHOLE, ((job, name + text) for job, text in scratch.ask("torn", self._enough)))
+        self._add(FENCES, ((job, name + text) for job, text in scratch.ask("fences", self._enough)))
         scratch.forget()
 
     def _places_of(
@@ -153,37 +162,107 @@ class _Check:
         for row in self._work.access.chain_lookup(connection, small, "job", chains):
             yield _place(dict(zip((each.name for each in wanted), row, strict=True)))
 
-    def _compare(
-        self, connection: Any, table: str, shape: Shape, reader: ParquetFileReader, batch: Any
-    ) -> None:
-        """Compare rows with those of the database, by the columns that both have.
-
-        An outcome is replaced when its job is tried again, which its fence tells.
-        """
+    def _pairs(
+        self, connection: Any, shape: Shape, reader: ParquetFileReader, batch: Any
+    ) -> list[_RowPair]:
+        """Pair archived rows with those of the database, by the columns that both have."""
         access, own = self._work.access, {each.name for each in shape.columns}
         columns = tuple(each for each in reader.columns if each.name in own)
-        common = replace(shape, columns=columns)
-        part = batch.select([each.name for each in columns])
+        names = [each.name for each in columns]
+        common, part = replace(shape, columns=columns), batch.select(names)
         archived, prints = rows_of(columns, part), access.prints_of(columns, part)
-        (key,) = common.places
-        stored = access.lookup(connection, common, [[row[key]] for row in archived])
+        keys = [[row[place] for place in common.places] for row in archived]
+        stored = access.lookup(connection, common, keys) if keys else []
         present = {
-            str(row[key]): (row, each)
+            tuple(str(row[place]) for place in common.places): (row, each)
             for row, each in zip(stored, access.prints(columns, stored), strict=True)
         }
-        fences = [n for n, each in enumerate(columns) if each.name == "fence"]
-        for number, (row, print) in enumerate(zip(archived, prints, strict=True)):
-            other, other_print = present.get(str(row[key]), (row, print))
-            if print == other_print or any(str(row[n]) != str(other[n]) for n in fences):
+        pairs = []
+        for number, (key, row, print) in enumerate(zip(keys, archived, prints, strict=True)):
+            found = present.get(tuple(map(str, key)))
+            pair = _RowPair(dict(zip(names, row, strict=True)))
+            if found is not None:
+                other, other_print = found
+                pair.stored = dict(zip(names, other, strict=True))
+                pair.differing = [
+                    each.name
+                    for place, each in enumerate(columns if print != other_print else ())
+                    if access.prints((each,), [(other[place],)])
+                    != access.prints_of((each,), part.slice(number, 1).select([each.name]))
+                ]
+            pairs.append(pair)
+        return pairs
+
+    def _compare_outcomes(self, pairs: Sequence[_RowPair]) -> None:
+        """Compare how jobs ended.
+
+        A job that was redriven may be in several manifests, of which the database has the outcome of one or none.
+        """
+        present = [(str(each.archived["job_id"]), each) for each in pairs if each.stored]
+        equal = [job for job, each in present if not each.differing]
+        redriven = [job for job, each in present if each.differing and each.was_redriven]
+        failed = [job for job, each in present if each.archived["state"] == "failed"]
+        self._scratch.put("same", ((job,) for job in equal))
+        self._scratch.put("explained", ((job,) for job in {*equal, *redriven} & {*failed}))
+        self._scratch.put(
+            "differing",
+            (
+                (job, each.words("outcome"))
+                for job, each in present
+                if each.differing and not each.was_redriven
+            ),
+        )
+
+    def _compare_jobs(self, pairs: Sequence[_RowPair]) -> None:
+        """Compare what jobs were asked to do."""
+        same = self._scratch.same(str(each.archived["id"]) for each in pairs)
+        for pair in pairs:
+            job = str(pair.archived["id"])
+            if job not in same:
+                pair.differing = [each for each in pair.differing if each not in _CHANGEABLE]
+            if pair.differing:
+                self._add(AGREES, [(job, pair.words("job"))])
+
+    def _compare_parts(self, table: str, same: set[str], pairs: Sequence[_RowPair]) -> None:
+        """Compare the attempts or steps of jobs that were not redriven; an open wait may have got another time."""
+        for pair in pairs:
+            job = str(pair.archived["job_id"])
+            if job not in same or pair.archived.get("state") == "open":
                 continue
-            names = [
-                each.name
-                for n, each in enumerate(columns)
-                if access.prints((each,), [(other[n],)])
-                != access.prints_of((each,), part.slice(number, 1).select([each.name]))
-            ]
-            text = f"{table} has other values than the archive: {', '.join(names)}"
-            self._add(AGREES, [(str(row[key]), text)])
+            name = f"{table} {pair.archived['name' if table == 'step' else 'attempt']}"
+            if pair.stored is None:
+                self._add(AGREES, [(job, f"{name} is in the archive only")])
+            elif pair.differing:
+                self._add(AGREES, [(job, pair.words(name))])
+
+
+@dataclass(slots=True)
+class _RowPair:
+    """An archived row, the database's row with its key, if there is one, and the columns in which they differ."""
+
+    archived: dict[str, Any]
+    stored: dict[str, Any] | None = None
+    differing: Sequence[str] = ()
+
+    @property
+    def was_redriven(self) -> bool:
+        """Whether an outcome can be that of a job that had failed: it ended at another time, and no fence goes back."""
+        return (
+            self.stored is not None
+            and self.archived["state"] == "failed"
+            and "finished_at" in self.differing
+            and int(self.stored["fence"]) >= int(self.archived["fence"])
+        )
+
+    def words(self, name: str) -> str:
+        """Say how they differ."""
+        return f"{name} has other values than the archive: {', '.join(self.differing)}"
+
+
+def _without(key: str, message: str) -> str:
+    """Say what is wrong with an object, without its key."""
+    rest = message.removeprefix(f"{key} ")
+    return message if rest == message else f"it {rest}"
 
 
 def _place(row: dict[str, Any]) -> tuple[str, int, str]:
@@ -205,7 +284,7 @@ class _Scratch:
         self._file = sqlite3.connect(path, isolation_level=None)
         self._file.execute("pragma journal_mode = off")
         self._file.execute("pragma synchronous = off")
-        for each in ("places", "jobs", "ends", "parts"):
+        for each in ("places", "jobs", "ends", "parts", "sames", "explanations", "differences"):
             self._file.execute(self._statements[each])
 
     def put(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -218,9 +297,13 @@ class _Scratch:
         """What breaks a law."""
         return self._file.execute(self._statements[name], (limit,)).fetchall()
 
+    def same(self, jobs: Iterable[str]) -> set[str]:
+        """Which of these jobs are known to have ended in the database as in the archive."""
+        return {job for (job,) in self._file.execute(self._statements["same"], (texts(jobs),))}
+
     def forget(self) -> None:
         """Forget what concerns one manifest alone."""
-        for each in ("jobs", "ends", "parts"):
+        for each in ("jobs", "ends", "parts", "sames"):
             self._file.execute(self._statements[f"forget_{each}"])
 
     def close(self) -> None:

@@ -33,7 +33,9 @@ def _colour(row: Mapping[str, Any]) -> str:
 
 def _words_of(row: Mapping[str, Any]) -> str:
     count = len(row["breaches"])
-    return pluralize(count, "row") if count else "nothing that breaks it"
+    if not count:
+        return "nothing that breaks it"
+    return pluralize(count, "row", "+" if row["more"] else "")
 
 
 def _check_archive(session: CliSession, url: str, limit: int) -> list[LawVerdict]:
@@ -92,6 +94,7 @@ def verify(session: CliSession, archive: str | None, limit: int, output: Format)
             "law": each.law.name,
             "text": each.law.text,
             "breaches": [{"subject": b.subject, "text": b.text} for b in each.breaches],
+            "more": each.has_more,
         }
         for each in verdicts
     ]
@@ -100,6 +103,8 @@ def verify(session: CliSession, archive: str | None, limit: int, output: Format)
     for each in broken:
         for breach in each.breaches:
             print_info(f"{each.law.name}: {breach.subject}: {breach.text}")
+        if each.has_more:
+            print_info(f"{each.law.name}: there are more; raise --limit")
     if broken:
         print_info(f"{pluralize(len(broken), 'law')} of {len(verdicts)} broken")
         return Exit.CHECK_NOT_MET

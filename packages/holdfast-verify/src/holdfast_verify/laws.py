@@ -39,7 +39,7 @@ LAWS: Sequence[Law] = (
         "A claimed job of a limited partition is among those that it let in.",
     ),
     Law("limits-hold", "No more jobs run at once, and none that cost more, than a limit lets in."),
-    Law("fences-grow", "No attempt has a higher fence than its job, and no step one beyond it."),
+    Law("fences-grow", "No row has a higher fence than its job, and no claim one below its time."),
     Law("blocked-by-something", "A blocked job waits for an open chain or a durable wait."),
     Law(
         "waits-are-kept", "A job that waits for a chain is not claimed and not due before it ends."
@@ -62,16 +62,22 @@ class Breach(msgspec.Struct, frozen=True):
 
 
 class LawVerdict(msgspec.Struct, frozen=True):
-    """A law and what was found to break it: at most `MAX_BREACHES`, in the order of their ids."""
+    """A law and what was found to break it, in the order of their ids: not all of it if it `has_more`."""
 
     law: Law
     breaches: Sequence[Breach]
+    has_more: bool = False
+
+
+def judge(law: Law, breaches: Sequence[Breach], limit: int) -> LawVerdict:
+    """Return the verdict on a law, by what was found of one row more than the limit."""
+    return LawVerdict(law, breaches[:limit], len(breaches) > limit)
 
 
 def check_law(law: Law, limit: int = MAX_BREACHES) -> Op[LawVerdict]:
     """Look for what breaks a law. One statement that reads whole tables."""
-    breaches = yield from fetch(Breach, law.statement, limit=limit)
-    return LawVerdict(law, breaches)
+    breaches = yield from fetch(Breach, law.statement, limit=limit + 1)
+    return judge(law, breaches, limit)
 
 
 def check_laws(laws: Sequence[Law] = LAWS, limit: int = MAX_BREACHES) -> Op[list[LawVerdict]]:

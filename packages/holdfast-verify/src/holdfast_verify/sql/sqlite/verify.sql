@@ -27,7 +27,7 @@ select r.job_id, 'there is no such job, but a row of ' || r.source
  limit :limit;
 
 -- name: verify_unbroken_chains
-select j.chain_id, 'it has ' || count(*) || ' jobs, numbered up to ' || max(j.chain_index) + 1
+select j.chain_id, 'it has ' || count(*) || ' jobs, numbered up to ' || (max(j.chain_index) + 1)
   from holdfast_job j
  group by j.chain_id
 having count(*) <> max(j.chain_index) + 1 or count(distinct j.chain_index) <> count(*) or min(j.chain_index) <> 0
@@ -52,13 +52,22 @@ select q.job_id, 'its token ' || q.token || ' belongs to no lease'
  limit :limit;
 
 -- name: verify_fences_grow
-select r.job_id, 'a row of ' || r.source || ' has the fence ' || r.fence || ', the job ' || coalesce(q.fence, o.fence)
+-- A claim's fence is no lower than the clock's milliseconds.
+select r.job_id, r.text
   from (
-    select job_id, 'attempt' as source, max(fence) as fence from holdfast_attempt group by job_id
-    union all select job_id, 'step', max(fence) from holdfast_step group by job_id) r
-  left join holdfast_queue q on q.job_id = r.job_id
-  left join holdfast_outcome o on o.job_id = r.job_id
- where r.fence > coalesce(q.fence, o.fence)
+    select w.job_id, 'a row of ' || w.source || ' has the fence ' || w.fence || ', the job ' || coalesce(q.fence, o.fence) as text
+      from (
+        select job_id, 'attempt' as source, max(fence) as fence from holdfast_attempt group by job_id
+        union all select job_id, 'progress', fence from holdfast_progress
+        union all select job_id, 'step', max(fence) from holdfast_step group by job_id) w
+      left join holdfast_queue q on q.job_id = w.job_id
+      left join holdfast_outcome o on o.job_id = w.job_id
+     where w.fence > coalesce(q.fence, o.fence)
+    union all
+    select q.job_id, 'it is claimed with the fence ' || q.fence || ', the lowest at that time was ' || (l.claimed_at / 1000)
+      from holdfast_queue q
+      join holdfast_lease l on l.token = q.token
+     where q.fence < l.claimed_at / 1000) r
  order by r.job_id
  limit :limit;
 
@@ -92,18 +101,30 @@ select b.job_id, 'it waits for chain ' || b.chain_id || ', which has ' || coales
  limit :limit;
 
 -- name: verify_tallies_agree
-select type, 'counted: ' || sum(counted) || ' in the queue, ' || sum(counted_failed) || ' failed; stored: '
-             || sum(stored) || ' in the queue, ' || sum(stored_failed) || ' failed'
+-- What is deleted, archived, restored or redriven is taken from the tally or put back with its rows, so that at any time it counts what
+-- there is. An event that was fanned out is not counted.
+select type, substr(
+         case when sum(live) <> sum(kept_live)
+                     then ', the tally says ' || sum(live) || ' in the queue and the rows ' || sum(kept_live) else '' end
+         || case when sum(completed) <> sum(kept_completed)
+                     then ', the tally says ' || sum(completed) || ' completed and the rows ' || sum(kept_completed) else '' end
+         || case when sum(failed) <> sum(kept_failed)
+                     then ', the tally says ' || sum(failed) || ' failed and the rows ' || sum(kept_failed) else '' end
+         || case when sum(cancelled) <> sum(kept_cancelled)
+                     then ', the tally says ' || sum(cancelled) || ' cancelled and the rows ' || sum(kept_cancelled) else '' end, 3)
   from (
-    select type, started - completed - failed - cancelled - removed as counted, failed as counted_failed, 0 as stored,
-           0 as stored_failed
+    select type, started - completed - failed - cancelled - removed as live, completed, failed, cancelled,
+           0 as kept_live, 0 as kept_completed, 0 as kept_failed, 0 as kept_cancelled
       from holdfast_tally
     union all
-    select type, 0, 0, count(*), 0 from holdfast_queue group by type
+    select type, 0, 0, 0, 0, count(*), 0, 0, 0 from holdfast_queue group by type
     union all
-    select type, 0, 0, 0, count(*) from holdfast_outcome where state = 'failed' group by type) r
+    select type, 0, 0, 0, 0, 0, count(*) filter (where state = 'completed'), count(*) filter (where state = 'failed'),
+           count(*) filter (where state = 'cancelled')
+      from holdfast_outcome where fanned_out is not 1 group by type) r
  group by type
-having sum(counted) <> sum(stored) or sum(counted_failed) <> sum(stored_failed)
+having sum(live) <> sum(kept_live) or sum(completed) <> sum(kept_completed) or sum(failed) <> sum(kept_failed)
+    or sum(cancelled) <> sum(kept_cancelled)
  order by type
  limit :limit;
 
