@@ -296,6 +296,8 @@ class Collected:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Work with the collected tests instead of running them."""
+        # Nobody reads how a test fails, and to explain it takes longer than most tests.
+        session.config.option.tbstyle = "native"
         if self._store == "postgres":
             with serve_for_tests() as server:
                 config: Any = session.config
@@ -322,8 +324,7 @@ def work_with(
     paths: Sequence[str], store: StoreName, children: int, work: Callable[[WarmSession], None]
 ) -> int:
     """Collect tests, and work with them."""
-    # Nobody reads how a test fails: to show it takes longer than most tests.
-    words = ["-s", "--tb=native", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:terminal"]
+    words = ["-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:terminal"]
     return int(pytest.main([*words, *paths], plugins=[Collected(store, children, work)]))
 
 
