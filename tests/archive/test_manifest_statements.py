@@ -30,7 +30,8 @@ def manifest(number: int, **values: Any) -> Row:
     """A manifest that is held, with a value in each of its columns."""
     usual = {
         "id": id_of(number), "source": "mail", "period": "2026-10", "part": number, "state": "exporting",
-        "objects": "[]", "items": 7, "rows": 8, "bytes": 9, "dropped": 2, "definition": "{}", "token": TOKEN, "expires_at": NOW + SECOND,
+        "objects": "[]", "items": 7, "rows": 8, "bytes": 9, "dropped": 2, "definition": "{}",
+        "token": TOKEN, "expires_at": NOW + SECOND,
         "error": "no", "created_at": NOW - 9, "changed_at": NOW - 8, "exported_at": NOW - 7, "verified_at": NOW - 6,
         "drop_eligible_at": NOW - 5, "dropped_at": NOW - 4, "restored_at": NOW - 3,
     }  # fmt: skip

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast.core.partitions import PartitionRule
-from holdfast.storage.operation import Op, Statement
+from holdfast.storage.operation import Op
 from holdfast_costs.settlement import settle
 from tests.costs.test_costs import CostScene
-from tests.support.tables import Tables, id_of
+from tests.support.tables import Tables, id_of, one
 
 # Jobs are planted that nobody started.
 pytestmark = pytest.mark.breaks_laws
@@ -37,10 +37,7 @@ class Ledger:
         return self.scene.app.database.run(op)
 
     def ask(self, name: str, **params: Any) -> list[Any]:
-        def read() -> Op[list[Any]]:
-            return (yield Statement(name, params))
-
-        return [tuple(row) for row in self.run(read())]
+        return [tuple(row) for row in self.run(one(name, **params))]
 
     def job(
         self,

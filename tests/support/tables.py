@@ -12,12 +12,14 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 
+from holdfast.storage.operation import Op, Statement
+
 T = TypeVar("T")
 Row = dict[str, Any]
 Rows = dict[tuple[Any, ...], Row]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_INSTANTS = ("at", "blocked_since", "retry_at")
+_INSTANTS = ("at", "blocked_since", "slot", "last_slot")
 
 
 def id_of(number: int) -> str:
@@ -99,3 +101,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return (value - EPOCH) // timedelta(microseconds=1)
     return str(value) if isinstance(value, UUID) else value
+
+
+def one(name: str, /, **params: Any) -> Op[list[tuple[Any, ...]]]:
+    """An operation of one statement that returns its rows."""
+    return (yield Statement(name, params))
