@@ -77,7 +77,7 @@ def message(number: int, state: str = "failed", **values: Any) -> Row:
 def test_an_inbox_is_registered_once_and_told_with_who_reads_it(box: Box) -> None:
     box.run(INBOXES.register("z", "http", "/z", NOW))
     box.run(INBOXES.register("m", "http", "/m", NOW))
-    box.run(INBOXES.register("m", "nats", "nats", NOW + SECOND))
+    box.run(INBOXES.register("m", "jetstream", "nats", NOW + SECOND))
     box.plant("inbox_parked", message(1), message(2), message(3, inbox="a"))
     away = {"inbox": "m", "expires_at": NOW + 1, "error": "away"}
     box.plant("inbox_member", away | {"worker": "one"}, away | {"worker": "two", "error": None})
@@ -86,7 +86,7 @@ def test_an_inbox_is_registered_once_and_told_with_who_reads_it(box: Box) -> Non
         "inbox_member", away | gone | {"worker": "gone"}, away | {"worker": "w", "inbox": "a"}
     )
     assert box.run(INBOXES.all(NOW)) == [
-        InboxRecord("m", "nats", "nats", NOW, NOW + SECOND, 2, 2, "away"),
+        InboxRecord("m", "jetstream", "nats", NOW, NOW + SECOND, 2, 2, "away"),
         InboxRecord("z", "http", "/z", NOW, NOW, 0, 0, None),
     ]
     assert box.run(INBOXES.members("m", NOW)) == ["one", "two"]

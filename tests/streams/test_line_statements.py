@@ -101,7 +101,7 @@ class Log:
     def states(self, op: Op[Any]) -> tuple[Any, dict[Any, str | None]]:
         """Run an operation; return its answer, and the states of the parked events that it changed."""
         answer, found = self.parked(op)
-        return answer, {each: row and row.get("state") for each, row in found.items()}
+        return answer, {each: None if row is None else row.get("state") for each, row in found.items()}
 
 
 @pytest.fixture
