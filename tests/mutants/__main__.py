@@ -22,33 +22,41 @@ import psycopg
 from holdfast.storage.postgres.qualify import qualify
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA, compile_statement, place_schema
 from holdfast.storage.sqlite.migrations import migration_sql
-from tests.mutants.statements import Mutant, StoreName, expanded, mutants, users
+from tests.mutants.statements import ENGINE, Mutant, StoreName, expanded, mutants, users
 from tests.mutants.survivors import is_argued, unknown
 from tests.mutants.warm_session import Touch, Verdict, WarmSession, say, work_with
 
 ROOT = Path(__file__).parents[2]
 TOUCHES = ROOT / "build" / "mutants"
-EXTENSIONS = (
-    "tests/archive", "tests/context", "tests/costs", "tests/groups", "tests/large_values", "tests/output",
-    "tests/schedules", "tests/streams", "tests/verify",
-)  # fmt: skip
+EXTENSIONS = {
+    "holdfast_archive": "tests/archive",
+    "holdfast_context": "tests/context",
+    "holdfast_costs": "tests/costs",
+    "holdfast_files": "tests/large_values",
+    "holdfast_groups": "tests/groups",
+    "holdfast_output": "tests/output",
+    "holdfast_schedules": "tests/schedules",
+    "holdfast_streams": "tests/streams",
+    "holdfast_verify": "tests/verify",
+}
 """Where the statements of extensions are executed."""
 
 SUITES = {
     "sqlite": (
         "tests/contract/test_stores.py", "tests/contract/test_limit_steps.py", "tests/contract/test_fan_in.py",
         "tests/storage/sqlite", "tests/storage/test_store.py", "tests/steps", "tests/leases", "tests/commands",
-        "tests/client", "tests/scheduler", "tests/worker", "tests/admin", *EXTENSIONS,
+        "tests/client", "tests/scheduler", "tests/worker", "tests/admin", *EXTENSIONS.values(),
     ),
     "postgres": (
         "tests/contract/test_stores.py", "tests/contract/test_interleavings.py", "tests/contract/test_row_locks.py",
         "tests/contract/test_postgres_isolation.py", "tests/contract/test_postgres_stale_claims.py",
         "tests/contract/test_postgres_steps.py", "tests/contract/test_fan_in.py", "tests/contract/test_limit_steps.py",
-        "tests/storage/test_fences.py", "tests/steps", "tests/leases", *EXTENSIONS,
+        "tests/storage/test_fences.py", "tests/steps", "tests/leases", *EXTENSIONS.values(),
     ),
 }  # fmt: skip
 LONGEST_TEST_S = 3.0
-CONTRACT = "tests/contract/test_stores.py"
+NEAREST = {ENGINE: "tests/contract/test_stores.py", **EXTENSIONS}
+"""The tests of a package whose questions are narrow."""
 
 
 @dataclass(slots=True)
@@ -60,6 +68,7 @@ class Tally:
     verdicts: list[Verdict] = field(default_factory=list)
     survivors: list[Verdict] = field(default_factory=list)
     killers: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    kills: Counter[tuple[str, str]] = field(default_factory=Counter)
     begun: float = field(default_factory=time.monotonic)
 
     def add(self, verdict: Verdict) -> None:
@@ -71,7 +80,8 @@ class Tally:
             self.survivors.append(verdict)
             word = "argued" if is_argued(verdict.mutant) else "SURVIVED"
             say(f"{word}  {verdict.mutant.name}  ({verdict.tests} tests)")
-        else:
+        elif not verdict.is_slow:
+            self.kills[verdict.mutant.package, verdict.killer] += 1
             known = self.killers[verdict.mutant.statement]
             if verdict.killer in known:
                 known.remove(verdict.killer)
@@ -137,7 +147,7 @@ def _postgres_accepts(server: psycopg.Connection, mutant: Mutant) -> bool:
 
 def ordered(mutant: Mutant, touches: Sequence[Touch], tally: Tally, budget: float) -> list[Touch]:
     """The tests that execute a mutant, for so many seconds: first those that killed one of the same statement, then
-    those of the contract, whose questions are narrow, then the fastest.
+    those nearest to its package; of these the fastest, and those that have killed most.
     """
     used = users(mutant.store, mutant.statement)
     found = [each for each in touches if each.statements & used]
@@ -148,8 +158,8 @@ def ordered(mutant: Mutant, touches: Sequence[Touch], tally: Tally, budget: floa
     found.sort(
         key=lambda each: (
             rank.get(each.test, len(rank)),
-            not each.test.startswith(CONTRACT),
-            each.seconds,
+            not each.test.startswith(NEAREST[mutant.package]),
+            each.seconds / (1 + tally.kills[mutant.package, each.test]),
         )
     )
     kept: list[Touch] = []
@@ -184,6 +194,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite")
     parser.add_argument("--statement", action="append", help="of this statement or fragment")
+    parser.add_argument("--package", action="append", help="of this one, such as holdfast_streams")
     parser.add_argument("--file", action="append", help="of this file of statements, such as lease")
     parser.add_argument("--kind", action="append", help="of this kind, such as 'drop and'")
     parser.add_argument("--sample", type=int, default=200, help="so many, chosen by --seed")
@@ -211,6 +222,7 @@ def main() -> int:
         each
         for each in mutants(store)
         if (not options.statement or each.statement in options.statement)
+        and (not options.package or each.package in options.package)
         and (not options.file or each.file in options.file)
         and (not options.kind or each.mutation.kind in options.kind)
     ]

@@ -19,6 +19,7 @@ _HEADER = re.compile(r"^-- (name|fragment): (\w+)\s*$", re.M)
 _FRAGMENT = re.compile(r"\{([a-z_]+)\}")
 # The clock that a test sets is not a question of the statements.
 _NOT_MUTATED = {"now"}
+ENGINE = "holdfast"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Mutant:
     """A statement, or a fragment of statements, with one mistake."""
 
     store: StoreName
+    package: str
     file: str
     statement: str
     mutation: Mutation
@@ -37,8 +39,9 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The text of a statement or fragment, without comments, and its file."""
+    """The text of a statement or fragment, without comments, and where it is from."""
 
+    package: str
     file: str
     kind: str
     text: str
@@ -47,18 +50,21 @@ class Source:
 @cache
 def sources(store: StoreName) -> Mapping[str, Source]:
     """The statements and fragments of a store, before fragments are put in."""
-    folders = [files(f"holdfast.storage.{store}").joinpath("sql")]
-    folders += [files(each).joinpath(f"sql/{store}") for each in modules_of("statements")]
+    folders = {ENGINE: files(f"holdfast.storage.{store}").joinpath("sql")}
+    folders |= {each: files(each).joinpath(f"sql/{store}") for each in modules_of("statements")}
     found: dict[str, Source] = {}
-    for entry in (each for folder in folders for each in folder.iterdir()):
+    entries = ((package, each) for package, folder in folders.items() for each in folder.iterdir())
+    for package, entry in entries:
         if entry.name.endswith(".sql"):
             pieces = _HEADER.split(entry.read_text(encoding="utf-8"))
             for kind, name, body in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
                 file, whole = entry.name.removesuffix(".sql"), body.strip().rstrip(";")
-                found[name] = Source(file, kind, without_comments(whole))
+                found[name] = Source(package, file, kind, without_comments(whole))
                 by_cost = BY_COST.sub(r"\1", whole)
                 if kind == "name" and by_cost != whole:
-                    found[f"{name}_by_cost"] = Source(file, kind, without_comments(by_cost))
+                    found[f"{name}_by_cost"] = Source(
+                        package, file, kind, without_comments(by_cost)
+                    )
     return found
 
 
@@ -77,7 +83,7 @@ def expanded(store: StoreName, changed: Mapping[str, str]) -> dict[str, str]:
 def mutants(store: StoreName) -> list[Mutant]:
     """Every mistake in every statement of a store and in their fragments."""
     return [
-        Mutant(store, source.file, name, mutation)
+        Mutant(store, source.package, source.file, name, mutation)
         for name, source in sorted(sources(store).items())
         if name not in _NOT_MUTATED
         for mutation in mutations(source.text)

@@ -6,11 +6,11 @@ import pytest
 
 from holdfast.extensions import modules_of
 from holdfast.storage.sql_loader import dialect_statements, without_comments
-from tests.mutants.__main__ import SUITES, Tally, exit_code, ordered
+from tests.mutants.__main__ import EXTENSIONS, SUITES, Tally, exit_code, ordered
 from tests.mutants.mutations import mutations
 from tests.mutants.statements import StoreName, expanded, mutants, users
 from tests.mutants.survivors import argued, unknown
-from tests.mutants.warm_session import Touch
+from tests.mutants.warm_session import Touch, Verdict
 
 STORES: tuple[StoreName, ...] = ("sqlite", "postgres")
 
@@ -126,19 +126,6 @@ def test_a_statement_that_only_slow_tests_execute_is_asked_about_by_the_fastest(
     assert ordered(mutant, [slower, quick, slow], Tally(1, None), 20.0) == [quick]
 
 
-EXTENSIONS = {
-    "holdfast_archive": "tests/archive",
-    "holdfast_context": "tests/context",
-    "holdfast_costs": "tests/costs",
-    "holdfast_files": "tests/large_values",
-    "holdfast_groups": "tests/groups",
-    "holdfast_output": "tests/output",
-    "holdfast_schedules": "tests/schedules",
-    "holdfast_streams": "tests/streams",
-    "holdfast_verify": "tests/verify",
-}
-
-
 @pytest.mark.parametrize("store", STORES)
 def test_the_statements_of_each_extension_are_asked_about_by_its_own_tests(
     store: StoreName,
@@ -151,3 +138,21 @@ def test_the_statements_of_each_extension_are_asked_about_by_its_own_tests(
 def has_statements(module: str, store: StoreName) -> bool:
     folder = files(module).joinpath(f"sql/{store}")
     return folder.is_dir() and any(each.name.endswith(".sql") for each in folder.iterdir())
+
+
+def test_tests_of_the_mutants_package_come_first_and_of_these_who_killed_most() -> None:
+    mutant = next(each for each in mutants("sqlite") if each.package == "holdfast_costs")
+    used = users("sqlite", mutant.statement)
+    names = ["tests/worker/a", "tests/costs/b", "tests/costs/c", "tests/costs/d"]
+    touches = [Touch(name, 1 + place / 10, used) for place, name in enumerate(names)]
+    tally = Tally(1, None)
+    assert [each.test for each in ordered(mutant, touches, tally, 20.0)] == [*names[1:], names[0]]
+    other = next(
+        each
+        for each in mutants("sqlite")
+        if each.package == "holdfast_costs" and each.statement != mutant.statement
+    )
+    tally.add(Verdict(other, names[3], is_slow=False, tests=1, seconds=0.1))
+    tally.add(Verdict(mutant, names[2], is_slow=False, tests=1, seconds=0.1))
+    found = [each.test for each in ordered(mutant, touches, tally, 20.0)]
+    assert found == [names[2], names[3], names[1], names[0]]

@@ -84,22 +84,39 @@ class WarmSession:
     # ---- What is asked of it
 
     def record(self, names: Sequence[str], report: Callable[[str], None]) -> list[Touch]:
-        """Run tests once, in parts side by side; leave out those that fail."""
+        """Run tests once, in parts side by side; leave out those that fail, and say which."""
         found: list[Touch] = []
-        size = -(-len(names) // (self._most * 4)) or 1
-        for start in range(0, len(names), size):
+
+        def record_part(part: Sequence[str]) -> None:
+            left = list(part)
 
             def on_line(line: dict[str, Any]) -> float | None:
-                if "statements" in line and not line["failed"]:
-                    found.append(
-                        Touch(line["test"], line["seconds"], frozenset(line["statements"]))
-                    )
+                if "statements" in line:
+                    left.remove(line["test"])
+                    if line["failed"]:
+                        report(f"left out, since it fails or is skipped: {line['test']}")
+                    else:
+                        found.append(
+                            Touch(line["test"], line["seconds"], frozenset(line["statements"]))
+                        )
                     if len(found) % 200 == 0:
                         report(f"{len(found)} of {len(names)} tests")
                 return 120.0
 
-            self._fork(names[start : start + size], None, 120.0, on_line, lambda _: None)
-        self._wait_for_all()
+            def on_end(is_late: bool) -> None:
+                # The child died of the first that is left, or of its time.
+                if left:
+                    report(f"left out, since it did not end: {left[0]}")
+                    again.extend([left[1:]] if left[1:] else [])
+
+            self._fork(part, None, 120.0, on_line, on_end)
+
+        size = -(-len(names) // (self._most * 4)) or 1
+        again = [names[start : start + size] for start in range(0, len(names), size)]
+        while again:
+            record_part(again.pop(0))
+            if not again:
+                self._wait_for_all()
         return found
 
     def run(
@@ -279,6 +296,8 @@ class Collected:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Work with the collected tests instead of running them."""
+        # Nobody reads how a test fails, and to explain it takes longer than most tests.
+        session.config.option.tbstyle = "native"
         if self._store == "postgres":
             with serve_for_tests() as server:
                 config: Any = session.config

@@ -13,7 +13,6 @@ import pytest
 from holdfast import Holdfast
 from holdfast.core.events import Event
 from holdfast.settings import load_settings
-from holdfast.storage.operation import Op, Statement
 from holdfast_streams import Streams, add_streams
 from holdfast_streams.reader_store import READERS, LineRecord, ParkedEvent
 from tests.support.until import until
@@ -104,8 +103,3 @@ def planted(statements: dict[str, Any], name: str, change: Callable[[str], str])
         yield
     finally:
         statements[name] = before
-
-
-def one(name: str, **params: Any) -> Op[list[tuple[Any, ...]]]:
-    """An operation of one statement that returns its rows."""
-    return (yield Statement(name, params))

@@ -24,7 +24,7 @@ from holdfast_streams.inbox.inbox_store import INBOXES
 from holdfast_streams.inbox.ordered_loop import OrderedLoop
 from tests.streams.inbox_brokers import PAIRS, NatsBroker, RedisBroker, encoded
 from tests.streams.inbox_scene import InboxScene
-from tests.streams.scene import one
+from tests.support.tables import one
 from tests.support.until import until
 from tests.support.warm_python import WarmProcess
 from tests.support.worker_process import worker_process

@@ -383,8 +383,8 @@ class LineStore:
 
     def first_due(self, held: LineToken) -> Op[str | None]:
         """Read the first parked event of a line that is due again, as a block of one. One statement."""
-        rows = yield Statement("parked_due", {"reader": held.reader, "line": held.line})
-        return rows[0][1] if rows else None
+        found: Op[str | None] = fetch_value("parked_due", reader=held.reader, line=held.line)
+        return found
 
     def unpark(self, held: LineToken, place: int, key: str | None) -> Op[bool]:
         """Remove a parked event that was taken, under its line's token; with a key, release those held behind it."""

@@ -62,7 +62,7 @@ delete from holdfast.inbox_parked where id = :id::uuid returning 1;
 -- name: inbox_park_again
 update holdfast.inbox_parked set state = 'failed', error = :error, parked_at = holdfast.moment(:now::bigint)
  where id = :id::uuid
-returning attempts;
+returning 1;
 
 -- name: inbox_parked_list
 select {parked_message_columns} from holdfast.inbox_parked
@@ -105,7 +105,7 @@ delete from holdfast.inbox_member m
  where m.inbox = x.inbox and m.worker = x.worker;
 
 -- name: inbox_remove
-delete from holdfast.inbox where name = :inbox returning name;
+delete from holdfast.inbox where name = :inbox;
 
 -- name: inbox_remove_parked
 delete from holdfast.inbox_parked where inbox = :inbox;

@@ -6,11 +6,10 @@ reader, line, place, state, event, key, id::text, holdfast.us(at), error, attemp
 p.token is not null and p.expires_at > holdfast.moment(:now::bigint)
 
 -- name: reader_register
--- Registers a reader, or notes that it was seen. Returns whether it is new.
-insert into holdfast.log_reader as r (name, kind, target, created_at, seen_at)
+-- Registers a reader, or notes that it was seen.
+insert into holdfast.log_reader (name, kind, target, created_at, seen_at)
 values (:reader, :kind, :target, holdfast.moment(:now::bigint), holdfast.moment(:now::bigint))
-on conflict (name) do update set kind = excluded.kind, target = excluded.target, seen_at = excluded.seen_at
-returning xmax = 0;
+on conflict (name) do update set kind = excluded.kind, target = excluded.target, seen_at = excluded.seen_at;
 
 -- name: reader_forget_patterns
 delete from holdfast.log_pattern
@@ -47,17 +46,17 @@ update holdfast.log_position p
 returning line, position;
 
 -- name: reader_new_epoch
-update holdfast.log_reader set epoch = epoch + 1 where name = :reader returning epoch;
+update holdfast.log_reader set epoch = epoch + 1 where name = :reader;
 
 -- name: reader_pause
-update holdfast.log_reader set paused = :paused::boolean where name = :reader and paused <> :paused::boolean returning name;
+update holdfast.log_reader set paused = :paused::boolean where name = :reader and paused <> :paused::boolean returning 1;
 
 -- name: reader_let_go
 -- Takes the lines of a reader from those who read them.
 update holdfast.log_position set token = null, worker = null, expires_at = null where reader = :reader and token is not null;
 
 -- name: reader_remove
-delete from holdfast.log_reader where name = :reader returning name;
+delete from holdfast.log_reader where name = :reader returning 1;
 
 -- name: reader_remove_patterns
 delete from holdfast.log_pattern where reader = :reader;
@@ -225,7 +224,7 @@ update holdfast.log_position
    set failures = :failures::integer, error = :error,
        retry_at = holdfast.moment(:now::bigint) + :delay_ms::bigint * interval '1 ms'
  where reader = :reader and line = :line::smallint and token = :token::uuid
-returning failures;
+returning 1;
 
 -- name: parked_put
 -- Keeps events of the log for an operator; one that is held behind another of its key is due at once if that has gone meanwhile.
@@ -236,12 +235,11 @@ select :reader, l.line, l.place,
                where k.reader = :reader and k.line = l.line and k.key = l.key and k.place < l.place) then 'due' else :state end,
        l.event, l.key, l.data, l.headers, l.id, l.at, :error, :attempts::integer, holdfast.moment(:now::bigint)
   from holdfast.log l
- where l.line = :line::smallint and l.place = any (array (select e::bigint from json_array_elements_text(:places::json) e))
-returning place;
+ where l.line = :line::smallint and l.place = any (array (select e::bigint from json_array_elements_text(:places::json) e));
 
 -- name: parked_due
 -- The first event of a line that is due again, as a block of one.
-select place, '[[' || {event_json} || ']]', attempts
+select '[[' || {event_json} || ']]'
   from holdfast.log_parked
  where reader = :reader and line = :line::smallint and state = 'due' order by place limit 1;
 

@@ -50,7 +50,7 @@ select p.inbox from holdfast_inbox_parked p where {is_due} group by p.inbox;
 delete from holdfast_inbox_parked where id = :id returning 1;
 
 -- name: inbox_park_again
-update holdfast_inbox_parked set state = 'failed', error = :error, parked_at = {moment} where id = :id returning attempts;
+update holdfast_inbox_parked set state = 'failed', error = :error, parked_at = {moment} where id = :id returning 1;
 
 -- name: inbox_parked_list
 select {parked_message_columns} from holdfast_inbox_parked
@@ -87,7 +87,7 @@ delete from holdfast_inbox_member where worker = :worker;
 delete from holdfast_inbox_member where expires_at <= {moment};
 
 -- name: inbox_remove
-delete from holdfast_inbox where name = :inbox returning name;
+delete from holdfast_inbox where name = :inbox;
 
 -- name: inbox_remove_parked
 delete from holdfast_inbox_parked where inbox = :inbox;

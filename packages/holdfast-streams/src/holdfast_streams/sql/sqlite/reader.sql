@@ -10,10 +10,9 @@ coalesce(:now, (select now from holdfast_clock))
     || ',"' || id || '",' || at || ']'
 
 -- name: reader_register
--- Registers a reader, or notes that it was seen. Returns whether it is new.
+-- Registers a reader, or notes that it was seen.
 insert into holdfast_log_reader (name, kind, target, created_at, seen_at) values (:reader, :kind, :target, {moment}, {moment})
-on conflict (name) do update set kind = excluded.kind, target = excluded.target, seen_at = excluded.seen_at
-returning not exists (select 1 from holdfast_log_position where reader = :reader);
+on conflict (name) do update set kind = excluded.kind, target = excluded.target, seen_at = excluded.seen_at;
 
 -- name: reader_forget_patterns
 delete from holdfast_log_pattern where reader = :reader and pattern not in (select value from json_each(:patterns));
@@ -24,8 +23,7 @@ insert into holdfast_log_pattern (reader, pattern) select :reader, value from js
 -- fragment: first_position
 case when :since is null then n.place
      when :since = 0 then 0
-     else min(coalesce((select max(l.place) from holdfast_log l where l.line = n.line and l.at < :since), 0),
-              coalesce((select min(l.place) - 1 from holdfast_log l where l.line = n.line and l.at >= :since), n.place)) end
+     else coalesce((select min(l.place) - 1 from holdfast_log l where l.line = n.line and l.at >= :since), n.place) end
 
 -- name: reader_begin
 -- Gives a new reader its position in each line: before the first event of an instant, 0 for all that is kept, null for what comes from
@@ -44,17 +42,17 @@ update holdfast_log_position
 returning line, position;
 
 -- name: reader_new_epoch
-update holdfast_log_reader set epoch = epoch + 1 where name = :reader returning epoch;
+update holdfast_log_reader set epoch = epoch + 1 where name = :reader;
 
 -- name: reader_pause
-update holdfast_log_reader set paused = :paused where name = :reader and paused <> :paused returning name;
+update holdfast_log_reader set paused = :paused where name = :reader and paused <> :paused returning 1;
 
 -- name: reader_let_go
 -- Takes the lines of a reader from those who read them.
 update holdfast_log_position set token = null, worker = null, expires_at = null where reader = :reader and token is not null;
 
 -- name: reader_remove
-delete from holdfast_log_reader where name = :reader returning name;
+delete from holdfast_log_reader where name = :reader returning 1;
 
 -- name: reader_remove_patterns
 delete from holdfast_log_pattern where reader = :reader;
@@ -168,7 +166,7 @@ returning 1;
 update holdfast_log_position
    set failures = :failures, error = :error, retry_at = {moment} + :delay_ms * 1000
  where reader = :reader and line = :line and token = :token
-returning failures;
+returning 1;
 
 -- name: parked_put
 -- Keeps events of the log for an operator; one that is held behind another of its key is due at once if that has gone meanwhile.
@@ -179,12 +177,11 @@ select :reader, l.line, l.place,
                where k.reader = :reader and k.line = l.line and k.key = l.key and k.place < l.place) then 'due' else :state end,
        l.event, l.key, l.data, l.headers, l.id, l.at, :error, :attempts, {moment}
   from holdfast_log l
- where l.line = :line and l.place in (select value from json_each(:places))
-returning place;
+ where l.line = :line and l.place in (select value from json_each(:places));
 
 -- name: parked_due
 -- The first event of a line that is due again, as a block of one.
-select place, '[' || {event_json} || ']', attempts
+select '[' || {event_json} || ']'
   from holdfast_log_parked
  where reader = :reader and line = :line and state = 'due' order by place limit 1;
 
