@@ -1,5 +1,6 @@
 """Every law of a campaign finds a history that breaks it, made by hand, and lets the one beside it pass."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -194,7 +195,8 @@ def test_an_event_that_is_lost_repeated_or_out_of_order_breaks_its_law(
 ) -> None:
     verdict = judge(*publishing(*taken), LEASE_S, has_events=True)
     assert (laws(verdict), verdict.verdict) == ([law], "red")
-    assert verdict.events_lost + verdict.events_twice + verdict.events_out_of_order == 1
+    counts = (verdict.events_lost, verdict.events_twice, verdict.events_out_of_order)
+    assert Counter(counts) == {0: 2, 1: 1}
 
 
 def test_an_event_that_was_committed_without_an_answer_must_be_taken_too() -> None:
