@@ -27,7 +27,7 @@ select r.job_id, 'there is no such job, but a row of ' || r.source
  limit :limit;
 
 -- name: verify_unbroken_chains
-select j.chain_id, 'it has ' || count(*) || ' jobs, numbered up to ' || max(j.chain_index) + 1
+select j.chain_id, 'it has ' || count(*) || ' jobs, numbered up to ' || (max(j.chain_index) + 1)
   from holdfast_job j
  group by j.chain_id
 having count(*) <> max(j.chain_index) + 1 or count(distinct j.chain_index) <> count(*) or min(j.chain_index) <> 0
