@@ -57,7 +57,10 @@ class Ledger:
     def gate(self, id: str, *holders: int) -> None:
         ids = [id_of(each) for each in holders]
         if self.is_postgres:
-            self.tables.plant("gate", {"id": id, "turn": 0}, {"id": id, "turn": 1, "holders": []})
+            before = [id_of(4)]
+            self.tables.plant(
+                "gate", {"id": id, "turn": 0}, {"id": id, "turn": 1, "holders": before}
+            )
             self.tables.plant("gate", {"id": id, "turn": 2, "holders": ids})
         else:
             self.tables.plant("gate", {"id": id, "holders": json.dumps(ids)})

@@ -30,7 +30,11 @@ class Evidence(Planted):
         """A partition that has let these jobs in; its round before let none in."""
         ids = [id_of(each) for each in holders]
         if self.is_postgres:
-            turns = [{"turn": 0}, {"turn": 1, "holders": []}, {"turn": 2, "holders": ids}]
+            turns: list[Row] = [
+                {"turn": 0},
+                {"turn": 1, "holders": []},
+                {"turn": 2, "holders": ids},
+            ]
             self.plant("gate", *({"id": id} | turn for turn in turns))
         else:
             self.plant("gate", {"id": id, "holders": json.dumps(ids)})
@@ -82,7 +86,7 @@ def test_a_job_is_in_one_state(rows: Evidence) -> None:
 
 
 def test_every_row_belongs_to_a_job(rows: Evidence) -> None:
-    id = {number: {"job_id": id_of(number)} for number in range(10, 21)}
+    id: dict[int, Row] = {number: {"job_id": id_of(number)} for number in range(10, 21)}
     rows.plant("job", job(20), job(9))
     rows.plant("outcome", ended(20), ended(11))
     rows.plant("queue", live(9), live(10))
@@ -125,7 +129,7 @@ def test_a_job_that_continued_is_followed_and_no_other_is(rows: Evidence) -> Non
         rows.plant("job", job(first), job(second, chain_id=id_of(first), **follows))
         rows.plant("queue", live(second))
     rows.plant("job", *(job(number) for number in (10, 5, 3, 2)))
-    on = {"continued": True}
+    on: dict[str, Any] = {"continued": True}
     rows.plant("outcome", ended(1, **on), ended(3, **on), ended(4), ended(8, "failed", **on))
     rows.plant("outcome", ended(10, "failed", **on), ended(2))
     rows.plant("queue", live(6), live(5))
