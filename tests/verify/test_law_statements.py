@@ -399,6 +399,7 @@ def test_no_more_jobs_run_than_a_limit_lets_in(rows: Evidence) -> None:
     rows.gate("part#b", 11, 12, 13)
     rows.gate("part#a", 1, 2, 3)
     rows.gate("part#c", 20, 1, 2, 31)
+    rows.setting("part#c", 2)
     rows.plant("job", job(31))
     rows.plant("queue", live(31, gate="part#c"))
     rows.gate("@all", 1, 2, 3, 11, 12, 13)
@@ -422,6 +423,52 @@ def test_what_jobs_cost_counts_up_to_the_least_number_of_their_type(rows: Eviden
     rows.gate("@all", 1, 2, 3, 4, 5)
     rows.gate("@rate", 1, 2, 3, 4, 5)
     rows.check("limits_hold", [too_much("@all", 22, 20), too_much("part#a", 12, 10)])
+
+
+@pytest.mark.parametrize(
+    ("rules", "weight"),
+    [
+        ({"line": {"cost_allowed": 10, "cost_rate": 4}}, 12),
+        ({"line": {"cost_allowed": 5, "cost_rate": 9}}, 15),
+        ({"line": {"cost_allowed": 10}, "shared": [{"id": "@rate", "cost_rate": 4}]}, 12),
+    ],
+)
+def test_a_job_counts_as_the_least_number_that_it_is_bound_by(
+    rows: Evidence, rules: dict[str, Any], weight: int
+) -> None:
+    rows.worker("worker", rules)
+    for number in (1, 2, 3):
+        claimed(rows, number, cost=9)
+    rows.gate("part#a", 1, 2, 3)
+    rows.check("limits_hold", [too_much("part#a", weight, rules["line"]["cost_allowed"])])
+
+
+def test_what_a_worker_let_in_that_knows_no_costs_counts(rows: Evidence) -> None:
+    rows.worker("worker", {"line": {"rate": 1}})
+    rows.worker("newer", {"line": {"cost_allowed": 5}})
+    claimed(rows, 1, cost=4)
+    claimed(rows, 2, cost=3, worker="newer", claimed_at=NOW + 1)
+    rows.gate("part#a", 1, 2)
+    rows.check("limits_hold", [too_much("part#a", 7, 5)])
+
+
+def test_jobs_that_say_no_cost_count_one_each(rows: Evidence) -> None:
+    rows.worker("worker", {"line": {"cost_allowed": 1}})
+    claimed(rows, 1)
+    claimed(rows, 2)
+    rows.gate("part#a", 1, 2)
+    rows.check("limits_hold", [too_much("part#a", 2, 1)])
+
+
+def test_numbers_of_other_types_and_of_keys_are_not_those_of_a_type(rows: Evidence) -> None:
+    rows.worker("worker", limits=json.dumps({"part": KEY, "other": KEY}))
+    for number in (1, 2):
+        claimed(rows, number)
+    for number in (3, 4, 5):
+        claimed(rows, number, gate="part#")
+    rows.gate("part#a", 1, 2)
+    rows.gate("part#", 3, 4, 5)
+    rows.check("limits_hold", [])
 
 
 def test_the_last_that_was_let_in_says_what_is_allowed(rows: Evidence) -> None:
