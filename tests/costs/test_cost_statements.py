@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast.core.partitions import PartitionRule
-from holdfast.storage.operation import Op
+from holdfast.storage.operation import Op, run
 from holdfast_costs.settlement import settle
 from tests.costs.test_costs import CostScene
 from tests.support.tables import Tables, id_of, one
-
-# Jobs are planted that nobody started.
-pytestmark = pytest.mark.breaks_laws
+from tests.support.until import wait_until
 
 NOW = 1_800_000_000_000_000
 SECOND = 1_000_000
 TOKEN, OTHER = id_of(1), id_of(2)
+CLAIMED = NOW + SECOND // 2
 RULE = PartitionRule("ask#k", cost_rate=100, cost_period_ms=10_000)
-STEP_US = 1_000_000
 
 
 class Ledger:
@@ -58,7 +57,10 @@ class Ledger:
     def gate(self, id: str, *holders: int) -> None:
         ids = [id_of(each) for each in holders]
         if self.is_postgres:
-            self.tables.plant("gate", {"id": id, "turn": 0}, {"id": id, "turn": 1, "holders": []})
+            before = [id_of(4)]
+            self.tables.plant(
+                "gate", {"id": id, "turn": 0}, {"id": id, "turn": 1, "holders": before}
+            )
             self.tables.plant("gate", {"id": id, "turn": 2, "holders": ids})
         else:
             self.tables.plant("gate", {"id": id, "holders": json.dumps(ids)})
@@ -78,22 +80,24 @@ class Ledger:
         rows = self.tables.rows("queue", "job_id")
         return {int(id[-12:]): row["spent"] for (id,), row in rows.items()}
 
-    def settle(self, spent: int, *rules: PartitionRule, job: int = 10, token: str = TOKEN) -> bool:
-        """Say what a job spent that was claimed eleven steps after the epoch; now is ten seconds later."""
+    def settled(
+        self, spent: int, *rules: PartitionRule, job: int = 10, token: str = TOKEN
+    ) -> Op[bool]:
+        """Say what a job spent that was claimed a second ago."""
         claimed: Any = SimpleNamespace(id=id_of(job), token=token, claimed_at=CLAIMED)
         store = self.scene.app.database.store
-        answer: bool = self.run(settle(store, claimed, spent, rules or [RULE], CLAIMED + SECOND))
+        return settle(store, claimed, spent, rules or [RULE], CLAIMED + SECOND)
+
+    def settle(self, *args: Any, **options: Any) -> bool:
+        answer: bool = self.run(self.settled(*args, **options))
         return answer
-
-
-CLAIMED = NOW + SECOND // 2
-AT = CLAIMED
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
 def ledger(request: pytest.FixtureRequest) -> Iterator[Ledger]:
     ledger = Ledger(request.getfixturevalue(f"{request.param}_url"))
     yield ledger
+    ledger.tables.close()
     ledger.scene.close()
 
 
@@ -112,18 +116,18 @@ def test_what_was_spent_takes_the_place_of_a_cost_and_is_signalled_if_it_is_less
     ledger.tables.execute("delete from holdfast.charge", "delete from holdfast_charge")
     assert ledger.settle(40)
     ((key, step),) = ledger.charges()
-    assert ledger.charges() == {("ask#k", step): (AT, 10)}
+    assert ledger.charges() == {("ask#k", step): (CLAIMED, 10)}
     assert (key, ledger.spent()) == ("ask#k", {9: None, 10: 40, 11: None})
     assert ledger.signals() == []
     # The last word counts, and what others were charged in the same step stays.
     ledger.tables.execute(
         "update holdfast.charge set cost = 50", "update holdfast_charge set cost = 50"
     )
-    assert ledger.settle(25)
-    assert ledger.charges() == {("ask#k", step): (AT, 35)}
+    assert ledger.settle(35)
+    assert ledger.charges() == {("ask#k", step): (CLAIMED, 45)}
     assert ledger.signals() == [("ask", 7, CLAIMED + SECOND, "ask#k")]
     assert ledger.settle(0)
-    assert ledger.charges() == {("ask#k", step): (AT, 10)}
+    assert ledger.charges() == {("ask#k", step): (CLAIMED, 10)}
     assert ledger.spent() == {9: None, 10: 0, 11: None}
 
 
@@ -135,9 +139,19 @@ def test_a_step_is_never_charged_less_than_nothing(ledger: Ledger) -> None:
 
 
 def test_a_job_that_says_no_cost_counts_one(ledger: Ledger) -> None:
+    ledger.job(9, None)
     ledger.job(10, None)
     assert ledger.settle(5)
     assert [cost for _, cost in ledger.charges().values()] == [4]
+    assert ledger.signals() == []
+    assert ledger.settle(0, job=9)
+    assert len(ledger.signals()) == 1
+
+
+def test_the_first_word_of_an_attempt_is_compared_with_its_cost(ledger: Ledger) -> None:
+    ledger.job(10, 30)
+    assert ledger.settle(29)
+    assert len(ledger.signals()) == 1
 
 
 def test_steps_that_count_no_more_are_not_settled(ledger: Ledger) -> None:
@@ -202,3 +216,20 @@ def test_what_partitions_use_is_charged_within_the_period_and_running(ledger: Le
     assert usage(type="ask") == of_type
     assert usage(type="ask", limit=2) == of_type[:2]
     assert usage("ask#c", limit=2) == of_type[2:]
+
+
+def test_of_two_words_of_an_attempt_at_once_the_later_one_counts(postgres_url: str) -> None:
+    ledger = Ledger(postgres_url)
+    ledger.job(10, 30)
+    ledger.settle(40)
+    ledger.tables.execute("update holdfast.charge set cost = 50", "")
+    with ThreadPoolExecutor(1) as thread:
+        with ledger.scene.app.database.transaction() as tx:
+            run(ledger.settled(60), tx)
+            later = thread.submit(ledger.settle, 25)
+            wait_until(ledger.tables.someone_waits)
+        assert later.result()
+    assert [cost for _, cost in ledger.charges().values()] == [35]
+    assert ledger.spent() == {10: 25}
+    ledger.tables.close()
+    ledger.scene.close()

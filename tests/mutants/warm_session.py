@@ -64,11 +64,22 @@ class WarmSession:
     """Runs tests in children of this process, a few at a time."""
 
     def __init__(
-        self, items: Sequence[pytest.Item], store: StoreName, children: int, url: str | None
+        self,
+        items: Sequence[pytest.Item],
+        store: StoreName,
+        children: int,
+        url: str | None,
+        server: dict[str, Any],
     ) -> None:
         self.url = url
+        # A child leaves its databases empty for the next one: to make one takes longer than most tests.
+        self._server = server
+        self._idle: list[str] = []
         kept = [
-            each for each in items if not any(word in each.nodeid for word in _SKIPPED_IDS[store])
+            each
+            for each in items
+            if not any(word in each.nodeid for word in _SKIPPED_IDS[store])
+            and _has_store(each, store)
         ]
         names = {each.nodeid for each in kept}
         # A statement is the same in both colours.
@@ -163,9 +174,11 @@ class WarmSession:
             self._listen()
         folder = tempfile.mkdtemp(prefix="mutant-")
         reading, writing = os.pipe()
+        idle = [self._idle.pop()] if self._idle else []
         pid = os.fork()
         if pid == 0:
             os.close(reading)
+            self._server["idle"] = idle
             self._be_child(names, mutant, folder, writing)
         os.close(writing)
         now = time.monotonic()
@@ -183,6 +196,7 @@ class WarmSession:
             os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.tempdir = folder
             with os.fdopen(writing, "w", buffering=1) as answers:
                 self._run_items([self.items[each] for each in names], mutant, answers.write)
+                answers.write(json.dumps({"idle": self._server["idle"]}) + "\n")
             status = 0
         except BaseException:
             Path(folder, "..", "mutant-error.txt").resolve().write_text(traceback.format_exc())
@@ -232,9 +246,11 @@ class WarmSession:
                 self._end(child, is_late=False)
                 continue
             *lines, child.text = (child.text + data).split(b"\n")
-            for each in lines:
-                limit = child.on_line(json.loads(each))
-                child.limit = time.monotonic() + (limit or 60.0)
+            for line in map(json.loads, lines):
+                if "idle" in line:
+                    self._idle += line["idle"]
+                    continue
+                child.limit = time.monotonic() + (child.on_line(line) or 60.0)
         for child in [each for each in self._children.values() if each.limit <= time.monotonic()]:
             self._end(child, is_late=True)
 
@@ -253,6 +269,14 @@ class WarmSession:
         """End what still runs."""
         for child in list(self._children.values()):
             self._end(child, is_late=True)
+
+
+def _has_store(item: pytest.Item, store: StoreName) -> bool:
+    """Whether a test may run on a store: one that asks for the address of others only does not."""
+    asked = {f"{each}_url" for each in ("sqlite", "postgres")} & {
+        *getattr(item, "fixturenames", ())
+    }
+    return not asked or f"{store}_url" in asked
 
 
 @contextmanager
@@ -301,19 +325,16 @@ class Collected:
         if self._store == "postgres":
             with serve_for_tests() as server:
                 config: Any = session.config
-                config.workerinput = {
-                    WORKER_INPUT: asdict(server),
-                    "workerid": "gw0",
-                    "workercount": 1,
-                }
+                told = asdict(server)
+                config.workerinput = {WORKER_INPUT: told, "workerid": "gw0", "workercount": 1}
                 with server.database() as url:
-                    self._begin(session, url)
+                    self._begin(session, url, told)
         else:
-            self._begin(session, None)
+            self._begin(session, None, {})
         return True
 
-    def _begin(self, session: pytest.Session, url: str | None) -> None:
-        warm = WarmSession(session.items, self._store, self._children, url)
+    def _begin(self, session: pytest.Session, url: str | None, server: dict[str, Any]) -> None:
+        warm = WarmSession(session.items, self._store, self._children, url, server)
         try:
             self._work(warm)
         finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.storage.operation import Op
+from holdfast.storage.operation import Op, run
 from holdfast_output.output_store import (
     BatchRecord,
     HeldJob,
@@ -24,10 +24,7 @@ from holdfast_output.output_store import (
     void_step,
 )
 from tests.output.scene import OutputScene
-from tests.support.tables import Row, Tables, id_of
-
-# Output is planted of jobs that were never started.
-pytestmark = pytest.mark.breaks_laws
+from tests.support.tables import IMPATIENT, Row, Tables, id_of, is_locked, row_lock
 
 NOW = 1_800_000_000_000_000
 TOKEN, OTHER = id_of(1), id_of(2)
@@ -71,6 +68,7 @@ class Chains:
 def chains(request: pytest.FixtureRequest) -> Iterator[Chains]:
     chains = Chains(request.getfixturevalue(f"{request.param}_url"))
     yield chains
+    chains.tables.close()
     chains.scene.app.close()
 
 
@@ -102,19 +100,22 @@ def test_a_batch_that_is_there_already_was_written_if_it_is_the_same(chains: Cha
 
 def said(chains: Chains) -> None:
     """Three chains; in one of them the output of two jobs in several epochs."""
-    chains.plant(
+    batches = [
         batch(id_of(40), 90, epoch=9),
         batch(CHAIN, 1, epoch=1),
-        batch(CHAIN, 2, epoch=2),
+        batch(CHAIN, 2, epoch=2, step="a"),
         batch(CHAIN, 4, first=3, step="a", data='["ä"]'),
         batch(CHAIN, 5, step="a"),
         batch(CHAIN, 6, step="b"),
-        batch(CHAIN, 9, first=7),
+        batch(CHAIN, 9, first=8),
+        batch(CHAIN, 7, job_id=id_of(52), epoch=1),
         batch(CHAIN, 10, job_id=id_of(52), epoch=8),
         batch(CHAIN, 11, job_id=id_of(52), epoch=3, step="a"),
         batch(id_of(60), 99, epoch=9),
+        batch(id_of(60), 2, epoch=1),
         batch(id_of(60), 3, step="a"),
-    )
+    ]
+    chains.plant(*batches[1::2], *batches[::2])
     chains.live(JOB, TOKEN)
     chains.live(id_of(52), OTHER)
 
@@ -126,7 +127,7 @@ def test_where_a_chain_ends_and_how_much_an_epoch_has_is_told(chains: Chains) ->
     assert chains.run(read_tail(HeldJob(id_of(59), JOB, TOKEN))) == OutputTail(0, 0)
     steps = {each.step: each for each in chains.run(read_said(HELD, 3))}
     assert steps == {
-        None: SaidByStep(None, 3, 3),
+        None: SaidByStep(None, 2, 3),
         "a": SaidByStep("a", 3, 9),
         "b": SaidByStep("b", 1, 3),
     }
@@ -144,7 +145,7 @@ def test_where_a_chain_ends_and_how_much_an_epoch_has_is_told(chains: Chains) ->
             {
                 **{(50, last): None for last in (4, 5, 6, 9)},
                 (50, 26): batch(CHAIN, 26, epoch=4, step="b", data="[6]"),
-                (50, 29): batch(CHAIN, 29, first=27, epoch=4, data="[9]"),
+                (50, 29): batch(CHAIN, 29, first=28, epoch=4, data="[9]"),
             },
         ),
     ],
@@ -185,8 +186,44 @@ def test_the_last_batches_of_the_newest_epoch_are_read_up_to_some_bytes(chains: 
     said(chains)
     found = chains.run(read_recent(HELD, 10, 100))
     assert [each.last for each in found] == [9, 6, 5, 4]
-    assert found[0] == BatchRecord(CHAIN, 9, 7, JOB, 3, "[9]")
+    assert found[0] == BatchRecord(CHAIN, 9, 8, JOB, 3, "[9]")
     assert [each.last for each in chains.run(read_recent(HELD, 2, 100))] == [9, 6]
     # As many as begin within the bytes: three are in each of the first three.
     assert [each.last for each in chains.run(read_recent(HELD, 10, 6))] == [9, 6]
     assert [each.last for each in chains.run(read_recent(HELD, 10, 7))] == [9, 6, 5]
+
+
+@pytest.fixture
+def impatient(postgres_url: str) -> Iterator[Chains]:
+    """Output in PostgreSQL, for which no lock is waited."""
+    chains = Chains(f"{postgres_url}{IMPATIENT}")
+    said(chains)
+    yield chains
+    chains.tables.close()
+    chains.scene.app.close()
+
+
+NEW = NewBatch(CHAIN, JOB, TOKEN, 12, 12, 3, None, "[12]")
+
+
+def test_a_batch_of_a_job_that_somebody_has_locked_is_not_written(
+    impatient: Chains, postgres_url: str
+) -> None:
+    with row_lock(postgres_url, "queue", job_id=JOB):
+        assert impatient.run(append([NEW], NOW)) == set()
+    assert impatient.run(append([NEW], NOW)) == {(CHAIN, 12)}
+
+
+@pytest.mark.parametrize(
+    "op",
+    [lambda: append([NEW], NOW), lambda: trim(HELD, 3), lambda: void_step(HELD, 3, "a", 20)],
+    ids=["append", "trim", "void"],
+)
+def test_no_worker_takes_a_job_over_whose_output_is_being_written(
+    impatient: Chains, postgres_url: str, op: Callable[[], Op[Any]]
+) -> None:
+    with impatient.scene.app.database.transaction() as tx:
+        run(op(), tx)
+        assert is_locked(postgres_url, "queue", job_id=JOB)
+        assert not is_locked(postgres_url, "queue", job_id=id_of(52))
+    assert not is_locked(postgres_url, "queue", job_id=JOB)

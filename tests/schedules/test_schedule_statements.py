@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast
-from holdfast.storage.operation import Op
+from holdfast.storage.operation import Op, run
 from holdfast.storage.store.params import fetch, fetch_column
 from holdfast_schedules.schedule_store import (
     SCHEDULES,
@@ -21,11 +21,11 @@ from holdfast_schedules.schedule_store import (
     ScheduleTotals,
     SlotRecord,
 )
-from tests.support.tables import Row, Tables, id_of, one
+from tests.support.tables import IMPATIENT, Row, Tables, id_of, is_locked, one, row_lock
 
 NOW = 1_800_000_000_000_000
 SECOND = 1_000_000
-ACME, GLOBEX = '{"tenant":"acme"}', '{"tenant":"globex"}'
+ACME, GLOBEX, USER = '{"tenant":"acme"}', '{"tenant":"globex"}', '{"user":"acme"}'
 IN_ACME = {"context_name": "tenant", "context_value": "acme"}
 WITHIN = pytest.mark.parametrize("within", [False, True], ids=["all", "within"])
 """Statements that have a second text for callers who are confined to a context."""
@@ -64,6 +64,13 @@ class Plan:
     def slots(self, *rows: Row) -> None:
         self.tables.plant("schedule_slot", *rows)
 
+    def mislead(self, own: str, other: str) -> None:
+        """Have rows in the index of contexts that do not agree with the schedules."""
+        rows = [("tenant", "zzz", own), ("user", "acme", own), ("tenant", "acme", other)]
+        for name, value, schedule in rows:
+            row = {"name": name, "value": value, "schedule": schedule}
+            self.tables.plant("schedule_context", row)
+
     def run(self, op: Op[Any]) -> Any:
         return self.app.database.run(op)
 
@@ -85,6 +92,7 @@ class Plan:
 def plan(request: pytest.FixtureRequest) -> Iterator[Plan]:
     plan = Plan(request.getfixturevalue(f"{request.param}_url"))
     yield plan
+    plan.tables.close()
     plan.app.close()
 
 
@@ -97,9 +105,10 @@ def record(row: Row) -> ScheduleRecord:
 def test_a_schedule_is_read_as_it_is_stored(plan: Plan, statement: str, within: bool) -> None:
     rows = [schedule("a"), schedule("m", paused_by="ana", paused_at=NOW - 6), schedule("z")]
     plan.plant(*rows, schedule("other", context=GLOBEX), schedule("none", context=None))
+    plan.plant(schedule("user", context=USER))
     assert plan.run(plan.ask(statement, within, name="m")) == [record(rows[1])]
-    assert plan.names(statement, within, name="none") == ([] if within else ["none"])
-    assert plan.names(statement, within, name="other") == ([] if within else ["other"])
+    for name in ("none", "other", "user"):
+        assert plan.names(statement, within, name=name) == ([] if within else [name])
 
 
 @WITHIN
@@ -111,6 +120,7 @@ def test_schedules_are_listed_by_name_prefix_type_and_state(plan: Plan, within: 
         schedule("posted", next_at=NOW - SECOND),
         schedule("ma", context=GLOBEX),
     )
+    plan.mislead("mail-b", "ma")
     usual = {"after": "", "prefix": None, "type": None, "paused": None, "late_ms": None, "limit": 9}
 
     def names(**params: Any) -> list[str]:
@@ -131,6 +141,7 @@ def test_schedules_are_listed_by_name_prefix_type_and_state(plan: Plan, within: 
 def test_names_that_begin_alike_are_found(plan: Plan, within: bool) -> None:
     plan.plant(schedule("report-b"), schedule("report-a"), schedule("rest"))
     plan.plant(schedule("repair", context=GLOBEX))
+    plan.mislead("report-a", "repair")
     text, more = ("schedule_near_within", IN_ACME) if within else ("schedule_near", {})
     found = plan.run(fetch_column(text, name="reports", **more))
     assert found == [*([] if within else ["repair"]), "report-a", "report-b"]
@@ -163,7 +174,8 @@ def test_a_schedule_is_set_anew_and_keeps_its_next_slot_and_its_state(
     for change in ({"schedule": "every 2h"}, {"zone": "Asia/Tokyo"}):
         plan.changes(put_back(plan))
         _, found = put(plan, within, msgspec.structs.replace(new, **change))
-        assert found["m"]["next_at"] == NOW + 5
+        assert found["m"].items() >= {**change, "next_at": NOW + 5}.items()
+    new = msgspec.structs.replace(new, max_attempts=7, version=8)
     _, found = put(plan, within, msgspec.structs.replace(new, name="new"))
     none = dict.fromkeys(("paused_by", "paused_at", "last_slot", "last_job", "error"))
     row = msgspec.structs.asdict(new) | none | {"name": "new", "paused": False, "next_at": NOW + 5}
@@ -209,6 +221,7 @@ def test_a_schedule_is_deleted_with_its_slots(plan: Plan) -> None:
 
 
 def test_the_first_due_time_of_each_type_is_told_unless_all_is_paused(plan: Plan) -> None:
+    plan.app.database.migrate()
     plan.plant(
         schedule("a", next_at=NOW + 3),
         schedule("b", next_at=NOW + 2),
@@ -216,13 +229,13 @@ def test_the_first_due_time_of_each_type_is_told_unless_all_is_paused(plan: Plan
         schedule("d", type="bill", next_at=NOW + 9),
         schedule("e", type="card", paused=True),
         schedule("f", type="zoo", next_at=NOW + 8),
+        schedule("g", type="a", paused=True),
     )
     assert sorted(plan.run(fetch(Head, "schedule_heads", now=NOW)), key=lambda each: each.type) == [
         Head("bill", NOW + 9, NOW),
         Head("report", NOW + 2, NOW),
         Head("zoo", NOW + 8, NOW),
     ]
-    plan.app.database.migrate()
     plan.run(plan.app.database.store.schema.pause(True, "ana"))
     assert plan.run(fetch(Head, "schedule_heads", now=NOW)) == []
 
@@ -304,12 +317,52 @@ def test_schedules_are_counted_by_type(plan: Plan, within: bool) -> None:
         schedule("a", next_at=NOW - SECOND - 1),
         schedule("b", next_at=NOW - SECOND, error=None),
         schedule("c", next_at=1, paused=True),
+        schedule("f", next_at=1, paused=True, error=None),
         schedule("d", type="bill", paused=True, error=None),
         schedule("e", context=GLOBEX, next_at=NOW),
     )
+    plan.mislead("a", "e")
     text, more = ("schedule_totals_within", IN_ACME) if within else ("schedule_totals", {})
     first = NOW - SECOND - 1
     assert plan.run(fetch(ScheduleTotals, text, late_ms=1_000, now=NOW, **more)) == [
         ScheduleTotals("bill", 1, 1, 0, 0, None, NOW),
-        ScheduleTotals("report", *((3, 1, 1, 2) if within else (4, 1, 1, 3)), first, NOW),
+        ScheduleTotals("report", *((4, 2, 1, 2) if within else (5, 2, 1, 3)), first, NOW),
     ]
+
+
+@pytest.fixture
+def impatient(postgres_url: str) -> Iterator[Plan]:
+    """Schedules of PostgreSQL, for whom no lock is waited."""
+    plan = Plan(f"{postgres_url}{IMPATIENT}")
+    yield plan
+    plan.tables.close()
+    plan.app.close()
+
+
+def test_schedules_and_slots_that_others_have_locked_are_left_to_them(
+    impatient: Plan, postgres_url: str
+) -> None:
+    plan = impatient
+    plan.plant(schedule("a", next_at=NOW), schedule("b", next_at=NOW))
+    with row_lock(postgres_url, "schedule", name="a"):
+        assert plan.names("schedule_take", False, type="report", limit=9) == ["b"]
+    plan.slots(slot("a", NOW, decided_at=NOW - 1), slot("b", NOW, decided_at=NOW - 1))
+    with row_lock(postgres_url, "schedule_slot", schedule="a"):
+        trimmed = plan.run(one("schedule_slot_trim", keep_ms=0, limit=9, now=NOW))
+        assert len(trimmed) == 1
+    assert plan.tables.rows("schedule_slot", "schedule").keys() == {("a",)}
+
+
+@WITHIN
+@pytest.mark.parametrize("statement", ["schedule_lock", "schedule_take"])
+def test_a_schedule_that_is_read_to_be_changed_is_locked_until_the_end(
+    impatient: Plan, postgres_url: str, statement: str, within: bool
+) -> None:
+    plan = impatient
+    plan.plant(schedule("a", next_at=NOW))
+    within = within and statement == "schedule_lock"
+    given = {"name": "a"} if statement == "schedule_lock" else {"type": "report", "limit": 1}
+    with plan.app.database.transaction() as tx:
+        assert run(plan.ask(statement, within, **given), tx)
+        assert is_locked(postgres_url, "schedule", name="a")
+    assert not is_locked(postgres_url, "schedule", name="a")

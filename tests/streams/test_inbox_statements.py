@@ -52,7 +52,9 @@ class Box:
 
 @pytest.fixture
 def box(inbox: InboxScene) -> Iterator[Box]:
-    yield Box(inbox)
+    box = Box(inbox)
+    yield box
+    box.tables.close()
     inbox.app.close()
 
 
@@ -80,7 +82,7 @@ def test_an_inbox_is_registered_once_and_told_with_who_reads_it(box: Box) -> Non
     box.run(INBOXES.register("m", "jetstream", "nats", NOW + SECOND))
     box.plant("inbox_parked", message(1), message(2), message(3, inbox="a"))
     away = {"inbox": "m", "expires_at": NOW + 1, "error": "away"}
-    box.plant("inbox_member", away | {"worker": "one"}, away | {"worker": "two", "error": None})
+    box.plant("inbox_member", away | {"worker": "two", "error": None}, away | {"worker": "one"})
     gone = {"expires_at": NOW, "error": "z"}
     box.plant(
         "inbox_member", away | gone | {"worker": "gone"}, away | {"worker": "w", "inbox": "a"}
@@ -143,7 +145,9 @@ def test_a_message_is_parked_behind_those_of_its_key(
 ) -> None:
     raw = RawMessage("m", "evt_1", b"{}", {"h": "1"}, subject="paid", received_us=NOW - SECOND)
     box.plant("inbox_parked", message(1, key="k", turn=4), message(2, key="x", turn=8))
-    box.plant("inbox_parked", message(3, inbox="z", key="k", turn=9))
+    box.plant(
+        "inbox_parked", message(3, inbox="z", key="k", turn=9), message(4, inbox="z", key="z")
+    )
     values: dict[str, Any] = {"state": state, "error": error, "attempts": 3}
     _, found = box.parked(INBOXES.park(id_of(7), raw, '"7"', error, 3, NOW, "k"))
     assert found == {7: message(7, key="k", turn=5, message_id="evt_1", **values)}
@@ -169,9 +173,9 @@ def test_the_first_message_that_is_due_counts_as_failed_until_it_was_taken(box: 
         message(3, key="k", turn=1),
         message(4, "due", key="k", turn=2),
         message(5, "due", key="k", turn=3, inbox="y"),
+        message(8, "due", key="x", turn=5),
         message(7, "due"),
-        message(8, "due", key="x", turn=1),
-        message(9, key="x", turn=2),
+        message(9, key="x", turn=6),
     )
     assert box.run(INBOXES.with_due()) == {"a", "m", "y"}
     due, found = box.parked(INBOXES.begin_due("m", "died", NOW + 5))

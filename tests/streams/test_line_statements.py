@@ -6,10 +6,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 
 from holdfast.storage.operation import Op
-from holdfast_streams.reader_store import LINES, READERS, ClaimedLine, LineRecord, LineToken
+from holdfast_streams.reader_store import (
+    LINES,
+    READERS,
+    ClaimedLine,
+    LineRecord,
+    LineToken,
+    LogPart,
+)
 from holdfast_streams.relay.relay_store import RELAYS, RelayLine, Sent
 from tests.streams.scene import Scene
 from tests.support.tables import Row, Tables, id_of
@@ -17,6 +25,7 @@ from tests.support.tables import Row, Tables, id_of
 # Lines are planted at places that nobody has drawn.
 pytestmark = pytest.mark.breaks_laws
 
+ON_POSTGRES = pytest.mark.parametrize("url", ["postgres"], indirect=True)
 NOW = 1_800_000_000_000_000
 SECOND = 1_000_000
 TOKEN, OTHER = id_of(1), id_of(2)
@@ -67,7 +76,7 @@ class Log:
         self.tables = Tables(scene.url)
         self.plant = self.tables.plant
         for line in range(16):
-            self.head(line, 0)
+            self.tables.head(line, 0)
 
     def run(self, op: Op[Any]) -> Any:
         return self.scene.app.database.run(op)
@@ -76,14 +85,8 @@ class Log:
         """Plant events; a line has come as far as its last one."""
         part = {"part": 0} if self.scene.is_postgres else {}
         self.plant("log", *(row | part for row in rows))
-        for line, place in {row["line"]: row["place"] for row in rows}.items():
-            self.head(line, place)
-
-    def head(self, line: int, place: int) -> None:
-        self.tables.execute(
-            f"select setval('holdfast.log_line_{line}', {max(place, 1)}, {place > 0})",
-            f"update holdfast_log_line set place = {place} where line = {line}",  # noqa: S608
-        )
+        for line in {row["line"] for row in rows}:
+            self.tables.head(line, max(row["place"] for row in rows if row["line"] == line))
 
     def readers(self, *names: str, **values: Any) -> None:
         usual = {"kind": "consumer", "created_at": NOW, "seen_at": NOW}
@@ -101,12 +104,16 @@ class Log:
     def states(self, op: Op[Any]) -> tuple[Any, dict[Any, str | None]]:
         """Run an operation; return its answer, and the states of the parked events that it changed."""
         answer, found = self.parked(op)
-        return answer, {each: None if row is None else row.get("state") for each, row in found.items()}
+        return answer, {
+            each: None if row is None else row.get("state") for each, row in found.items()
+        }
 
 
 @pytest.fixture
 def log(scene: Scene) -> Iterator[Log]:
-    yield Log(scene)
+    log = Log(scene)
+    yield log
+    log.tables.close()
     scene.app.close()
 
 
@@ -195,7 +202,6 @@ def test_lines_are_claimed_that_nobody_holds_and_deaths_are_counted_where_there_
     ended = {"expires_at": NOW, "failures": 0, "retry_at": None}
     log.plant(
         "log_position",
-        free("m", 0),
         position("m", 1, **ended),
         position("m", 2),
         position("m", 3, **ended),
@@ -203,6 +209,7 @@ def test_lines_are_claimed_that_nobody_holds_and_deaths_are_counted_where_there_
         position("m", 5, **ended | {"retry_at": NOW + 7 * SECOND}),
         free("m", 6, position=5, retry_at=NOW - SECOND),
         free("z", 0),
+        free("m", 0),
     )
     log.events(
         event(0, 1), event(1, 5), event(1, 6), event(2, 6), event(3, 5), event(4, 6), event(5, 5)
@@ -252,7 +259,7 @@ def test_there_is_news_in_a_line_of_a_process_with_an_unread_event_or_one_that_i
         *(position("m", line, **me) for line in range(4)),
         position("m", 4),
         position("z", 2, **me),
-        position("m", 5, token=None, **me),
+        free("m", 5),
     )
     log.events(event(0, 6), event(1, 5), event(4, 6), event(5, 6))
     log.plant("log_parked", parked("m", 2, 1, "due"), parked("m", 3, 1), parked("z", 3, 1, "due"))
@@ -285,14 +292,22 @@ def test_processes_say_which_readers_they_run_until_their_lease_ends_or_they_lea
     assert log.tables.rows("log_member", "reader", "worker").keys() == {("m", "two")}
 
 
+def test_processes_are_told_by_reader_and_in_order(log: Log) -> None:
+    log.readers("z", "m")
+    lives = {"expires_at": NOW + 1}
+    for reader, worker in (("z", "b"), ("z", "a"), ("m", "c")):
+        log.plant("log_member", {"reader": reader, "worker": worker, **lives})
+    assert log.run(LINES.members(NOW)) == [("m", "c"), ("z", "a"), ("z", "b")]
+
+
 def test_a_reader_is_registered_once_and_keeps_what_is_its_own(log: Log) -> None:
     log.events(event(1, 3))
     register = READERS.register
     log.run(register("z", "consumer", ["z.*"], None, NOW))
-    log.run(register("m", "consumer", ["a", "b"], None, NOW))
+    log.run(register("m", "consumer", ["c", "a"], None, NOW))
     log.run(register("m", "relay", ["b", "c"], 0, NOW + SECOND, "nats"))
     first, last = log.run(READERS.all(NOW))
-    assert (first.name, first.kind, first.target, sorted(first.patterns)) == (
+    assert (first.name, first.kind, first.target, first.patterns) == (
         "m", "relay", "nats", ["b", "c"],
     )  # fmt: skip
     assert (first.created_at, first.seen_at, first.paused, first.epoch) == (
@@ -312,7 +327,8 @@ def test_the_processes_of_a_reader_are_counted(log: Log) -> None:
     lives = {"worker": "one", "expires_at": NOW + 1}
     log.plant("log_member", {"reader": "m", **lives}, {"reader": "m", **lives, "worker": "two"})
     log.plant("log_member", {"reader": "m", "worker": "gone", "expires_at": NOW})
-    assert [each.members for each in log.run(READERS.all(NOW))] == [2, 0]
+    found = [(each.members, each.patterns) for each in log.run(READERS.all(NOW))]
+    assert found == [(2, []), (0, [])]
 
 
 @pytest.mark.parametrize(
@@ -324,7 +340,7 @@ def test_a_reader_begins_before_the_first_event_of_an_instant(
 ) -> None:
     times = [10, 30, 20, 40]
     log.events(*(event(1, n, at=NOW + at) for n, at in enumerate(times, 1)))
-    log.events(*(event(2, n, at=NOW) for n in range(1, 4)))
+    log.events(*(event(2, n, at=NOW + 1_000) for n in range(1, 4)), event(3, 9, at=NOW - 1))
     log.run(READERS.register("m", "consumer", ["*"], since, NOW))
     assert log.tables.rows("log_position", *KEY)["m", 1]["position"] == place
     # A second one set back in one line, or in all, is where the first began.
@@ -342,10 +358,22 @@ def test_a_reader_begins_before_the_first_event_of_an_instant(
     assert {name: row["epoch"] for (name,), row in readers.items()} == {"m": 1, "z": 6, "a": 9}
 
 
-def test_a_reader_of_all_that_is_kept_begins_where_its_line_began(log: Log) -> None:
+@ON_POSTGRES
+@pytest.mark.parametrize("since", [NOW + 20, NOW + 40])
+def test_places_that_may_still_be_committed_are_not_skipped(log: Log, since: int) -> None:
+    log.events(event(1, 1, at=NOW + 10), event(1, 4, at=NOW + 40))
+    log.events(event(2, 4, at=NOW + 40), event(3, 5, at=NOW))
+    log.run(READERS.register("m", "consumer", ["*"], since, NOW))
+    rows = log.tables.rows("log_position", *KEY)
+    assert [rows["m", line]["position"] for line in (1, 2)] == [1, 0]
+
+
+def test_a_reader_of_all_that_is_kept_is_behind_only_where_something_is(log: Log) -> None:
     log.events(event(1, 7))
+    log.tables.head(2, 9)
     log.run(READERS.register("m", "consumer", ["*"], 0, NOW))
-    assert log.tables.rows("log_position", *KEY)["m", 1]["position"] == 0
+    lines = log.run(READERS.lines(NOW))
+    assert {each.line: each.next for each in lines if each.lag} == {1: 7}
 
 
 def test_a_pause_takes_the_lines_of_one_reader(log: Log) -> None:
@@ -375,17 +403,17 @@ def test_how_far_readers_are_is_told_in_order(log: Log) -> None:
     log.plant("log_position", position("z", 0), position("m", 1, position=2), position("m", 0))
     log.plant("log_position", position("a", 2, expires_at=NOW, blocked=None, blocked_since=None))
     log.plant("log_position", free("a", 1, position=1))
-    log.events(*(event(1, place) for place in (1, 2, 3, 4)), event(2, 9))
+    log.events(*(event(1, place) for place in (4, 1, 3, 5, 2)), event(2, 9), event(0, 4))
     log.plant("log_parked", parked("m", 1, 1), parked("m", 1, 2, "held"), parked("z", 1, 1))
     log.plant("log_parked", parked("m", 0, 1))
     third, fourth = NOW + 3 * SECOND, NOW + 2 * SECOND
     wrong = (2, NOW + 5 * SECOND, "boom")
     blocked = ("ahead", NOW - SECOND)
     assert log.run(READERS.lines(NOW)) == [
-        LineRecord("a", 1, 1, 4, 2, fourth, None, 0, None, None, 0, None, None),
+        LineRecord("a", 1, 1, 5, 2, fourth, None, 0, None, None, 0, None, None),
         LineRecord("a", 2, 5, 9, 9, NOW + 9 * SECOND, None, *wrong, 0, None, None),
         LineRecord("m", 0, 5, 5, None, None, "w", *wrong, 1, *blocked),
-        LineRecord("m", 1, 2, 4, 3, third, "w", *wrong, 2, *blocked),
+        LineRecord("m", 1, 2, 5, 3, third, "w", *wrong, 2, *blocked),
         LineRecord("z", 0, 5, 5, None, None, "w", *wrong, 0, *blocked),
     ]
 
@@ -394,11 +422,11 @@ def test_a_block_has_the_events_that_a_reader_wants_in_their_order(log: Log) -> 
     log.plant("log_pattern", {"reader": "m", "pattern": "order.*"}, {"reader": "z", "pattern": "*"})
     log.events(
         event(0, 3),
-        event(1, 2),
-        event(1, 3, key=None, headers='{"h":1}'),
-        event(1, 4, event="bill.sent"),
         event(1, 5),
+        event(1, 2),
         event(1, 6),
+        event(1, 4, event="bill.sent"),
+        event(1, 3, key=None, headers='{"h":1}'),
     )
     log.plant("log_parked", parked("m", 1, 1), parked("m", 1, 2), parked("m", 1, 3, key=None))
     log.plant("log_parked", parked("m", 2, 1, "due", key="x"), parked("z", 1, 1, "due", key="y"))
@@ -412,6 +440,85 @@ def test_a_block_has_the_events_that_a_reader_wants_in_their_order(log: Log) -> 
     ]
     log.plant("log_parked", parked("m", 1, 9, "due"))
     assert log.run(LINES.read("m", 1, 6, 0, 3)).has_due
+
+
+@ON_POSTGRES
+def test_there_are_as_many_lines_as_the_database_says(log: Log) -> None:
+    log.scene.app.database.migrate()
+    log.tables.execute("update holdfast.identity set log_lines = 3", "")
+    log.run(READERS.register("m", "consumer", ["*"], None))
+    assert sorted(log.tables.rows("log_position", *KEY)) == [("m", 0), ("m", 1), ("m", 2)]
+    log.run(READERS.begin_part(0, NOW))
+    log.events(event(2, 1, at=NOW), event(3, 1, at=NOW))
+    log.tables.execute("update holdfast.log_position set position = 1 where line = 2", "")
+    # Of a line that there is not nothing is looked at.
+    log.plant("log_position", free("m", 3))
+    assert log.run(READERS.parts())[0].is_passed
+    log.tables.execute("update holdfast.log_position set position = 1 where line = 3", "")
+    assert log.run(READERS.trim(0, 1_600, NOW + 1)) == 1
+
+
+@ON_POSTGRES
+def test_a_block_with_gaps_is_read_as_far_as_nothing_may_be_missing(log: Log) -> None:
+    log.plant("log_pattern", {"reader": "m", "pattern": "order.*"}, {"reader": "z", "pattern": "*"})
+    log.events(event(0, 3), event(1, 5, event="bill.sent"), event(2, 1))
+    log.events(*(event(1, place) for place in (9, 7, 6, 4, 2, 1, 40, 30)))
+    log.plant("log_parked", parked("m", 1, 1, "due"), parked("z", 1, 1, key="y"))
+
+    def read(after: int, settled: int, limit: int = 9) -> Any:
+        block = log.run(LINES.read("m", 1, after, settled, limit))
+        assert (block.parked_keys, block.has_due) == ({"k"}, True)
+        assert block.server is not None
+        found = msgspec.json.decode(block.text) if block.text else []
+        return block.upto, block.seen, [row[0] for row in found]
+
+    assert read(0, 0) == (2, 40, [1, 2])
+    assert read(0, 2) == (2, 40, [1, 2])
+    assert read(0, 3) == (7, 40, [1, 2, 4, 6, 7])
+    assert read(0, 3, 2) == (2, 2, [1, 2])
+    assert read(2, 3, 2) == (5, 5, [4])
+    assert read(3, 0) == (7, 40, [4, 6, 7])
+    assert read(7, 0) == (None, 40, [])
+    # Where all of a block is missing, the next event is still seen.
+    assert read(9, 0) == (None, 40, [])
+    assert read(9, 29) == (30, 40, [30])
+    assert read(40, 0) == (None, None, [])
+
+
+@ON_POSTGRES
+def test_a_position_moves_only_on_the_server_that_was_read(log: Log) -> None:
+    log.plant("log_position", position("m", 1))
+    server = log.run(LINES.read("m", 1, 5, 0, 1)).server
+    for op in (LINES.advance(HELD, 5, 7, server - 1), RELAYS.move(HELD, 5, 7, None, server - 1)):
+        assert log.positions(op) == (False, {})
+    assert log.run(LINES.advance(HELD, 5, 7, server))
+    assert log.run(RELAYS.move(HELD, 7, 8, None, server))
+
+
+@ON_POSTGRES
+def test_the_transactions_that_may_still_commit_a_place_are_told_the_oldest_first(log: Log) -> None:
+    draw = "select nextval('holdfast.log_line_1')"
+    connect = psycopg.connect
+    with (
+        connect(log.scene.url) as first,
+        connect(log.scene.url) as second,
+        connect(log.scene.url) as other,
+    ):
+        second.execute("select 1")
+        first.execute(draw)
+        second.execute(draw)
+        other.execute("select last_value from holdfast.log_line_1")
+        other.execute("select nextval('holdfast.log_line_2')")
+        found = log.run(READERS.holders(1))
+        assert [each.pid for each in found] == [each.info.backend_pid for each in (second, first)]
+        row = first.execute("select pg_current_xact_id()::text").fetchone()
+        assert (found[1].xid,) == row
+        assert found[0].server == found[1].server
+        assert found[0].server
+        assert found[0].since < found[1].since
+        first.rollback()
+        assert len(log.run(READERS.holders(1))) == 1
+    assert log.run(READERS.holders(1)) == []
 
 
 @pytest.mark.parametrize("state", ["held", "failed"])
@@ -542,7 +649,8 @@ def test_those_of_a_key_are_released_where_nothing_failed_before_them(log: Log) 
 
 
 def test_old_events_are_removed_that_every_reader_has_passed(log: Log) -> None:
-    log.events(*(event(line, n, at=NOW + n) for line in (1, 2, 3) for n in range(1, 7)))
+    places = range(6, 0, -1)
+    log.events(*(event(line, n, at=NOW + n) for line in (1, 2, 3) for n in places))
     log.plant("log_position", free("m", 1, position=3), free("z", 1, position=9))
     log.plant("log_position", free("m", 2, position=9))
 
@@ -558,6 +666,33 @@ def test_old_events_are_removed_that_every_reader_has_passed(log: Log) -> None:
     assert left() == {line: [2, 3, 4, 5, 6] for line in (1, 2, 3)}
     assert log.run(READERS.trim(2, 1_600, now)) == 8
     assert left() == {1: [4, 5, 6], 2: [5, 6], 3: [5, 6]}
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_file_has_no_parts_and_nobody_who_may_still_commit(log: Log) -> None:
+    log.run(READERS.begin_part(1))
+    assert log.run(READERS.parts()) == []
+    log.run(READERS.end_part(1))
+    assert log.run(READERS.holders(1)) == []
+
+
+@ON_POSTGRES
+def test_a_part_of_the_log_is_passed_when_every_reader_of_its_lines_has_passed_it(log: Log) -> None:
+    for part, at in ((0, 1), (2, NOW + SECOND), (1, NOW), (1, NOW + 5)):
+        log.run(READERS.begin_part(part, at))
+    log.events(event(1, 1), event(1, 3), event(2, 1), event(4, 7))
+    log.plant("log_position", free("m", 1, position=3), free("z", 1, position=2))
+    log.plant("log_position", free("m", 2, position=1))
+    first, second, third = log.run(READERS.parts())
+    assert (first.part, first.ends_at, first.is_passed) == (0, NOW, False)
+    assert second == LogPart(1, NOW, NOW + SECOND, True)
+    assert third == LogPart(2, NOW + SECOND, None, True)
+    log.tables.execute("update holdfast.log_position set position = 3 where line = 1", "")
+    assert log.run(READERS.parts())[0].is_passed
+    for part in (1, 2):
+        log.run(READERS.end_part(part))
+        assert part not in [each.part for each in log.run(READERS.parts())]
+    assert [each.part for each in log.run(READERS.parts())] == [0]
 
 
 def test_a_relay_reads_what_the_log_and_its_parked_events_have(log: Log) -> None:

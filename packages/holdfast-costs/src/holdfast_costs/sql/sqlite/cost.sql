@@ -36,4 +36,4 @@ select q.type, q.priority, {now}, q.gate
  where q.job_id = :id and q.token = :token and q.gate is not null and :spent < coalesce(q.spent, j.cost, 1);
 
 -- name: cost_spent
-update holdfast_queue set spent = :spent where job_id = :id and token = :token returning job_id;
+update holdfast_queue set spent = :spent where job_id = :id and token = :token returning 1;

@@ -96,10 +96,10 @@ update holdfast.schedule s
        paused_at = case when :paused::boolean then holdfast.moment(:now::bigint) end,
        next_at = case when :paused::boolean then s.next_at else to_timestamp(:next_at::bigint / 1000000.0) end
  where s.name = :name and s.paused <> :paused::boolean
-returning s.name;
+returning 1;
 
 -- name: schedule_delete
-delete from holdfast.schedule where name = :name returning name;
+delete from holdfast.schedule where name = :name returning 1;
 
 -- name: schedule_slots_delete
 delete from holdfast.schedule_slot where schedule = :name;

@@ -91,10 +91,10 @@ update holdfast_schedule
    set paused = :paused, paused_by = case when :paused then :by end, paused_at = case when :paused then {now} end,
        next_at = case when :paused then next_at else :next_at end
  where name = :name and paused <> :paused
-returning name;
+returning 1;
 
 -- name: schedule_delete
-delete from holdfast_schedule where name = :name returning name;
+delete from holdfast_schedule where name = :name returning 1;
 
 -- name: schedule_slots_delete
 delete from holdfast_schedule_slot where schedule = :name;

@@ -3,7 +3,7 @@
 reader, line, place, state, event, key, id::text, holdfast.us(at), error, attempts, holdfast.us(parked_at)
 
 -- fragment: live_lease
-p.token is not null and p.expires_at > holdfast.moment(:now::bigint)
+p.expires_at > holdfast.moment(:now::bigint)
 
 -- name: reader_register
 -- Registers a reader, or notes that it was seen.
@@ -90,7 +90,7 @@ select p.reader, p.line, p.position, coalesce(head.place, p.position), next.plac
 -- The lines of this process in which something is to be read, or an event is due again.
 select p.reader, p.line
   from holdfast.log_position p
- where p.worker = :worker and p.token is not null
+ where p.worker = :worker
    and (exists (select from holdfast.log l where l.line = p.line and l.place > p.position)
      or exists (select from holdfast.log_parked k where k.reader = p.reader and k.line = p.line and k.state = 'due'));
 

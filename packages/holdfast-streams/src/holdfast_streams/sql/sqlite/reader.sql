@@ -22,7 +22,6 @@ insert into holdfast_log_pattern (reader, pattern) select :reader, value from js
 
 -- fragment: first_position
 case when :since is null then n.place
-     when :since = 0 then 0
      else coalesce((select min(l.place) - 1 from holdfast_log l where l.line = n.line and l.at >= :since), n.place) end
 
 -- name: reader_begin
@@ -74,7 +73,7 @@ select r.name, r.kind, r.paused, r.epoch, r.created_at, r.seen_at,
 select p.reader, p.line, p.position, max(n.place, p.position),
        (select min(l.place) from holdfast_log l where l.line = p.line and l.place > p.position),
        (select l.at from holdfast_log l where l.line = p.line and l.place > p.position order by l.place limit 1),
-       case when p.token is not null and p.expires_at > {moment} then p.worker end, p.failures, p.retry_at, p.error,
+       case when p.expires_at > {moment} then p.worker end, p.failures, p.retry_at, p.error,
        (select count(*) from holdfast_log_parked k where k.reader = p.reader and k.line = p.line),
        p.blocked, p.blocked_since
   from holdfast_log_position p join holdfast_log_line n on n.line = p.line
@@ -84,7 +83,7 @@ select p.reader, p.line, p.position, max(n.place, p.position),
 -- The lines of this process in which something is to be read, or an event is due again.
 select p.reader, p.line
   from holdfast_log_position p
- where p.worker = :worker and p.token is not null
+ where p.worker = :worker
    and (exists (select 1 from holdfast_log l where l.line = p.line and l.place > p.position)
      or exists (select 1 from holdfast_log_parked k where k.reader = p.reader and k.line = p.line and k.state = 'due'));
 
