@@ -309,13 +309,14 @@ def test_a_claimed_job_is_among_those_that_its_partitions_let_in(rows: Evidence)
     claimed(rows, 4, gate=None)
     claimed(rows, 5, gate="part#")
     claimed(rows, 6, type="other")
+    claimed(rows, 8, gate="part#")
     rows.plant("job", job(7))
     rows.plant("queue", live(7, gate="part#a"))
     rows.gate("part#a", 1)
     rows.gate("part#b", 2, 3)
     rows.gate("part#", 9)
     rows.gate("@all", 1, 2, 5)
-    rows.check("permits_are_recorded", [missed(2), missed(3, "@all"), missed(3)])
+    rows.check("permits_are_recorded", [missed(2), missed(3, "@all"), missed(3), missed(8, "@all")])
 
 
 def test_what_a_worker_does_not_limit_needs_no_permit(rows: Evidence) -> None:
@@ -453,7 +454,7 @@ def test_what_a_worker_let_in_that_knows_no_costs_counts(rows: Evidence) -> None
 
 
 def test_jobs_that_say_no_cost_count_one_each(rows: Evidence) -> None:
-    rows.worker("worker", {"line": {"cost_allowed": 1}})
+    rows.worker("worker", {"line": {"allowed": 2, "cost_allowed": 1}})
     claimed(rows, 1)
     claimed(rows, 2)
     rows.gate("part#a", 1, 2)
