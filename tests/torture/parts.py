@@ -6,7 +6,7 @@ simulation take what is left of the processors, and end with the hour, however m
 what is missing.
 
 A minute of the campaign on PostgreSQL takes 40 to 50 s of processor time, so that they take half an hour of the
-two hours that two processors have in one; a seed takes 0.07 s. Tests that take long would leave too little to the
+two hours that two processors have in one; a seed takes 0.12 s. Tests that take long would leave too little to the
 seeds, and run by themselves, wherever they are.
 """
 
