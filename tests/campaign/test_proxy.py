@@ -21,6 +21,7 @@ class EchoServer:
     def __init__(self, name: bytes = b"") -> None:
         self._name = name
         self.heard: list[bytes] = []
+        self._connections: list[socket.socket] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"postgresql://me@127.0.0.1:{self._socket.getsockname()[1]}/shop"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -28,12 +29,18 @@ class EchoServer:
     def close(self) -> None:
         self._socket.close()
 
+    def hang_up(self) -> None:
+        """End the connections, and accept others."""
+        for each in self._connections:
+            each.shutdown(socket.SHUT_RDWR)
+
     def _accept(self) -> None:
         while True:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
+            self._connections.append(connection)
             threading.Thread(target=self._answer, args=[connection], daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
@@ -105,6 +112,21 @@ def test_a_reset_ends_connections_and_accepts_others(proxy: FaultyProxy) -> None
         assert ask(line) == b"hello"
         proxy.reset()
         assert is_ended(line)
+    with closing(connect(proxy)) as line:
+        assert ask(line) == b"hello"
+
+
+def test_a_reset_passes_over_connections_that_ended_while_something_was_under_way(
+    proxy: FaultyProxy, server: EchoServer
+) -> None:
+    with closing(connect(proxy)) as line:
+        assert ask(line) == b"hello"
+        proxy.delay(PATIENCE_S)
+        line.sendall(b"late")
+        server.hang_up()
+        assert is_ended(line)
+        proxy.delay(0)
+        proxy.reset()
     with closing(connect(proxy)) as line:
         assert ask(line) == b"hello"
 

@@ -58,7 +58,8 @@ class FaultyProxy:
         ports = []
         for writer in list(self._servers):
             with contextlib.suppress(OSError, TypeError):
-                ports.append(writer.get_extra_info("socket").getsockname()[1])
+                if (found := _socket_of(writer)) is not None:
+                    ports.append(found.getsockname()[1])
         return ports
 
     def pass_all(self) -> None:
@@ -73,9 +74,8 @@ class FaultyProxy:
         """End every connection as a machine does that was switched off and on; accept others."""
         for writer in list(self._writers):
             with contextlib.suppress(OSError):  # it may be closed already
-                writer.get_extra_info("socket").setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, _RESET
-                )
+                if (found := _socket_of(writer)) is not None:
+                    found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.cut()
         self.pass_all()
 
@@ -169,6 +169,12 @@ class FaultyProxy:
                     writer.write(data)
                     await writer.drain()
         writer.transport.abort()
+
+
+def _socket_of(writer: asyncio.StreamWriter) -> socket.socket | None:
+    """Return the socket of a connection; uvloop has none any more once it is closed."""
+    found: socket.socket | None = writer.get_extra_info("socket")
+    return found
 
 
 def _address_of(url: str) -> tuple[str, int]:
