@@ -42,6 +42,19 @@ def test_a_start_page_installs_from_the_checkout_until_the_package_is_published(
         assert command.startswith('pip install "../holdfast['), command
 
 
+def test_no_page_installs_from_pypi_until_the_package_is_published() -> None:
+    # It says how to install from a folder of wheels.
+    pages = set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs/start/install.md"}
+    found = [
+        f"{path.relative_to(ROOT)}: {line}"
+        for path in sorted(pages)
+        if "adr" not in path.parts
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"pip install [^`]*holdfast-", line)
+    ]
+    assert found == []
+
+
 @pytest.mark.parametrize(
     "page", ["docs/index.md", "docs/run/deploy.md", "docs/why/benchmarks.md", *START]
 )
