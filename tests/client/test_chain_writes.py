@@ -89,6 +89,15 @@ def test_the_reason_of_a_cancellation_is_kept_cleaned(app: Holdfast, reason: str
     assert len(heard.reasons) == 2
 
 
+def test_a_job_that_is_named_twice_is_cancelled_once(app: Holdfast) -> None:
+    chain, heard = started(app), Heard()
+    app.observe(heard)
+    with app.transaction() as tx:
+        assert app.jobs.cancel(tx, chain, chain.id, str(chain.id).upper(), reason="no") == 1
+    assert app.jobs.get(chain.id).state == "cancelled"
+    assert len(heard.reasons) == 1
+
+
 def test_an_output_that_cannot_be_kept_is_refused_as_such(app: Holdfast) -> None:
     chain = started(app)
     with app.transaction() as tx, pytest.raises(PayloadNotEncodable, match="the output cannot"):
