@@ -194,6 +194,8 @@ FILTERS = [
     ("attempt>0", {"tried"}),
     ("attempt>=1 attempt<=1", {"tried"}),
     ("attempt<1 state:completed", {"done"}),
+    ("attempt>2147483647", set()),
+    ("attempt<=2147483647 attempt>0", {"tried"}),
     ("age>1h", set()),
     ("age<1h state:completed", {"done"}),
 ]
