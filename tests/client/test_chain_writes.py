@@ -27,6 +27,7 @@ from holdfast.core.events import Event
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Ending
 from holdfast.storage.id_generator import new_id
+from tests.support.buckets import bucket_of
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -126,6 +127,16 @@ def test_an_ended_chain_cannot_be_ended_again(app: Holdfast) -> None:
         app.chains.complete(tx, chain.id, 1)
     with pytest.raises(ChainNotFound), app.transaction() as tx:
         app.chains.complete(tx, new_id(), 1)
+
+
+def test_a_job_that_continues_a_chain_from_outside_has_the_chain_s_bucket(app: Holdfast) -> None:
+    chain = started(app, key="order-7")
+    with app.transaction() as tx:
+        app.chains.continue_with(tx, chain.id, "second")
+        app.chains.continue_with(tx, chain.id, "third")
+    ids = [str(job.id) for job in app.chains.jobs(chain.id)]
+    assert len(ids) == 3
+    assert {bucket_of(each) for each in ids} == {bucket_of(str(chain.id))}
 
 
 def test_a_chain_is_walked_several_steps_from_outside(app: Holdfast) -> None:
