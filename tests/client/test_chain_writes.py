@@ -27,6 +27,7 @@ from holdfast.core.events import Event
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Ending
 from holdfast.storage.id_generator import new_id
+from tests.support.buckets import bucket_of
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -89,6 +90,15 @@ def test_the_reason_of_a_cancellation_is_kept_cleaned(app: Holdfast, reason: str
     assert len(heard.reasons) == 2
 
 
+def test_a_job_that_is_named_twice_is_cancelled_once(app: Holdfast) -> None:
+    chain, heard = started(app), Heard()
+    app.observe(heard)
+    with app.transaction() as tx:
+        assert app.jobs.cancel(tx, chain, chain.id, str(chain.id).upper(), reason="no") == 1
+    assert app.jobs.get(chain.id).state == "cancelled"
+    assert len(heard.reasons) == 1
+
+
 def test_an_output_that_cannot_be_kept_is_refused_as_such(app: Holdfast) -> None:
     chain = started(app)
     with app.transaction() as tx, pytest.raises(PayloadNotEncodable, match="the output cannot"):
@@ -117,6 +127,16 @@ def test_an_ended_chain_cannot_be_ended_again(app: Holdfast) -> None:
         app.chains.complete(tx, chain.id, 1)
     with pytest.raises(ChainNotFound), app.transaction() as tx:
         app.chains.complete(tx, new_id(), 1)
+
+
+def test_a_job_that_continues_a_chain_from_outside_has_the_chain_s_bucket(app: Holdfast) -> None:
+    chain = started(app, key="order-7")
+    with app.transaction() as tx:
+        app.chains.continue_with(tx, chain.id, "second")
+        app.chains.continue_with(tx, chain.id, "third")
+    ids = [str(job.id) for job in app.chains.jobs(chain.id)]
+    assert len(ids) == 3
+    assert {bucket_of(each) for each in ids} == {bucket_of(str(chain.id))}
 
 
 def test_a_chain_is_walked_several_steps_from_outside(app: Holdfast) -> None:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from holdfast import Chain, Holdfast, Page
+from holdfast import Chain, Holdfast, Job, Page, Snooze
 from holdfast.commands.chains import end_chain
 from holdfast.core.errors import (
     ChainNotFound,
@@ -24,6 +24,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.records import Claim, Finish, FinishKind, LeaseClass, Probe
 from holdfast.storage.id_generator import new_id
+from holdfast.worker.options import WorkerOptions
 
 
 def start(app: Holdfast, *arguments: Any, **options: Any) -> Chain:
@@ -39,6 +40,19 @@ def run_and_fail(app: Holdfast, chain: Chain, error: str, kind: FinishKind = "re
     (job,) = app.database.run(store.jobs.claim(claim))
     ending = Finish(job.id, token, kind, "worker-1", job.chain_id, error=error)
     app.database.run(store.jobs.finish([ending], [token]))
+
+
+async def test_a_job_that_is_put_off_for_ever_is_read_and_listed(app: Holdfast) -> None:
+    for_ever = datetime.max.replace(tzinfo=UTC)
+
+    @app.job("later")
+    def later(job: Job[Any]) -> Snooze:
+        return Snooze(at=for_ever)
+
+    chain = start(app, "later")
+    await app.make_worker(WorkerOptions(stop_when_idle=True)).run()
+    assert app.jobs.get(chain).available_at == for_ever
+    assert [each.id for each in app.jobs.list()] == [chain.id]
 
 
 async def test_a_job_is_read_with_everything_known_of_it(app: Holdfast) -> None:
@@ -194,6 +208,8 @@ FILTERS = [
     ("attempt>0", {"tried"}),
     ("attempt>=1 attempt<=1", {"tried"}),
     ("attempt<1 state:completed", {"done"}),
+    ("attempt>2147483647", set()),
+    ("attempt<=2147483647 attempt>0", {"tried"}),
     ("age>1h", set()),
     ("age<1h state:completed", {"done"}),
 ]

@@ -47,6 +47,10 @@ def test_an_attempt_may_run_three_leases() -> None:
 def test_a_lease_that_cannot_be_renewed_is_refused() -> None:
     with pytest.raises(ConfigError, match="too short"):
         Lease("50ms")
+    # PostgreSQL's column holds no more, and each claim of the type, and of all others with it, would fail.
+    assert Lease("24d").duration_ms < 2**31
+    with pytest.raises(ConfigError, match="a lease of 25d is too long"):
+        Lease("25d")
     with pytest.raises(HeartbeatTooSlow):
         Lease("30s", heartbeat="10s")
     with pytest.raises(ConfigError, match="cannot be 0s"):

@@ -91,6 +91,20 @@ def recorder(path: Path) -> Iterator[HintRecorder]:
     notifier.close()
 
 
+def test_a_relative_path_is_the_same_file_wherever_the_process_goes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hinted = threading.Event()
+    monkeypatch.chdir(path.parent)
+    with closing(SqliteNotifier(Path(path.name))) as notifier:
+        elsewhere = path.parent / "elsewhere"
+        elsewhere.mkdir()
+        monkeypatch.chdir(elsewhere)
+        listener = notifier.listen(lambda hint: hinted.set())
+        assert listener.wait_until_alive(PATIENCE_S)
+        assert hinted.wait(PATIENCE_S)
+
+
 def test_a_commit_of_another_process_is_noticed(path: Path, recorder: HintRecorder) -> None:
     subprocess.run([sys.executable, "-c", WRITE, path], check=True, timeout=PATIENCE_S)
     recorder.wait_for_type("mail")

@@ -46,6 +46,7 @@ UNMEASURED = frozenset(
         "worker_summary",
         "worker_stopping",
         "child_died",
+        "child_not_started",
         "tick_failed",
         "runner_finished",
         "runner_skipped",

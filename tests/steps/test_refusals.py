@@ -40,12 +40,15 @@ BAD: dict[str, Callable[[Job[Any]], Any]] = {
     "key": lambda job: job.step("a", calls.echo, 1, key=[1]),
     "empty key": lambda job: job.step("a", calls.echo, 1, key=""),
     "long key": lambda job: job.step("a", calls.echo, 1, key="x" * 201),
+    "key with a NUL": lambda job: job.step("a", calls.echo, 1, key="a\0b"),
+    "key with a lone surrogate": lambda job: job.step("a", calls.echo, 1, key="a\ud800"),
     "name": lambda job: job.step("a b", calls.echo, 1),
     "long name": lambda job: job.step("x" * 201, calls.echo, 1),
     "no name": lambda job: job.step("", calls.echo, 1),
     "sleep": lambda job: job.sleep("later"),
     "signal": lambda job: job.wait_for("a b"),
     "signal's key": lambda job: job.wait_for("a", key=object()),
+    "signal's key with a lone surrogate": lambda job: job.wait_for("a", key="\ud800"),
     "signal's timeout": lambda job: job.wait_for("a", timeout="x"),
     "run": lambda job: job.run(object()),  # type: ignore[call-overload]
 }

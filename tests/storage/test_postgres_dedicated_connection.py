@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -153,6 +154,43 @@ async def test_an_atomic_operation_that_does_not_end_well_leaves_nothing(
         assert observer.execute("select count(*) from holdfast.job").fetchone() == (0,)
         assert await link.run_atomic(database.store.schema.clock())
     await link.close()
+
+
+# What a server says at the end of a login: it is done, the number of the session, and that statements may come.
+WELCOME = (
+    b"R" + (8).to_bytes(4) + bytes(4),
+    b"K" + (12).to_bytes(4) + bytes(8),
+    b"Z" + (5).to_bytes(4) + b"I",
+)
+
+
+@pytest.fixture
+async def silent_after_login() -> AsyncIterator[str]:
+    """The address of a server that hangs once it has let somebody in, as a pooler seems to whose server is away."""
+
+    async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        length = int.from_bytes(await reader.readexactly(4))
+        await reader.readexactly(length - 4)
+        writer.write(b"".join(WELCOME))
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(welcome, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        yield f"postgresql://u@127.0.0.1:{port}/d?sslmode=disable&gssencmode=disable"
+
+
+async def test_a_link_is_bounded_also_where_a_server_hangs_right_after_its_login(
+    silent_after_login: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "PATIENCE_S", 0.5 - 10)
+    database = PostgresDatabase(silent_after_login)
+    link = database.link("test")
+    async with asyncio.timeout(10):
+        with pytest.raises(DatabaseUnreachable, match=r"no answer on the test connection"):
+            await link.run(database.store.schema.clock())
+        await link.close()
 
 
 async def test_a_statement_has_its_whole_time_though_another_began_before_it(

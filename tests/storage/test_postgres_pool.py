@@ -292,3 +292,15 @@ async def test_a_caller_who_is_gone_before_its_connection_is_open_leaves_it_to_t
     await database.close_async()
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         await until(lambda: connection.execute(SESSIONS).fetchone() == (0,))
+
+
+def test_connections_of_loops_that_have_ended_are_closed_by_the_next_and_at_the_end(
+    postgres_url: str,
+) -> None:
+    database = PostgresDatabase(postgres_url)
+    for _ in range(3):
+        asyncio.run(database.run_async(database.store.schema.clock()))
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        asyncio.run(until(lambda: connection.execute(SESSIONS).fetchone() == (1,)))
+        database.close()
+        asyncio.run(until(lambda: connection.execute(SESSIONS).fetchone() == (0,)))

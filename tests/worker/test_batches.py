@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from holdfast.commands.jobs import cancel_jobs
 from holdfast.core.errors import HandlerInvalid, Permanent
 from holdfast.core.outcome import Cancel, Snooze
+from holdfast.core.sealing import NEVER_LARGE, PayloadStore, Sealed
 from holdfast.worker.job import Job, Next
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
@@ -235,6 +237,43 @@ async def test_a_batch_goes_on_until_none_of_its_jobs_is_wanted(workshop: Worksh
     assert reasons == ["cancelled", "cancelled"]
     await worker.stop()
     assert await workshop.states([first, second]) == ["cancelled"] * 2
+
+
+class SlowFiles(PayloadStore):
+    """Keeps large payloads elsewhere, which takes long the first time."""
+
+    def __init__(self) -> None:
+        self.sealer = None
+        self.is_asked = asyncio.Event()
+
+    async def restore(self, records: list[Any]) -> None: ...
+
+    async def keep(self, records: list[Any]) -> None:
+        if not self.is_asked.is_set():
+            self.is_asked.set()
+            await asyncio.Event().wait()
+
+    def seal(self, plain: bytes, bound_to: bytes) -> Sealed:
+        raise NotImplementedError
+
+    def open(self, sealed: Sealed, bound_to: bytes) -> bytes:
+        raise NotImplementedError
+
+
+async def test_a_batch_that_is_interrupted_while_its_results_are_kept_gives_its_jobs_back(
+    workshop: Workshop,
+) -> None:
+    async def send(jobs: list[Job[Any]]) -> list[str]:
+        return ["large" * NEVER_LARGE for _ in jobs]
+
+    files = SlowFiles()
+    workshop.types["send"] = replace(workshop.handle("send", send, batch=10), sealer=files)
+    ids = await workshop.start("send", count=2)
+    worker = workshop.begin()
+    await until(files.is_asked.is_set)
+    report = await worker.stop(times=2)
+    assert report.abandoned == 0
+    assert sorted(await workshop.states(ids)) == ["completed", "pending"]
 
 
 async def test_a_batch_has_no_transaction_of_a_job(workshop: Workshop) -> None:

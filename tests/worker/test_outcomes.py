@@ -395,6 +395,24 @@ async def test_an_error_that_cannot_be_read_is_a_failed_attempt(sqlite_workshop:
     assert str((await sqlite_workshop.job(job_id)).error).startswith("Unreadable: ")
 
 
+class HalfBusy(Busy):
+    """What an application makes of it that forgets `super().__init__`."""
+
+    def __init__(self) -> None:
+        self.message = "429"
+
+
+async def test_a_busy_of_the_application_that_says_no_delay_is_a_failed_attempt(
+    workshop: Workshop,
+) -> None:
+    workshop.handle("busy", raising(HalfBusy()))
+    job_id = await workshop.start_one("busy")
+    await workshop.until_idle(slots=1)
+    record = await workshop.job(job_id)
+    assert (record.state, record.attempt, record.crashes) == ("pending", 1, 0)
+    assert "has no attribute" in str((await workshop.attempts(job_id))[0].error)
+
+
 @pytest.mark.parametrize("handler", [raising, raising_in_a_thread])
 async def test_a_stop_iteration_that_escapes_is_a_failed_attempt(
     sqlite_workshop: Workshop, handler: Callable[..., Any]

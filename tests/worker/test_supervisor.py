@@ -6,12 +6,14 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
 from holdfast.cli.worker import single_process
 from holdfast.core.events import Event
 from holdfast.worker.supervisor import Supervisor
+from tests.support.until import until
 
 
 class Heard:
@@ -42,6 +44,33 @@ async def test_a_dead_child_is_reported_and_replaced_and_a_signal_ends_all() -> 
         assert [(each.name, each.fields) for each in heard.events] == [
             ("child_died", {"pid": first, "exit_code": -signal.SIGKILL})
         ]
+        supervisor.pass_on(signal.SIGTERM)
+        await running
+
+
+async def test_a_child_that_cannot_be_started_now_is_started_later_and_stops_no_other(
+    tmp_path: Path,
+) -> None:
+    heard, pids = Heard(), asyncio.Queue[int]()
+    waiting = "import signal; signal.sigwait([signal.SIGTERM])"
+    # It cannot be started while there is no such program, as when the system has no room for another process.
+    program = tmp_path / "python"
+    program.symlink_to(sys.executable)
+    commands = [[sys.executable, "-c", waiting], [str(program), "-c", waiting]]
+    supervisor = Supervisor(commands, heard, on_started=pids.put_nowait)
+    running = asyncio.create_task(supervisor.run())
+    async with asyncio.timeout(60):
+        await pids.get()
+        replaced = await pids.get()
+        program.unlink()
+        os.kill(replaced, signal.SIGKILL)
+        await until(lambda: running.done() or len(heard.events) == 2)
+        assert not running.done()
+        failure = heard.events[1]
+        assert failure.name == "child_not_started"
+        assert "No such file" in failure.fields["error"]
+        program.symlink_to(sys.executable)
+        await pids.get()
         supervisor.pass_on(signal.SIGTERM)
         await running
 

@@ -41,6 +41,7 @@ from holdfast.commands.start import keep_large
 from holdfast.core.codec import encode_output
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InvalidOption
+from holdfast.core.ids import beside
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import ChainRecord, NewJob
 from holdfast.core.registry import Target
@@ -87,7 +88,7 @@ class ChainCommands(Resource):
         def command(store: Store, conditions: Conditions) -> Op[Change[str]]:
             trace = None if conditions.trace is None else conditions.trace(entry.name)
             gate, ordered, cost = entry.place(text)
-            id = new_id()
+            id = beside(new_id(), chain)
             next = NewJob(
                 id,
                 chain,

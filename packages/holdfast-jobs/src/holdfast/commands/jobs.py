@@ -123,10 +123,12 @@ def cancel_jobs(store: Store, ids: Sequence[str], reason: str = "") -> Op[Change
     Raises: JobNotFound, WrongState when none is.
     """
     error = clean_error("Cancelled", reason)
-    endings = [Ending(id=each, state="cancelled", error=error) for each in ids]
+    # One that is named twice ends once.
+    wanted = sorted(set(ids))
+    endings = [Ending(id=each, state="cancelled", error=error) for each in wanted]
     report = yield from end_jobs(store, endings)
-    if ids and not report.ended:
-        yield from refuse(store, ids, CANCEL)
+    if wanted and not report.ended:
+        yield from refuse(store, wanted, CANCEL)
     return Change(
         [each.id for each in report.ended],
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,8 @@ from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 _ANYTHING = TypeCodec(Any)
+_AN_ID = "use an id of what it is about"
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def make_signal(
@@ -56,11 +59,12 @@ def check_signal_key(key: object, option: str = "key") -> str:
         return ""
     check_kind(option, key, (str, int, UUID))
     text = str(key)
-    if not 0 < len(text) <= MAX_NAME or "\0" in text:
+    if not 0 < len(text) <= MAX_NAME:
         raise InvalidOption(
-            f"{option} has {len(text)} characters; it can have 1 to {MAX_NAME}",
-            help="use an id of what it is about",
+            f"{option} has {len(text)} characters; it can have 1 to {MAX_NAME}", help=_AN_ID
         )
+    if _UNSTORABLE.search(text):
+        raise InvalidOption(f"{option} contains a NUL character or a lone surrogate", help=_AN_ID)
     return text
 
 

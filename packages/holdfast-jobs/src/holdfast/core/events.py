@@ -315,6 +315,12 @@ CATALOGUE: dict[str, EventSpec] = {
             "child_died", "error", "A supervised process exited unexpectedly.", ("pid", "exit_code")
         ),
         EventSpec(
+            "child_not_started",
+            "error",
+            "A supervised process could not be started; it is tried again.",
+            ("error",),
+        ),
+        EventSpec(
             "tick_finished",
             "debug",
             "A tick finished all its runners.",

@@ -22,8 +22,14 @@ def to_datetime(instant: Instant) -> datetime: ...
 @overload
 def to_datetime(instant: Instant | None) -> datetime | None: ...
 def to_datetime(instant: Instant | None) -> datetime | None:
-    """Show an instant as an aware datetime in UTC."""
-    return None if instant is None else _EPOCH + timedelta(microseconds=instant)
+    """Show an instant as an aware datetime in UTC; one beyond the years of a datetime as the last, or the first."""
+    if instant is None:
+        return None
+    try:
+        return _EPOCH + timedelta(microseconds=instant)
+    except OverflowError:
+        # What is put off until the last moment there is may come to lie a little behind it.
+        return _EPOCH + timedelta(microseconds=_LAST if instant > 0 else _FIRST)
 
 
 def to_instant(moment: datetime) -> Instant:

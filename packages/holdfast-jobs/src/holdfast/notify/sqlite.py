@@ -210,5 +210,6 @@ class SqliteNotifier(LocalNotifier):
     """A `Notifier` whose hints arrive in this process; other processes see the file change."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(make_listener=partial(FileListener, path))
-        self.path = path
+        # As the database does: a relative path would be another one once the process changes its folder.
+        self.path = path.absolute()
+        super().__init__(make_listener=partial(FileListener, self.path))

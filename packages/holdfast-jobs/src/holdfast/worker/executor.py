@@ -206,7 +206,8 @@ class Executor:
             if isinstance(value, Exception) and not isinstance(value, Snooze):
                 raise value
             return await self._end_with_value(attempt, job, value)
-        except Exception as error:
+        except BaseException as error:
+            # A cancellation too: the others of the batch would be lost with this one.
             return await self._end_with_error(attempt, job, error)
 
     async def _set_up(self, attempt: Attempt, job: Job[Any]) -> AttemptResult | None:

@@ -187,10 +187,16 @@ class Slots:
         self._claimer.free_slot(attempt)
 
     def _pause_type(self, attempt: Attempt, busy: Busy, finish: Finish | None) -> None:
-        if busy.key and attempt.claimed.gate is not None:
+        if finish is not None and finish.kind != "snooze":
             return
-        delay_ms = busy.delay_ms if finish is None else finish.delay_ms
-        self._claimer.pause_type(attempt.type.name, delay_ms / 1000)
+        try:
+            is_of_key = busy.key and attempt.claimed.gate is not None
+            seconds = (busy.delay_ms if finish is None else finish.delay_ms) / 1000
+        except Exception:
+            # A class of the application's own may lack what Busy has; a slot must not end with it.
+            return
+        if not is_of_key:
+            self._claimer.pause_type(attempt.type.name, seconds)
 
 
 class _CancelWhenAllAborted:

@@ -7,7 +7,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Sequence
 
-from holdfast.core.events import Observer, event
+from holdfast.core.events import Event, Observer, event
 from holdfast.worker.clock import SystemClock
 
 FIRST_PAUSE_S = 0.5
@@ -19,7 +19,7 @@ class Supervisor:
     """Keeps a child of each command alive until stopped.
 
     A child that exits with 0 was asked to, and is not replaced; any other exit is reported and followed by a restart,
-    after a pause that grows while children keep dying young.
+    after a pause that grows while children keep dying young, or cannot be started.
     """
 
     def __init__(
@@ -55,29 +55,46 @@ class Supervisor:
         pause = FIRST_PAUSE_S
         while not self._stopping.is_set():
             began = self._clock.monotonic()
-            # A session of its own: Ctrl-C reaches the children once, through us.
-            child = await asyncio.create_subprocess_exec(
-                *command, start_new_session=True, pass_fds=self._inherited
-            )
-            self._children.add(child)
-            self._on_started(child.pid)
-            if self._stopping.is_set():
-                # The signal came while it was being started, too early to reach it.
-                _send(child, self._signal)
-            code = await child.wait()
-            self._children.discard(child)
-            if self._stopping.is_set() and code == -self._signal:
-                # It was signalled before it could handle that, and had begun nothing.
-                return 0
-            if code == 0 or self._stopping.is_set():
-                return code if code >= 0 else 1
-            if self._observer is not None:
-                self._observer.observe(event("child_died", pid=child.pid, exit_code=code))
-            if self._clock.monotonic() - began >= HEALTHY_S:
-                pause = FIRST_PAUSE_S
+            try:
+                child = await self._start(command)
+            except OSError as error:
+                # The system has no room for another process now, as after one of them has filled its memory.
+                self._observe(event("child_not_started", error=str(error)))
+            else:
+                code = await self._wait_for(child)
+                if self._stopping.is_set() and code == -self._signal:
+                    # It was signalled before it could handle that, and had begun nothing.
+                    return 0
+                if code == 0 or self._stopping.is_set():
+                    return code if code >= 0 else 1
+                self._observe(event("child_died", pid=child.pid, exit_code=code))
+                if self._clock.monotonic() - began >= HEALTHY_S:
+                    pause = FIRST_PAUSE_S
             await self._clock.wait(self._stopping, pause)
             pause = min(MAX_PAUSE_S, pause * 2)
         return 0
+
+    async def _start(self, command: Sequence[str]) -> asyncio.subprocess.Process:
+        """Start a child. Raises: OSError."""
+        # A session of its own: Ctrl-C reaches the children once, through us.
+        return await asyncio.create_subprocess_exec(
+            *command, start_new_session=True, pass_fds=self._inherited
+        )
+
+    async def _wait_for(self, child: asyncio.subprocess.Process) -> int:
+        """Tell of a child that was started, and wait for its end; return its exit code."""
+        self._children.add(child)
+        self._on_started(child.pid)
+        if self._stopping.is_set():
+            # The signal came while it was being started, too early to reach it.
+            _send(child, self._signal)
+        code = await child.wait()
+        self._children.discard(child)
+        return code
+
+    def _observe(self, event: Event) -> None:
+        if self._observer is not None:
+            self._observer.observe(event)
 
 
 def _send(child: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -272,6 +272,7 @@ class PostgresDatabase:
         return self._url
 
     def close(self) -> None:
+        self._leave_ended_loops()
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -328,11 +329,20 @@ class PostgresDatabase:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
+            self._leave_ended_loops()
             pool = self._pools[loop] = PostgresAsyncPool(
                 self._connect_async, self._pool_size, self._group
             )
         ready = partial(make_ready_async, first=first, limit_ms=limit_ms)
         return pool.connection(ready, wait_s, short_wait_s)
+
+    def _leave_ended_loops(self) -> None:
+        """Close what loops have left open that ended without `close_async`, as each call through async_to_sync does."""
+        # A pool's timer knows its loop, so neither would ever go by itself.
+        for each in self._pools.keyrefs():
+            loop = each()
+            if loop is not None and loop.is_closed() and (pool := self._pools.pop(loop, None)):
+                pool.give_way(entirely=True)
 
     def _sync_pool(self) -> PostgresPool:
         """The pool of this process; threads that come first together make one."""

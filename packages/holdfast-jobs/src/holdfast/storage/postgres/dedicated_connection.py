@@ -343,10 +343,7 @@ class PostgresLink:
             self._connection = await connect_async(
                 LinkConnection, text, autocommit=True, prepare_threshold=self._prepare_threshold
             )
-            self._is_pooled = await is_pooled_async(self._connection)
-            if self._is_pooled and not self._prepare_pooled:
-                self._connection.prepare_threshold = None
-            await self._open_connections.hung.ask(self, self._connection)
+            await self._look_around(self._connection)
         except DatabaseUnreachable:
             self._abandon()
             raise
@@ -363,6 +360,19 @@ class PostgresLink:
         self.loop = asyncio.get_running_loop()
         self._open_connections.add(self)
         return self._executor
+
+    async def _look_around(self, connection: LinkConnection) -> None:
+        """Ask the server what it is before anything else; one may let us in and answer nothing, as a pooler does whose
+        own server is away. Raises: DatabaseUnreachable.
+        """
+        try:
+            async with asyncio.timeout(self._limit_s):
+                self._is_pooled = await is_pooled_async(connection)
+                if self._is_pooled and not self._prepare_pooled:
+                    connection.prepare_threshold = None
+                await self._open_connections.hung.ask(self, connection)
+        except TimeoutError:
+            raise self._timeout_error() from None
 
     async def _execute(self, op: Op[T], executor: PsycopgAsyncExecutor, is_atomic: bool) -> T:
         """Run statements within the limit and in the caller's own task.

@@ -112,8 +112,8 @@ select {chain_columns}
    and (:waiting::text is null or exists (
          select from holdfast.step s join holdfast.queue w on w.job_id = s.job_id
           where s.job_id = t.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))
-   and (:attempt_min::integer is null or t.attempt >= :attempt_min::integer)
-   and (:attempt_max::integer is null or t.attempt <= :attempt_max::integer)
+   and (:attempt_min::bigint is null or t.attempt >= :attempt_min::bigint)
+   and (:attempt_max::bigint is null or t.attempt <= :attempt_max::bigint)
    and (:age_min_ms::bigint is null or f.created_at <= holdfast.moment(:now::bigint) - :age_min_ms::bigint * interval '1 ms')
    and (:age_max_ms::bigint is null or f.created_at >= holdfast.moment(:now::bigint) - :age_max_ms::bigint * interval '1 ms')
    and (:words::json is null or not exists (

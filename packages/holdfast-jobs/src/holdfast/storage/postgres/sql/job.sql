@@ -929,8 +929,8 @@ j.id = any (case when :words::json is null
    and (:waiting::text is null or exists (
          select from holdfast.step s join holdfast.queue w on w.job_id = s.job_id
           where s.job_id = j.id and s.state = 'open' and s.kind = 'wait' and s.signal = :waiting))
-   and (:attempt_min::integer is null or attempt >= :attempt_min::integer)
-   and (:attempt_max::integer is null or attempt <= :attempt_max::integer)
+   and (:attempt_min::bigint is null or attempt >= :attempt_min::bigint)
+   and (:attempt_max::bigint is null or attempt <= :attempt_max::bigint)
    and (:age_min_ms::bigint is null or created_at <= holdfast.moment(:now::bigint) - :age_min_ms::bigint * interval '1 ms')
    and (:age_max_ms::bigint is null or created_at >= holdfast.moment(:now::bigint) - :age_max_ms::bigint * interval '1 ms')
 
