@@ -157,6 +157,25 @@ async def test_a_message_that_keeps_failing_is_parked_and_can_be_retried_and_ski
 
 
 @PAIRS
+async def test_a_message_whose_handler_ends_the_transaction_is_parked_and_the_others_go_on(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    @inbox.streams.inbox(broker.source, retry=SOON)
+    def paid(message: Message[Any], tx: Any) -> None:
+        inbox.note(message, tx)
+        if message.data["n"] < 0:
+            tx.execute("rollback")
+
+    await broker.send({"n": 1}, {"n": -2}, {"n": 3})
+    async with inbox.working():
+        await inbox.until_taken(1, 3)
+        await until_drained(broker)
+    (parked,) = inbox.parked("paid")
+    assert parked.error is not None
+    assert "NoTransaction" in parked.error
+
+
+@PAIRS
 async def test_a_parked_message_is_taken_by_a_handler_that_was_fixed(
     inbox: InboxScene, broker: AnyBroker
 ) -> None:

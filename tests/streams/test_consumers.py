@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 
 from holdfast import Holdfast
@@ -159,6 +161,71 @@ async def test_rows_and_position_are_rolled_back_together_and_only_what_fails_al
     assert "-1 cannot be paid" in parked.error
     assert len(scene.told("stream_parked")) == 1
     assert scene.told("stream_retried")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_an_event_whose_handler_ends_the_transaction_is_parked_alone(
+    scene: Scene, is_async: bool
+) -> None:
+    declare = scene.streams.consumer("order.*", name="revenue", retry=AT_ONCE, batch=50)
+    if is_async:
+
+        @declare
+        async def take(events: list[StreamEvent[Any]], tx: Any) -> None:
+            for each in events:
+                await tx.execute(scene.write, (each.data["n"], each.key, each.place))
+            if any(each.data["n"] < 0 for each in events):
+                await tx.execute("rollback")
+
+    else:
+
+        @declare
+        def take_sync(events: list[StreamEvent[Any]], tx: Any) -> None:
+            for each in events:
+                scene.insert(tx, each)
+            if any(each.data["n"] < 0 for each in events):
+                tx.execute("rollback")
+
+    await check_parked_alone(scene)
+
+
+DEFERRED = (
+    "create temporary table once (n integer unique deferrable initially deferred) on commit drop"
+)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [("select 1 / 0",), (DEFERRED, "insert into once values (1), (1)")],
+    ids=["an error that was caught", "a deferred constraint"],
+)
+async def test_an_event_whose_transaction_cannot_commit_is_parked_alone(
+    postgres_url: str, statements: Sequence[str]
+) -> None:
+    scene = Scene(postgres_url)
+
+    @scene.streams.consumer("order.*", name="revenue", retry=AT_ONCE, batch=50)
+    def take(events: list[StreamEvent[Any]], tx: Any) -> None:
+        for each in events:
+            scene.insert(tx, each)
+        if any(each.data["n"] < 0 for each in events):
+            for each in statements:
+                with suppress(psycopg.errors.DivisionByZero):
+                    tx.execute(each)
+
+    await check_parked_alone(scene)
+
+
+async def check_parked_alone(scene: Scene) -> None:
+    """Of some events the one that cannot be taken is parked, and the others go on at once."""
+    scene.streams.register()
+    scene.publish(1, 2, -3, 4, key="a")
+    async with scene.working():
+        await scene.until_taken(1, 2, 4)
+        await until(lambda: len(scene.parked_events("revenue")) == 1)
+        scene.publish(5, key="a")
+        await scene.until_taken(1, 2, 4, 5)
+    assert len(scene.told("stream_parked")) == 1
 
 
 async def test_with_order_by_key_later_events_of_a_parked_event_s_key_are_held_behind_it(

@@ -137,6 +137,20 @@ async def test_where_the_sender_does_not_send_again_a_failed_message_is_parked(
     assert "ValueError" in parked.error
 
 
+async def test_a_message_whose_handler_ends_the_transaction_has_failed(inbox: InboxScene) -> None:
+    @inbox.streams.inbox.http("shop", verify=VERIFY, id=message_id, on_error="park")
+    def shop(message: Message[Any], tx: Any) -> None:
+        inbox.note(message, tx)
+        tx.execute("rollback")
+
+    async with serving(inbox) as client:
+        failed = await client.post("/inbox/shop", **signed({"id": "evt_1", "n": 1}))
+        assert (failed.status_code, failed.json()["status"]) == (202, "parked")
+    (parked,) = inbox.parked("shop")
+    assert parked.error is not None
+    assert "NoTransaction" in parked.error
+
+
 @pytest.mark.parametrize(
     ("path", "post", "status", "code"),
     [

@@ -7,8 +7,8 @@ tried again or skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -302,7 +302,7 @@ class ConsumerDelivery:
     def _run_sync(self, held: HeldLine, events: Sequence[StreamEvent[Any]], last: Op[None]) -> None:
         begin = self.consumer.begin
         opening = begin() if begin else self.database.transaction(self._held(held))
-        with opening as tx:
+        with failing_for_handler(), opening as tx:
             try:
                 if self.consumer.is_single:
                     for each in events:
@@ -318,17 +318,18 @@ class ConsumerDelivery:
     ) -> None:
         begin = self.consumer.begin
         opening = begin() if begin else self.database.transaction_async(self._held(held))
-        async with opening as tx:
-            try:
-                if self.consumer.is_single:
-                    for each in events:
-                        await self.consumer.handler(each, tx)
-                else:
-                    await self.consumer.handler(events, tx)
-            except Exception as error:
-                raise_failure(error)
-            own = write_last(self.database, tx, self._guard(last)) if begin else None
-            await (own or run_async(last, tx))
+        with failing_for_handler():
+            async with opening as tx:
+                try:
+                    if self.consumer.is_single:
+                        for each in events:
+                            await self.consumer.handler(each, tx)
+                    else:
+                        await self.consumer.handler(events, tx)
+                except Exception as error:
+                    raise_failure(error)
+                own = write_last(self.database, tx, self._guard(last)) if begin else None
+                await (own or run_async(last, tx))
 
     def _guard(self, last: Op[None]) -> Op[None]:
         """In a transaction of the application's own: one that falls silent from here on keeps nobody from the line."""
@@ -340,6 +341,22 @@ class ConsumerDelivery:
 
     def _emit(self, spec: EventSpec, held: HeldLine, **fields: Any) -> None:
         self.emit(spec, {"reader": self.name, "line": held.line, **fields})
+
+
+@contextmanager
+def failing_for_handler() -> Iterator[None]:
+    """Have what a transaction ends with be its handler's failure, too: a constraint that only the commit checks, an
+    error that the handler has caught, a transaction that it has ended itself.
+
+    What is wrong with the database or the lease is not.
+    Raises: HandlerFailed, LineLost, DatabaseError, ConnectionClosed.
+    """
+    try:
+        yield
+    except (HandlerFailed, LineLost, DatabaseError, ConnectionClosed):
+        raise
+    except Exception as error:
+        raise_failure(error)
 
 
 def raise_failure(error: Exception) -> NoReturn:
