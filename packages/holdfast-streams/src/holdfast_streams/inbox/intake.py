@@ -15,7 +15,7 @@ from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreach
 from holdfast.core.events import EventSpec
 from holdfast.core.instants import Instant
 from holdfast.core.records import Held
-from holdfast.core.sealing import open_input, seal_input
+from holdfast.core.sealing import can_seal, open_input, seal_input
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run, run_async
 from holdfast_streams.consumer import HandlerFailed, failing_for_handler, raise_failure
@@ -96,7 +96,7 @@ class Intake:
             return False
         id, sealer = new_id(), self._app.registry.sealer
         body = f'"{base64.b64encode(raw.body).decode()}"'
-        if sealer is not None:
+        if can_seal(sealer):
             body = seal_input(sealer, body, id, self.inbox.name)
         yield from INBOXES.park(id, raw, body, error, attempts, now, key)
         return True
