@@ -288,7 +288,7 @@ class Archive:
 
         Identical existing rows are skipped. Restored rows may be dropped again after the source's keep time.
         Raises: RestoreConflict, ArchiveCorrupted, ArchiveSourceInvalid, ManifestNotFound, ArchiveBusy,
-        ArchiveNotConfigured, FilesError.
+        ArchiveNotConfigured, WrongState, FilesError.
         """
         from holdfast_archive.restorer import restore
 
