@@ -327,6 +327,12 @@ def test_names_that_mean_nothing_are_refused(place: Place) -> None:
         place.archive.run("deliveries")
 
 
+def test_a_part_that_no_manifest_can_have_is_not_found(place: Place) -> None:
+    for part in ("2147483648", "9" * 20):
+        with pytest.raises(ManifestNotFound):
+            place.archive.show(f"deliveries/2026-10/{part}")
+
+
 @pytest.mark.parametrize(
     ("key", "at", "words"),
     [
