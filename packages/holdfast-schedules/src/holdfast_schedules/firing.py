@@ -19,10 +19,11 @@ from holdfast.client.views import Chain, new_chain
 from holdfast.commands.change import Change, Effect, due_hints
 from holdfast.commands.start import Started, StartRequest, start_chains
 from holdfast.core.cycle import GRACE_MS, CatchUp, due_slots, jitter_us
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, words_of
 from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.instants import Instant, to_datetime
 from holdfast.core.lifecycle import TERMINAL
+from holdfast.core.redaction import clean_error
 from holdfast.core.schedule import Schedule, parse_schedule
 from holdfast.core.sealing import Sealer
 from holdfast.storage.after_commit import Witness
@@ -186,14 +187,17 @@ class SlotPlan:
             return DecidedSlot(own.name, slot, "skipped", False, self._last_job, None)
         try:
             request = make_request(own, self._entry, self._sealer, slot, own.jitter_ms)
-        except HoldfastError as error:
+        except Exception as error:
+            # Also what the application's own code raises that says where a job waits, or what it costs.
             return self._refuse(slot, error)
         self._requests[slot] = request
         self._last_job, self._is_running = request.job.id, True
         return DecidedSlot(own.name, slot, "started", False, request.job.id, None)
 
-    def _refuse(self, slot: Instant, error: HoldfastError) -> DecidedSlot:
-        return DecidedSlot(self.schedule.name, slot, "refused", False, None, str(error)[:2_000])
+    def _refuse(self, slot: Instant, error: Exception) -> DecidedSlot:
+        known = isinstance(error, HoldfastError)
+        text = str(error) if known else clean_error(type(error).__name__, words_of(error))
+        return DecidedSlot(self.schedule.name, slot, "refused", False, None, text[:2_000])
 
 
 def due_and_next(schedule: ScheduleRecord) -> tuple[list[Instant], Instant]:
