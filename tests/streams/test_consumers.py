@@ -271,6 +271,31 @@ async def test_data_of_another_type_is_parked_and_the_line_goes_on(scene: Scene)
     assert "ValidationError" in parked.error
 
 
+class Priced(msgspec.Struct):
+    """Data that its own code refuses, in a way that no decoder expects."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        assert self.n > 0, "a price is above zero"
+
+
+async def test_data_that_the_code_of_its_type_refuses_is_parked_and_the_line_goes_on(
+    scene: Scene,
+) -> None:
+    @scene.streams.consumer("order.*", name="revenue")
+    def take(events: list[StreamEvent[Priced]], tx: Any) -> None:
+        for each in events:
+            tx.execute(scene.write, (each.data.n, each.key, each.place))
+
+    scene.streams.register()
+    scene.publish(1, -2, 3, key="a")
+    async with scene.working():
+        await scene.until_taken(1, 3)
+    (parked,) = scene.parked_events("revenue")
+    assert "AssertionError: a price is above zero" in str(parked.error)
+
+
 async def test_what_a_caller_rolls_back_is_not_read(scene: Scene) -> None:
     project(scene)
     with suppress(RuntimeError), scene.app.transaction() as tx:

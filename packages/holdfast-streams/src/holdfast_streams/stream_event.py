@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import words_of
 from holdfast.core.instants import Instant, to_datetime
+from holdfast.core.redaction import clean_error
 from holdfast.core.sealing import Sealer, open_input
 
 T = TypeVar("T")
@@ -59,18 +61,17 @@ class EventDecoder:
     def decode(self, text: str) -> Sequence[StreamEvent[Any] | UnreadableEvent]:
         """Return the events of a block, those that cannot be read as such."""
         if self._sealer is None and '{"$sealed":' not in text and '{"$large":' not in text:
-            try:
+            # What it is is found out event by event; the code of a type may raise anything.
+            with suppress(Exception):
                 return self._block.decode(text)
-            except msgspec.ValidationError:
-                pass
         return [self._decode_one(each) for each in _raw_block.decode(text)]
 
     def _decode_one(self, raw: StreamEvent[msgspec.Raw]) -> StreamEvent[Any] | UnreadableEvent:
         try:
             text = open_input(self._sealer, bytes(raw.data).decode(), raw.id, raw.name)
             data = self._data.decode(text)
-        except (msgspec.MsgspecError, HoldfastError) as error:
-            words = f"{type(error).__name__}: {error}"
+        except Exception as error:
+            words = clean_error(type(error).__name__, words_of(error))
             return UnreadableEvent(raw.place, raw.name, raw.key, raw.id, words)
         return StreamEvent(
             raw.place, raw.name, raw.key, data, raw.headers, raw.id, raw.published_us
