@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +19,8 @@ from holdfast.core.errors import HandlerInvalid, InvalidName, InvalidOption
 from holdfast.core.retry import Retry
 from holdfast.notify.base import LOG_HINT
 from holdfast.settings import load_settings
+from holdfast_files import add_large_values
+from holdfast_files.errors import FilesUnreachable
 from holdfast_streams import StreamEvent
 from holdfast_streams.consumer import ConsumerDelivery
 from holdfast_streams.errors import DuplicateReader
@@ -294,6 +298,29 @@ async def test_data_that_the_code_of_its_type_refuses_is_parked_and_the_line_goe
         await scene.until_taken(1, 3)
     (parked,) = scene.parked_events("revenue")
     assert "AssertionError: a price is above zero" in str(parked.error)
+
+
+async def test_large_data_that_is_out_of_reach_is_waited_for(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, reading = threading.get_ident(), list[int]()
+    values = add_large_values(scene.app, str(tmp_path / "files"), over="4KB")
+
+    def refuse(*_: Any, **__: Any) -> bytes:
+        reading.append(threading.get_ident())
+        raise FilesUnreachable("the bucket does not answer")
+
+    project(scene)
+    with scene.app.transaction() as tx:
+        scene.app.publish(tx, "order.paid", {"n": 1, "text": "x" * 5_000})
+    with monkeypatch.context() as patches:
+        patches.setattr(values.files, "get", refuse)
+        async with scene.working():
+            await until(lambda: any("HF213" in str(each.error) for each in scene.lines("revenue")))
+            patches.undo()
+            await scene.until_taken(1)
+    assert scene.parked_events("revenue") == []
+    assert loop not in reading
 
 
 async def test_what_a_caller_rolls_back_is_not_read(scene: Scene) -> None:

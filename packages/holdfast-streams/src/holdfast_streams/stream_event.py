@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.core.errors import words_of
+from holdfast.core.errors import HoldfastError, words_of
 from holdfast.core.instants import Instant, to_datetime
 from holdfast.core.redaction import clean_error
 from holdfast.core.sealing import Sealer, open_input
@@ -50,6 +50,16 @@ class UnreadableEvent(msgspec.Struct, frozen=True):
 _raw_block = msgspec.json.Decoder(list[StreamEvent[msgspec.Raw]])
 
 
+def has_large(text: str) -> bool:
+    """Whether data of a block may be in files, which are read in a thread."""
+    return '"$large":' in text
+
+
+def is_away(error: Exception) -> bool:
+    """Whether an event cannot be read now, which is not the event's fault."""
+    return isinstance(error, HoldfastError) and error.retryable
+
+
 class EventDecoder:
     """Reads blocks of events whose data has one type. Data that is sealed is opened."""
 
@@ -59,7 +69,10 @@ class EventDecoder:
         self._sealer = sealer
 
     def decode(self, text: str) -> Sequence[StreamEvent[Any] | UnreadableEvent]:
-        """Return the events of a block, those that cannot be read as such."""
+        """Return the events of a block, those that cannot be read as such.
+
+        Raises: HoldfastError while what they name in files is out of reach.
+        """
         if self._sealer is None and '{"$sealed":' not in text and '{"$large":' not in text:
             # What it is is found out event by event; the code of a type may raise anything.
             with suppress(Exception):
@@ -71,6 +84,8 @@ class EventDecoder:
             text = open_input(self._sealer, bytes(raw.data).decode(), raw.id, raw.name)
             data = self._data.decode(text)
         except Exception as error:
+            if is_away(error):
+                raise
             words = clean_error(type(error).__name__, words_of(error))
             return UnreadableEvent(raw.place, raw.name, raw.key, raw.id, words)
         return StreamEvent(
