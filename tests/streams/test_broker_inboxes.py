@@ -15,10 +15,11 @@ from holdfast import Seal
 from holdfast.core.retry import Retry
 from holdfast.settings import load_settings
 from holdfast_streams import JetStream, Message, RedisStream
+from holdfast_streams.inbox import redis_source
 from holdfast_streams.inbox.broker_source import message_id
 from holdfast_streams.inbox.inbox_store import INBOXES
 from holdfast_streams.inbox.jetstream_source import JetStreamSource
-from holdfast_streams.inbox.redis_source import RedisSource
+from holdfast_streams.inbox.redis_source import RedisLines, RedisSource
 from tests.streams.inbox_brokers import KINDS, PAIRS, NatsBroker, RedisBroker
 from tests.streams.inbox_scene import InboxScene
 from tests.support.until import until
@@ -343,6 +344,16 @@ def test_what_a_message_is_recognised_by() -> None:
 )
 def test_one_address_may_name_several_servers(url: str, servers: list[str]) -> None:
     assert JetStream(url, "S").servers == servers
+
+
+def test_no_answer_of_redis_is_waited_for_forever_whatever_its_client_does_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(redis_source, "ANSWER_S", 0.5)
+    source = RedisSource("paid", RedisStream("redis://127.0.0.1:1/0", "paid"), "worker-1", 15)
+    lines = RedisLines("paid", RedisStream("redis://127.0.0.1:1/0", "paid"))
+    for client in (source._client, lines._client):
+        assert client.connection_pool.connection_kwargs["socket_timeout"] == 0.5
 
 
 async def test_an_inbox_reads_only_the_subjects_of_its_filter(inbox: InboxScene) -> None:

@@ -237,6 +237,8 @@ def _make_client(stream: RedisStream) -> Redis:
         client_name="holdfast-inbox",
         retry=Retry(NoBackoff(), 0),
         socket_connect_timeout=ANSWER_S,
+        # Longer than any fetch waits for messages.
+        socket_timeout=ANSWER_S,
         socket_keepalive=True,
     )
 
