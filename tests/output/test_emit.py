@@ -240,22 +240,24 @@ def test_what_cannot_be_kept_is_refused_where_it_is_emitted(
     scene.close()
 
 
-@pytest.mark.parametrize("limit", [{"max_items": 3}, {"max_bytes": 9}])
+@pytest.mark.parametrize(
+    ("item", "limit"), [("a", {"max_items": 3}), ("a", {"max_bytes": 9}), ("字", {"max_bytes": 15})]
+)
 def test_what_goes_beyond_the_bound_is_refused_with_a_code(
-    sqlite_url: str, limit: dict[str, int]
+    sqlite_url: str, item: str, limit: dict[str, int]
 ) -> None:
     scene = OutputScene(sqlite_url, None, **limit)
 
     @scene.job("chat")
     async def chat(job: Job[Any]) -> None:
         for _ in range(3):
-            job.emit("a")
+            job.emit(item)
         with pytest.raises(OutputFull, match="HF206"):
             job.emit("b")
 
     chain = scene.start("chat")
     scene.run()
-    assert scene.said(chain) == ["a", "a", "a"]
+    assert scene.said(chain) == [item] * 3
     scene.close()
 
 

@@ -118,7 +118,7 @@ class Emission:
                 raise self._error
             if self._is_ended or self._job.own_transaction is not None:
                 raise EmitTooLate(f"the attempt of {self._job.type} has ended")
-            count, size = self._count + 1, self._bytes + len(text)
+            count, size = self._count + 1, self._bytes + _bytes_of(text)
             if count > self._limits.items or size > self._limits.bytes:
                 raise OutputFull(
                     f"an attempt of {self._job.type} may emit {self._limits.items:,} items"
@@ -246,7 +246,7 @@ class Emission:
                         self._repeats -= 1
                         continue
                     texts.append(item.text)
-                    size += len(item.text)
+                    size += _bytes_of(item.text)
                 if texts:
                     self._batches.append(self._new_batch(texts, step))
             return list(self._batches)
@@ -289,6 +289,10 @@ class Emission:
             ended = self.ended
         if ended is not None and not ended.done():
             ended.set_result(None)
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 OpenEmission = Callable[[Job[Any]], Emission]
