@@ -10,6 +10,7 @@ import nats
 import pytest
 import pytest_asyncio
 import redis.asyncio
+import redis.exceptions
 
 from holdfast import Seal
 from holdfast.core.retry import Retry
@@ -20,6 +21,7 @@ from holdfast_streams.inbox.broker_source import message_id
 from holdfast_streams.inbox.inbox_store import INBOXES
 from holdfast_streams.inbox.jetstream_source import JetStreamSource
 from holdfast_streams.inbox.redis_source import RedisLines, RedisSource
+from holdfast_streams.relay.redis_sink import RedisSink
 from tests.streams.inbox_brokers import KINDS, PAIRS, NatsBroker, RedisBroker
 from tests.streams.inbox_scene import InboxScene
 from tests.support.until import until
@@ -354,6 +356,24 @@ def test_no_answer_of_redis_is_waited_for_forever_whatever_its_client_does_by_de
     lines = RedisLines("paid", RedisStream("redis://127.0.0.1:1/0", "paid"))
     for client in (source._client, lines._client):
         assert client.connection_pool.connection_kwargs["socket_timeout"] == 0.5
+
+
+async def test_a_client_of_redis_that_cannot_be_closed_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = RedisStream("redis://127.0.0.1:1/0", "paid")
+    source, lines, sink = (
+        RedisSource("paid", stream, "w", 15),
+        RedisLines("paid", stream),
+        RedisSink(stream),
+    )
+
+    async def refuse() -> None:
+        raise redis.exceptions.TimeoutError("Timed out closing connection after 5")
+
+    for each in (source, lines, sink):
+        monkeypatch.setattr(each._client, "aclose", refuse)
+        await each.close()
 
 
 async def test_an_inbox_reads_only_the_subjects_of_its_filter(inbox: InboxScene) -> None:
