@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -148,6 +149,19 @@ async def test_a_failed_message_is_parked_where_large_values_go_to_files_and_not
         failed = await client.post("/inbox/shop", **signed({"id": "evt_1", "n": -1}))
         assert (failed.status_code, failed.json()["status"]) == (202, "parked")
         assert [each.state for each in inbox.parked("shop")] == ["failed"]
+
+
+async def test_an_id_that_no_database_can_keep_is_unreadable(inbox: InboxScene) -> None:
+    def own_id(request: WebhookRequest) -> str:
+        found: str = json.loads(request.body)["id"]
+        return found
+
+    @inbox.streams.inbox.http("shop", verify=VERIFY, id=own_id)
+    def shop(message: Message[bytes], tx: Any) -> None: ...
+
+    async with serving(inbox) as client:
+        refused = await client.post("/inbox/shop", **signed(b'{"id": "\\ud800"}'))
+        assert (refused.status_code, refused.json()["code"]) == (400, "HF193")
 
 
 async def test_a_message_whose_handler_ends_the_transaction_has_failed(inbox: InboxScene) -> None:
