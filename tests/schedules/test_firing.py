@@ -78,6 +78,8 @@ def test_a_slot_that_was_decided_starts_no_second_job_though_the_clock_is_set_ba
     scene.at(3, 9, 1)
     assert scene.slots() == ["03 09:00"]
     assert scene.schedules.get("report:7").next_at == datetime(2031, 3, 3, 10, tzinfo=UTC)
+    # What overlap="skip" looks at is a job that there is.
+    assert [scene.schedules.get("report:7").last_job] == [each.id for each in scene.kit.started()]
 
 
 def test_a_worker_leaves_schedules_of_types_that_it_does_not_know_to_others(

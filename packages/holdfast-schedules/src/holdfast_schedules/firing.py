@@ -93,7 +93,7 @@ def fire_due(
     new = yield from SCHEDULES.decide([slot for plan in plans for slot in plan.slots])
     requests = [each for plan in plans for each in plan.requests_among(new)]
     started = (yield from start_chains(store, requests)) if requests else []
-    yield from SCHEDULES.move([plan.moved for plan in plans])
+    yield from SCHEDULES.move([plan.moved(new) for plan in plans])
     fired = _count(plans, new)
     return _change(fired, started, has_observers)
 
@@ -171,11 +171,13 @@ class SlotPlan:
             missed = _latest(schedule)
             self.slots.append(DecidedSlot(schedule.name, missed, "missed", False, None, None))
 
-    @property
-    def moved(self) -> MovedSchedule:
-        """Where the schedule goes on."""
+    def moved(self, new: set[tuple[str, Instant]]) -> MovedSchedule:
+        """Return where the schedule goes on; its last job stays where none of its slots is new."""
         last, own = self.slots[-1], self.schedule
-        return MovedSchedule(own.name, self._next_at, last.slot, self._last_job, last.error)
+        jobs = [each.job.id for each in self.requests_among(new)]
+        return MovedSchedule(
+            own.name, self._next_at, last.slot, jobs[-1] if jobs else None, last.error
+        )
 
     def requests_among(self, new: set[tuple[str, Instant]]) -> list[StartRequest]:
         """Return the starts of slots that were not decided before."""
