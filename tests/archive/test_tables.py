@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.core.errors import InvalidCursor, InvalidOption
+from holdfast.core.errors import InvalidCursor, InvalidOption, WrongState
 from holdfast_archive.errors import (
     ArchiveCorrupted,
     ArchiveNotConfigured,
     ManifestNotFound,
     RestoreConflict,
 )
+from holdfast_files.errors import FilesUnreachable
 from tests.archive.conftest import Place
 
 SEPTEMBER = datetime(2026, 9, 10, tzinfo=UTC)
@@ -158,6 +159,38 @@ def test_rows_can_be_restored_into_another_table(place: Place) -> None:
     assert len(place.rows("looked_at")) == 2
 
 
+def test_what_was_not_exported_is_not_restored_and_the_next_run_exports_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise FilesUnreachable("the disk is full")
+
+    _deliveries(place)
+    with monkeypatch.context() as patches:
+        patches.setattr(place.archive.files, "put", refuse)
+        assert place.archive.run().failed
+    with pytest.raises(WrongState, match="the disk is full"):
+        place.archive.restore("deliveries/2026-10")
+    assert place.archive.run().failed == 0
+    assert place.archive.show("deliveries/2026-10").state == "verified"
+
+
+def test_a_manifest_that_failed_is_restored_only_into_another_table(place: Place) -> None:
+    _deliveries(place)
+    place.archive.run()
+    place.execute(
+        "update holdfast.archive_manifest set state = 'failed'",
+        "update holdfast_archive_manifest set state = 'failed'",
+    )
+    with pytest.raises(WrongState, match="failed"):
+        place.archive.restore("deliveries/2026-10")
+    place.execute(
+        "create table looked_at (id bigint primary key, note text, completed_at timestamptz)",
+        "create table looked_at (id integer primary key, note text, completed_at integer)",
+    )
+    assert place.archive.restore("deliveries/2026-10", into="looked_at").inserted == 2
+
+
 def test_rows_are_not_restored_into_a_table_without_a_name(place: Place) -> None:
     _deliveries(place)
     place.archive.run()
@@ -292,6 +325,12 @@ def test_names_that_mean_nothing_are_refused(place: Place) -> None:
             place.archive.show(name)
     with pytest.raises(InvalidOption):
         place.archive.run("deliveries")
+
+
+def test_a_part_that_no_manifest_can_have_is_not_found(place: Place) -> None:
+    for part in ("2147483648", "9" * 20):
+        with pytest.raises(ManifestNotFound):
+            place.archive.show(f"deliveries/2026-10/{part}")
 
 
 @pytest.mark.parametrize(

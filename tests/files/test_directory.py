@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_files import Files, open_files
+from holdfast_files import Files, directory, open_files
 from holdfast_files.conformance import KEY, PDF, FilesContract, sha256
 from holdfast_files.errors import (
     FilesUnreachable,
@@ -161,6 +161,19 @@ def test_readers_see_whole_contents_while_writers_replace_them(files: Files) -> 
             files.put(KEY, contents[number % 2])
         done.set()
         assert all(reader.result() for reader in readers)
+
+
+def test_a_checksum_that_a_writer_removes_while_it_is_read_hides_no_other(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = files.put(KEY, PDF, "application/x-own")
+    before = directory.names_in
+
+    def with_removed(folder: int) -> list[str]:
+        return ["0" * 64, *before(folder)]
+
+    monkeypatch.setattr(directory, "names_in", with_removed)
+    assert files.head(KEY) == stored
 
 
 def test_writers_and_deleters_of_neighbouring_keys_do_not_disturb_each_other(files: Files) -> None:

@@ -11,13 +11,14 @@ import pytest
 
 from holdfast import Continue, Holdfast, Job, Permanent, Retry, Seal, Snooze, SyncJob
 from holdfast.core.errors import (
+    DatabaseUnreachable,
     InvalidOption,
     LeaseLost,
     PayloadNotEncodable,
     PayloadTooLarge,
     WrongState,
 )
-from holdfast_output import add_output
+from holdfast_output import add_output, emission_writer
 from holdfast_output.emission import BATCH_BYTES, ITEM_BYTES
 from holdfast_output.errors import EmitTooLate, OutputFull
 from holdfast_output.output_store import NewBatch, append
@@ -239,22 +240,24 @@ def test_what_cannot_be_kept_is_refused_where_it_is_emitted(
     scene.close()
 
 
-@pytest.mark.parametrize("limit", [{"max_items": 3}, {"max_bytes": 9}])
+@pytest.mark.parametrize(
+    ("item", "limit"), [("a", {"max_items": 3}), ("a", {"max_bytes": 9}), ("字", {"max_bytes": 15})]
+)
 def test_what_goes_beyond_the_bound_is_refused_with_a_code(
-    sqlite_url: str, limit: dict[str, int]
+    sqlite_url: str, item: str, limit: dict[str, int]
 ) -> None:
     scene = OutputScene(sqlite_url, None, **limit)
 
     @scene.job("chat")
     async def chat(job: Job[Any]) -> None:
         for _ in range(3):
-            job.emit("a")
+            job.emit(item)
         with pytest.raises(OutputFull, match="HF206"):
             job.emit("b")
 
     chain = scene.start("chat")
     scene.run()
-    assert scene.said(chain) == ["a", "a", "a"]
+    assert scene.said(chain) == [item] * 3
     scene.close()
 
 
@@ -473,6 +476,38 @@ class TestDurableFunctions:
         assert {each.epoch for each in items} == {2}
         assert [each.id for each in items] == sorted(each.id for each in items)
         assert items[0].id > 4, "a reader that follows gets all of the new epoch"
+
+    def test_an_epoch_whose_beginning_was_rolled_back_has_what_was_said_before(
+        self, scene: OutputScene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tries, refused = list[int](), list[NewBatch]()
+
+        @scene.job("order", retry=SOON)
+        async def order(job: Job[Any]) -> None:
+            async def ask() -> None:
+                tries.append(1)
+                job.emit(f"a{len(tries)}")
+                if len(tries) < 2:
+                    raise ValueError("cut off")
+
+            job.emit("before")
+            await job.step("ask", ask)
+
+        def append_later(batches: list[NewBatch], now: Any) -> Any:
+            begun = [each for each in batches if each.epoch == 2]
+            if begun and not refused:
+                refused.extend(begun)
+                raise DatabaseUnreachable("the connection was lost")
+            return append(batches, now)
+
+        monkeypatch.setattr(emission_writer, "append", append_later)
+        chain = scene.start("order")
+        scene.run()
+        scene.kit.advance("1m")
+        scene.run()
+        assert refused
+        assert scene.said(chain) == ["before", "a2"]
+        assert scene.rows() == [(2, '["before"]'), (2, '["a2"]')]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Job, Seal
+from holdfast import Holdfast, Job, Limit, Seal
 from holdfast.core.errors import HoldfastError
 from holdfast.core.instants import to_instant
 from holdfast.settings import load_settings
@@ -78,6 +78,8 @@ def test_a_slot_that_was_decided_starts_no_second_job_though_the_clock_is_set_ba
     scene.at(3, 9, 1)
     assert scene.slots() == ["03 09:00"]
     assert scene.schedules.get("report:7").next_at == datetime(2031, 3, 3, 10, tzinfo=UTC)
+    # What overlap="skip" looks at is a job that there is.
+    assert [scene.schedules.get("report:7").last_job] == [each.id for each in scene.kit.started()]
 
 
 def test_a_worker_leaves_schedules_of_types_that_it_does_not_know_to_others(
@@ -134,6 +136,35 @@ def test_an_input_that_the_type_refuses_now_is_recorded_and_the_others_start(
     scene.at(3, 10)
     assert sorted(customer for customer, _ in scene.ran) == [1, 7, 7]
     assert scene.schedules.get("report:1").error is None
+
+
+def test_an_input_on_which_the_code_of_a_limit_fails_is_recorded_and_the_others_start(
+    url: str,
+) -> None:
+    before, app, seen = Holdfast(url), Holdfast(url), list[str]()
+    schedules = add_schedules(before)
+    add_schedules(app)
+
+    @before.job("letter.write")
+    def write_before(job: Job[dict[str, str]]) -> None: ...
+
+    @app.job("letter.write", limits=[Limit(1, by=lambda letter: letter["tenant"])])
+    def write(job: Job[dict[str, str]]) -> None:
+        seen.append(job.input["tenant"])
+
+    kit = Kit(app, url)
+    with before.transaction() as tx:
+        schedules.set(tx, "old", write_before, {}, every="1h")
+        schedules.set(tx, "new", write_before, {"tenant": "acme"}, every="1h")
+    kit.advance("1h")
+    kit.run_until_idle()
+    assert seen == ["acme"]
+    (slot,) = schedules.history("old")
+    assert slot.state == "refused"
+    assert "KeyError: 'tenant'" in str(slot.error)
+    kit.close()
+    before.close()
+    app.close()
 
 
 def test_sealed_inputs_are_sealed_again_for_each_job(url: str) -> None:

@@ -10,15 +10,18 @@ import nats
 import pytest
 import pytest_asyncio
 import redis.asyncio
+import redis.exceptions
 
 from holdfast import Seal
 from holdfast.core.retry import Retry
 from holdfast.settings import load_settings
 from holdfast_streams import JetStream, Message, RedisStream
+from holdfast_streams.inbox import redis_source
 from holdfast_streams.inbox.broker_source import message_id
 from holdfast_streams.inbox.inbox_store import INBOXES
 from holdfast_streams.inbox.jetstream_source import JetStreamSource
-from holdfast_streams.inbox.redis_source import RedisSource
+from holdfast_streams.inbox.redis_source import RedisLines, RedisSource
+from holdfast_streams.relay.redis_sink import RedisSink
 from tests.streams.inbox_brokers import KINDS, PAIRS, NatsBroker, RedisBroker
 from tests.streams.inbox_scene import InboxScene
 from tests.support.until import until
@@ -154,6 +157,25 @@ async def test_a_message_that_keeps_failing_is_parked_and_can_be_retried_and_ski
         await inbox.app.database.run_async(INBOXES.skip_parked("paid", [inbox.parked()[0].id]))
         assert len(inbox.parked()) == 1
     assert sorted(inbox.taken()) == [1, 2]
+
+
+@PAIRS
+async def test_a_message_whose_handler_ends_the_transaction_is_parked_and_the_others_go_on(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    @inbox.streams.inbox(broker.source, retry=SOON)
+    def paid(message: Message[Any], tx: Any) -> None:
+        inbox.note(message, tx)
+        if message.data["n"] < 0:
+            tx.execute("rollback")
+
+    await broker.send({"n": 1}, {"n": -2}, {"n": 3})
+    async with inbox.working():
+        await inbox.until_taken(1, 3)
+        await until_drained(broker)
+    (parked,) = inbox.parked("paid")
+    assert parked.error is not None
+    assert "NoTransaction" in parked.error
 
 
 @PAIRS
@@ -324,6 +346,34 @@ def test_what_a_message_is_recognised_by() -> None:
 )
 def test_one_address_may_name_several_servers(url: str, servers: list[str]) -> None:
     assert JetStream(url, "S").servers == servers
+
+
+def test_no_answer_of_redis_is_waited_for_forever_whatever_its_client_does_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(redis_source, "ANSWER_S", 0.5)
+    source = RedisSource("paid", RedisStream("redis://127.0.0.1:1/0", "paid"), "worker-1", 15)
+    lines = RedisLines("paid", RedisStream("redis://127.0.0.1:1/0", "paid"))
+    for client in (source._client, lines._client):
+        assert client.connection_pool.connection_kwargs["socket_timeout"] == 0.5
+
+
+async def test_a_client_of_redis_that_cannot_be_closed_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = RedisStream("redis://127.0.0.1:1/0", "paid")
+    source, lines, sink = (
+        RedisSource("paid", stream, "w", 15),
+        RedisLines("paid", stream),
+        RedisSink(stream),
+    )
+
+    async def refuse() -> None:
+        raise redis.exceptions.TimeoutError("Timed out closing connection after 5")
+
+    for each in (source, lines, sink):
+        monkeypatch.setattr(each._client, "aclose", refuse)
+        await each.close()
 
 
 async def test_an_inbox_reads_only_the_subjects_of_its_filter(inbox: InboxScene) -> None:

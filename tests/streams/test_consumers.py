@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 
 from holdfast import Holdfast
@@ -15,6 +19,8 @@ from holdfast.core.errors import HandlerInvalid, InvalidName, InvalidOption
 from holdfast.core.retry import Retry
 from holdfast.notify.base import LOG_HINT
 from holdfast.settings import load_settings
+from holdfast_files import add_large_values
+from holdfast_files.errors import FilesUnreachable
 from holdfast_streams import StreamEvent
 from holdfast_streams.consumer import ConsumerDelivery
 from holdfast_streams.errors import DuplicateReader
@@ -161,6 +167,71 @@ async def test_rows_and_position_are_rolled_back_together_and_only_what_fails_al
     assert scene.told("stream_retried")
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_an_event_whose_handler_ends_the_transaction_is_parked_alone(
+    scene: Scene, is_async: bool
+) -> None:
+    declare = scene.streams.consumer("order.*", name="revenue", retry=AT_ONCE, batch=50)
+    if is_async:
+
+        @declare
+        async def take(events: list[StreamEvent[Any]], tx: Any) -> None:
+            for each in events:
+                await tx.execute(scene.write, (each.data["n"], each.key, each.place))
+            if any(each.data["n"] < 0 for each in events):
+                await tx.execute("rollback")
+
+    else:
+
+        @declare
+        def take_sync(events: list[StreamEvent[Any]], tx: Any) -> None:
+            for each in events:
+                scene.insert(tx, each)
+            if any(each.data["n"] < 0 for each in events):
+                tx.execute("rollback")
+
+    await check_parked_alone(scene)
+
+
+DEFERRED = (
+    "create temporary table once (n integer unique deferrable initially deferred) on commit drop"
+)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [("select 1 / 0",), (DEFERRED, "insert into once values (1), (1)")],
+    ids=["an error that was caught", "a deferred constraint"],
+)
+async def test_an_event_whose_transaction_cannot_commit_is_parked_alone(
+    postgres_url: str, statements: Sequence[str]
+) -> None:
+    scene = Scene(postgres_url)
+
+    @scene.streams.consumer("order.*", name="revenue", retry=AT_ONCE, batch=50)
+    def take(events: list[StreamEvent[Any]], tx: Any) -> None:
+        for each in events:
+            scene.insert(tx, each)
+        if any(each.data["n"] < 0 for each in events):
+            for each in statements:
+                with suppress(psycopg.errors.DivisionByZero):
+                    tx.execute(each)
+
+    await check_parked_alone(scene)
+
+
+async def check_parked_alone(scene: Scene) -> None:
+    """Of some events the one that cannot be taken is parked, and the others go on at once."""
+    scene.streams.register()
+    scene.publish(1, 2, -3, 4, key="a")
+    async with scene.working():
+        await scene.until_taken(1, 2, 4)
+        await until(lambda: len(scene.parked_events("revenue")) == 1)
+        scene.publish(5, key="a")
+        await scene.until_taken(1, 2, 4, 5)
+    assert len(scene.told("stream_parked")) == 1
+
+
 async def test_with_order_by_key_later_events_of_a_parked_event_s_key_are_held_behind_it(
     scene: Scene,
 ) -> None:
@@ -202,6 +273,54 @@ async def test_data_of_another_type_is_parked_and_the_line_goes_on(scene: Scene)
     (parked,) = scene.parked_events("revenue")
     assert parked.error is not None
     assert "ValidationError" in parked.error
+
+
+class Priced(msgspec.Struct):
+    """Data that its own code refuses, in a way that no decoder expects."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        assert self.n > 0, "a price is above zero"
+
+
+async def test_data_that_the_code_of_its_type_refuses_is_parked_and_the_line_goes_on(
+    scene: Scene,
+) -> None:
+    @scene.streams.consumer("order.*", name="revenue")
+    def take(events: list[StreamEvent[Priced]], tx: Any) -> None:
+        for each in events:
+            tx.execute(scene.write, (each.data.n, each.key, each.place))
+
+    scene.streams.register()
+    scene.publish(1, -2, 3, key="a")
+    async with scene.working():
+        await scene.until_taken(1, 3)
+    (parked,) = scene.parked_events("revenue")
+    assert "AssertionError: a price is above zero" in str(parked.error)
+
+
+async def test_large_data_that_is_out_of_reach_is_waited_for(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, reading = threading.get_ident(), list[int]()
+    values = add_large_values(scene.app, str(tmp_path / "files"), over="4KB")
+
+    def refuse(*_: Any, **__: Any) -> bytes:
+        reading.append(threading.get_ident())
+        raise FilesUnreachable("the bucket does not answer")
+
+    project(scene)
+    with scene.app.transaction() as tx:
+        scene.app.publish(tx, "order.paid", {"n": 1, "text": "x" * 5_000})
+    with monkeypatch.context() as patches:
+        patches.setattr(values.files, "get", refuse)
+        async with scene.working():
+            await until(lambda: any("HF213" in str(each.error) for each in scene.lines("revenue")))
+            patches.undo()
+            await scene.until_taken(1)
+    assert scene.parked_events("revenue") == []
+    assert loop not in reading
 
 
 async def test_what_a_caller_rolls_back_is_not_read(scene: Scene) -> None:

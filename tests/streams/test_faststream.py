@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -117,3 +118,34 @@ async def test_a_broker_that_cannot_be_reached_is_away(monkeypatch: pytest.Monke
     with pytest.raises(BrokerAway, match="FastStream cannot publish"):
         await sink.open(creates=True)
     await sink.close()
+
+
+class StuckBroker:
+    """A broker that does not answer when it is stopped, or fails."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    async def publish(self, message: bytes, headers: dict[str, str]) -> None:
+        """Take a message."""
+
+    async def start(self) -> None:
+        """Connect."""
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        if self._error is not None:
+            raise self._error
+        await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("error", [None, ConnectionError("the broker is away")])
+async def test_a_broker_that_cannot_be_stopped_is_left(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    monkeypatch.setattr(faststream_sink, "ANSWER_S", 0.05)
+    broker = StuckBroker(error)
+    sink = FastStreamSink(FastStreamTarget(broker, broker, "orders"))
+    await sink.open(creates=True)
+    async with asyncio.timeout(10):
+        await sink.close()

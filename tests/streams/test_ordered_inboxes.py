@@ -176,6 +176,32 @@ async def test_what_cannot_be_read_is_parked_and_holds_its_key(
 
 
 @PAIRS
+async def test_a_position_that_no_relay_wrote_is_not_relied_on(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    await broker.make_stream()
+    declare(inbox, broker)
+    strange = {"Holdfast-Position": "the first one"}
+    await broker.send_lines((3, {"n": 1, "key": "a", "headers": strange}), *keyed("b", 2))
+    async with inbox.working():
+        await inbox.until_taken(1, 2)
+    assert inbox.parked() == []
+
+
+@PAIRS
+async def test_a_key_that_no_text_of_the_database_may_be_is_held_as_well(
+    inbox: InboxScene, broker: AnyBroker
+) -> None:
+    await broker.make_stream()
+    declare(inbox, broker)
+    await broker.send_lines(*((3, {"n": n, "key": "a\0b"}) for n in (-1, 2)))
+    await broker.send_lines((3, {"n": 3, "key": "c"}))
+    async with inbox.working():
+        await inbox.until_taken(3)
+        assert [each.state for each in inbox.parked()] == ["failed", "due"]
+
+
+@PAIRS
 async def test_a_tick_takes_what_there_is(inbox: InboxScene, broker: AnyBroker) -> None:
     await broker.make_stream()
     declare(inbox, broker)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -16,6 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from holdfast.cli.main import cli
 from holdfast.observe.prometheus import PrometheusObserver
+from holdfast_files import add_large_values
+from holdfast_files.errors import FilesUnreachable
 from holdfast_streams import JetStream, RedisStream, StreamEvent
 from holdfast_streams.reader_store import READERS
 from holdfast_streams.relay.jetstream_sink import JetStreamSink
@@ -411,6 +414,27 @@ async def test_an_event_without_the_key_that_its_relay_needs_is_parked_and_no_ot
         await until(lambda: mended.parked_events("feed") == [])
     found = sorted(json.loads(each.data)["n"] for each in await messages(to))
     assert found == [1, 2, 3, 4]
+
+
+async def test_large_data_that_is_out_of_reach_is_waited_for(
+    scene: Scene, to: JetStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = add_large_values(scene.app, str(tmp_path / "files"), over="4KB")
+
+    def refuse(*_: Any, **__: Any) -> bytes:
+        raise FilesUnreachable("the bucket does not answer")
+
+    declare(scene, to)
+    with scene.app.transaction() as tx:
+        scene.app.publish(tx, "order.paid", {"n": 1, "text": "x" * 5_000}, key="a")
+    with monkeypatch.context() as patches:
+        patches.setattr(values.files, "get", refuse)
+        async with scene.working():
+            await until(lambda: any("HF213" in str(each.error) for each in scene.lines("feed")))
+            patches.undo()
+            await until(lambda: all(each.lag == 0 for each in scene.lines("feed")))
+    assert scene.parked_events("feed") == []
+    assert [json.loads(each.data)["n"] for each in await messages(to)] == [1]
 
 
 async def test_late_ones_that_a_stream_lost_are_sent_again_too(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from holdfast.core.errors import InvalidOption
 from holdfast.core.retry import Retry
@@ -17,6 +17,18 @@ from tests.streams.scene import Scene
 
 ONCE = Retry(base="0s", cap="0s", max_attempts=1)
 WRITE = text("insert into taken (n, key, place) values (:n, :key, :place)")
+
+
+class Base(DeclarativeBase):
+    """What is mapped."""
+
+
+class Taken(Base):
+    """A row of the table that consumers write."""
+
+    __tablename__ = "taken"
+    n: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str]
 
 
 def row(event: StreamEvent[Any]) -> dict[str, Any]:
@@ -53,7 +65,18 @@ async def test_an_async_session_does_too(scene: Scene) -> None:
     await check(scene)
 
 
-async def check(scene: Scene) -> None:
+async def test_what_the_session_cannot_flush_at_the_end_fails_like_a_handler(scene: Scene) -> None:
+    sessions = sessionmaker(create_engine(alchemy_url(scene.url), poolclass=NullPool))
+
+    @scene.streams.consumer("order.*", name="revenue", begin=sessions.begin, retry=ONCE)
+    def take(events: list[StreamEvent[Any]], session: Session) -> None:
+        for each in events:
+            session.add(Taken(n=max(0, each.data["n"]) or None, key=each.key))
+
+    await check(scene, "IntegrityError")
+
+
+async def check(scene: Scene, error: str = "refused after it was written") -> None:
     """Events are taken once, the one that fails is parked alone, and what it wrote is not there."""
     scene.streams.register()
     scene.publish(1, 2, -3, 4, key="a")
@@ -63,7 +86,7 @@ async def check(scene: Scene) -> None:
         await scene.until_taken(1, 2, 4, 5)
     assert scene.taken() == [1, 2, 4, 5]
     (parked,) = scene.parked_events("revenue")
-    assert "refused after it was written" in str(parked.error)
+    assert error in str(parked.error)
 
 
 @pytest.mark.parametrize("begin", ["sessions", 7])

@@ -75,11 +75,14 @@ class TestJetStream(SinkConformance):
         assert await places(sink, 0) == []
         await sink.close()
 
-    async def test_messages_of_others_below_a_line_are_found(self, server: LeashedServer) -> None:
+    @pytest.mark.parametrize("headers", [None, {"Holdfast-Position": "the first one"}])
+    async def test_messages_of_others_below_a_line_are_found(
+        self, server: LeashedServer, headers: dict[str, str] | None
+    ) -> None:
         sink = JetStreamSink(JetStream(f"127.0.0.1:{server.port}", stream="ORDERS"))
         await sink.open(creates=True)
         assert sink._client is not None
-        await sink._client.jetstream().publish("ORDERS.3.order.paid", b"{}")
+        await sink._client.jetstream().publish("ORDERS.3.order.paid", b"{}", headers=headers)
         with pytest.raises(StreamUnfit, match="no relay wrote"):
             await sink.resume(3)
         await sink.close()

@@ -6,7 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import psycopg
+import pytest
 
+from holdfast_streams.log_partitions import PartitionDdl
 from holdfast_streams.log_upkeep import LogUpkeep, is_over
 from holdfast_streams.reader_store import READERS, LogPart
 from tests.streams.later import later
@@ -121,6 +123,51 @@ async def test_a_part_is_begun_and_removed_beside_a_publisher_that_is_open(
         scene.publish(2, key="a")
         publisher.execute("commit")
     assert sum(each.lag for each in scene.lines("revenue")) == 2
+    await scene.app.aclose()
+
+
+@pytest.mark.parametrize("has_dropped", [False, True], ids=["attached", "check dropped"])
+async def test_a_part_whose_beginning_was_interrupted_is_begun_the_next_time(
+    postgres_url: str, has_dropped: bool
+) -> None:
+    scene = Scene(postgres_url)
+    scene.app.database.run(READERS.register("revenue", "consumer", ["order.*"], None))
+    await upkeep(scene).run()
+    before = parts(scene)
+    new = before[-1] + 1
+    with PartitionDdl(scene.app.url, scene.app.schema) as ddl:
+        assert ddl.create(new)
+    if not has_dropped:
+        with psycopg.connect(postgres_url) as connection:
+            connection.execute(
+                f"alter table holdfast.log_{new} add constraint log_{new}_part check (part = {new})"
+            )
+    await upkeep(scene, hours_later=7).run()
+    assert parts(scene) == [*before, new]
+    scene.publish(1)
+    assert events(scene) == 1
+    await scene.app.aclose()
+
+
+async def test_upkeep_that_fails_goes_on_the_next_time(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(postgres_url)
+    scene.app.database.run(READERS.register("revenue", "consumer", ["order.*"], None))
+    await upkeep(scene).run()
+    before = parts(scene)
+    own = upkeep(scene, hours_later=7)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise psycopg.OperationalError("the server is being restarted")
+
+    with monkeypatch.context() as patches:
+        patches.setattr("holdfast_streams.log_partitions.connect", refuse)
+        await own.run()
+    assert "the server is being restarted" in caplog.text
+    assert parts(scene) == before
+    await own.run()
+    assert len(parts(scene)) == len(before) + 1
     await scene.app.aclose()
 
 

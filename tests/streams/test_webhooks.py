@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +18,7 @@ from holdfast.app import Holdfast
 from holdfast.core.errors import HandlerInvalid, InvalidName, InvalidOption
 from holdfast.settings import read_settings
 from holdfast.web.app import create
+from holdfast_files import add_large_values
 from holdfast_streams import (
     JetStream,
     Message,
@@ -135,6 +138,44 @@ async def test_where_the_sender_does_not_send_again_a_failed_message_is_parked(
     assert (parked.message_id, parked.state, parked.attempts) == ("evt_1", "failed", 1)
     assert parked.error is not None
     assert "ValueError" in parked.error
+
+
+async def test_a_failed_message_is_parked_where_large_values_go_to_files_and_nothing_is_sealed(
+    inbox: InboxScene, tmp_path: Path
+) -> None:
+    add_large_values(inbox.app, f"file://{tmp_path}/files")
+    declare(inbox, on_error="park")
+    async with serving(inbox) as client:
+        failed = await client.post("/inbox/shop", **signed({"id": "evt_1", "n": -1}))
+        assert (failed.status_code, failed.json()["status"]) == (202, "parked")
+        assert [each.state for each in inbox.parked("shop")] == ["failed"]
+
+
+async def test_an_id_that_no_database_can_keep_is_unreadable(inbox: InboxScene) -> None:
+    def own_id(request: WebhookRequest) -> str:
+        found: str = json.loads(request.body)["id"]
+        return found
+
+    @inbox.streams.inbox.http("shop", verify=VERIFY, id=own_id)
+    def shop(message: Message[bytes], tx: Any) -> None: ...
+
+    async with serving(inbox) as client:
+        refused = await client.post("/inbox/shop", **signed(b'{"id": "\\ud800"}'))
+        assert (refused.status_code, refused.json()["code"]) == (400, "HF193")
+
+
+async def test_a_message_whose_handler_ends_the_transaction_has_failed(inbox: InboxScene) -> None:
+    @inbox.streams.inbox.http("shop", verify=VERIFY, id=message_id, on_error="park")
+    def shop(message: Message[Any], tx: Any) -> None:
+        inbox.note(message, tx)
+        tx.execute("rollback")
+
+    async with serving(inbox) as client:
+        failed = await client.post("/inbox/shop", **signed({"id": "evt_1", "n": 1}))
+        assert (failed.status_code, failed.json()["status"]) == (202, "parked")
+    (parked,) = inbox.parked("shop")
+    assert parked.error is not None
+    assert "NoTransaction" in parked.error
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ NOT_CONFIGURED = "HOLDFAST_ARCHIVE is not set: nothing is archived, and nothing 
 _log = logging.getLogger("holdfast.archive")
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_PART = re.compile(r"[0-9]{1,9}")
 _MANY = 10_000
 
 
@@ -240,7 +241,7 @@ class Archive:
         else:
             source, _, rest = manifest.partition("/")
             period, _, part = rest.partition("/")
-            if (part and not part.isdecimal()) or not period:
+            if (part and not _PART.fullmatch(part)) or not period:
                 raise ManifestNotFound(f"{manifest[:80]!r} names no manifest")
             found = database.read(MANIFESTS.find(source, period, int(part or 0)))
         if found is None:
@@ -288,7 +289,7 @@ class Archive:
 
         Identical existing rows are skipped. Restored rows may be dropped again after the source's keep time.
         Raises: RestoreConflict, ArchiveCorrupted, ArchiveSourceInvalid, ManifestNotFound, ArchiveBusy,
-        ArchiveNotConfigured, FilesError.
+        ArchiveNotConfigured, WrongState, FilesError.
         """
         from holdfast_archive.restorer import restore
 

@@ -28,6 +28,9 @@ from holdfast_files.errors import FilesError
 MEDIA_TYPE = "application/vnd.apache.parquet"
 TELL_EVERY = 10_000
 
+NOT_EXPORTED = "{}"
+"""The definition of a manifest before its objects are stored."""
+
 
 class Definition(msgspec.Struct, frozen=True):
     """What a restore needs to know of the source besides the files."""
@@ -64,7 +67,7 @@ def export(
     token = new_id()
     claimed = work.database.run(
         archiving.claim(
-            new_id(), source.name, period.name, part, "{}", token, work.lease_ms, work.now()
+            new_id(), source.name, period.name, part, NOT_EXPORTED, token, work.lease_ms, work.now()
         )
     )
     if claimed is None:

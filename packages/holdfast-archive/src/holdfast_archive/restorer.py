@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.errors import InvalidOption
+from holdfast.core.errors import InvalidOption, WrongState
 from holdfast.storage.database import Transaction
 from holdfast.storage.operation import Row, run
 from holdfast_archive.errors import ArchiveCorrupted, RestoreConflict
-from holdfast_archive.exporter import Definition, describe
+from holdfast_archive.exporter import NOT_EXPORTED, Definition, describe
 from holdfast_archive.manifest import DEAD_LETTERS, JOBS, Manifest
 from holdfast_archive.manifest_store import ARCHIVING, MANIFESTS
 from holdfast_archive.parquet_file import ParquetFileReader
@@ -26,7 +26,8 @@ STEP_ROWS = 1_000
 def restore(work: Work, manifest: Manifest, into: str | None) -> Restored:
     """Bring the rows of a manifest back, or into another table.
 
-    Raises: InvalidOption, ArchiveCorrupted, RestoreConflict, ArchiveSourceInvalid, ArchiveBusy, LeaseLost, FilesError.
+    Raises: InvalidOption, WrongState, ArchiveCorrupted, RestoreConflict, ArchiveSourceInvalid, ArchiveBusy, LeaseLost,
+    FilesError.
     """
     if into == "":
         raise InvalidOption("the table to restore into has no name")
@@ -35,8 +36,8 @@ def restore(work: Work, manifest: Manifest, into: str | None) -> Restored:
         raise InvalidOption("jobs can only be restored to their own tables", help="omit the table")
     manifests = MANIFESTS
     with work.hold(manifest, ["exported", "verified", "dropped", "failed"]) as hold:
-        definition = msgspec.json.decode(hold.manifest.definition, type=Definition)
         try:
+            definition = _definition_of(hold.manifest, into)
             with work.fetch_all(hold) as readers:
                 counts = _restore(work, hold, definition, readers, into, is_chains)
         except BaseException as error:
@@ -45,6 +46,20 @@ def restore(work: Work, manifest: Manifest, into: str | None) -> Restored:
             raise
     found = work.database.read(manifests.get(manifest.id))
     return Restored(found or manifest, *counts)
+
+
+def _definition_of(manifest: Manifest, into: str | None) -> Definition:
+    """Return what a manifest says of its source. Raises: WrongState when it holds nothing that may be restored."""
+    is_safe = manifest.state in ("verified", "dropped")
+    if manifest.definition == NOT_EXPORTED or (into is None and not is_safe):
+        reason = f": {manifest.error}" if manifest.error else ""
+        raise WrongState(
+            f"{manifest.name} is {manifest.state}{reason}",
+            help=f"run `holdfast archive verify {manifest.name}` once its objects are right again"
+            if manifest.dropped
+            else "nothing of it was dropped; the next run of the archive exports it again",
+        )
+    return msgspec.json.decode(manifest.definition, type=Definition)
 
 
 def _restore(

@@ -203,9 +203,13 @@ class DirectoryBackend:
 
     def _checksums(self, key: str) -> list[StoredFile]:
         """Return the contents that the key may hold: one, or several after a crash."""
+        found: list[StoredFile] = []
         with suppress(FileNotFoundError), self._folders.enter(_sums(key)) as folder:
-            return [_read_checksum(key, folder, name) for name in names_in(folder)]
-        return []
+            for name in names_in(folder):
+                # A writer may just have removed that of the content before.
+                with suppress(FileNotFoundError):
+                    found.append(_read_checksum(key, folder, name))
+        return found
 
     def _remember(self, key: str, content: Content, content_type: str) -> None:
         record = {"key": key, "size": content.size, "content_type": content_type}

@@ -127,7 +127,7 @@ class LargeValueChanged(SealError, code="HF212"):
     fix = "restore the file from a backup; if there is none, cancel the job and start another"
 
 
-class LargeValuesUnreachable(SealError, code="HF213", http_status=503):
+class LargeValuesUnreachable(SealError, code="HF213", retryable=True, http_status=503):
     """The files with large values cannot be read.
 
     The disk or the object store does not answer, or denies access. A job with such an input waits,

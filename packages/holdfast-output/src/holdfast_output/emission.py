@@ -84,6 +84,7 @@ class Emission:
         self._epoch = self._last = self._repeats = 0
         self._tries: dict[str, int] = {}
         self._void: str | None = None
+        self._voided: tuple[int, str, int] | None = None
         self.held = HeldJob(claimed.chain_id, claimed.id, claimed.token)
         self.ended: Future[None] | None = None
         """Resolved when all is written or refused, once the attempt has ended."""
@@ -117,7 +118,7 @@ class Emission:
                 raise self._error
             if self._is_ended or self._job.own_transaction is not None:
                 raise EmitTooLate(f"the attempt of {self._job.type} has ended")
-            count, size = self._count + 1, self._bytes + len(text)
+            count, size = self._count + 1, self._bytes + _bytes_of(text)
             if count > self._limits.items or size > self._limits.bytes:
                 raise OutputFull(
                     f"an attempt of {self._job.type} may emit {self._limits.items:,} items"
@@ -200,6 +201,9 @@ class Emission:
 
     def open(self) -> Op[None]:
         """Find the place of what is to be written; begin the next epoch where a step is run again."""
+        if self._voided is not None:
+            # The transaction in which that was done may have been rolled back; if not, this changes nothing.
+            yield from void_step(self.held, *self._voided)
         if not self._is_open:
             tail = yield from read_tail(self.held)
             claimed = self.attempt.claimed
@@ -220,7 +224,8 @@ class Emission:
                         self._repeats = each.items
                 self._is_open = True
         elif self._void is not None and not self._batches:
-            yield from void_step(self.held, self._epoch, self._void, self._last)
+            self._voided = self._epoch, self._void, self._last
+            yield from void_step(self.held, *self._voided)
             tail = yield from read_tail(self.held)
             with self._lock:
                 self._tries.pop(self._void, None)
@@ -241,7 +246,7 @@ class Emission:
                         self._repeats -= 1
                         continue
                     texts.append(item.text)
-                    size += len(item.text)
+                    size += _bytes_of(item.text)
                 if texts:
                     self._batches.append(self._new_batch(texts, step))
             return list(self._batches)
@@ -268,6 +273,7 @@ class Emission:
         known = {id(each) for each in batches}
         with self._lock:
             self._batches = [each for each in self._batches if id(each) not in known]
+            self._voided = None
             ended = self.ended
             is_done = not self.has_work
         if is_done and ended is not None and not ended.done():
@@ -283,6 +289,10 @@ class Emission:
             ended = self.ended
         if ended is not None and not ended.done():
             ended.set_result(None)
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 OpenEmission = Callable[[Job[Any]], Emission]

@@ -19,10 +19,11 @@ from holdfast.client.views import Chain, new_chain
 from holdfast.commands.change import Change, Effect, due_hints
 from holdfast.commands.start import Started, StartRequest, start_chains
 from holdfast.core.cycle import GRACE_MS, CatchUp, due_slots, jitter_us
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, words_of
 from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.instants import Instant, to_datetime
 from holdfast.core.lifecycle import TERMINAL
+from holdfast.core.redaction import clean_error
 from holdfast.core.schedule import Schedule, parse_schedule
 from holdfast.core.sealing import Sealer
 from holdfast.storage.after_commit import Witness
@@ -92,7 +93,7 @@ def fire_due(
     new = yield from SCHEDULES.decide([slot for plan in plans for slot in plan.slots])
     requests = [each for plan in plans for each in plan.requests_among(new)]
     started = (yield from start_chains(store, requests)) if requests else []
-    yield from SCHEDULES.move([plan.moved for plan in plans])
+    yield from SCHEDULES.move([plan.moved(new) for plan in plans])
     fired = _count(plans, new)
     return _change(fired, started, has_observers)
 
@@ -170,11 +171,13 @@ class SlotPlan:
             missed = _latest(schedule)
             self.slots.append(DecidedSlot(schedule.name, missed, "missed", False, None, None))
 
-    @property
-    def moved(self) -> MovedSchedule:
-        """Where the schedule goes on."""
+    def moved(self, new: set[tuple[str, Instant]]) -> MovedSchedule:
+        """Return where the schedule goes on; its last job stays where none of its slots is new."""
         last, own = self.slots[-1], self.schedule
-        return MovedSchedule(own.name, self._next_at, last.slot, self._last_job, last.error)
+        jobs = [each.job.id for each in self.requests_among(new)]
+        return MovedSchedule(
+            own.name, self._next_at, last.slot, jobs[-1] if jobs else None, last.error
+        )
 
     def requests_among(self, new: set[tuple[str, Instant]]) -> list[StartRequest]:
         """Return the starts of slots that were not decided before."""
@@ -186,14 +189,17 @@ class SlotPlan:
             return DecidedSlot(own.name, slot, "skipped", False, self._last_job, None)
         try:
             request = make_request(own, self._entry, self._sealer, slot, own.jitter_ms)
-        except HoldfastError as error:
+        except Exception as error:
+            # Also what the application's own code raises that says where a job waits, or what it costs.
             return self._refuse(slot, error)
         self._requests[slot] = request
         self._last_job, self._is_running = request.job.id, True
         return DecidedSlot(own.name, slot, "started", False, request.job.id, None)
 
-    def _refuse(self, slot: Instant, error: HoldfastError) -> DecidedSlot:
-        return DecidedSlot(self.schedule.name, slot, "refused", False, None, str(error)[:2_000])
+    def _refuse(self, slot: Instant, error: Exception) -> DecidedSlot:
+        known = isinstance(error, HoldfastError)
+        text = str(error) if known else clean_error(type(error).__name__, words_of(error))
+        return DecidedSlot(self.schedule.name, slot, "refused", False, None, text[:2_000])
 
 
 def due_and_next(schedule: ScheduleRecord) -> tuple[list[Instant], Instant]:

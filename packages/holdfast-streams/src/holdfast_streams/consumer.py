@@ -7,12 +7,19 @@ tried again or skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
-from holdfast.core.errors import ConnectionClosed, DatabaseError, DatabaseUnreachable, words_of
+from holdfast.core.errors import (
+    ConnectionClosed,
+    DatabaseError,
+    DatabaseUnreachable,
+    HoldfastError,
+    words_of,
+)
 from holdfast.core.events import EventSpec
 from holdfast.core.instants import Instant
 from holdfast.core.records import Held
@@ -24,12 +31,12 @@ from holdfast.storage.store.params import resolve_now
 from holdfast.worker.clock import Clock
 from holdfast.worker.handler_threads import HandlerThreads
 from holdfast.worker.handler_transactions import write_last
-from holdfast_streams.delivery import DIED, RetryLater, check_lease
+from holdfast_streams.delivery import DIED, RetryLater, check_lease, wait_for_data
 from holdfast_streams.errors import LineLost
 from holdfast_streams.events import STREAM_CONSUMED, STREAM_PARKED, STREAM_RETRIED
 from holdfast_streams.line_reader import HeldLine
 from holdfast_streams.reader_store import LINES, READERS, ReadBlock, ReaderKind
-from holdfast_streams.stream_event import EventDecoder, StreamEvent, UnreadableEvent
+from holdfast_streams.stream_event import EventDecoder, StreamEvent, UnreadableEvent, has_large
 
 CONSUMER_RETRY = Retry(base="1s", cap="60s", max_attempts=3)
 """How often a block is tried as a whole before its events are tried by halves."""
@@ -116,7 +123,7 @@ class ConsumerDelivery:
         if block.text is None:
             await self._advance(held, block.upto)
             return
-        events = self.decoder.decode(block.text)
+        events = await self._decode(held, block.text)
         parked = set(block.parked_keys) if self.consumer.order == "key" else set()
         try:
             await self._take(held, events, block.upto, parked)
@@ -131,11 +138,21 @@ class ConsumerDelivery:
 
     async def give_up(self, held: HeldLine, block: ReadBlock, error: str) -> None:
         assert block.upto is not None
-        (event,) = self.decoder.decode(block.text or "")
+        (event,) = await self._decode(held, block.text or "")
         last = self._last(held, block.upto, failed={event.place: error}, attempts=held.failures)
         await self.database.run_async(last)
         held.move(block.upto)
         self._note_parked(held, event, error, set())
+
+    async def _decode(self, held: HeldLine, text: str) -> Events:
+        """Read the events of a block. Raises: RetryLater while data of theirs in files is out of reach, LineLost."""
+        try:
+            if has_large(text):
+                return await asyncio.to_thread(self.decoder.decode, text)
+            return self.decoder.decode(text)
+        except HoldfastError as error:
+            delay_ms = self.consumer.retry.delay_ms(1, self.clock.random())
+            await wait_for_data(self.database, held, error, delay_ms, self.now())
 
     async def _note_failure(self, held: HeldLine, events: int, error: str) -> None:
         """Count a failure; the block is tried again unless it has failed often enough. Raises: RetryLater, LineLost."""
@@ -258,7 +275,7 @@ class ConsumerDelivery:
             text = await self.database.run_async(LINES.first_due(held.token))
             if text is None:
                 return
-            (event,) = self.decoder.decode(text)
+            (event,) = await self._decode(held, text)
             key = event.key if self.consumer.order == "key" else None
             if (error := await self._take_due(held, event, key)) is not None:
                 again = LINES.park_again(held.token, event.place, error, key, now=self.now())
@@ -302,7 +319,7 @@ class ConsumerDelivery:
     def _run_sync(self, held: HeldLine, events: Sequence[StreamEvent[Any]], last: Op[None]) -> None:
         begin = self.consumer.begin
         opening = begin() if begin else self.database.transaction(self._held(held))
-        with opening as tx:
+        with failing_for_handler(), opening as tx:
             try:
                 if self.consumer.is_single:
                     for each in events:
@@ -318,17 +335,18 @@ class ConsumerDelivery:
     ) -> None:
         begin = self.consumer.begin
         opening = begin() if begin else self.database.transaction_async(self._held(held))
-        async with opening as tx:
-            try:
-                if self.consumer.is_single:
-                    for each in events:
-                        await self.consumer.handler(each, tx)
-                else:
-                    await self.consumer.handler(events, tx)
-            except Exception as error:
-                raise_failure(error)
-            own = write_last(self.database, tx, self._guard(last)) if begin else None
-            await (own or run_async(last, tx))
+        with failing_for_handler():
+            async with opening as tx:
+                try:
+                    if self.consumer.is_single:
+                        for each in events:
+                            await self.consumer.handler(each, tx)
+                    else:
+                        await self.consumer.handler(events, tx)
+                except Exception as error:
+                    raise_failure(error)
+                own = write_last(self.database, tx, self._guard(last)) if begin else None
+                await (own or run_async(last, tx))
 
     def _guard(self, last: Op[None]) -> Op[None]:
         """In a transaction of the application's own: one that falls silent from here on keeps nobody from the line."""
@@ -340,6 +358,22 @@ class ConsumerDelivery:
 
     def _emit(self, spec: EventSpec, held: HeldLine, **fields: Any) -> None:
         self.emit(spec, {"reader": self.name, "line": held.line, **fields})
+
+
+@contextmanager
+def failing_for_handler() -> Iterator[None]:
+    """Have what a transaction ends with be its handler's failure, too: a constraint that only the commit checks, an
+    error that the handler has caught, a transaction that it has ended itself.
+
+    What is wrong with the database or the lease is not.
+    Raises: HandlerFailed, LineLost, DatabaseError, ConnectionClosed.
+    """
+    try:
+        yield
+    except (HandlerFailed, LineLost, DatabaseError, ConnectionClosed):
+        raise
+    except Exception as error:
+        raise_failure(error)
 
 
 def raise_failure(error: Exception) -> NoReturn:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from holdfast.core.instants import Instant
+from holdfast.storage.database import Database
 from holdfast.storage.operation import Op
 from holdfast.worker.clock import Clock
+from holdfast_streams.errors import LineLost
 from holdfast_streams.line_reader import HeldLine
-from holdfast_streams.reader_store import ReadBlock, ReaderKind
+from holdfast_streams.reader_store import LINES, ReadBlock, ReaderKind
 
 RENEWED_S = 0.1
 """How long a line is left alone whose lease was not renewed in time."""
@@ -75,6 +77,16 @@ class RetryLater(Exception):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"again in {seconds:g} s")
         self.seconds = seconds
+
+
+async def wait_for_data(
+    database: Database, held: HeldLine, error: Exception, delay_ms: int, now: Instant | None
+) -> NoReturn:
+    """Note that data in files is out of reach, which is no failure of its event. Raises: RetryLater, LineLost."""
+    noted = LINES.fail(held.token, held.failures, str(error), delay_ms, now)
+    if not await database.run_async(noted):
+        raise LineLost(f"{held.mark} is read by another process") from error
+    raise RetryLater(delay_ms / 1000) from error
 
 
 def check_lease(held: HeldLine, clock: Clock) -> None:

@@ -23,7 +23,7 @@ _CREATE = sql.SQL(
     "constraint {check} check (part = {part}))"
 )
 _ATTACH = sql.SQL("alter table {log} attach partition {partition} for values in ({part})")
-_DROP_CHECK = sql.SQL("alter table {partition} drop constraint {check}")
+_DROP_CHECK = sql.SQL("alter table {partition} drop constraint if exists {check}")
 _DETACH = sql.SQL("alter table {log} detach partition {partition} concurrently")
 _FINISH = sql.SQL("alter table {log} detach partition {partition} finalize")
 _DROP = sql.SQL("drop table if exists {partition}")
@@ -54,10 +54,11 @@ class PartitionDdl:
         """Make the partition of a part; False when that has to wait, or this role may not."""
         names = self._names(part)
         try:
-            # A table that an interrupted run has left is attached as it is.
+            # A table that an interrupted run has left is attached as it is, unless that run has come to do so.
             with suppress(psycopg.errors.DuplicateTable):
                 self._connection.execute(_CREATE.format(**names))
-            self._connection.execute(_ATTACH.format(**names))
+            with suppress(psycopg.errors.WrongObjectType):
+                self._connection.execute(_ATTACH.format(**names))
             self._connection.execute(_DROP_CHECK.format(**names))
         except psycopg.errors.InsufficientPrivilege:
             self.is_refused = True

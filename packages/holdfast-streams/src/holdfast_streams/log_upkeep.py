@@ -11,7 +11,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import HoldfastError
 from holdfast.core.instants import Instant
 from holdfast.scheduler.runner import RunnerContext
 from holdfast.storage.store.params import resolve_now
@@ -54,7 +53,8 @@ class LogUpkeep:
                     trimmed = await self._trim()
             finally:
                 await lock.release()
-        except HoldfastError as error:
+        except Exception as error:
+            # Partitions are changed on a connection of the driver's, whose errors it is, too.
             log.warning("the event log could not be tended: %s", error)
             return
         if (removed or trimmed) and self._context.observer is not None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, words_of
 from holdfast.core.instants import Instant, to_datetime
+from holdfast.core.redaction import clean_error
 from holdfast.core.sealing import Sealer, open_input
 
 T = TypeVar("T")
@@ -48,6 +50,16 @@ class UnreadableEvent(msgspec.Struct, frozen=True):
 _raw_block = msgspec.json.Decoder(list[StreamEvent[msgspec.Raw]])
 
 
+def has_large(text: str) -> bool:
+    """Whether data of a block may be in files, which are read in a thread."""
+    return '"$large":' in text
+
+
+def is_away(error: Exception) -> bool:
+    """Whether an event cannot be read now, which is not the event's fault."""
+    return isinstance(error, HoldfastError) and error.retryable
+
+
 class EventDecoder:
     """Reads blocks of events whose data has one type. Data that is sealed is opened."""
 
@@ -57,20 +69,24 @@ class EventDecoder:
         self._sealer = sealer
 
     def decode(self, text: str) -> Sequence[StreamEvent[Any] | UnreadableEvent]:
-        """Return the events of a block, those that cannot be read as such."""
+        """Return the events of a block, those that cannot be read as such.
+
+        Raises: HoldfastError while what they name in files is out of reach.
+        """
         if self._sealer is None and '{"$sealed":' not in text and '{"$large":' not in text:
-            try:
+            # What it is is found out event by event; the code of a type may raise anything.
+            with suppress(Exception):
                 return self._block.decode(text)
-            except msgspec.ValidationError:
-                pass
         return [self._decode_one(each) for each in _raw_block.decode(text)]
 
     def _decode_one(self, raw: StreamEvent[msgspec.Raw]) -> StreamEvent[Any] | UnreadableEvent:
         try:
             text = open_input(self._sealer, bytes(raw.data).decode(), raw.id, raw.name)
             data = self._data.decode(text)
-        except (msgspec.MsgspecError, HoldfastError) as error:
-            words = f"{type(error).__name__}: {error}"
+        except Exception as error:
+            if is_away(error):
+                raise
+            words = clean_error(type(error).__name__, words_of(error))
             return UnreadableEvent(raw.place, raw.name, raw.key, raw.id, words)
         return StreamEvent(
             raw.place, raw.name, raw.key, data, raw.headers, raw.id, raw.published_us

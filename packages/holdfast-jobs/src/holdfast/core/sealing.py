@@ -6,7 +6,7 @@ An input is bound to its job's id and type, an output to its chain: copied to an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import msgspec
 
@@ -134,9 +134,14 @@ def _output_of(chain_id: str) -> bytes:
 
 def check_sealer(sealer: Sealer | None, type: str) -> Sealer:
     """Return what seals payloads of a type. Raises: SealKeyMissing without one."""
-    if sealer is None or (isinstance(sealer, PayloadStore) and sealer.sealer is None):
+    if not can_seal(sealer):
         raise SealKeyMissing(f"job type {type} is sealed, but this process has no key to seal with")
     return sealer
+
+
+def can_seal(sealer: Sealer | None) -> TypeGuard[Sealer]:
+    """Whether there is a key to seal with; what only keeps large payloads elsewhere has none."""
+    return sealer is not None and not (isinstance(sealer, PayloadStore) and sealer.sealer is None)
 
 
 def _seal(sealer: Sealer, text: str, bound_to: bytes) -> str:

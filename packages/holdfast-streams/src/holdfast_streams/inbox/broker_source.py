@@ -83,8 +83,9 @@ class LinedSource(Protocol):
 
 
 def message_key(headers: Mapping[str, str]) -> str | None:
-    """Return the key of a message that was relayed, or that says so itself."""
-    return headers.get("ce-subject") or headers.get("holdfast-key")
+    """Return the key of a message that was relayed, or that says so itself, as it can be stored."""
+    found = headers.get("ce-subject") or headers.get("holdfast-key")
+    return None if found is None else found.replace("\0", "?")
 
 
 def message_id(headers: Mapping[str, str], place: str) -> str:

@@ -15,10 +15,10 @@ from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreach
 from holdfast.core.events import EventSpec
 from holdfast.core.instants import Instant
 from holdfast.core.records import Held
-from holdfast.core.sealing import open_input, seal_input
+from holdfast.core.sealing import can_seal, open_input, seal_input
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run, run_async
-from holdfast_streams.consumer import HandlerFailed, raise_failure
+from holdfast_streams.consumer import HandlerFailed, failing_for_handler, raise_failure
 from holdfast_streams.delivery import DIED
 from holdfast_streams.errors import LineLost
 from holdfast_streams.inbox.declaration import Inbox
@@ -96,7 +96,7 @@ class Intake:
             return False
         id, sealer = new_id(), self._app.registry.sealer
         body = f'"{base64.b64encode(raw.body).decode()}"'
-        if sealer is not None:
+        if can_seal(sealer):
             body = seal_input(sealer, body, id, self.inbox.name)
         yield from INBOXES.park(id, raw, body, error, attempts, now, key)
         return True
@@ -122,7 +122,7 @@ class Intake:
         last: Callable[[], Op[None]] | None,
         mark: Held | None,
     ) -> int:
-        with self._database.transaction(mark) as tx:
+        with failing_for_handler(), self._database.transaction(mark) as tx:
             new = run(self.remember([each.id for each in messages]), tx)
             fresh = _only_new(messages, new)
             if fresh:
@@ -132,7 +132,7 @@ class Intake:
         return len(fresh)
 
     def _take_due_sync(self, due: DueMessage) -> None:
-        with self._database.transaction() as tx:
+        with failing_for_handler(), self._database.transaction() as tx:
             self._call_sync([self._message(due)], tx)
             _check_taken(run(INBOXES.unpark(due.id), tx))
 
@@ -154,19 +154,21 @@ class Intake:
         last: Callable[[], Op[None]] | None,
         mark: Held | None,
     ) -> int:
-        async with self._database.transaction_async(mark) as tx:
-            new = await run_async(self.remember([each.id for each in messages]), tx)
-            fresh = _only_new(messages, new)
-            if fresh:
-                await self._call_async(fresh, tx)
-            if last is not None:
-                await run_async(last(), tx)
+        with failing_for_handler():
+            async with self._database.transaction_async(mark) as tx:
+                new = await run_async(self.remember([each.id for each in messages]), tx)
+                fresh = _only_new(messages, new)
+                if fresh:
+                    await self._call_async(fresh, tx)
+                if last is not None:
+                    await run_async(last(), tx)
         return len(fresh)
 
     async def _take_due_async(self, due: DueMessage) -> None:
-        async with self._database.transaction_async() as tx:
-            await self._call_async([self._message(due)], tx)
-            _check_taken(await run_async(INBOXES.unpark(due.id), tx))
+        with failing_for_handler():
+            async with self._database.transaction_async() as tx:
+                await self._call_async([self._message(due)], tx)
+                _check_taken(await run_async(INBOXES.unpark(due.id), tx))
 
     async def _call_async(self, messages: Sequence[Message[Any]], tx: Any) -> None:
         try:

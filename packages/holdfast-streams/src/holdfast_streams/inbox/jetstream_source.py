@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -244,6 +244,14 @@ def read_reply(reply: str) -> tuple[str, int, int, str, int]:
     return parts[2], int(parts[5]), int(parts[4]), f"{int(parts[7]) / 1e9:.6f}", int(parts[6])
 
 
+def _relayed_from(headers: Mapping[str, str]) -> Position | None:
+    """Return where in its log a message was relayed from; None for one that no relay wrote, whatever it says."""
+    try:
+        return read_position(headers[POSITION])
+    except (KeyError, ValueError):
+        return None
+
+
 class JetPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     """Up to where a line is taken: a message's number, of which stream, and where in its log it was relayed from."""
 
@@ -357,12 +365,12 @@ class JetStreamFeed:
             raise BrokerAway(f"messages of {self._line} were lost on their way, and are read again")
         self._delivered = delivered
         headers = {name.lower(): text for name, text in (message.headers or {}).items()}
-        position = headers.get(POSITION)
-        if position is not None:
-            here = read_position(position)
+        here = _relayed_from(headers)
+        if here is not None:
             if self._after is not None and here <= self._after:
                 return None
             self._after = here
+        position = None if here is None else headers[POSITION]
         self._last = JetPlace(sequence, self._created, position)
         id = message_id(headers, f"{stream} {sequence} {at}")
         raw = RawMessage(self._inbox, id, message.data, headers, message.subject)

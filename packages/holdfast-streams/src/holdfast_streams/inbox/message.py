@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
@@ -16,6 +17,8 @@ T = TypeVar("T")
 
 MAX_ID = 500
 """How many characters a message's id may have."""
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class Message(msgspec.Struct, Generic[T], frozen=True):
@@ -78,7 +81,7 @@ def decode_json(body: bytes, kind: Any) -> Any:
 def check_id(found: object) -> str:
     """Return a message's id as it is stored. Raises: MessageUnreadable."""
     text = str(found) if isinstance(found, str | int) and not isinstance(found, bool) else ""
-    if not 1 <= len(text) <= MAX_ID or "\0" in text:
+    if not 1 <= len(text) <= MAX_ID or _UNSTORABLE.search(text):
         raise MessageUnreadable(
             f"{repr(found)[:60]} is not the id of a message", help="an id has 1 to 500 characters"
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -173,7 +174,8 @@ class RedisSource:
                     await self._client.xgroup_delconsumer(key, self._group, self._worker)
         except _ERRORS:
             pass
-        await self._client.aclose()
+        with suppress(*_ERRORS):
+            await self._client.aclose()
 
 
 class RedisLines:
@@ -201,7 +203,8 @@ class RedisLines:
         return RedisFeed(self._client, self._inbox, line, place or "0-0")
 
     async def close(self) -> None:
-        await self._client.aclose()
+        with suppress(*_ERRORS):
+            await self._client.aclose()
 
 
 class RedisFeed:
@@ -237,6 +240,8 @@ def _make_client(stream: RedisStream) -> Redis:
         client_name="holdfast-inbox",
         retry=Retry(NoBackoff(), 0),
         socket_connect_timeout=ANSWER_S,
+        # Longer than any fetch waits for messages.
+        socket_timeout=ANSWER_S,
         socket_keepalive=True,
     )
 

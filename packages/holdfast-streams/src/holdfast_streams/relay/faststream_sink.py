@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from holdfast_streams.brokers import FastStreamTarget
@@ -61,7 +62,8 @@ class FastStreamSink:
 
     async def close(self) -> None:
         if self._is_open:
-            await self._broker.stop()
+            with suppress(BrokerAway):
+                await self._try(self._broker.stop())
 
     async def _try(self, work: Any) -> None:
         """Wait for the broker. Raises: BrokerAway: what FastStream raises depends on the broker behind it."""

@@ -280,14 +280,16 @@ class JetStreamSink:
         self._raise(answer)
         message = answer["message"]
         headers = _headers(message.get("hdrs", ""))
-        if _POSITION not in headers:
+        try:
+            position = read_position(headers[_POSITION])
+        except (KeyError, ValueError):
             raise StreamUnfit(
                 f"{message['subject']} has a message that no relay wrote, number {message['seq']}",
                 help=f"leave subjects below {self._prefix}* to the relay, or feed another stream",
-            )
+            ) from None
         id = next((headers[name] for name in ID_HEADERS if name in headers), "")
         event = headers.get("ce-type") or headers.get("Holdfast-Event", "")
-        return Stored(read_position(headers[_POSITION]), id, event), message["seq"]
+        return Stored(position, id, event), message["seq"]
 
     async def _ask(self, what: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         data = json.dumps(body).encode() if body else b""

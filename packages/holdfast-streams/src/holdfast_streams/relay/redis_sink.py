@@ -7,6 +7,7 @@ batch is a transaction that holds only if nobody has written meanwhile.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from redis.asyncio import Redis
@@ -116,7 +117,8 @@ class RedisSink:
         return None
 
     async def close(self) -> None:
-        await self._client.aclose()
+        with suppress(RedisError, OSError):
+            await self._client.aclose()
 
     def key_of(self, line: int) -> str:
         """Return the key of a line's stream."""

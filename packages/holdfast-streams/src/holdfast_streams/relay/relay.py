@@ -8,14 +8,21 @@ ahead   If the stream has events that the log does not, the database was set bac
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-from holdfast.core.errors import ConnectionClosed, DatabaseError, MissingExtra, words_of
+from holdfast.core.errors import (
+    ConnectionClosed,
+    DatabaseError,
+    HoldfastError,
+    MissingExtra,
+    words_of,
+)
 from holdfast.core.events import EventSpec
 from holdfast.core.instants import Instant
 from holdfast.core.redaction import clean_error
@@ -25,7 +32,7 @@ from holdfast.storage.operation import Op
 from holdfast.worker.clock import Clock
 from holdfast_streams.brokers import FastStreamTarget, JetStream, RedisStream, RelayTarget
 from holdfast_streams.consumer import ConsumerOrder
-from holdfast_streams.delivery import DIED, RetryLater
+from holdfast_streams.delivery import DIED, RetryLater, wait_for_data
 from holdfast_streams.errors import (
     BrokerAway,
     EventRefused,
@@ -47,6 +54,9 @@ from holdfast_streams.relay.sink import (
     Sink,
     Stored,
 )
+from holdfast_streams.stream_event import has_large, is_away
+
+T = TypeVar("T")
 
 RELAY_RETRY = Retry(base="250ms", cap="5s")
 """How soon a line that waits for its broker is tried again."""
@@ -412,7 +422,8 @@ class RelayDelivery:
 
     async def deliver(self, held: HeldLine, block: ReadBlock) -> None:
         line = self._known(held)
-        began, work = self.clock.monotonic(), self._sort(held.line, line, block)
+        began = self.clock.monotonic()
+        work = await self._read(held, block.text, self._sort, line, block)
         try:
             tail = await self._append(held, line, work.batch)
         except EventRefused as error:
@@ -433,6 +444,18 @@ class RelayDelivery:
         if work.batch:
             run_ms = int((self.clock.monotonic() - began) * 1000)
             self._emit(STREAM_CONSUMED, held, events=len(work.batch), run_ms=run_ms)
+
+    async def _read(
+        self, held: HeldLine, text: str | None, make: Callable[..., T], *arguments: Any
+    ) -> T:
+        """Make messages of events, whose data may be in files. Raises: RetryLater while those are away, LineLost."""
+        try:
+            if has_large(text or ""):
+                return await asyncio.to_thread(make, held.line, *arguments)
+            return make(held.line, *arguments)
+        except HoldfastError as error:
+            delay_ms = RELAY_RETRY.delay_ms(1, self.clock.random())
+            await wait_for_data(self.database, held, error, delay_ms, self.now())
 
     def _sort(self, number: int, line: _Line, block: ReadBlock) -> _Work:
         """Sort a block into what is sent, what waits behind a parked event of its key, and what cannot be sent."""
@@ -463,12 +486,14 @@ class RelayDelivery:
     def _encode(
         self, line: int, event: RawEvent, position: Position
     ) -> tuple[OutgoingMessage | None, str]:
-        """Make a message of an event, or say why it cannot be one."""
+        """Make a message of an event, or say why it cannot be one. Raises: HoldfastError while its data is away."""
         if event.key is None and (missing := self.relay.refuses_unkeyed) is not None:
             return None, missing
         try:
             message = self.encoder.message(event, position)
         except Exception as error:
+            if is_away(error):
+                raise
             return None, clean_error(type(error).__name__, words_of(error))
         refusal = self.sink.refusal(line, message)
         return (message, "") if refusal is None else (None, refusal)
@@ -509,9 +534,9 @@ class RelayDelivery:
             if text is None:
                 return
             (event,) = decode_block(text)
-            await self._send_late(held, self._known(held), event)
+            await self._send_late(held, self._known(held), event, text)
 
-    async def _send_late(self, held: HeldLine, line: _Line, event: RawEvent) -> None:
+    async def _send_late(self, held: HeldLine, line: _Line, event: RawEvent, text: str) -> None:
         """Append a parked event after all, under the place that its line has reached."""
         there = line.tail.position
         reached = Position(line.epoch, held.position)
@@ -520,16 +545,17 @@ class RelayDelivery:
         # It counts as failed until it is sent: a process may die of it.
         begin = LINES.park_again(held.token, event.place, DIED, key, 1, self.now())
         await self.database.run_async(begin)
-        message, error = self._encode(held.line, event, reached._replace(late=late))
-        if message is not None:
-            try:
+        position = reached._replace(late=late)
+        try:
+            message, error = await self._read(held, text, self._encode, event, position)
+            if message is not None:
                 tail = await self._append(held, line, [message])
-            except EventRefused as refused:
-                message, error = None, str(refused)
-            except (RetryLater, LineLost):
-                with suppress(DatabaseError, ConnectionClosed):
-                    await self.database.run_async(READERS.retry_parked(self.name, [event.id]))
-                raise
+        except EventRefused as refused:
+            message, error = None, str(refused)
+        except (RetryLater, LineLost):
+            with suppress(DatabaseError, ConnectionClosed):
+                await self.database.run_async(READERS.retry_parked(self.name, [event.id]))
+            raise
         if message is None:
             again = LINES.park_again(held.token, event.place, error, key, now=self.now())
             await self.database.run_async(again)
