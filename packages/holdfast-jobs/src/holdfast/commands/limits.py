@@ -24,6 +24,7 @@ from holdfast.core.partitions import (
     split_partition,
     unused_partition,
 )
+from holdfast.core.redaction import clean_text
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.observe.metrics import LimitGauges
 from holdfast.storage.operation import Op
@@ -163,7 +164,9 @@ def rest_limit(
         )
     id = yield from _partition_of(store, target)
     before = yield from _setting(store, target.owner, id)
-    yield from store.limits.rest(id, ms, reason, by)
+    # It is shown to whoever sees a job that waits for the key, and is in the audit with the setting.
+    told = clean_text(reason) if reason else None
+    yield from store.limits.rest(id, ms, told, by)
     return (yield from _setting_change(store, target.owner, id, before))
 
 
