@@ -1,5 +1,7 @@
 """Questions are answered with facts, within limits, and without what the caller may not see."""
 
+from base64 import urlsafe_b64encode
+
 import pytest
 
 from holdfast.admin import overview as overview_desk
@@ -151,7 +153,9 @@ async def test_the_audit_log_goes_page_by_page(service: Service, scene: Scene) -
     assert len({each["id"] for each in (*first.items, *second.items)}) == 3
     assert second.next is None
     assert len((await service.audit.page(VIEWER, 10, action="job.cancel")).items) == 0
-    for cursor in ("", "%%%", "bm90LW91cnM=", "W10="):
+    beyond = [f'[{at}, "{dead[0]}"]'.encode() for at in (10**30, 2**63 - 1, -(2**62))]
+    forged = [urlsafe_b64encode(each).decode() for each in beyond]
+    for cursor in ("", "%%%", "bm90LW91cnM=", "W10=", *forged):
         with pytest.raises(InvalidCursor):
             await service.audit.page(VIEWER, 2, cursor)
     with pytest.raises(InvalidOption):

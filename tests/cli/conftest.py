@@ -43,7 +43,7 @@ def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 def run(own_modules: None) -> Run:
     """Run a command line in this process, without a terminal."""
 
-    def run(*arguments: str, input: str | None = None) -> Result:
+    def run(*arguments: str, input: str | bytes | None = None) -> Result:
         result = CliRunner().invoke(cli, list(arguments), input=input, prog_name="holdfast")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

@@ -36,6 +36,17 @@ def test_the_filter_of_a_group_finds_its_letters(run: Run, scene: Scene) -> None
     assert set(found) == ids
 
 
+def test_letters_are_listed_page_by_page_and_groups_at_once(run: Run, scene: Scene) -> None:
+    ids = [scene.failed() for _ in range(3)]
+    first = run("dead", "list", "type:mail.*", "--limit", "2", "-o", "id")
+    cursor = first.stderr.split("--after ")[1].strip()
+    rest = run("dead", "list", "type:mail.*", "--limit", "2", "-o", "id", "--after", cursor)
+    assert {*first.stdout.split(), *rest.stdout.split()} == set(ids)
+    refused = run("dead", "list", "--after", cursor)
+    assert refused.exit_code == Exit.USAGE
+    assert "--after goes with a filter" in refused.stderr
+
+
 def test_no_dead_letters_is_said_on_stderr(run: Run, scene: Scene) -> None:
     result = run("dead", "list")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no dead letters\n")

@@ -282,6 +282,8 @@ def test_what_would_have_no_effect_is_refused(
     assert result.exit_code in (Exit.USAGE, Exit.NOT_FOUND)
     assert message in result.stderr
     assert limited.scene.deeds() == []
+    dry = run("limits", *words, "--dry-run")
+    assert (dry.exit_code, dry.stderr) == (result.exit_code, result.stderr)
 
 
 def test_a_dry_run_changes_nothing(run: Run, limited: LimitedScene) -> None:

@@ -90,6 +90,36 @@ def test_an_argument_that_is_not_utf8_is_answered_in_words(
         assert result.exit_code in (Exit.OK, Exit.PARTLY) or "error[HF" in result.stderr, words
 
 
+@pytest.mark.parametrize(
+    "words", [("jobs", "start", "mail.send", "-"), ("signal", "x", "--data", "-")]
+)
+def test_an_input_that_is_not_utf8_is_answered_in_words(
+    words: tuple[str, ...], run: Run, scene: Scene
+) -> None:
+    scene.start()
+    result = run(*words, input=b'{"name": "Jos\xe9"}')
+    assert result.exit_code == Exit.USAGE
+    assert "from stdin: it is not UTF-8" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jobs", "start", "mail.send", "[" * 5_000),
+        ("jobs", "start", "mail.send", "--set", f"to={'[' * 5_000}"),
+        ("signal", "x", "--data", "[" * 5_000),
+    ],
+    ids=["start", "set", "signal"],
+)
+def test_json_that_is_nested_too_deep_is_answered_in_words(
+    words: tuple[str, ...], run: Run, scene: Scene
+) -> None:
+    scene.start()
+    result = run(*words)
+    assert result.exit_code == Exit.USAGE
+    assert "nested too deep" in result.stderr
+
+
 def texts(command: click.Command) -> Iterator[click.Parameter]:
     """Return the parameters that take any text."""
     for each in command.params:

@@ -19,6 +19,7 @@ from holdfast.cli.lazy import HelpCommand, HelpGroup
 from holdfast.cli.main import SYNONYMS, cli
 from holdfast.core.errors import ConfigError, HeartbeatTooSlow, HoldfastError, KeyConflict
 from tests.cli.conftest import Run
+from tests.cli.scene import Scene
 from tests.support.absent import skip_because_absent
 from tests.support.until import PATIENCE_S
 
@@ -281,6 +282,22 @@ def test_a_command_without_a_stream_does_its_work_all_the_same(
         cli(["explain", "HF017"])
     getattr(sys, stream).close()
     assert ended.value.code == Exit.OK
+
+
+def test_a_command_without_a_stdin_reads_nothing_and_asks_nobody(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.start()
+    for words, code in (
+        (["jobs", "start", "mail.send", "-"], Exit.USAGE),
+        (["jobs", "cancel", "type:mail.*"], Exit.REFUSED),
+    ):
+        monkeypatch.setattr(sys, "stdin", None)
+        with pytest.raises(SystemExit) as ended:
+            cli(words)
+        sys.stdin.close()
+        assert ended.value.code == code
+        assert "error[HF" in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_a_command_quietly() -> None:

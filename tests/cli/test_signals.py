@@ -171,6 +171,11 @@ def test_a_dry_run_starts_nothing(run: Run, durable: DurableScene) -> None:
     assert "would start order with 1 record from before mail" in result.stderr
     assert len(durable.database.read(durable.store.chains.get([id]))) == 1
     assert run("jobs", "list", "-o", "id").stdout.split() == [id]
+    unknown = ("chains", "rerun", "0193a6f0-7c00-7000-8000-000000000000", "--from", "mail")
+    for more in ((), ("--dry-run",)):
+        refused = run(*unknown, *more)
+        assert refused.exit_code == Exit.NOT_FOUND
+        assert "HF060" in refused.stderr
 
 
 def test_functions_are_found_by_what_they_wait_for_and_by_a_step(

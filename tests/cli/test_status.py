@@ -159,3 +159,12 @@ def test_a_database_may_be_named_by_a_service(
     (tmp_path / "services").write_text(f"[shop]\n{lines}\n")
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
     assert run("status", "--url", "postgresql://?service=shop").exit_code == 0
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "1e300", "0.01"])
+def test_an_interval_that_cannot_be_waited_for_is_refused(
+    seconds: str, run: Run, scene: Scene
+) -> None:
+    refused = run("status", "--watch", "--interval", seconds)
+    assert refused.exit_code == Exit.USAGE
+    assert "invalid value for '--interval'" in refused.stderr

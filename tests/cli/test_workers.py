@@ -33,6 +33,15 @@ def test_a_list_tells_who_lives_drains_and_has_stopped(run: Run, scene: Scene) -
     assert "host:1" in table
 
 
+def test_a_list_that_is_cut_says_so(run: Run, scene: Scene) -> None:
+    for id in ("w-1", "w-2", "w-3"):
+        scene.worker("mail.send", id=id)
+    cut = run("workers", "list", "--limit", "2", "-o", "id")
+    assert len(cut.stdout.split()) == 2
+    assert "there are more than these 2" in cut.stderr
+    assert "there are more" not in run("workers", "list", "--limit", "3").stderr
+
+
 def test_a_worker_that_a_reaper_gave_up_did_not_stop(run: Run, scene: Scene) -> None:
     for id in ("w-1", "w-2"):
         scene.worker("mail.send", id=id)

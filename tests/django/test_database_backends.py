@@ -223,3 +223,12 @@ def test_a_task_whose_code_is_gone_waits_and_says_so(sqlite_project: Project) ->
         f"from shop.tasks import add\nanswer(add.get_result({id!r}).return_value)"
     )
     assert value == 1
+
+
+@pytest.mark.parametrize("words", [("--app=shop.nothing:app",), ("--app", "shop.nothing:app")])
+def test_a_command_takes_the_application_that_it_names(
+    words: tuple[str, ...], sqlite_project: Project
+) -> None:
+    refused = sqlite_project.try_to_manage("holdfast", "status", *words)
+    assert "module shop.nothing not found" in refused.stdout
+    assert refused.returncode == 2

@@ -210,3 +210,33 @@ def test_a_page_is_live_on_servers_that_can_stream(server: str, sqlite_project: 
             lines = stream.iter_lines()
             assert next(lines) == "retry: 2000"
             assert next(each for each in lines if each.startswith("event")) == "event: hint"
+
+
+def test_the_admin_finds_jobs_behind_an_engine_of_another_name(project: Project) -> None:
+    project.configure(
+        """
+        wrapped = DATABASES["default"]["ENGINE"]
+        DATABASES["default"]["ENGINE"] = "measured"
+        """
+    )
+    project.write("measured/__init__.py", "")
+    project.write(
+        "measured/base.py",
+        """
+        from importlib import import_module
+        from config import wrapped
+
+        class DatabaseWrapper(import_module(f"{wrapped}.base").DatabaseWrapper):
+            pass
+        """,
+    )
+    project.manage("migrate", "-v", "0")
+    found = project.evaluate(
+        """
+        from holdfast_django.models import JobRow
+        from tests.django.contract_tasks import echo
+        echo.enqueue(1)
+        answer([each.type for each in JobRow.rows.all()])
+        """
+    )
+    assert found == ["tests.django.contract_tasks.echo"]

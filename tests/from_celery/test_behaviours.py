@@ -97,6 +97,9 @@ CRONTABS: dict[str, dict[str, Any]] = {
     "every even day": {"minute": 0, "hour": 0, "day_of_month": "2-30/2"},
     "hours past midnight": {"minute": 15, "hour": "22-2"},
     "every other hour past midnight": {"minute": 15, "hour": "21-4/2"},
+    "minutes past the end of the hour": {"minute": "35-12"},
+    "minutes past the end of the hour by steps": {"minute": "57-43/2"},
+    "a range of one hour, with a step": {"minute": 0, "hour": "7-7/5"},
     "days past the end of the week": {"minute": 0, "hour": 6, "day_of_week": "fri-mon"},
     "months past the end of the year": {
         "minute": 0,

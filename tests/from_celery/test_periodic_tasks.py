@@ -136,7 +136,7 @@ def test_a_periodic_task_becomes_a_schedule_that_starts_its_task(
 def test_a_crontab_keeps_its_zone_and_its_hours_past_midnight(app: Celery, seen: list[Any]) -> None:
     import_tasks(app, {"name": "nights", "crontab": 1})
     found = add_schedules(app).get("nights")
-    assert (found.schedule, found.zone) == ("30 22,23,0,1,2 * * MON-FRI", "Europe/Warsaw")
+    assert (found.schedule, found.zone) == ("30 22-23,0-2 * * MON-FRI", "Europe/Warsaw")
 
 
 def test_queue_priority_and_expiry_are_kept(app: Celery, seen: list[Any]) -> None:

@@ -65,6 +65,35 @@ def test_a_queue_comes_from_the_call_the_decorator_or_a_route(app: Celery) -> No
     ]
 
 
+@pytest.mark.parametrize(
+    "routes",
+    [
+        {"video.*": "slow", "video.clip": "fast", "video.cli?": "none"},
+        ([("video.*", {"queue": "slow"}), ("video.clip", {"queue": "fast"})],),
+        [{"video.clip": "fast"}, {"video.*": "slow"}],
+    ],
+    ids=["mapping", "pairs", "mappings"],
+)
+def test_a_route_by_name_counts_before_patterns_as_in_celery(any_url: str, routes: Any) -> None:
+    with closing(Celery("shop", url=any_url)) as app:
+        app.conf.update(task_routes=routes)
+        app.migrate()
+        for name in ("video.clip", "video.cut", "video.clip.x"):
+            task(app, name).delay()
+        assert types(app) == ["fast:video.clip", "slow:video.cut", "slow:video.clip.x"]
+
+
+def test_a_route_may_be_a_pair_with_a_regular_expression(any_url: str) -> None:
+    """As in the guide to routing of Celery's documentation."""
+    with closing(Celery("shop", url=any_url)) as app:
+        media = (re.compile(r"(feed|image)\..*"), {"queue": "media"})
+        app.conf.task_routes = ([("video.*", {"queue": "video"}), media],)
+        app.migrate()
+        for name in ("video.clip", "feed.read"):
+            task(app, name).delay()
+        assert types(app) == ["video:video.clip", "media:feed.read"]
+
+
 def test_tasks_of_every_queue_run_and_a_chain_crosses_them(app: Celery, any_url: str) -> None:
     mail, plain = task(app, "send", queue="mail", rate_limit="100/s"), task(app, "plain")
     result = chain(plain.s("hello"), mail.s(), plain.s().set(queue="slow"))()

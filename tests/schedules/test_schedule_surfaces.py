@@ -66,6 +66,10 @@ def test_the_command_line_sets_shows_changes_and_deletes_schedules(url: str) -> 
     call(url, "set", "report:8", "report.send", "8", "--cron", "0 9 * * mon")
     assert "would" in call(url, "set", "x", "report.send", "--every", "1m", "--dry-run")
     assert len(call(url, "list", "-o", "json")) == 2
+    for move in ("pause", "delete"):
+        for more in ((), ("--dry-run",)):
+            assert "HF220" in call(url, move, "report:7", "report:9", *more, code=3)
+    assert [each["state"] for each in call(url, "list", "-o", "json")] == ["scheduled"] * 2
     call(url, "delete", "report:7", "report:8")
     assert call(url, "list", "-o", "json") == []
     assert "HF220" in call(url, "show", "report:7", code=3)

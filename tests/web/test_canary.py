@@ -9,6 +9,7 @@ from holdfast.core.records import NewProgress
 from holdfast.web.openapi import ROUTES
 from holdfast_dashboard.page_dispatch import ROUTES as PAGES
 from tests.cli.scene import Scene
+from tests.support.limited_scene import MAIL, LimitedScene
 from tests.web.conftest import Api
 
 CANARY = "hf_canary0canary1canary2canary3"
@@ -54,3 +55,18 @@ async def test_a_secret_is_shown_nowhere(
     for path in ("/api/v1/audit", "/audit"):
         assert CANARY not in (await api.call(role, "GET", path)).text
     assert CANARY not in caplog.text
+
+
+async def test_a_secret_in_the_reason_of_a_pause_is_shown_nowhere(api: Api, scene: Scene) -> None:
+    limited = LimitedScene(scene)
+    limited.declare(MAIL)
+    (waiting,) = limited.start(MAIL, "7")
+    pause = {"key": "7", "duration": "10m", "reason": f"until the token={CANARY} is renewed"}
+    path = "/api/v1/limits/mail.send/rest"
+    paused = await api.call(Role.OPERATOR, "POST", path, json=pause)
+    assert paused.status_code == 200, paused.text
+    assert CANARY not in paused.text
+    listed = await api.call(Role.VIEWER, "GET", "/api/v1/limits")
+    assert "until the token=" in listed.text
+    for path in ("/api/v1/limits", f"/api/v1/jobs/{waiting}", "/api/v1/audit", "/types/mail.send"):
+        assert CANARY not in (await api.call(Role.VIEWER, "GET", path)).text, path

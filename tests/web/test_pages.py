@@ -127,6 +127,18 @@ async def test_the_leases_of_a_worker_are_those_that_have_not_ended(api: Api, sc
         scene.finish(held.pop(), "complete")
 
 
+async def test_a_page_of_workers_that_is_cut_says_so(
+    api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for id in ("w-1", "w-2", "w-3"):
+        scene.worker("mail.send", id=id)
+    for shown, said in ((3, False), (2, True)):
+        monkeypatch.setattr("holdfast_dashboard.lists.SHOWN_WORKERS", shown)
+        page = (await api.call(Role.VIEWER, "GET", "/workers?all=yes")).text
+        assert page.count('<tr data-key="w-') == shown
+        assert ("holdfast workers list --all --limit 1000" in page) == said
+
+
 async def test_while_the_database_is_away_people_get_a_page_that_says_so(api: Api) -> None:
     api.app.bind("sqlite:////nowhere/at/all.db")
     for accept, media in (("text/html", "text/html"), ("*/*", "application/problem+json")):

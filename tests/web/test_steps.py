@@ -154,6 +154,13 @@ async def test_a_function_runs_again_from_a_step(api: Api, durable: DurableScene
     assert missing.json()["help"] == "did you mean mail?"
 
 
+async def test_data_of_a_signal_that_is_nested_too_deep_is_refused_in_words(api: Api) -> None:
+    form = {"move": "signal", "name": "approved", "data": "[" * 5_000}
+    refused = await api.call(None, "POST", "/signals", data=form, headers=SAME_SITE)
+    assert refused.status_code == 400
+    assert "the data is nested too deep" in refused.text
+
+
 async def test_the_page_sends_a_signal_and_runs_a_function_again(
     api: Api, durable: DurableScene
 ) -> None:

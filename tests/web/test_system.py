@@ -2,7 +2,9 @@
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import httpx
@@ -358,6 +360,40 @@ async def test_all_who_watch_share_one_ear_that_closes_with_the_last(api: Api) -
     async with broadcaster.subscribe():
         assert len(heard) == 2
     notifier.close()
+
+
+async def test_a_stream_that_is_cancelled_while_it_ends_still_closes_its_ear() -> None:
+    closed, thread_is_free = threading.Event(), threading.Event()
+
+    class Ear:
+        def close(self) -> None:
+            closed.set()
+
+    class Notifying(LocalNotifier):
+        def listen(self, on_hint: object) -> Ear:  # type: ignore[override]
+            return Ear()
+
+    notifier = Notifying()
+    broadcaster = Broadcaster(lambda: notifier)  # type: ignore[arg-type,return-value]
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    occupied = loop.run_in_executor(None, thread_is_free.wait, PATIENCE_S)
+
+    async def watch() -> None:
+        async with broadcaster.subscribe():
+            await asyncio.Event().wait()
+
+    watching = asyncio.create_task(watch())
+    await until(lambda: broadcaster.subscribers)
+    # As a server does whose client has left.
+    while not watching.done():
+        watching.cancel()
+        await asyncio.sleep(0)
+    thread_is_free.set()
+    assert await occupied
+    # The one thread does things in turn.
+    await loop.run_in_executor(None, notifier.close)
+    assert closed.is_set()
 
 
 async def test_a_stream_that_cannot_listen_is_not_counted_as_open() -> None:

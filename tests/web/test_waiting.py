@@ -8,9 +8,13 @@ import pytest
 from starlette.types import Message
 
 from holdfast.admin.access import Role
+from holdfast.app import Holdfast
 from holdfast.core.errors import ChainNotFound
 from holdfast.core.ids import uuid7_text
+from holdfast.settings import read_settings
 from holdfast.storage.id_generator import new_id
+from holdfast.web.app import create
+from holdfast.web.http_server import Server
 from tests.cli.scene import Scene
 from tests.support.until import PATIENCE_S, until
 from tests.web.conftest import Api, waiters
@@ -72,6 +76,23 @@ async def test_a_chain_that_is_not_there_is_not_found_however_old_its_id_is(api:
             assert (answer.status_code, answer.json()["code"]) == (404, "HF060")
         with pytest.raises(ChainNotFound):
             await api.app.aio.chains.wait(id, 1)
+
+
+async def test_a_server_that_stops_answers_those_who_wait_at_once(
+    app: Holdfast, scene: Scene
+) -> None:
+    id = scene.start()
+    served = create(app, settings=read_settings({}))
+    server = Server(served, "127.0.0.1", 0, is_embedded=True)
+    serving = asyncio.create_task(server.serve())
+    async with httpx.AsyncClient(base_url=str(await server.address()), timeout=PATIENCE_S) as web:
+        waiting = asyncio.create_task(web.get(wait_path(id, "60s")))
+        await until(lambda: waiters(app))
+        server.should_exit = True
+        answer = await waiting
+    await serving
+    assert (answer.status_code, answer.json()["state"]) == (202, "pending"), answer.text
+    assert answer.headers["Location"] == f"/api/v1/chains/{id}/wait"
 
 
 async def test_no_time_to_wait_is_still_time_to_look(api: Api, scene: Scene) -> None:

@@ -329,6 +329,14 @@ def _(shop: Shop) -> None:
     assert [each.options["countdown"] for each in made.tasks] == [1, 2, 3, 4]
 
 
+@behaviour("Canvas", "skew ends at its stop, which the last tasks share")
+def _(shop: Shop) -> None:
+    for stop, expected in ((3, [1, 2, 3, 3]), (2.5, [1, 2, 2, 2]), (0, [1, 2, 3, 4])):
+        made = shop.celery.group(shop.add.s(i, i) for i in range(4))
+        made.skew(start=1, stop=stop)
+        assert [each.options["countdown"] for each in made.tasks] == expected
+
+
 @behaviour("Canvas", "the body of a chord is not run when a task of the header fails")
 def _(shop: Shop) -> None:
     result = shop.celery.chord([shop.add.s(1, 1), shop.fail.s()])(shop.note.s())

@@ -281,13 +281,15 @@ class TaskGroup(Signature):
         return TaskChord(self, _canvas_of(other))
 
     def skew(self, start: float = 1.0, stop: float | None = None, step: float = 1.0) -> Self:
-        """Give each member a countdown: `start`, and `step` more for each, until `stop`; return the group."""
+        """Give each member a countdown: `start`, and `step` more for each, up to `stop`; return the group."""
         countdown = start
         for each in self._flat():
             if not isinstance(each, TaskSignature):
                 raise refuse("signature attribute", "set", "a canvas in a group")
-            each.set(countdown=countdown)
-            if stop is None or countdown + step < stop:
+            # As in Celery, where 0 is no end either.
+            is_beyond = bool(stop) and countdown > (stop or 0)
+            each.set(countdown=countdown - step if is_beyond else countdown)
+            if not is_beyond:
                 countdown += step
         return self
 

@@ -96,7 +96,9 @@ def _on_error(
 
 def _end(task: CeleryTask, request: TaskRequest, status: str, value: Any) -> None:
     id, args, kwargs = str(request.id), request.args, request.kwargs
-    _call_hook(task, task.after_return, status, value, id, args, kwargs, None)
+    # Celery calls it once the task has returned, and not after an attempt that is retried; the signal comes after each.
+    if status != "RETRY":
+        _call_hook(task, task.after_return, status, value, id, args, kwargs, None)
     task_postrun.send(
         task, task_id=id, task=task, args=args, kwargs=kwargs, retval=value, state=status
     )

@@ -75,7 +75,7 @@ def _parts(setting: Any) -> Iterator[PatternRoute | Router]:
     if setting is None:
         return
     if isinstance(setting, Mapping):
-        yield from setting.items()
+        yield from _names_first(setting.items())
     elif callable(setting):
         yield setting
     elif isinstance(setting, str):
@@ -83,17 +83,34 @@ def _parts(setting: Any) -> Iterator[PatternRoute | Router]:
             f"task_routes has a router by its name {setting[:60]!r}",
             help="pass the function itself",
         )
-    elif isinstance(setting, tuple) and len(setting) == 2 and isinstance(setting[0], str):
+    elif _is_pair(setting):
         yield (setting[0], setting[1])
+    elif all(map(_is_pair, setting)):
+        yield from _names_first(setting)
     else:
         for each in setting:
             yield from _parts(each)
 
 
+def _is_pair(setting: Any) -> bool:
+    is_pair = isinstance(setting, tuple) and len(setting) == 2
+    return is_pair and isinstance(setting[0], str | re.Pattern)
+
+
+def _names_first(routes: Iterable[PatternRoute]) -> list[PatternRoute]:
+    """Return the routes of a mapping as Celery looks at them: a task's own name counts before every pattern."""
+    return sorted(routes, key=lambda route: _is_pattern(route[0]))
+
+
+def _is_pattern(name: str | re.Pattern[str]) -> bool:
+    """Whether it is a pattern to Celery: a question mark or brackets alone make none."""
+    return isinstance(name, re.Pattern) or "*" in name
+
+
 def _matches(pattern: str | re.Pattern[str], task: str) -> bool:
     if isinstance(pattern, re.Pattern):
         return pattern.match(task) is not None
-    return fnmatch.fnmatchcase(task, pattern)
+    return fnmatch.fnmatchcase(task, pattern) if _is_pattern(pattern) else task == pattern
 
 
 def _queue_of(route: Any, where: str) -> str | None:

@@ -81,17 +81,29 @@ def _cron_field(value: CronField, low: int, size: int, names: Sequence[str] = ()
 
 
 def _without_wrap(part: str, low: int, size: int, names: Sequence[str]) -> str:
-    """Return a range that goes on from the beginning, such as 22-6, as its values: cron has no such range."""
+    """Return a range that goes on from the beginning, such as 22-6, as two: cron has no such range."""
     found = _RANGE.fullmatch(part)
     if found is None or not all(each.isdecimal() or each in names for each in found.group(1, 2)):
         return part
     first, last = (
         names.index(each) + low if each in names else int(each) for each in found.group(1, 2)
     )
-    if first <= last:
+    if first < last:
         return part
-    values = [*range(first, low + size), *range(low, last + 1)]
-    return ",".join(str(each) for each in values[:: int(found[3] or 1)])
+    if first == last:
+        # With a step, cron would take it for a range without an end.
+        return found[1]
+    step = int(found[3] or 1)
+    values = [*range(first, low + size), *range(low, last + 1)][::step]
+    before = [each for each in values if each >= first]
+    return ",".join(_span(each, step) for each in (before, values[len(before) :]) if each)
+
+
+def _span(values: Sequence[int], step: int) -> str:
+    """Write numbers that are so far apart."""
+    if len(values) == 1:
+        return str(values[0])
+    return f"{values[0]}-{values[-1]}{f'/{step}' if step > 1 else ''}"
 
 
 def cycle_timing(schedule: object) -> dict[str, Any]:

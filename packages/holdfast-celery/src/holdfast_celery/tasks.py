@@ -218,7 +218,7 @@ class CeleryTask:
     def after_return(
         self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: Any
     ) -> None:
-        """Do something after each of these; `status` is SUCCESS, FAILURE or RETRY."""
+        """Do something after an attempt that is not retried; `status` is SUCCESS or FAILURE."""
 
     def apply(
         self,

@@ -144,6 +144,8 @@ async def send_signal(context: PageContext) -> Response:
         raise InvalidOption(
             f"the data is not JSON: {error}", help='quote text, as in "yes"'
         ) from None
+    except RecursionError:
+        raise InvalidOption("the data is nested too deep") from None
     await context.service.signals.send(caller_with_reason(context, fields), name, key or None, data)
     return redirect_back(context, fields, "signal", subject=name)
 

@@ -43,6 +43,7 @@ async def move_dead_letters(context: PageContext) -> Response:
 
 
 PAGE_LENGTH = 100
+SHOWN_WORKERS = 100
 
 
 async def list_types(context: PageContext) -> Response:
@@ -78,9 +79,13 @@ async def move_type(context: PageContext) -> Response:
 async def list_workers(context: PageContext) -> Response:
     """Show active workers, or stopped ones too."""
     include_stopped = context.query.get("all") == "yes"
-    found = await context.service.workers.list(context.caller, include_stopped)
+    found = await context.service.workers.list(context.caller, include_stopped, SHOWN_WORKERS + 1)
     now = found[0].now if found else None
-    values = {"workers": [each.as_json() for each in found], "include_stopped": include_stopped}
+    values = {
+        "workers": [each.as_json() for each in found[:SHOWN_WORKERS]],
+        "cut": len(found) > SHOWN_WORKERS,
+        "include_stopped": include_stopped,
+    }
     return render_page(context, "workers.html", "Workers", "workers", values, now)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
-from django.db import models
+from django.db import connections, models
 
 from holdfast.settings import load_some
 from holdfast.storage.sql_loader import check_identifier
+from holdfast_django.application import database_alias
 from holdfast_django.permissions import PERMISSIONS
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ else:
 
 
 def _is_sqlite() -> bool:
-    alias = getattr(settings, "HOLDFAST_DATABASE", None) or "default"
-    return "sqlite" in settings.DATABASES.get(alias, {}).get("ENGINE", "sqlite")
+    # Engines have many names, of GIS and of wrappers that measure; the vendor is that of the database.
+    alias = database_alias()
+    return alias not in connections.settings or connections[alias].vendor != "postgresql"
 
 
 def _view() -> str:

@@ -214,7 +214,11 @@ def _add_change(name: str, done: str, text: str, example: str) -> None:
     def change_schedules(
         session: CliSession, names: tuple[str, ...], change: ChangeOptions
     ) -> None:
-        run = partial(getattr(_admin(session), name), session.caller(change.reason))
+        admin, caller = _admin(session), session.caller(change.reason)
+        for each in names:
+            # None is changed if there is one that does not exist.
+            session.run(admin.get(caller, each))
+        run = partial(getattr(admin, name), caller)
         listed = ", ".join(names)
         would = f"{name.removesuffix('_now')} {listed}"
         change_named(session, change, names, run, would=would, done=f"{listed}: {done}")

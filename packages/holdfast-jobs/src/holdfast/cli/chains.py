@@ -196,6 +196,7 @@ def rerun(session: CliSession, id: str, step: str, change: ChangeOptions) -> Non
 
     wanted = session.find_id("chain", id)
     if change.dry_run:
+        session.run(session.admin.chains.state(session.caller(), wanted))
         job, records = session.read(find_step(session.store, wanted, step))
         copied = pluralize(len(records), "record")
         print_info(f"would start {job.type} with {copied} from before {step}; nothing was started")

@@ -30,7 +30,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core import lifecycle
-from holdfast.core.errors import WrongState
+from holdfast.core.errors import CommandUsage, WrongState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +81,10 @@ def list_(
         page = session.run(session.admin.jobs.page(caller, text, limit, after))
         write_page("dead letters", page, JOB_COLUMNS, output, after)
         return
+    if after is not None:
+        raise CommandUsage(
+            "--after goes with a filter", help="groups are listed at once, see --limit"
+        )
     groups = session.run(session.admin.dead_letters.groups(caller, limit))
     write_records(groups.items, GROUP_COLUMNS, output, id="filter", empty="no dead letters")
     for each in groups.redrives:

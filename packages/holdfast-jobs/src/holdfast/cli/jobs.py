@@ -428,6 +428,8 @@ def _edit_field(value: Any, edit: str) -> Any:
         new = json.loads(text)
     except ValueError:
         new = text
+    except RecursionError:
+        raise CommandUsage(f"{edit[:40]!r} is nested too deep") from None
     return _with_field({} if value is None else value, name.split("."), new, edit)
 
 
@@ -469,7 +471,11 @@ def _sentence(chain: Chain, dry_run: bool, debounced: bool) -> str:
 def read_json(text: str, what: str = "input") -> Any:
     """Read JSON from an argument, @FILE or - for stdin. Raises: CommandUsage."""
     if text == "-":
-        text = sys.stdin.read()
+        try:
+            # JSON is UTF-8, whatever the locale's encoding is.
+            text = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError:
+            raise CommandUsage(f"cannot read the {what} from stdin: it is not UTF-8") from None
     elif text.startswith("@"):
         try:
             text = Path(text[1:]).read_text(encoding="utf-8")
@@ -482,6 +488,8 @@ def read_json(text: str, what: str = "input") -> Any:
         raise CommandUsage(
             f"the {what} is not JSON: {error}", help="""quote it for the shell, as in '{"id": 1}'"""
         ) from None
+    except RecursionError:
+        raise CommandUsage(f"the {what} is nested too deep") from None
 
 
 def _require_known_type(session: CliSession, type: str) -> None:

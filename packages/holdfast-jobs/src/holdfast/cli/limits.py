@@ -121,13 +121,14 @@ def set_(
     It applies from the next claim. Running jobs are not interrupted.
     """
     from holdfast.admin.limits import read_change
-    from holdfast.commands.limits import LimitTarget
+    from holdfast.commands.limits import LimitTarget, find_limit
 
     if limit is None and rate is None:
         raise CommandUsage("nothing to set", help="set --limit N or --rate N/PERIOD")
     wanted = read_change(limit, rate)
     target = LimitTarget(type, key, scope)
-    target.check()
+    if change.dry_run:
+        session.read(find_limit(session.store, target))
     run = partial(session.admin.limits.set, session.caller(change.reason), target, wanted)
     words = f"set {type if key is None else f'{type} {key}'}"
     change_named(session, change, [type], lambda _: run(), would=words, done=words, field="type")
@@ -153,7 +154,7 @@ def rest(
 
     Running jobs are not interrupted. To stop all of a type, use `holdfast types pause`.
     """
-    from holdfast.commands.limits import LimitTarget
+    from holdfast.commands.limits import LimitTarget, find_rest
     from holdfast.core.duration import milliseconds
 
     ms = milliseconds(duration)
@@ -161,5 +162,7 @@ def rest(
     would = f"pause {named} for {duration}"
     done = f"paused {named} for {duration}" if ms else f"resumed {named}"
     target = LimitTarget(type, key)
+    if change.dry_run:
+        session.read(find_rest(session.store, target, ms))
     run = partial(session.admin.limits.rest, session.caller(change.reason), target, ms)
     change_named(session, change, [type], lambda _: run(), would=would, done=done, field="type")

@@ -39,7 +39,7 @@ class Root(LazyGroup):
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
-        _make_streams_writable()
+        _make_streams_usable()
         code = _run_to_exit_code(run)
         for stream in (sys.stdout, sys.stderr):
             _discard_if_unwritable(stream)
@@ -76,8 +76,10 @@ def _extras() -> list[str]:
     return []
 
 
-def _make_streams_writable() -> None:
-    """Escape what the locale cannot encode, and discard what has no stream."""
+def _make_streams_usable() -> None:
+    """Escape what the locale cannot encode, and discard what has no stream; a stdin that was closed is empty."""
+    if sys.stdin is None:
+        sys.stdin = TextIOWrapper(FileIO(os.devnull))
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

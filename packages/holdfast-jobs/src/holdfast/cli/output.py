@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import sys
@@ -30,6 +31,7 @@ FORMATS: tuple[Format, ...] = ("table", "json", "ndjson", "id")
 
 _GAP = "  "
 _LEAST_WIDTH = 6
+_MAX_INTERVAL_S = 86_400
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 output_option = click.option(
@@ -292,9 +294,19 @@ after_option = click.option(
 )
 
 
+class _Seconds(click.FloatRange):
+    """A number within a range; click takes nan for one that is within each."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return found
+
+
 def interval_option(least: float) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Give a command `--interval`, the seconds between two reads."""
-    allowed = click.FloatRange(min=least)
+    allowed = _Seconds(least, _MAX_INTERVAL_S)
     return click.option(
         "--interval", type=allowed, default=1.0, show_default=True, help="Seconds between updates."
     )

@@ -60,9 +60,12 @@ def workers() -> None:
 @with_database
 def list_(session: CliSession, everyone: bool, limit: int, output: Format) -> None:
     """List workers, newest first."""
-    found = session.run(session.admin.workers.list(session.caller(), everyone, limit))
-    rows = [worker_record(each) if output == "table" else each.as_json() for each in found]
+    found = session.run(session.admin.workers.list(session.caller(), everyone, limit + 1))
+    shown = found[:limit]
+    rows = [worker_record(each) if output == "table" else each.as_json() for each in shown]
     write_records(rows, WORKER_COLUMNS, output, empty="no live workers")
+    if len(found) > limit:
+        print_info(f"there are more than these {limit}; show them with a higher --limit")
 
 
 def worker_record(facts: WorkerFacts) -> dict[str, Any]:

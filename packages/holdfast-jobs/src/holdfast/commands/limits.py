@@ -24,6 +24,7 @@ from holdfast.core.partitions import (
     split_partition,
     unused_partition,
 )
+from holdfast.core.redaction import clean_text
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.observe.metrics import LimitGauges
 from holdfast.storage.operation import Op
@@ -132,11 +133,8 @@ def set_limit(
     store: Store, target: LimitTarget, change: LimitChange, by: str | None
 ) -> Op[Change[LimitSetting]]:
     """Set numbers of a limit in the whole fleet. Raises: UnknownJobType, InvalidOption."""
-    target.check()
     change.check()
-    if target.key == "":
-        raise InvalidOption("jobs without a key have no limit", help="name a key")
-    id = yield from _partition_of(store, target)
+    id = yield from find_limit(store, target)
     before = yield from _setting(store, target.owner, id)
     allowed = _merge(before.allowed, change.allowed)
     rate = _merge(before.rate, change.rate)
@@ -153,6 +151,24 @@ def rest_limit(
     store: Store, target: LimitTarget, ms: int, reason: str | None, by: str | None
 ) -> Op[Change[LimitSetting]]:
     """Let nothing of a key start in the fleet for so long; 0 ends that. Raises: UnknownJobType, InvalidOption."""
+    id = yield from find_rest(store, target, ms)
+    before = yield from _setting(store, target.owner, id)
+    # It is shown to whoever sees a job that waits for the key, and is in the audit with the setting.
+    told = clean_text(reason) if reason else None
+    yield from store.limits.rest(id, ms, told, by)
+    return (yield from _setting_change(store, target.owner, id, before))
+
+
+def find_limit(store: Store, target: LimitTarget) -> Op[str]:
+    """Return the partition whose numbers are set. Raises: UnknownJobType, InvalidOption."""
+    target.check()
+    if target.key == "":
+        raise InvalidOption("jobs without a key have no limit", help="name a key")
+    return (yield from _partition_of(store, target))
+
+
+def find_rest(store: Store, target: LimitTarget, ms: int) -> Op[str]:
+    """Return the partition that is paused for so long. Raises: UnknownJobType, InvalidOption."""
     target.check()
     if not 0 <= ms <= MAX_WAIT_MS:
         raise InvalidOption("a key cannot be paused for longer than 31 days")
@@ -161,10 +177,7 @@ def rest_limit(
             f"name the key of {target.owner} to pause",
             help=f"for all keys: `holdfast types pause {target.owner}`",
         )
-    id = yield from _partition_of(store, target)
-    before = yield from _setting(store, target.owner, id)
-    yield from store.limits.rest(id, ms, reason, by)
-    return (yield from _setting_change(store, target.owner, id, before))
+    return (yield from _partition_of(store, target))
 
 
 def _merge(before: int | None, given: int | None) -> int | None:

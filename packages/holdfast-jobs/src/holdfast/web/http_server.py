@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 
 from holdfast.core.errors import ConfigError
 from holdfast.web.app import create_probes
-from holdfast.web.disconnect import SIGNALS
+from holdfast.web.disconnect import SIGNALS, stop_event
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -68,9 +68,15 @@ class Server(uvicorn.Server):
             self._listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn."""
-        await self._served.state.site.broadcaster.close()
-        await super().shutdown(sockets)
+        """See uvicorn, which waits for open requests: those that wait for a chain are answered now."""
+        stopping = stop_event()
+        stopping.set()
+        try:
+            await self._served.state.site.broadcaster.close()
+            await super().shutdown(sockets)
+        finally:
+            # The loop of one that is embedded goes on.
+            stopping.clear()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

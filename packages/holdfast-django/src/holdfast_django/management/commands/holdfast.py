@@ -78,6 +78,7 @@ def _with_app(arguments: list[str]) -> list[str]:
             break
         command = command.get_command(context, each)
     options = () if command is None else [name for param in command.params for name in param.opts]
-    if "--app" not in options or "--app" in arguments:
+    is_named = any(each == "--app" or each.startswith("--app=") for each in arguments)
+    if "--app" not in options or is_named:
         return arguments
     return [*arguments, "--app", SPEC]

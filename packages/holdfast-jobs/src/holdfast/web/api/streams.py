@@ -145,7 +145,8 @@ class Broadcaster:
     async def _stop_listening(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
-            await asyncio.to_thread(listener.close)
+            # The stream of a client that left is cancelled again in every turn, also while it ends.
+            await asyncio.shield(asyncio.to_thread(listener.close))
 
 
 class StreamLimit:
