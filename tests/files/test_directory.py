@@ -23,7 +23,7 @@ from holdfast_files.errors import (
     ObjectExists,
     ObjectNotFound,
 )
-from holdfast_files.folders import NEW_S
+from holdfast_files.folders import NEW_S, names_in
 from tests.files import crashing
 from tests.support.warm_python import LIBRARIES
 
@@ -167,10 +167,8 @@ def test_a_checksum_that_a_writer_removes_while_it_is_read_hides_no_other(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = files.put(KEY, PDF, "application/x-own")
-    before = directory.names_in
-
     def with_removed(folder: int) -> list[str]:
-        return ["0" * 64, *before(folder)]
+        return ["0" * 64, *names_in(folder)]
 
     monkeypatch.setattr(directory, "names_in", with_removed)
     assert files.head(KEY) == stored

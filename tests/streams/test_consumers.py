@@ -213,9 +213,9 @@ async def test_an_event_whose_transaction_cannot_commit_is_parked_alone(
         for each in events:
             scene.insert(tx, each)
         if any(each.data["n"] < 0 for each in events):
-            for each in statements:
+            for statement in statements:
                 with suppress(psycopg.errors.DivisionByZero):
-                    tx.execute(each)
+                    tx.execute(statement)
 
     await check_parked_alone(scene)
 

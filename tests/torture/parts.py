@@ -2,8 +2,8 @@
 
 Campaigns of faults come one after the other, because each measures recoveries: 38 minutes of faults, and some to start
 and to drain. One fills a disk, in a mount namespace of its own, and is left out where none can be mounted. Seeds of the
-simulation take what is left of the processors, and end shortly before the hour, however many they are by then: `figures`
-says what is missing.
+simulation take what is left of the processors, and end shortly before the hour, however many they are by then:
+`figures` says what is missing.
 
 A minute of the campaign on PostgreSQL takes 40 to 50 s of processor time, so that they take half an hour of the
 two hours that two processors have in one; a seed takes 0.12 s. Tests that take long would leave too little to the
@@ -39,7 +39,7 @@ LARGER = (
 )
 SEEDS = 50_000
 SEEDS_S = 3_400.0
-"""With what the planted defects take after them, an hour. By then the campaigns are over, so that they take half as long."""
+"""With what the planted defects take after them, an hour: they take half as long once the campaigns are over."""
 SHORTEST_S = 20.0
 
 
