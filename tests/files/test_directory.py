@@ -167,6 +167,8 @@ def test_a_checksum_that_a_writer_removes_while_it_is_read_hides_no_other(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = files.put(KEY, PDF, "application/x-own")
+
+    def with_removed(folder: int) -> list[str]:
         return ["0" * 64, *names_in(folder)]
 
     monkeypatch.setattr(directory, "names_in", with_removed)
