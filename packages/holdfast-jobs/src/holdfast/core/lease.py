@@ -14,7 +14,7 @@ MAX_HEARTBEAT_MS = 15_000
 MAX_SHUTDOWN_MS = 30_000
 MAX_REAPER_INTERVAL_MS = 10_000
 SHORTEST_LEASE_MS = 100
-LONGEST_LEASE_MS = 24 * 86_400_000
+MAX_LEASE_MS = 24 * 86_400_000
 """What a column of PostgreSQL holds, rounded down; a dead worker's jobs wait for so long."""
 
 TIMEOUT_IN_LEASES = 3
@@ -40,10 +40,10 @@ class Lease:
                 f"a lease of {format_duration(duration_ms)} is too short to be renewed",
                 help=f"set at least {SHORTEST_LEASE_MS}ms; 30s to 120s are usual",
             )
-        if duration_ms > LONGEST_LEASE_MS:
+        if duration_ms > MAX_LEASE_MS:
             raise ConfigError(
                 f"a lease of {format_duration(duration_ms)} is too long",
-                help=f"set at most {format_duration(LONGEST_LEASE_MS)}; it is renewed for as long as a handler runs",
+                help=f"set at most {format_duration(MAX_LEASE_MS)}; it is renewed for as long as a handler runs",
             )
         heartbeat_ms = default_heartbeat_ms(duration_ms)
         if heartbeat is not None:
