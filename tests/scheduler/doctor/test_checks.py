@@ -256,6 +256,20 @@ async def test_autovacuum_that_is_off_for_a_table_is_found_however_it_was_writte
     assert (await _found(database))["autovacuum"].verdict == "ok"
 
 
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+async def test_what_fixes_something_names_the_schema_that_the_application_has(
+    database: Database, postgres_url: str, execute: Execute
+) -> None:
+    own = PostgresDatabase(postgres_url, schema="jobs")
+    own.migrate()
+    execute("alter table jobs.queue set (autovacuum_enabled = false)")
+    found = (await _found(own))["autovacuum"]
+    assert found.fix == 'alter table "jobs".queue reset (autovacuum_enabled);'
+    execute(found.fix)
+    assert (await _found(own))["autovacuum"].verdict == "ok"
+    await own.close_async()
+
+
 async def _finish(
     database: Database, type: str, kind: FinishKind, error: str | None = None
 ) -> None:

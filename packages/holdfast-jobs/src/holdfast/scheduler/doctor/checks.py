@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.commands.retention import ages_of, read_progress
@@ -140,7 +141,9 @@ async def _check_database(
     if target is None:
         return [warning("server", "not checked", *_NO_SERVER_CHECKS)]
     check: CheckServer = import_name(target)
-    return check(server, settings, await database.is_pooled(), workers)
+    # What fixes something names the schema that was looked at, which the application may have instead of the settings.
+    own = replace(settings, holdfast=replace(settings.holdfast, schema=database.schema))
+    return check(server, own, await database.is_pooled(), workers)
 
 
 _NO_SERVER_CHECKS = (
