@@ -74,43 +74,11 @@ _NAMES = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "Aborted",
-    "AttemptInfo",
-    "Busy",
-    "Cancel",
-    "Chain",
-    "ChildFailed",
-    "CompletedChain",
-    "Continue",
-    "CycleRun",
-    "Fair",
-    "Holdfast",
-    "HoldfastError",
-    "Job",
-    "JobInfo",
-    "Keep",
-    "Lease",
-    "Limit",
-    "Ordered",
-    "Page",
-    "Permanent",
-    "Rate",
-    "Retry",
-    "RunInfo",
-    "Seal",
-    "Sealed",
-    "Sealer",
-    "Shard",
-    "SignalTimeout",
-    "Snooze",
-    "Start",
-    "StepFailed",
-    "SyncJob",
-    "__version__",
-    "current_step",
-    "errors",
-    "from_env",
-]
+    "Aborted", "AttemptInfo", "Busy", "Cancel", "Chain", "ChildFailed", "CompletedChain", "Continue", "CycleRun",
+    "Fair", "Holdfast", "HoldfastError", "Job", "JobInfo", "Keep", "Lease", "Limit", "Ordered", "Page", "Permanent",
+    "Rate", "Retry", "RunInfo", "Seal", "Sealed", "Sealer", "Shard", "SignalTimeout", "Snooze", "Start",
+    "StepFailed", "SyncJob", "__version__", "current_step", "errors", "from_env",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

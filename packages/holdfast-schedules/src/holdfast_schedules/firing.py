@@ -93,7 +93,7 @@ def fire_due(
     new = yield from SCHEDULES.decide([slot for plan in plans for slot in plan.slots])
     requests = [each for plan in plans for each in plan.requests_among(new)]
     started = (yield from start_chains(store, requests)) if requests else []
-    yield from SCHEDULES.move([plan.moved(new) for plan in plans])
+    yield from SCHEDULES.move([plan.make_move(new) for plan in plans])
     fired = _count(plans, new)
     return _change(fired, started, has_observers)
 
@@ -171,7 +171,7 @@ class SlotPlan:
             missed = _latest(schedule)
             self.slots.append(DecidedSlot(schedule.name, missed, "missed", False, None, None))
 
-    def moved(self, new: set[tuple[str, Instant]]) -> MovedSchedule:
+    def make_move(self, new: set[tuple[str, Instant]]) -> MovedSchedule:
         """Return where the schedule goes on; its last job stays where none of its slots is new."""
         last, own = self.slots[-1], self.schedule
         jobs = [each.job.id for each in self.requests_among(new)]

@@ -31,28 +31,8 @@ from holdfast.settings.rules import (
 )
 
 __all__ = [
-    "GROUPS",
-    "FilesUrl",
-    "HttpUrl",
-    "Integer",
-    "Secret",
-    "Settings",
-    "SettingsFile",
-    "Variable",
-    "check_leases",
-    "effective",
-    "effective_options",
-    "event_retry",
-    "from_env",
-    "job_retry",
-    "load_settings",
-    "load_some",
-    "milliseconds",
-    "parse_variable",
-    "read_settings",
-    "setting",
-    "timing_if_set",
-    "timings_under",
-    "unknown_variables",
-    "variables_of",
-]
+    "GROUPS", "FilesUrl", "HttpUrl", "Integer", "Secret", "Settings", "SettingsFile", "Variable", "check_leases",
+    "effective", "effective_options", "event_retry", "from_env", "job_retry", "load_settings", "load_some",
+    "milliseconds", "parse_variable", "read_settings", "setting", "timing_if_set", "timings_under",
+    "unknown_variables", "variables_of",
+]  # fmt: skip
