@@ -17,7 +17,7 @@ class StreamSettings:
     keep_hours: int = setting(
         Integer(1, 24 * 366),
         24,
-        "Hours that events stay in the log after all readers have passed them.",
+        "Hours that events stay in the log after they were published; always until all readers have passed them.",
     )
     partition_hours: int = setting(
         Integer(1, 24 * 31),
