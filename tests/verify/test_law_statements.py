@@ -153,12 +153,15 @@ def test_a_claimed_job_is_held_by_a_lease(rows: Evidence) -> None:
 
 
 def test_no_fence_is_beyond_that_of_its_job(rows: Evidence) -> None:
-    fences = {1: 5, 2: 5, 4: 8, 5: 4}
+    fences = {1: 5, 2: 5, 4: 8, 5: 4, 7: 5, 8: 5}
     rows.plant("queue", *(live(number, fence=fence) for number, fence in fences.items()))
     rows.plant("outcome", ended(3, fence=3), ended(5, fence=9), ended(6, fence=2))
     rows.plant("attempt", attempt(5, 6), attempt(4, 1), attempt(4, 9), attempt(2, 6))
     rows.plant("attempt", attempt(1, 5), attempt(6, 2))
     rows.plant("step", step(3, fence=7), step(3, "other", fence=1), step(6, fence=2))
+    for number, fence in ((7, 6), (8, 5)):
+        said = {"fence": fence, "fraction": 0.5, "note": "", "at": NOW}
+        rows.plant("progress", {"job_id": id_of(number), **said})
     text = "a row of {} has the fence {}, the job {}"
     rows.check(
         "fences_grow",
@@ -167,6 +170,7 @@ def test_no_fence_is_beyond_that_of_its_job(rows: Evidence) -> None:
             (3, text.format("step", 7, 3)),
             (4, text.format("attempt", 9, 8)),
             (5, text.format("attempt", 6, 4)),
+            (7, text.format("progress", 6, 5)),
         ],
     )
 
