@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.commands.retention import FIRST_ID
-from tests.support.job_rows import NOW, SECOND, job, lease, live, step
+from tests.support.job_rows import NOW, SECOND, attempt, job, lease, live, step
 from tests.support.tables import Planted
 
 LATER = NOW + 5 * SECOND
@@ -65,7 +65,7 @@ def test_what_a_clock_that_ran_ahead_has_dated_is_due_where_it_waits(rows: Plant
         live(2, **gated, ordered=False),
         live(3, **gated, ordered=True, rests_until=ahead),
         live(4, **gated, ordered=True, rests_until=NOW - 1),
-        live(5, available_at=None, gate="part#b", gate_at=NOW - 5, ordered=False),
+        live(5, available_at=None, gate="part#b", gate_at=LATER, ordered=False),
         live(6, 96, available_at=None, gate="part#c", gate_at=ahead, ordered=False),
     )
     page = rows.run(rows.app.database.store.leases.heal_queue(FIRST_ID, NOW))
@@ -75,12 +75,24 @@ def test_what_a_clock_that_ran_ahead_has_dated_is_due_where_it_waits(rows: Plant
         2: (None, NOW, None),
         3: (None, NOW, NOW),
         4: (None, NOW, NOW - 1),
-        5: (None, NOW - 5, None),
+        5: (None, LATER, None),
         6: (None, ahead, None),
     }
     if rows.is_postgres:
         polled = {gate: row["since"] for (gate,), row in rows.rows("wakeup", "gate").items()}
-        assert polled == {"part#a": NOW, "part#b": NOW - 5}
+        assert polled == {"part#a": NOW, "part#b": LATER}
+
+
+def test_a_job_that_was_put_off_waits_as_long_from_now_whatever_its_earlier_attempt_was(
+    rows: Planted,
+) -> None:
+    ahead = NOW + 3_600 * SECOND
+    rows.plant("job", job(1))
+    # Its fence tells when it was claimed.
+    rows.plant("queue", live(1, fence=ahead // 1_000, available_at=ahead + SECOND))
+    rows.plant("attempt", attempt(1, 5))
+    assert rows.run(rows.app.database.store.leases.heal_queue(FIRST_ID, NOW)).healed == 1
+    assert times(rows) == {1: (NOW + SECOND, None, None)}
 
 
 def test_only_an_open_wait_that_a_clock_that_ran_ahead_began_begins_again(rows: Planted) -> None:
