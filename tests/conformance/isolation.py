@@ -161,6 +161,19 @@ class LockedReapConformance(Conformance):
         assert [each.id for each in (await fixture.reap()).reaped] == [jobs[1].id]
         assert await fixture.run(fixture.store.leases.page(10)) == []
 
+    async def test_locked_rows_of_two_leases_stay_each_with_its_own(
+        self, fixture: StoreFixture
+    ) -> None:
+        jobs = [await fixture.start_running(type) for type in ("a", "b")]
+        fixture.pass_time(ms=LEASE_MS)
+        transaction = await fixture.harness.begin()
+        await transaction.run(fixture.store.jobs.lock([job.id for job in jobs]))
+        assert (await fixture.reap()).reaped == []
+        leases = await fixture.run(fixture.store.leases.page(10))
+        assert {each.token: each.jobs for each in leases} == {job.token: 1 for job in jobs}
+        await transaction.rollback()
+        assert {each.id for each in (await fixture.reap()).reaped} == {job.id for job in jobs}
+
     async def test_a_job_that_its_holder_ends_meanwhile_is_not_reaped(
         self, fixture: StoreFixture
     ) -> None:

@@ -82,12 +82,17 @@ class ReapingConformance(Conformance):
         )
         assert attempt.error == f"WorkerDied: the lease of {WORKER} ended 0 ms ago"
 
-    async def test_a_crash_that_was_noticed_late_says_so(self, fixture: StoreFixture) -> None:
+    @pytest.mark.parametrize(
+        ("late_ms", "said"), [(999, "999 ms"), (1_000, "1.0 s"), (1_500, "1.5 s")]
+    )
+    async def test_a_crash_that_was_noticed_late_says_so(
+        self, fixture: StoreFixture, late_ms: int, said: str
+    ) -> None:
         job = await fixture.start_running()
-        fixture.pass_time(ms=LEASE_MS + 1_500)
+        fixture.pass_time(ms=LEASE_MS + late_ms)
         await fixture.reap()
         (attempt,) = await fixture.attempts(job.id)
-        assert attempt.error == f"WorkerDied: the lease of {WORKER} ended 1.5 s ago"
+        assert attempt.error == f"WorkerDied: the lease of {WORKER} ended {said} ago"
 
     async def test_a_job_keeps_its_place_when_its_worker_dies_for_the_first_time(
         self, fixture: StoreFixture
@@ -223,14 +228,14 @@ class ReapedForGoodConformance(Conformance):
     async def test_the_jobs_own_number_of_attempts_wins_over_its_types(
         self, fixture: StoreFixture
     ) -> None:
-        await fixture.start_all(
-            [fixture.job("a", max_attempts=1), fixture.job("b", max_attempts=2)]
-        )
-        await fixture.claim("a", max_attempts=25)
-        await fixture.claim("b", max_attempts=1)
+        own = {"a": 1, "b": 2, "c": 0, "d": 1}
+        await fixture.start_all([fixture.job(each, max_attempts=own[each]) for each in own])
+        for type, attempts in {"a": 25, "b": 1, "c": 1, "d": 0}.items():
+            await fixture.claim(type, max_attempts=attempts)
         fixture.pass_time(ms=LEASE_MS)
         page = await fixture.reap()
-        assert {each.type: each.state for each in page.reaped} == {"a": "failed", "b": "pending"}
+        states = {"a": "failed", "b": "pending", "c": "pending", "d": "failed"}
+        assert {each.type: each.state for each in page.reaped} == states
 
     async def test_zero_attempts_means_without_end(self, fixture: StoreFixture) -> None:
         await fixture.start_running(max_attempts=0)

@@ -44,13 +44,15 @@ EXTENSIONS = {
 SUITES = {
     "sqlite": (
         "tests/contract/test_stores.py", "tests/contract/test_limit_steps.py", "tests/contract/test_fan_in.py",
-        "tests/storage/sqlite", "tests/storage/test_store.py", "tests/steps", "tests/leases", "tests/commands",
-        "tests/client", "tests/scheduler", "tests/worker", "tests/admin", *EXTENSIONS.values(),
+        "tests/contract/test_reaped_rows.py", "tests/storage/sqlite", "tests/storage/test_store.py", "tests/steps",
+        "tests/leases", "tests/commands", "tests/client", "tests/scheduler", "tests/worker", "tests/admin",
+        *EXTENSIONS.values(),
     ),
     "postgres": (
         "tests/contract/test_stores.py", "tests/contract/test_interleavings.py", "tests/contract/test_row_locks.py",
         "tests/contract/test_postgres_isolation.py", "tests/contract/test_postgres_stale_claims.py",
         "tests/contract/test_postgres_steps.py", "tests/contract/test_fan_in.py", "tests/contract/test_limit_steps.py",
+        "tests/contract/test_postgres_evictions.py", "tests/contract/test_reaped_rows.py",
         "tests/storage/test_fences.py", "tests/steps", "tests/leases", *EXTENSIONS.values(),
     ),
 }  # fmt: skip

@@ -145,7 +145,8 @@ def test_names_that_begin_alike_are_found(plan: Plan, within: bool) -> None:
     text, more = ("schedule_near_within", IN_ACME) if within else ("schedule_near", {})
     found = plan.run(fetch_column(text, name="reports", **more))
     assert found == [*([] if within else ["repair"]), "report-a", "report-b"]
-    plan.plant(*(schedule(f"sum-{number:03}") for number in range(101)))
+    # Not in their order, in which a table without one would return them.
+    plan.plant(*(schedule(f"sum-{number:03}") for number in reversed(range(101))))
     found = plan.run(fetch_column(text, name="summary", **more))
     assert found == [f"sum-{number:03}" for number in range(100)]
 

@@ -25,7 +25,7 @@ IMPATIENT = "?options=-c%20lock_timeout%3D200ms"
 WAITING = (
     "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 )
-_INSTANTS = ("at", "blocked_since", "slot", "last_slot")
+_INSTANTS = ("at", "blocked_since", "slot", "last_slot", "rests_until", "until")
 
 
 def id_of(number: int) -> str:

@@ -26,13 +26,13 @@ class Evidence(Planted):
         none: Any = [] if self.is_postgres else "[]"
         self.plant("lease", *(row | {"job_ids": none} for row in rows))
 
-    def gate(self, id: str, *holders: int) -> None:
-        """A partition that has let these jobs in; its round before let none in."""
+    def gate(self, id: str, *holders: int, before: tuple[int, ...] = ()) -> None:
+        """A partition that has let these jobs in, and others in the round before."""
         ids = [id_of(each) for each in holders]
         if self.is_postgres:
             turns: list[Row] = [
                 {"turn": 0},
-                {"turn": 1, "holders": []},
+                {"turn": 1, "holders": [id_of(each) for each in before]},
                 {"turn": 2, "holders": ids},
             ]
             self.plant("gate", *({"id": id} | turn for turn in turns))
@@ -153,12 +153,15 @@ def test_a_claimed_job_is_held_by_a_lease(rows: Evidence) -> None:
 
 
 def test_no_fence_is_beyond_that_of_its_job(rows: Evidence) -> None:
-    fences = {1: 5, 2: 5, 4: 8, 5: 4}
+    fences = {1: 5, 2: 5, 4: 8, 5: 4, 7: 5, 8: 5}
     rows.plant("queue", *(live(number, fence=fence) for number, fence in fences.items()))
     rows.plant("outcome", ended(3, fence=3), ended(5, fence=9), ended(6, fence=2))
     rows.plant("attempt", attempt(5, 6), attempt(4, 1), attempt(4, 9), attempt(2, 6))
     rows.plant("attempt", attempt(1, 5), attempt(6, 2))
     rows.plant("step", step(3, fence=7), step(3, "other", fence=1), step(6, fence=2))
+    for number, fence in ((7, 6), (8, 5)):
+        said = {"fence": fence, "fraction": 0.5, "note": "", "at": NOW}
+        rows.plant("progress", {"job_id": id_of(number), **said})
     text = "a row of {} has the fence {}, the job {}"
     rows.check(
         "fences_grow",
@@ -167,6 +170,7 @@ def test_no_fence_is_beyond_that_of_its_job(rows: Evidence) -> None:
             (3, text.format("step", 7, 3)),
             (4, text.format("attempt", 9, 8)),
             (5, text.format("attempt", 6, 4)),
+            (7, text.format("progress", 6, 5)),
         ],
     )
 
@@ -234,6 +238,7 @@ def test_the_counts_of_a_type_are_those_of_its_rows(rows: Evidence) -> None:
     rows.plant("queue", *(live(number, type="right") for number in range(1, 6)))
     rows.plant("outcome", *(ended(number, "failed", type="right") for number in (6, 7)))
     rows.plant("outcome", ended(8, type="right"))
+    tally("e", started=1, cancelled=1)
     tally("d", started=2, completed=1, cancelled=1)
     tally("c", started=1, failed=1)
     tally("b", started=1)
@@ -250,6 +255,7 @@ def test_the_counts_of_a_type_are_those_of_its_rows(rows: Evidence) -> None:
                 "d",
                 "the tally says 1 completed and the rows 0, the tally says 1 cancelled and the rows 0",
             ),
+            ("e", "the tally says 1 cancelled and the rows 0"),
         ],
     )
 
@@ -275,6 +281,10 @@ def test_a_key_that_deduplicates_has_a_chain(rows: Evidence) -> None:
 def test_no_reader_is_beyond_the_end_of_its_line(rows: Evidence) -> None:
     for line in range(16):
         rows.head(line, 4 if line == 2 else 0)
+    if rows.is_postgres:
+        # The log of another schema, which begins where it pleases.
+        for text in ("create schema other", "create sequence other.log_line_2"):
+            rows.execute(text, "")
     for reader, line, position in (("z", 3, 1), ("a", 2, 5), ("a", 1, 9), ("m", 2, 4), ("m", 1, 0)):
         rows.plant("log_position", {"reader": reader, "line": line, "position": position})
     rows.check(
@@ -316,11 +326,18 @@ def test_a_claimed_job_is_among_those_that_its_partitions_let_in(rows: Evidence)
     claimed(rows, 8, gate="part#")
     rows.plant("job", job(7))
     rows.plant("queue", live(7, gate="part#a"))
-    rows.gate("part#a", 1)
+    rows.gate("part#a", 1, before=(1, 2))
     rows.gate("part#b", 2, 3)
     rows.gate("part#", 9)
     rows.gate("@all", 1, 2, 5)
     rows.check("permits_are_recorded", [missed(2), missed(3, "@all"), missed(3), missed(8, "@all")])
+
+
+def test_the_partitions_that_did_not_let_a_job_in_are_named_in_order(rows: Evidence) -> None:
+    shared = [{"id": id, "allowed": 9} for id in ("total", "all")]
+    rows.worker("worker", {**KEY, "shared": shared})
+    claimed(rows, 1)
+    rows.check("permits_are_recorded", [missed(1, "all"), missed(1), missed(1, "total")])
 
 
 def test_what_a_worker_does_not_limit_needs_no_permit(rows: Evidence) -> None:
@@ -509,6 +526,15 @@ def test_of_those_let_in_at_once_the_most_generous_number_counts(
     for name, number in (("worker", allowed), ("other", other)):
         line = {} if number is None else {"allowed": number, "cost_allowed": number}
         rows.worker(name, {"line": line | {"rate": 1}})
+    claimed(rows, 1)
+    claimed(rows, 2, worker="other")
+    rows.gate("part#a", 1, 2)
+    rows.check("limits_hold", [])
+
+
+def test_of_those_let_in_at_once_each_number_is_the_most_generous(rows: Evidence) -> None:
+    rows.worker("worker", {"line": {"allowed": 2, "cost_allowed": 1}})
+    rows.worker("other", {"line": {"allowed": 1, "cost_allowed": 2}})
     claimed(rows, 1)
     claimed(rows, 2, worker="other")
     rows.gate("part#a", 1, 2)

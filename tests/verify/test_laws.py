@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sqlite3
 from contextlib import closing
 from typing import Any
@@ -212,7 +213,26 @@ async def test_the_fence_of_a_claim_that_was_set_back_is_found(
     damage(url, statement, names | {"lowered": lowered})
     found = await broken_laws(workshop)
     assert found.keys() == {"fences-grow"}
-    assert found["fences-grow"][0].subject == names["held"]
+    (breach,) = found["fences-grow"]
+    assert breach.subject == names["held"]
+    assert re.fullmatch(
+        r"it is claimed with the fence \d+, the lowest at that time was \d+", breach.text
+    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["update holdfast.identity set fence_base = 7", "delete from holdfast.identity"],
+    ids=["moved", "without an identity"],
+)
+async def test_fences_begin_where_those_of_the_server_before_ended(
+    postgres_workshop: Workshop, worker_url: str, statement: str
+) -> None:
+    damage(worker_url, statement, {"queued": ""})
+    names = await work(postgres_workshop)
+    assert await broken_laws(postgres_workshop) == {}
+    damage(worker_url, "update holdfast.queue set fence = fence - 1 where job_id = '{held}'", names)
+    assert (await broken_laws(postgres_workshop)).keys() == {"fences-grow"}
 
 
 async def test_progress_beyond_the_fence_of_its_job_is_found(workshop: Workshop, url: str) -> None:
