@@ -131,7 +131,8 @@ def cost_of_start(app: Holdfast) -> int:
 def cost_of_attempt(app: Holdfast) -> float:
     """What each job costs more: a drain of many, less one of few."""
     drain(app, WARM)
-    few, many = drain(app, WARM), drain(app, WARM + JOBS)
+    # The least of three: how many jobs end together depends on what else the machine does.
+    few, many = (min(drain(app, jobs) for _ in range(3)) for jobs in (WARM, WARM + JOBS))
     return (many - few) / JOBS
 
 
@@ -200,4 +201,7 @@ def test_a_job_takes_the_same_statements_and_rows_as_where_no_extension_is_insta
     print(bare, used, sep="\n")
     assert any(name.startswith("job_insert") for name in bare.start)
     assert any(name.startswith(("job_finish", "job_complete")) for name in bare.run)
+    for each in (bare, used):
+        # It is asked until the worker ends: how often depends on how long that takes.
+        assert each.run.pop("signal_fresh", 0) <= 3
     assert (used.start, used.run, used.rows) == (bare.start, bare.run, bare.rows)

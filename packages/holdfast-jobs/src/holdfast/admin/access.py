@@ -31,7 +31,7 @@ from holdfast.core.errors import (
     Refused,
 )
 from holdfast.core.ids import parse_id
-from holdfast.core.instants import Instant, to_datetime
+from holdfast.core.instants import Instant, to_datetime, to_instant
 from holdfast.core.records import AuditRecord, NewToken, TokenRecord
 from holdfast.core.redaction import printable
 from holdfast.extensions import import_name, merge, modules_of, rows
@@ -442,7 +442,8 @@ def _read_cursor(text: str) -> tuple[Instant, str]:
     try:
         raw = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
         at, id = msgspec.json.decode(raw, type=tuple[int, str])
-        to_datetime(at)  # no database has what lies beyond
+        if to_instant(to_datetime(at)) != at:
+            raise ValueError  # no database has what lies beyond
         return at, str(parse_id(id))
-    except (ValueError, OverflowError, binascii.Error, msgspec.MsgspecError, InvalidId):
+    except (ValueError, binascii.Error, msgspec.MsgspecError, InvalidId):
         raise InvalidCursor("the cursor is invalid") from None
