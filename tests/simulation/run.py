@@ -362,6 +362,9 @@ class Simulation:
     def _is_drained(self) -> bool:
         if self._left or self._faults_left:
             return False
+        if self.server.is_busy:
+            # Its connection shows what an open transaction has written, which may be rolled back.
+            return False
         if self._unpublished or (self.plan.events and not self.history.is_mended):
             return False
         ((left,),) = self.server.query(_LEFT)

@@ -39,6 +39,12 @@ def test_a_dead_process_holds_up_nobody_with_transactions_that_waited_for_the_lo
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_what_an_open_transaction_has_written_has_not_ended() -> None:
+    """A process was paused in the transaction that took the last event; the seed was called drained, and failed."""
+    done = run("--seed", "35631")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_seed_replays_byte_for_byte() -> None:
     first, second = (run("--seed", "9", "--trace", hash_seed=each) for each in ("1", "random"))
     assert first.returncode == second.returncode == 0, first.stdout + first.stderr
